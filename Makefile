@@ -1,0 +1,109 @@
+# Every target makes what it needs, once, in .venv: nothing is installed outside of it.
+# The interpreter that .venv is made from; `make clean` first to change it.
+PYTHON ?= python3
+
+VENV := .venv
+BIN := $(VENV)/bin
+CODE := $(wildcard flowdsl examples tests bench)
+PAGES := $(wildcard README.md docs/*.md)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.SILENT:
+.PHONY: help demo test lint types contract doctest unit format lock clean
+
+say = printf '==> %s\n'
+
+help:
+	echo 'make demo      train on handwritten digits, from images to a picture of the loss'
+	echo 'make test      all that CI runs: lint types contract doctest unit, in this order'
+	echo '  make lint      ruff: rules and format'
+	echo '  make types     mypy --strict and pyright'
+	echo '  make contract  the import contract'
+	echo '  make doctest   the examples in the docstrings and the pages'
+	echo '  make unit      the tests'
+	echo 'make format    mend what ruff can mend'
+	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
+	echo 'make clean     remove .venv, caches and outputs'
+	echo 'Another Python: make clean, then make PYTHON=python3.13 demo'
+
+demo: $(VENV)/demo
+	$(say) 'Running examples/digits.py'
+	$(BIN)/python examples/digits.py
+
+test: lint types contract doctest unit
+
+lint: $(VENV)/dev
+	$(say) 'ruff check'
+	$(BIN)/ruff check
+	$(say) 'ruff format --check'
+	$(BIN)/ruff format --check
+
+types: $(VENV)/dev
+	$(say) 'mypy --strict'
+	$(BIN)/mypy $(CODE)
+	$(say) 'pyright'
+	$(BIN)/basedpyright $(CODE)
+
+contract: $(VENV)/dev
+	$(say) 'import contract'
+	$(BIN)/lint-imports --no-logo
+
+doctest: $(VENV)/dev
+	$(say) 'doctests'
+	$(BIN)/pytest -q --doctest-modules --doctest-glob='*.md' flowdsl $(PAGES)
+
+unit: $(VENV)/dev
+	$(say) 'tests'
+	$(BIN)/pytest -q
+
+format: $(VENV)/dev
+	$(say) 'ruff check --fix, ruff format'
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# Pins every package for Python 3.11 to 3.13 on Linux and macOS alike, one version of each, with the
+# hashes of all its wheels: a wheel changed later is refused, and nothing is compiled while
+# installing. Existing pins stay; `make lock UPGRADE=--upgrade` renews them.
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--fork-strategy fewest --only-binary :all: --generate-hashes --custom-compile-command 'make lock' \
+	$(UPGRADE)
+
+lock: $(VENV)/dev
+	$(say) 'Locking requirements/'
+	$(LOCK) pyproject.toml --extra tensorflow --extra demo --group build -o requirements/demo.txt
+	$(LOCK) --group dev -c requirements/demo.txt -o requirements/dev.txt
+
+clean:
+	$(say) 'Removing .venv, caches and outputs'
+	rm -rf $(VENV) out dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+		.import_linter_cache .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The two levels of .venv. Each file is touched when its level is installed, so that a repeat
+# installs nothing until the lock or pyproject.toml changes.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(VENV)/demo: requirements/demo.txt pyproject.toml | $(BIN)/python
+	$(say) 'Installing flowdsl with TensorFlow into .venv (a few minutes the first time)'
+	$(INSTALL) --only-binary :all: --require-hashes -r requirements/demo.txt
+	$(INSTALL) --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/dev: requirements/dev.txt $(VENV)/demo
+	$(say) 'Installing the development tools into .venv'
+	$(INSTALL) --only-binary :all: --require-hashes -r requirements/dev.txt
+	touch $@
+
+# TensorFlow, as locked, has wheels for Python 3.11 to 3.13.
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { \
+		echo "The locked environment needs Python 3.11, 3.12 or 3.13, but $(PYTHON) is" \
+			"$$($(PYTHON) --version 2>/dev/null || echo not found). Name another: make PYTHON=python3.12 $(MAKECMDGOALS)"; \
+		exit 1; }
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) lacks the venv module (on Debian and Ubuntu: apt install python3-venv)."; \
+		exit 1; }
+	$(say) "Making .venv with $$($(PYTHON) --version)"
+	$(PYTHON) -m venv --clear $(VENV)

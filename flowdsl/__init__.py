@@ -1,0 +1,79 @@
+"""flowdsl: typed, immutable input pipelines that give the same elements on any number of processes.
+
+``flow``      the Flow type: chain, run, explain           ``errors``   what can go wrong, as a tree
+``ops``       the operators, a family a file               ``effects``  what each promises
+``storage``   files: sources, writers, the codec           ``elements`` components, specs, records
+``plan``      from the chain to stages                     ``node``     the kinds of operator
+``runtime``   running stages, here or in workers
+``graph``     into TensorFlow                              ``train``    trainers (both need TF)
+"""
+
+from __future__ import annotations
+
+from flowdsl.effects import (
+    Counted,
+    Effect,
+    Endless,
+    Exact,
+    Finite,
+    InOrder,
+    Reordered,
+    Resampled,
+    Unsized,
+)
+from flowdsl.elements import Record, Shape, Stackable, c0, c1, c2, c3, lists, stack
+from flowdsl.errors import (
+    ElementError,
+    EndlessFlow,
+    FlowError,
+    InvalidFlow,
+    NotShippable,
+    SourceError,
+    SpecMismatch,
+    StateMismatch,
+    UnknownLength,
+    WorkerDied,
+)
+from flowdsl.flow import Flow
+from flowdsl.ops.sources import from_items, from_iterable, from_range
+from flowdsl.runtime.run import Run
+from flowdsl.storage.lmdb import from_lmdb
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Counted",
+    "Effect",
+    "ElementError",
+    "Endless",
+    "EndlessFlow",
+    "Exact",
+    "Finite",
+    "Flow",
+    "FlowError",
+    "InOrder",
+    "InvalidFlow",
+    "NotShippable",
+    "Record",
+    "Reordered",
+    "Resampled",
+    "Run",
+    "Shape",
+    "SourceError",
+    "SpecMismatch",
+    "Stackable",
+    "StateMismatch",
+    "UnknownLength",
+    "Unsized",
+    "WorkerDied",
+    "c0",
+    "c1",
+    "c2",
+    "c3",
+    "from_items",
+    "from_iterable",
+    "from_lmdb",
+    "from_range",
+    "lists",
+    "stack",
+]

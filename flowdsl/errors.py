@@ -1,0 +1,96 @@
+"""What can go wrong, as a tree.
+
+FlowError
+├── InvalidFlow (ValueError)       a chain that cannot be built: an argument out of its bounds
+├── NotShippable (TypeError)       a function or value that cannot travel to a worker process
+├── UnknownLength (TypeError)      a length was asked of a flow that learns it only at its end
+├── EndlessFlow                    everything was asked of a flow that never ends
+├── SpecMismatch (TypeError)       elements are not what was declared, or do not stack
+├── SourceError                    a file or queue that is missing, damaged or not what it should be
+├── ElementError                   a function failed on one element; ``__cause__`` is its exception
+├── WorkerDied                     a worker process ended before its work did
+└── StateMismatch (ValueError)     a saved position that belongs to another flow
+
+Every message says which operator, which argument or element, what was given, and what would have
+been right. ``except FlowError`` catches them all.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Where: TypeAlias = str
+"""A place in a flow as a reader would say it, e.g. ``row 7 of from_lmdb('digits.lmdb')``."""
+
+
+class FlowError(Exception):
+    """The root of every error that flowdsl raises on purpose."""
+
+
+class InvalidFlow(FlowError, ValueError):
+    """A chain that cannot be built; raised by the operator's method, before anything runs.
+
+    >>> import flowdsl as fl
+    >>> fl.from_range(10).batch(0)
+    Traceback (most recent call last):
+        ...
+    flowdsl.errors.InvalidFlow: batch: n must be an int >= 1, got 0
+    """
+
+
+class NotShippable(FlowError, TypeError):
+    """A plan holds something that cannot be sent to a worker process, such as a lock."""
+
+
+class UnknownLength(FlowError, TypeError):
+    """The length of this flow is known only after a pass: it filters, or reads a stream."""
+
+
+class EndlessFlow(FlowError):
+    """The flow never ends, so it has no length and no list of all its elements.
+
+    Not a ``TypeError``: ``list`` swallows those when it asks for a length, and would then fill the
+    memory.
+    """
+
+
+class SpecMismatch(FlowError, TypeError):
+    """Elements differ from their declaration, or from each other where they must be alike."""
+
+
+class SourceError(FlowError):
+    """A source cannot be opened or read; the message names the path and the reason."""
+
+
+class ElementError(FlowError):
+    """An operator failed on one element.
+
+    The exception of the user's function is the ``__cause__``; when it was raised in a worker
+    process it carries the remote traceback as a note.
+
+    >>> import flowdsl as fl
+    >>> fl.from_items([4, 2, 0]).map(lambda x: 8 // x).collect()
+    Traceback (most recent call last):
+        ...
+    flowdsl.errors.ElementError: map(<lambda>) failed on element 2 (row 2 of from_items(3 items))
+    """
+
+    def __init__(self, operator: str, position: int, epoch: int, origin: Where) -> None:
+        """``operator`` is how the chain spells it; ``position`` counts from 0 within ``epoch``."""
+        super().__init__(operator, position, epoch, origin)
+        self.operator = operator
+        self.position = position
+        self.epoch = epoch
+        self.origin = origin
+
+    def __str__(self) -> str:
+        epoch = f" of epoch {self.epoch}" if self.epoch else ""
+        return f"{self.operator} failed on element {self.position}{epoch} ({self.origin})"
+
+
+class WorkerDied(FlowError):
+    """A worker process ended while it held work; the message gives its exit status and the work."""
+
+
+class StateMismatch(FlowError, ValueError):
+    """A state saved by another flow, or by another version of this one."""

@@ -1,0 +1,149 @@
+"""The fluent surface: the families of operators joined in one type, and the ways to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+import attrs
+
+from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
+from flowdsl.elements import Spec
+from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
+from flowdsl.node import E_any, FlowBase, Node, T, provide_surface
+from flowdsl.ops.batching import Batching
+from flowdsl.ops.mapping import Mapping as MappingOperators
+from flowdsl.ops.ordering import Ordering
+from flowdsl.ops.placement import Placing
+from flowdsl.ops.sizing import Sizing
+from flowdsl.plan.explain import explain
+from flowdsl.runtime.run import Run, resume
+from flowdsl.storage.lmdb import Storing
+
+B = TypeVar("B")
+F = TypeVar("F", bound=Effect)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@attrs.frozen
+class Flow(
+    MappingOperators[T, E_any],
+    Batching[T, E_any],
+    Sizing[T, E_any],
+    Ordering[T, E_any],
+    Placing[T, E_any],
+    Storing[T, E_any],
+    Generic[T, E_any],
+):
+    """An immutable description of a pipeline of elements ``T``, with the effects ``E`` on its rows.
+
+    Every method gives a new flow; building one does no work. What a flow means is its reference
+    sequence: the same on any number of processes, at any time, for the same seeds and epoch.
+
+    >>> import flowdsl as fl
+    >>> flow = fl.from_range(10).shuffle(seed=3).map(lambda i: i * i).batch(4)
+    >>> len(flow), sorted(tag.__name__ for tag in flow.effects)
+    (3, ['Reordered'])
+    """
+
+    def __iter__(self) -> Run[T]:
+        """Epoch 0, from its start: iterating twice gives the same elements twice."""
+        return Run(self.node)
+
+    def epoch(self, k: int) -> Run[T]:
+        """The ``k``-th pass: seeded operators draw afresh in each. ``epoch(0)`` is ``iter``."""
+        if k < 0:
+            raise InvalidFlow(f"epoch: k must be an int >= 0, got {k!r}")
+        return Run(self.node, k)
+
+    def epochs(self, n: int) -> Iterator[Run[T]]:
+        """``n`` passes in turn: ``for run in flow.epochs(3): for x in run: ...``."""
+        return (self.epoch(k) for k in range(n))
+
+    def resume(self, state: Mapping[str, object]) -> Run[T]:
+        """Continue a pass from what ``run.state_dict()`` gave, under any number of processes.
+
+        A flow over random-access sources reads nothing of what was delivered before; over a
+        stream, the stream is read again and its first elements are left out.
+
+        Errors: ``StateMismatch``, naming the operator that differs, for a state of another flow.
+        """
+        return resume(self.node, state)
+
+    def collect(self: FlowBase[T, Finite]) -> list[T]:
+        """All elements of epoch 0 in a list. Errors: ``EndlessFlow``."""
+        if Endless in self.node.effects:
+            raise EndlessFlow(
+                f"collect: {self.node.title} never ends, so it can not be collected; "
+                f"put .take(n) before it"
+            )
+        return list(iter(self))
+
+    def size(self: FlowBase[T, Counted]) -> int:
+        """How many elements a pass has. Errors: ``UnknownLength``, ``EndlessFlow``."""
+        if Endless in self.node.effects:
+            raise EndlessFlow(f"{self.node.title} never ends; put .take(n) before it")
+        if self.node.length is None:
+            raise UnknownLength(
+                f"the length of {self.node.title} is known only at the end of a pass, since it "
+                f"filters or reads a stream"
+            )
+        return self.node.length
+
+    def __len__(self) -> int:
+        return Flow.size(self)  # type: ignore[arg-type]  # checkers let len() through: see types
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def effects(self) -> frozenset[Tag]:
+        """The tags of the row ``E``, as far as they are known at run time."""
+        return self.node.effects
+
+    @property
+    def spec(self) -> Spec:
+        """What an element looks like: its components' dtypes and shapes.
+
+        A function without a useful return annotation is asked by making its first element.
+        """
+        return self.node.spec(probe=True)
+
+    def explain(self, stage: str = "plan") -> str:
+        """What will run, where, and what it guarantees, as text.
+
+        ``stage`` stops at a stage of planning: ``"flow"`` is the chain as written, ``"rules"`` the
+        chain after rewriting, ``"plan"`` the stages that run.
+        """
+        return explain(self.node, stage)
+
+    def pipe(
+        self, func: Callable[Concatenate[Flow[T, E_any], P], R], /, *args: P.args, **kw: P.kwargs
+    ) -> R:
+        """``func(self, *args, **kw)``: chain a function of flows.
+
+        >>> import flowdsl as fl
+        >>> def halves(flow, n):
+        ...     return flow.take(n // 2)
+        >>> fl.from_range(6).pipe(halves, 6).collect()
+        [0, 1, 2]
+        """
+        return func(self, *args, **kw)
+
+    def apply(
+        self,
+        operator: Callable[Concatenate[Node[T, E_any], P], Node[B, F]],
+        /,
+        *args: P.args,
+        **kw: P.kwargs,
+    ) -> Flow[B, F]:
+        """Chain a node class of your own: ``flow.apply(Window, size=3)``."""
+        return Flow(operator(self.node, *args, **kw))
+
+
+def _flow(node: Node[Any, Any]) -> Flow[Any, Any]:
+    return Flow(node)
+
+
+provide_surface(_flow)

@@ -1,0 +1,439 @@
+"""The description of a flow: a tree of frozen nodes, and the kinds of node that a planner knows.
+
+A node is its validated fields, one sentence, and a few facts: what it yields (``rows``, the
+reference), how many, of what spec, with what effects. Its kind tells the layers below it in the
+import order, which never name an operator, what they may do with it:
+
+Source       begins a flow. An ``IndexedSource`` reads any row by its number.
+Elementwise  one element in; one out, or none. Any process may run it on any element.
+Grouping     ``n`` consecutive elements in, one out.
+Indexing     chooses or reorders whole elements. Over a random-access flow it is arithmetic on
+             positions, and no element moves (databases call this late materialization).
+Placement    says where to run. It changes no element.
+
+A node of no kind runs in the consuming process, by its reference.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, islice
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    TypeAlias,
+    TypeVar,
+    final,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import TypeIs
+from typing_extensions import TypeVar as TypeVarWithDefault
+
+from flowdsl.effects import Effect, Endless, Exact, Reordered, Resampled, Tag, Unsized
+from flowdsl.elements import (
+    UNKNOWN,
+    Allocate,
+    Spec,
+    is_settled,
+    meet,
+    spec_of,
+    spec_of_type,
+)
+from flowdsl.errors import ElementError, InvalidFlow, Where
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+A = TypeVar("A")
+T = TypeVar("T", covariant=True)
+U = TypeVar("U", covariant=True)
+E = TypeVar("E", bound=Effect, covariant=True)
+F = TypeVar("F", bound=Effect)
+E_any = TypeVarWithDefault("E_any", bound=Effect, covariant=True, default=Effect)
+
+Row: TypeAlias = tuple[int, A]
+"""A position and an element. Positions count from 0 in every pass; a filter leaves gaps in them,
+so that the element at a position is the same whichever process looks at it."""
+
+Positions: TypeAlias = NDArray[np.int64]
+
+
+@attrs.frozen
+class Addresses:
+    """Where elements stand in the output of a node: the epoch and the position of each."""
+
+    epoch: Positions
+    position: Positions
+
+    @classmethod
+    def span(cls, epoch: int, start: int, stop: int) -> Addresses:
+        """The consecutive positions of one pass."""
+        position = np.arange(start, stop, dtype=np.int64)
+        return cls(np.full(len(position), epoch, np.int64), position)
+
+
+@final
+class Dropped:
+    """What an elementwise operator gives for an element that it leaves out."""
+
+
+DROPPED: Final = Dropped()
+
+
+def _tags_written_on(cls: type) -> frozenset[Tag]:
+    """The tags in the last argument of the base class: ``Node[T, E | Reordered]`` adds one."""
+    for base in getattr(cls, "__orig_bases__", ()):
+        origin = get_origin(base)
+        if isinstance(origin, type) and issubclass(origin, Node):
+            row = get_args(base)[-1]
+            tags = get_args(row) or (row,)
+            classes = [t for t in tags if isinstance(t, type) and issubclass(t, Effect)]
+            return frozenset(t for t in classes if t not in (Exact, Effect))
+    return frozenset()
+
+
+@attrs.frozen
+class Node(ABC, Generic[T, E]):
+    """One operator of a flow, with its arguments and its sources."""
+
+    adds: ClassVar[frozenset[Tag]] = frozenset()
+    """The tags that this operator adds to the row; read off the class's own base."""
+
+    bounds: ClassVar[bool] = False
+    """It ends an endless flow, at a length known beforehand."""
+
+    positional: ClassVar[bool] = False
+    """It looks at positions: over a reordered flow, which rows it takes is chance."""
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.adds = _tags_written_on(cls)
+
+    @property
+    def sources(self) -> tuple[AnyNode, ...]:
+        """The nodes that this one reads, in order."""
+        found: list[AnyNode] = []
+        for field in attrs.fields(type(self)):
+            value = getattr(self, field.name)
+            found += [x for x in (value if isinstance(value, tuple) else (value,)) if _is_node(x)]
+        return tuple(found)
+
+    @property
+    def effects(self) -> frozenset[Tag]:
+        """What a pass does to the rows of the sources; the type's second parameter, at run time."""
+        inherited = frozenset[Tag]().union(*(source.effects for source in self.sources))
+        if self.bounds and Endless in inherited:
+            inherited -= {Endless, Unsized}
+        if self.positional and Reordered in inherited:
+            inherited |= {Resampled}
+        return inherited | self.adds
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """How a chain spells this operator, e.g. ``batch(32)``; one line."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int | None:
+        """How many elements a pass yields; None when it is unknown or endless."""
+
+    @property
+    def indexable(self) -> bool:
+        """Any element can be made from its position alone."""
+        return False
+
+    @property
+    def replayable(self) -> bool:
+        """A second pass is possible."""
+        return all(source.replayable for source in self.sources)
+
+    @abstractmethod
+    def spec(self, probe: bool) -> Spec:
+        """What its elements look like; with ``probe``, unknowns are settled by making one."""
+
+    @abstractmethod
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        """The reference: what a pass yields, in order, in one process, with no tricks."""
+
+    def origin(self, epoch: int, position: int) -> Where:
+        """The row of the source that the element at this position came from, for messages."""
+        del epoch
+        return f"element {position} of {self.title}"
+
+    def failure(self, epoch: int, position: int) -> ElementError:
+        """The error that names this operator and the element it was making."""
+        return ElementError(self.title, position, epoch, self.origin(epoch, position))
+
+    @property
+    def depth(self) -> int:
+        """The number of operators up to this one, along the longest way from a source."""
+        return 1 + max((source.depth for source in self.sources), default=0)
+
+
+AnyNode: TypeAlias = Node[Any, Effect]
+
+
+def _is_node(value: object) -> TypeIs[AnyNode]:
+    return isinstance(value, Node)
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class IndexedSource(Node[T, Exact], Generic[T]):
+    """A source with numbered rows, any of which can be read by itself."""
+
+    portable: ClassVar[bool] = True
+    """Each process opens it for itself; False where the rows lie in this process's memory."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """The number of rows."""
+
+    @property
+    def indexable(self) -> bool:
+        return True
+
+    @abstractmethod
+    def open(self) -> Callable[[int], T]:
+        """A reader of rows by number, for one process; what it holds open closes with it."""
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        read = self.open()
+        for i in range(self.length):
+            try:
+                row = read(i)
+            except Exception as error:
+                raise self.failure(epoch, i) from error
+            yield i, row
+
+    def origin(self, epoch: int, position: int) -> Where:
+        return f"row {position} of {self.title}"
+
+
+# -- elementwise -----------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Elementwise(Node[U, E], Generic[A, U, E]):
+    """An operator that looks at one element at a time; it keeps positions."""
+
+    drops: ClassVar[bool] = False
+    """It may leave elements out."""
+
+    source: Node[A, E]
+
+    @abstractmethod
+    def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
+        """What becomes of one element; ``DROPPED`` leaves it out."""
+
+    @property
+    def indexable(self) -> bool:
+        return self.source.indexable and not self.drops
+
+    @property
+    def length(self) -> int | None:
+        return None if self.drops else self.source.length
+
+    def rows(self, epoch: int) -> Iterator[Row[U]]:
+        for position, x in self.source.rows(epoch):
+            try:
+                y = self.apply(x, epoch, position)
+            except Exception as error:
+                raise self.failure(epoch, position) from error
+            if not isinstance(y, Dropped):
+                yield position, y
+
+    def origin(self, epoch: int, position: int) -> Where:
+        return self.source.origin(epoch, position)
+
+
+# -- grouping --------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Grouping(Node[U, E], Generic[A, U, E]):
+    """An operator that makes one element of ``n`` consecutive ones."""
+
+    source: Node[A, E]
+    n: int
+    drop_remainder: bool
+
+    @abstractmethod
+    def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
+        """One element of a group; large arrays in it come from ``allocate``."""
+
+    @property
+    def indexable(self) -> bool:
+        return self.source.indexable
+
+    @property
+    def length(self) -> int | None:
+        rows = self.source.length
+        if rows is None:
+            return None
+        return rows // self.n if self.drop_remainder else -(-rows // self.n)
+
+    def rows(self, epoch: int) -> Iterator[Row[U]]:
+        elements = (x for _, x in self.source.rows(epoch))
+        for position in count():
+            group = list(islice(elements, self.n))
+            if not group or (self.drop_remainder and len(group) < self.n):
+                return
+            try:
+                y = self.gather(group)
+            except Exception as error:
+                raise self.failure(epoch, position) from error
+            yield position, y
+
+    def origin(self, epoch: int, position: int) -> Where:
+        first, last = position * self.n, (position + 1) * self.n - 1
+        if self.source.length is not None:
+            last = min(last, self.source.length - 1)
+        ends = [self.source.origin(epoch, i) for i in (first, last)]
+        return ends[0] if first == last else f"{ends[0]} to {ends[1]}"
+
+
+# -- indexing --------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Indexing(Node[T, E], Generic[T, E]):
+    """An operator that chooses or reorders elements without looking at them."""
+
+    keeps_positions: ClassVar[bool] = False
+    """The element at a position is the one at that position of the source."""
+
+    source: Node[T, E]
+
+    @abstractmethod
+    def resolve(self, at: Addresses) -> Addresses:
+        """Where the elements at these addresses stand in the source; asked only if indexable."""
+
+    @property
+    def indexable(self) -> bool:
+        return self.source.indexable
+
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    def origin(self, epoch: int, position: int) -> Where:
+        if not self.indexable:
+            return super().origin(epoch, position)
+        at = self.resolve(Addresses.span(epoch, position, position + 1))
+        return self.source.origin(int(at.epoch[0]), int(at.position[0]))
+
+
+# -- placement -------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Placement(Node[T, E], Generic[T, E]):
+    """Says where the operators below it run; to the elements it is the identity."""
+
+    source: Node[T, E]
+    procs: int
+
+    @property
+    def indexable(self) -> bool:
+        return self.source.indexable
+
+    @property
+    def length(self) -> int | None:
+        return self.source.length
+
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        return self.source.rows(epoch)
+
+    def origin(self, epoch: int, position: int) -> Where:
+        return self.source.origin(epoch, position)
+
+
+# -- what every family of operators builds on ------------------------------------------------------
+
+
+@attrs.frozen
+class FlowBase(ABC, Generic[T, E_any]):
+    """A flow as an operator sees it: a node to build on. Third-party functions accept this type."""
+
+    node: Node[T, E_any]
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[T]: ...
+
+
+_surface: list[Callable[[Any], Any]] = []
+
+
+def provide_surface(surface: Callable[[AnyNode], FlowBase[Any, Any]]) -> None:
+    """Called once by the layer that joins the families, so that no operator imports upwards."""
+    _surface[:] = [surface]
+
+
+def flow(node: Node[A, F]) -> Flow[A, F]:
+    """The fluent surface over a node: what every operator's method returns."""
+    return _surface[0](node)  # type: ignore[no-any-return]  # the slot is untyped: Flow is above
+
+
+def at_least(minimum: int) -> Callable[[AnyNode, attrs.Attribute[int], object], None]:
+    """An attrs validator: an int no smaller than ``minimum``, in the words of the chain."""
+
+    def check(node: AnyNode, field: attrs.Attribute[int], value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < minimum:
+            operator = type(node).__name__.lower()
+            raise InvalidFlow(
+                f"{operator}: {field.name} must be an int >= {minimum}, got {value!r}"
+            )
+
+    return check
+
+
+def is_callable(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
+    """An attrs validator: something to call."""
+    if not callable(value):
+        operator = type(node).__name__.lower()
+        raise InvalidFlow(f"{operator}: {field.name} must be callable, got {value!r}")
+
+
+def name_of(function: object) -> str:
+    """How a message spells a function.
+
+    >>> name_of(len), name_of(lambda x: x)
+    ('len', '<lambda>')
+    """
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(name).rpartition("<locals>.")[2]
+
+
+def spec_of_result(function: object) -> Spec:
+    """What a function's return annotation declares; unknown where it has none."""
+    try:
+        hint = get_type_hints(function, include_extras=True).get("return")
+    except Exception:  # an annotation that cannot be evaluated declares nothing
+        return UNKNOWN
+    return spec_of_type(hint) if hint is not None else UNKNOWN
+
+
+def probed(node: AnyNode, known: Spec) -> Spec:
+    """Settle what is unknown by making the first element, if a pass costs nothing to repeat."""
+    if is_settled(known) or not node.replayable:
+        return known
+    for _, element in node.rows(0):
+        return meet(known, spec_of(element), f"{node.title}: element 0")
+    return known

@@ -1,0 +1,223 @@
+"""batch: consecutive elements become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.effects import Endless, Resampled, Tag
+from flowdsl.elements import (
+    Allocate,
+    Record,
+    Spec,
+    Stackable,
+    spec_of_batch,
+    stack,
+)
+from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.node import (
+    A,
+    E,
+    FlowBase,
+    Grouping,
+    T,
+    U,
+    at_least,
+    flow,
+    is_callable,
+    name_of,
+    probed,
+    spec_of_result,
+)
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+B = TypeVar("B")
+D1 = TypeVar("D1", bound=np.generic)
+D2 = TypeVar("D2", bound=np.generic)
+D3 = TypeVar("D3", bound=np.generic)
+D4 = TypeVar("D4", bound=np.generic)
+
+
+@attrs.frozen
+class Batch(Grouping[A, U, E], Generic[A, U, E]):
+    """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
+
+    n: int = attrs.field(validator=at_least(1))
+    drop_remainder: bool = attrs.field(validator=attrs.validators.instance_of(bool))
+    collate: Callable[[Sequence[A]], U] | None = attrs.field(
+        validator=attrs.validators.optional(is_callable)
+    )
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            self.spec(probe=False)
+        except SpecMismatch as error:
+            raise InvalidFlow(f"{self.title}: {error}") from error
+
+    @property
+    def title(self) -> str:
+        remainder = ", drop_remainder=True" if self.drop_remainder else ""
+        collate = f", collate={name_of(self.collate)}" if self.collate else ""
+        return f"batch({self.n}{remainder}{collate})"
+
+    @property
+    def effects(self) -> frozenset[Tag]:
+        inherited = super().effects
+        rows = self.source.length
+        loses = self.drop_remainder and Endless not in inherited and (not rows or rows % self.n)
+        return inherited | {Resampled} if loses else inherited
+
+    def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
+        if self.collate is not None:
+            return self.collate(group)
+        stacked: U = stack(group, allocate) if allocate else stack(group)
+        return stacked
+
+    def spec(self, probe: bool) -> Spec:
+        if self.collate is not None:
+            declared = spec_of_result(self.collate)
+            return probed(self, declared) if probe else declared
+        whole = self.drop_remainder or Endless in self.source.effects
+        rows = self.source.length
+        always_full = whole or (rows is not None and rows % self.n == 0)
+        return spec_of_batch(self.source.spec(probe), self.n if always_full else None)
+
+
+class Batching(FlowBase[T, E]):
+    """Operators that group elements."""
+
+    @overload
+    def batch(
+        self: FlowBase[Record[B], E], n: int, *, drop_remainder: Literal[False] = False
+    ) -> Flow[B, E]: ...
+    @overload
+    def batch(  # type: ignore[overload-overlap]  # a bool is an int is a float: asked in this order
+        self: FlowBase[bool, E], n: int, *, drop_remainder: Literal[False] = False
+    ) -> Flow[NDArray[np.bool_], E]: ...
+    @overload
+    def batch(  # type: ignore[overload-overlap]  # a bool is an int is a float: asked in this order
+        self: FlowBase[int, E], n: int, *, drop_remainder: Literal[False] = False
+    ) -> Flow[NDArray[np.int64], E]: ...
+    @overload
+    def batch(
+        self: FlowBase[float, E], n: int, *, drop_remainder: Literal[False] = False
+    ) -> Flow[NDArray[np.float64], E]: ...
+    @overload
+    def batch(
+        self: FlowBase[Stackable[D1], E], n: int, *, drop_remainder: Literal[False] = False
+    ) -> Flow[NDArray[D1], E]: ...
+    @overload
+    def batch(
+        self: FlowBase[dict[str, NDArray[D1]], E], n: int, *, drop_remainder: Literal[False] = False
+    ) -> Flow[dict[str, NDArray[D1]], E]: ...
+    @overload
+    def batch(
+        self: FlowBase[tuple[Stackable[D1]], E], n: int, *, drop_remainder: Literal[False] = False
+    ) -> Flow[tuple[NDArray[D1]], E]: ...
+    @overload
+    def batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E]: ...
+    @overload
+    def batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E]: ...
+    @overload
+    def batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E]: ...
+    @overload
+    def batch(
+        self, n: int, *, drop_remainder: Literal[False] = False, collate: Callable[[Sequence[T]], B]
+    ) -> Flow[B, E]: ...
+    @overload
+    def batch(
+        self: FlowBase[Record[B], E], n: int, *, drop_remainder: bool
+    ) -> Flow[B, E | Resampled]: ...
+    @overload
+    def batch(  # type: ignore[overload-overlap]  # a bool is an int is a float: asked in this order
+        self: FlowBase[bool, E], n: int, *, drop_remainder: bool
+    ) -> Flow[NDArray[np.bool_], E | Resampled]: ...
+    @overload
+    def batch(
+        self: FlowBase[int, E], n: int, *, drop_remainder: bool
+    ) -> Flow[NDArray[np.int64], E | Resampled]: ...
+    @overload
+    def batch(
+        self: FlowBase[float, E], n: int, *, drop_remainder: bool
+    ) -> Flow[NDArray[np.float64], E | Resampled]: ...
+    @overload
+    def batch(
+        self: FlowBase[Stackable[D1], E], n: int, *, drop_remainder: bool
+    ) -> Flow[NDArray[D1], E | Resampled]: ...
+    @overload
+    def batch(
+        self: FlowBase[dict[str, NDArray[D1]], E], n: int, *, drop_remainder: bool
+    ) -> Flow[dict[str, NDArray[D1]], E | Resampled]: ...
+    @overload
+    def batch(
+        self: FlowBase[tuple[Stackable[D1]], E], n: int, *, drop_remainder: bool
+    ) -> Flow[tuple[NDArray[D1]], E | Resampled]: ...
+    @overload
+    def batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E], n: int, *, drop_remainder: bool
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E | Resampled]: ...
+    @overload
+    def batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
+        n: int,
+        *,
+        drop_remainder: bool,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E | Resampled]: ...
+    @overload
+    def batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
+        n: int,
+        *,
+        drop_remainder: bool,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E | Resampled]: ...
+    @overload
+    def batch(
+        self, n: int, *, drop_remainder: bool, collate: Callable[[Sequence[T]], B]
+    ) -> Flow[B, E | Resampled]: ...
+    def batch(
+        self: FlowBase[Any, Any],
+        n: int,
+        *,
+        drop_remainder: bool = False,
+        collate: Callable[[Sequence[Any]], Any] | None = None,
+    ) -> Flow[Any, Any]:
+        """Group ``n`` consecutive elements and stack their components along a new leading axis.
+
+        Shapes: a component of shape ``s`` becomes one of shape ``(n, *s)``; the last batch is
+        smaller when ``n`` does not divide the length, or is left out with ``drop_remainder``.
+        Arrays and NumPy scalars keep their dtype; bool, int and float become bool, int64 and
+        float64; nothing is ever cast. ``collate`` replaces the stacking: it is given the list of
+        elements, and ``collate=lists`` takes components of any type.
+
+        Effects: none: a batch is its rows. With ``drop_remainder``, ``Resampled``. Errors:
+        ``InvalidFlow`` for ``n < 1`` or elements known not to stack; an ``ElementError`` caused by
+        a ``SpecMismatch`` for rows that turn out not to.
+
+        >>> import flowdsl as fl
+        >>> fl.from_range(5).batch(2).collect()
+        [array([0, 1]), array([2, 3]), array([4])]
+
+        Source: ``BatchData`` in tensorpack, ``batch`` in tf.data.
+        """
+        return flow(Batch(self.node, n, drop_remainder, collate))

@@ -1,0 +1,177 @@
+"""from_items, from_iterable, from_range: where elements come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import attrs
+
+from flowdsl.effects import Exact, Unsized
+from flowdsl.elements import UNKNOWN, Spec, ValueSpec, spec_of
+from flowdsl.errors import FlowError, InvalidFlow, SourceError
+from flowdsl.node import IndexedSource, Node, Row, T, at_least, flow, name_of, probed
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+A = TypeVar("A")
+
+
+@attrs.frozen(eq=False)
+class FromItems(IndexedSource[T], Generic[T]):
+    """The items of a sequence in memory."""
+
+    portable: ClassVar[bool] = False
+    items: Sequence[T]
+
+    @property
+    def title(self) -> str:
+        return f"from_items({len(self.items)} items)"
+
+    @property
+    def length(self) -> int:
+        return len(self.items)
+
+    def open(self) -> Callable[[int], T]:
+        return self.items.__getitem__
+
+    def spec(self, probe: bool) -> Spec:
+        return spec_of(self.items[0]) if self.items else UNKNOWN
+
+
+def from_items(items: Sequence[A]) -> Flow[A, Exact]:
+    """The items of a sequence, in order.
+
+    The sequence stays in this process; what workers need of it travels to them. It must not change
+    while a pass runs. Errors: ``InvalidFlow`` for what has no length or no numbered items.
+
+    >>> import flowdsl as fl
+    >>> fl.from_items(["a", "b"]).collect()
+    ['a', 'b']
+
+    Source: ``DataFromList`` in tensorpack.
+    """
+    if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")) or isinstance(items, dict):
+        raise InvalidFlow(
+            f"from_items: items must be a sequence (list, tuple, array), got "
+            f"{type(items).__name__}; for any other iterable use from_iterable"
+        )
+    return flow(FromItems(items))
+
+
+@attrs.frozen
+class FromRange(IndexedSource[int]):
+    """The integers below ``n``."""
+
+    n: int = attrs.field(validator=at_least(0))
+
+    @property
+    def title(self) -> str:
+        return f"from_range({self.n})"
+
+    @property
+    def length(self) -> int:
+        return self.n
+
+    def open(self) -> Callable[[int], int]:
+        return int
+
+    def spec(self, probe: bool) -> Spec:
+        return ValueSpec(int)
+
+
+def from_range(n: int) -> Flow[int, Exact]:
+    """The integers 0 to ``n - 1``. Errors: ``InvalidFlow`` for ``n < 0``.
+
+    >>> import flowdsl as fl
+    >>> fl.from_range(3).collect()
+    [0, 1, 2]
+
+    Source: ``range_input_producer`` in tf.train.
+    """
+    return flow(FromRange(n))
+
+
+@attrs.define
+class _Once:
+    """An iterator that gives one pass: the only mutable thing behind a flow."""
+
+    iterator: Iterator[Any]
+    spent: bool = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.spent:
+            raise SourceError(
+                "from_iterable: a second pass over a live iterator, which gives only one; pass a "
+                "function that makes a new iterator, e.g. from_iterable(lambda: open_stream())"
+            )
+        self.spent = True
+        return self.iterator
+
+
+@attrs.frozen(eq=False)
+class FromIterable(Node[T, Unsized], Generic[T]):
+    """The elements of an iterable, or of a new one for every pass."""
+
+    make: Callable[[], Iterable[T]]
+    replays: bool
+    label: str
+
+    @property
+    def title(self) -> str:
+        return f"from_iterable({self.label})"
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    @property
+    def replayable(self) -> bool:
+        return self.replays
+
+    def spec(self, probe: bool) -> Spec:
+        return probed(self, UNKNOWN) if probe else UNKNOWN
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        elements = iter(self.make())
+        for position in count():
+            try:
+                x = next(elements)
+            except StopIteration:
+                return
+            except FlowError:
+                raise
+            except Exception as error:
+                raise self.failure(epoch, position) from error
+            yield position, x
+
+
+def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, Unsized]:
+    """The elements of an iterable, or of what a function without arguments makes for each pass.
+
+    A function gives every pass its own iterator, so the flow can be repeated and resumed. A live
+    iterator (a generator, say) gives one pass; the second is a ``SourceError``. The iterable is
+    read in the consumer's process.
+
+    Effects: ``Unsized``. Errors: ``InvalidFlow`` for what is neither; an exception that the
+    iterable raises arrives at its place in the sequence, as the cause of an ``ElementError``.
+
+    >>> import flowdsl as fl
+    >>> squares = fl.from_iterable(lambda: (i * i for i in range(3)))
+    >>> squares.repeat(2).collect()
+    [0, 1, 4, 0, 1, 4]
+
+    Source: ``DataFromGenerator`` and ``DataFromIterable`` in tensorpack.
+    """
+    if isinstance(iterable, Iterator):
+        once = _Once(iterable)
+        return flow(FromIterable(lambda: once, False, name_of(iterable)))
+    if isinstance(iterable, Iterable):
+        return flow(FromIterable(lambda: iterable, True, name_of(iterable)))
+    if callable(iterable):
+        return flow(FromIterable(iterable, True, name_of(iterable)))
+    raise InvalidFlow(
+        f"from_iterable: expected an iterable or a function that makes one, got {iterable!r}"
+    )

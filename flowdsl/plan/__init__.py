@@ -1,0 +1,1 @@
+"""From the chain that was written to the stages that run."""

@@ -1,0 +1,132 @@
+"""From a tree of operators to stages: what runs together, where, and what travels to it.
+
+Late reading: over random-access sources, operators that only choose or reorder are arithmetic on
+positions. A stage over such a flow is sent ranges of positions, a few bytes each; its workers read,
+map and batch. Over a stream, or a list in this process's memory, the elements travel instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import attrs
+
+from flowdsl.effects import Effect
+from flowdsl.elements import UNKNOWN, Spec
+from flowdsl.errors import Where
+from flowdsl.node import (
+    AnyNode,
+    Elementwise,
+    Grouping,
+    IndexedSource,
+    Indexing,
+    Node,
+    Placement,
+    Row,
+)
+from flowdsl.plan.tree import rewrite, walk, with_sources
+
+
+@attrs.frozen
+class Stage(Node[Any, Effect]):
+    """Operators that run together, in ``procs`` workers or, with 0, in this process."""
+
+    meaning: AnyNode
+    """The operators and everything below them."""
+
+    program: AnyNode
+    """What a worker runs: like ``meaning``, but begun by ``Supplied`` where elements travel."""
+
+    base: AnyNode | None
+    """What this process reads and sends to the workers; None where they read for themselves."""
+
+    procs: int
+
+    @property
+    def sources(self) -> tuple[AnyNode, ...]:
+        return (self.meaning,)
+
+    @property
+    def title(self) -> str:
+        return f"stage({self.procs} processes)"
+
+    @property
+    def length(self) -> int | None:
+        return self.meaning.length
+
+    @property
+    def drops(self) -> bool:
+        """It may give fewer elements than the positions it is sent."""
+        return any(isinstance(node, Elementwise) and node.drops for node in walk(self.program))
+
+    @property
+    def rows_per_element(self) -> int:
+        """How many elements of a streaming base make one element of the stage."""
+        return prod(node.n for node in walk(self.program) if isinstance(node, Grouping))
+
+    def spec(self, probe: bool) -> Spec:
+        return self.meaning.spec(probe)
+
+    def rows(self, epoch: int) -> Iterator[Row[Any]]:
+        return self.meaning.rows(epoch)
+
+    def origin(self, epoch: int, position: int) -> Where:
+        return self.meaning.origin(epoch, position)
+
+
+@attrs.frozen
+class Supplied(Node[Any, Effect]):
+    """The place in a program where elements arrive from the coordinating process."""
+
+    like: tuple[int | None, bool]
+    """The length of what is supplied, and whether it is indexable."""
+
+    @property
+    def title(self) -> str:
+        return "supplied"
+
+    @property
+    def length(self) -> int | None:
+        return self.like[0]
+
+    @property
+    def indexable(self) -> bool:
+        return self.like[1]
+
+    def spec(self, probe: bool) -> Spec:
+        return UNKNOWN
+
+    def rows(self, epoch: int) -> Iterator[Row[Any]]:
+        raise AssertionError("a program runs on what it is supplied with")
+
+
+def lower(node: AnyNode) -> AnyNode:
+    """Put every operator into a stage, or leave it to this process."""
+    if isinstance(node, Placement):
+        return _stage(node.source, node.procs)
+    if node.indexable and not any(isinstance(part, Placement) for part in walk(node)):
+        return Stage(node, node, None, 0)
+    return with_sources(node, tuple(lower(source) for source in node.sources))
+
+
+def _stage(meaning: AnyNode, procs: int) -> Stage:
+    base = _base(meaning)
+    if base is None:
+        return Stage(meaning, meaning, None, procs)
+    supplied = Supplied((base.length, base.indexable))
+    program = rewrite(meaning, lambda node: supplied if node is base else node)
+    return Stage(meaning, program, lower(base), procs)
+
+
+def _base(node: AnyNode) -> AnyNode | None:
+    """The part of a worker's subtree that only this process can run; None if there is none."""
+    if isinstance(node, (Elementwise, Grouping)):
+        return _base(node.source)
+    if isinstance(node, Indexing) and node.indexable:
+        base = _base(node.source)
+        return node if base is node.source else base
+    if isinstance(node, IndexedSource) and node.portable:
+        return None
+    return node

@@ -1,0 +1,29 @@
+"""The rewriting rules, each in a file of its own, read top to bottom.
+
+A rule looks at one node and gives its replacement, or the node itself. It reads what nodes declare
+(their kind, whether they are one-to-one, indexable, or keep positions), never which operator it is,
+so that a new operator gets the rules it deserves. Whatever a rule does, the reference sequence, the
+effects and the length stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from flowdsl.node import AnyNode
+from flowdsl.plan.rules.absorb_prefetch import absorb_prefetch
+from flowdsl.plan.rules.drop_idle_prefetch import drop_idle_prefetch
+from flowdsl.plan.rules.hoist_prefetch import hoist_prefetch
+from flowdsl.plan.rules.sink_prefetch import sink_prefetch
+from flowdsl.plan.rules.take_before_map import take_before_map
+
+Rule: TypeAlias = Callable[[AnyNode], AnyNode]
+
+RULES: tuple[Rule, ...] = (
+    take_before_map,  # choose first, so that less is computed
+    hoist_prefetch,  # choosing costs nothing in a worker, and decides what is made there
+    sink_prefetch,  # what needs the whole sequence stays with the consumer
+    absorb_prefetch,  # one pool of workers runs all that it can
+    drop_idle_prefetch,  # a prefetch with nothing to run, or nobody to run it
+)

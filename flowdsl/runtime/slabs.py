@@ -1,0 +1,174 @@
+"""Slabs: shared memory that a worker fills and the consumer's arrays look into.
+
+A slab is an anonymous file (``memfd``): it has no name, so nothing can leak or collide, it does not
+count against ``/dev/shm``, and it goes when the last process that maps it does. Its pages are
+reserved when it is made, so that a full machine is an error here and not a SIGBUS later.
+
+A slab starts with a header whose first byte says whether it is in use. The worker sets it when it
+sends a result; the consumer's process clears it when the last array that views the slab is gone,
+and only then does the worker fill it again. No message is needed for that, and no view is ever
+overwritten.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+ALIGNMENT = 64
+"""Bytes. TensorFlow reads memory so aligned without copying it."""
+
+_HEADER = ALIGNMENT
+_SMALLEST = 1 << 20
+
+Place = tuple[int, int, int]
+"""Where bytes lie: the slab's number, the offset and the size, both in bytes."""
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+@attrs.define(eq=False)
+class Slab:
+    """One piece of shared memory, mapped into this process."""
+
+    number: int
+    memory: mmap.mmap
+    address: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.address = np.frombuffer(self.memory, np.uint8).ctypes.data
+
+    @property
+    def size(self) -> int:
+        return len(self.memory)
+
+    @property
+    def in_use(self) -> bool:
+        return self.memory[0] != 0
+
+    @in_use.setter
+    def in_use(self, value: bool) -> None:
+        self.memory[0] = int(value)
+
+
+class Slabs:
+    """The slabs that one worker owns; it fills a few of them for each result."""
+
+    def __init__(self, publish: Callable[[int, int], None]) -> None:
+        """``publish(number, fd)`` shows a new slab to the consumer, before any result in it."""
+        self._publish = publish
+        self._all: list[Slab] = []
+        self._filling: list[Slab] = []
+        self._filled = 0
+
+    def begin(self) -> None:
+        """Start a result; what was allocated for the last one belongs to the consumer now."""
+        self._filling = []
+
+    def allocate(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """A new array; a large one lies in a slab. Its contents are undefined."""
+        nbytes = prod(shape) * dtype.itemsize
+        if nbytes < WORTH_SHARING:
+            return np.empty(shape, dtype)
+        slab, start = self._reserve(nbytes)
+        return np.ndarray(tuple(shape), dtype, slab.memory, start)
+
+    def place(self, content: memoryview) -> Place:
+        """Where these bytes lie in the slabs of this result; copies them in if they do not yet."""
+        array = np.frombuffer(content, np.uint8)
+        for slab in self._filling:
+            offset = array.ctypes.data - slab.address
+            if 0 <= offset < slab.size:
+                return slab.number, offset, array.nbytes
+        slab, start = self._reserve(array.nbytes)
+        np.frombuffer(slab.memory, np.uint8, array.nbytes, start)[:] = array
+        return slab.number, start, array.nbytes
+
+    def _reserve(self, nbytes: int) -> tuple[Slab, int]:
+        if self._filling and self._filled + nbytes <= self._filling[-1].size:
+            start = self._filled
+        else:
+            slab = self._free(nbytes) or self._create(nbytes)
+            slab.in_use = True
+            self._filling.append(slab)
+            start = _HEADER
+        self._filled = _aligned(start + nbytes)
+        return self._filling[-1], start
+
+    def _free(self, nbytes: int) -> Slab | None:
+        roomy = (s for s in self._all if not s.in_use and s.size >= _HEADER + nbytes)
+        return min(roomy, key=lambda slab: slab.size, default=None)
+
+    def _create(self, nbytes: int) -> Slab:
+        size = max(_SMALLEST, 1 << (_HEADER + nbytes - 1).bit_length())
+        fd = os.memfd_create("flowdsl", os.MFD_CLOEXEC)
+        try:
+            os.posix_fallocate(fd, 0, size)
+            slab = Slab(len(self._all), mmap.mmap(fd, size))
+            self._publish(slab.number, fd)
+        finally:
+            os.close(fd)
+        self._all.append(slab)
+        return slab
+
+
+WORTH_SHARING = 8192
+"""Bytes from which an array goes through a slab; below, a message is as fast."""
+
+
+class _View(np.ndarray[Any, Any]):
+    """All of a slab, for one result: the base of every array in it, so the last of them to go."""
+
+
+@attrs.define(eq=False)
+class Window:
+    """The consumer's side: the slabs that one worker has shown it."""
+
+    _slabs: dict[int, Slab] = attrs.field(factory=dict[int, Slab])
+    _views: dict[int, weakref.ref[_View]] = attrs.field(factory=dict[int, "weakref.ref[_View]"])
+    """By identity: an array has no hash, and so neither has a reference to it."""
+
+    def attach(self, number: int, fd: int) -> None:
+        """Map a slab that the worker made; closes ``fd``."""
+        try:
+            self._slabs[number] = Slab(number, mmap.mmap(fd, os.fstat(fd).st_size))
+        finally:
+            os.close(fd)
+
+    def has(self, places: Sequence[Place]) -> bool:
+        """Whether every slab of these places is attached."""
+        return all(number in self._slabs for number, _, _ in places)
+
+    def buffers(self, places: Sequence[Place]) -> list[NDArray[np.uint8]]:
+        """The bytes at these places, not copied; their slabs are held while any is viewed."""
+        numbers = {number for number, _, _ in places}
+        views = {number: self._view(self._slabs[number]) for number in numbers}
+        return [views[number][start : start + size] for number, start, size in places]
+
+    def discard(self, places: Sequence[Place]) -> None:
+        """Give the slabs of a result back that nobody will look at."""
+        for number, _, _ in places:
+            if number in self._slabs:
+                self._slabs[number].in_use = False
+
+    def _view(self, slab: Slab) -> _View:
+        """One view a slab a result: when it is gone, so is every array of the result in it."""
+        view = _View((slab.size,), np.uint8, slab.memory)
+
+        def release(ref: weakref.ref[_View]) -> None:
+            del self._views[id(ref)]
+            slab.in_use = False
+
+        ref = weakref.ref(view, release)
+        self._views[id(ref)] = ref
+        return view

@@ -1,0 +1,158 @@
+"""A worker process: takes leases of work, runs its program on them, and sends the results.
+
+It is started as a new interpreter whose ``__main__`` is this module's ``main`` and nothing of the
+user's, so a script that imports TensorFlow does not import it again in every worker. It reads its
+program once, from a socket that it shares with the consumer's process alone. The same socket
+carries the descriptors of its slabs, and its end-of-file tells each side that the other is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+import attrs
+import cloudpickle
+import zmq
+
+from flowdsl.node import Addresses
+from flowdsl.runtime.program import OperatorFailed, Program
+from flowdsl.runtime.slabs import Place, Slabs
+from flowdsl.runtime.wire import pack_into, unpack
+
+
+@attrs.frozen
+class Lease:
+    """Work: some consecutive positions of a stage's output."""
+
+    number: int
+    """Counts from 0 over the life of a pool; results are put back in this order."""
+    epoch: int
+    start: int
+    stop: int
+
+
+@attrs.frozen
+class Failure:
+    """What stopped a lease: where, and the exception as it can travel."""
+
+    height: int
+    epoch: int
+    position: int
+    cause: BaseException
+
+
+@attrs.frozen
+class Result:
+    """What became of a lease; the elements are pickled beside it."""
+
+    number: int
+    count: int
+    positions: list[int] | None
+    """The position of each element, where a filter left gaps; else they are consecutive."""
+    places: list[Place]
+    seconds: float
+    failure: Failure | None
+
+
+READY = b"ready"
+LENGTH = struct.Struct("<Q")
+
+
+def main(fd: int) -> None:
+    """Run until the consumer's process is gone, or says so by closing the socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the consumer's to handle
+    link = socket.socket(fileno=fd)
+    with link.makefile("rb", buffering=0) as stream:
+        setup = pickle.loads(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
+    threading.Thread(target=_leave_with, args=(link,), daemon=True).start()
+
+    context = zmq.Context()
+    control: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    control.setsockopt(zmq.IDENTITY, setup["identity"])
+    control.connect(setup["address"])
+    slabs = Slabs(lambda number, fd: _show(link, number, fd))
+    try:
+        program = Program(pickle.loads(setup["program"]), slabs.allocate)
+    except Exception:
+        control.send_multipart([READY, traceback.format_exc().encode()])
+        threading.Event().wait()  # until the consumer, told why, ends this process
+        return
+    control.send_multipart([READY, b""])
+    while True:
+        frames = control.recv_multipart()
+        slabs.begin()
+        lease: Lease = unpack(frames[0])
+        supplied: list[Any] = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
+        control.send_multipart(run(program, slabs, lease, supplied))
+
+
+def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[Any]) -> list[bytes]:
+    """The frames of a lease's result: what was made of it up to its end, or to a failure."""
+    began = time.perf_counter()
+    positions: list[int] = []
+    elements: list[Any] = []
+    failure: Failure | None = None
+    try:
+        at = Addresses.span(lease.epoch, lease.start, lease.stop)
+        for position, element in program.rows(at, supplied):
+            positions.append(position)
+            elements.append(element)
+    except OperatorFailed as error:
+        failure = Failure(error.height, error.epoch, error.position, _travelling(error.__cause__))
+    content, places = pack_into(slabs, elements)
+    gaps = positions != list(range(lease.start, lease.start + len(positions)))
+    result = Result(
+        lease.number,
+        len(elements),
+        positions if gaps else None,
+        places,
+        time.perf_counter() - began,
+        failure,
+    )
+    return [pickle.dumps(result, 5), content]
+
+
+def _travelling(error: BaseException | None) -> BaseException:
+    """The exception with its traceback as a note, or a stand-in where it can not be pickled."""
+    assert error is not None
+    trace = "".join(traceback.format_exception(error))
+    try:
+        copy: BaseException = pickle.loads(cloudpickle.dumps(error))
+        sent = error if type(copy) is type(error) else RuntimeError(repr(error))
+    except Exception:
+        sent = RuntimeError(f"{type(error).__qualname__}: {error}")
+    sent.__traceback__ = None
+    sent.add_note(f"\nIn worker process {os.getpid()}:\n{trace}")
+    return sent
+
+
+def _read(stream: Any, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = stream.read(size - len(parts))
+        if not part:
+            sys.exit(0)  # the consumer was gone before it had sent the program
+        parts += part
+    return bytes(parts)
+
+
+def _show(link: socket.socket, number: int, fd: int) -> None:
+    socket.send_fds(link, [LENGTH.pack(number)], [fd])
+
+
+def _leave_with(link: socket.socket) -> None:
+    """End this process, whatever it is doing, when the consumer's end of the link closes."""
+    try:
+        while link.recv(1):
+            pass
+    finally:
+        os._exit(0)
