@@ -7,6 +7,7 @@ type), a dict, or a single array. It is immutable once yielded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import isabstract
 from typing import (
     Annotated,
     Any,
@@ -24,13 +25,14 @@ from typing import (
 import attrs
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import TypeForm, TypeVar
+from typing_extensions import TypeForm, TypeVar, is_protocol
 
 from flowdsl.errors import SpecMismatch
 
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
+D = TypeVar("D")
 B_co = TypeVar("B_co", covariant=True)
 G = TypeVar("G", bound=Callable[..., object])
 D_co = TypeVar("D_co", bound=np.generic, covariant=True)
@@ -121,7 +123,7 @@ def batch_type(record: type[Record[object]]) -> type:
 # -- specs -----------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.frozen(init=False)
 class Shape:
     """Declares a shape: ``Annotated[NDArray[np.uint8], Shape(None, None, 3)]``; ``None``: any."""
 
@@ -139,7 +141,11 @@ class ArraySpec:
     shape: tuple[int | None, ...] | None = None
 
     def __str__(self) -> str:
-        dims = "..." if self.shape is None else ", ".join(str(d or "?") for d in self.shape)
+        dims = (
+            "..."
+            if self.shape is None
+            else ", ".join("?" if d is None else str(d) for d in self.shape)
+        )
         return f"{self.dtype or '?'}[{dims}]"
 
 
@@ -199,6 +205,8 @@ def assemble(form: type, values: dict[str, Any]) -> Any:
         return values
     if form is tuple:
         return tuple(values.values())
+    if attrs.has(form):  # a field ``_x`` is the argument ``x``
+        values = {field.alias or field.name: values[field.name] for field in attrs.fields(form)}
     return form(**values)
 
 
@@ -228,30 +236,53 @@ def spec_of_type(form: TypeForm[Any]) -> Spec:
     '(uint8[?, 3], int64[])'
     """
     tp: Any = form
-    alias = getattr(get_origin(tp), "__value__", None)
-    if alias is not None:  # NumPy >= 2.5 makes ``NDArray`` a lazy alias
-        tp = alias[get_args(tp)]
     origin, args = get_origin(tp), get_args(tp)
+    alias = getattr(origin or tp, "__value__", None)
+    if alias is not None:  # a lazy alias, as NumPy >= 2.5 makes of ``NDArray``
+        return spec_of_type(alias[args] if args else alias)
     if origin is Annotated:
         spec = spec_of_type(args[0])
         dims = next((note.dims for note in args[1:] if isinstance(note, Shape)), None)
         return attrs.evolve(spec, shape=dims) if isinstance(spec, ArraySpec) else spec
     if origin is np.ndarray or tp is np.ndarray:
-        scalar = get_args(args[1])[0] if args else None
-        known = isinstance(scalar, type) and scalar is not np.generic
-        return ArraySpec(np.dtype(scalar) if known else None)
+        scalars = [scalar for arg in args[1:] for scalar in get_args(arg)]
+        return ArraySpec(_NUMERIC.get(scalars[0]) if scalars else None)
     if origin is tuple and Ellipsis not in args:
         return StructSpec(tuple, tuple((str(i), spec_of_type(a)) for i, a in enumerate(args)))
-    if not isinstance(tp, type):
+    cls = origin or tp
+    if not isinstance(cls, type):
         return UNKNOWN
-    if issubclass(tp, np.generic):
-        return ArraySpec(np.dtype(tp), ())
-    named = hasattr(tp, "_fields") or attrs.has(tp) or is_typeddict(tp)
-    if named:
-        hints = get_type_hints(tp, include_extras=True)
-        fields = tuple((name, spec_of_type(hint)) for name, hint in hints.items())
-        return StructSpec(dict if is_typeddict(tp) else tp, fields)
-    return ValueSpec(tp)
+    names = _declared_names(cls)
+    if names is not None:
+        hints = _hints(cls)
+        fields = tuple((name, spec_of_type(hints.get(name, object))) for name in names)
+        return StructSpec(dict if is_typeddict(cls) else cls, fields)
+    if issubclass(cls, np.generic):
+        return ArraySpec(_NUMERIC.get(cls), ())
+    vague = origin is not None or cls in (Any, tuple, dict) or isabstract(cls) or is_protocol(cls)
+    return UNKNOWN if vague else ValueSpec(cls)
+
+
+_NUMERIC: dict[object, np.dtype[Any]] = {
+    t: np.dtype(t) for t in np.sctypeDict.values() if np.dtype(t).kind in "biufc"
+}
+"""The scalar types that name one dtype; the others are abstract, or have many sizes or units."""
+
+
+def _declared_names(cls: type) -> list[str] | None:
+    """The components of a class of elements; None for any other class."""
+    if attrs.has(cls):
+        return [field.name for field in attrs.fields(cls)]
+    if issubclass(cls, tuple):
+        return list(getattr(cls, "_fields", ())) or None
+    return list(cls.__annotations__) if is_typeddict(cls) else None
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls, include_extras=True)
+    except Exception:  # an annotation that can not be evaluated here declares nothing
+        return {}
 
 
 def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
@@ -263,21 +294,20 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
     if declared == UNKNOWN or seen == UNKNOWN:
         return seen if declared == UNKNOWN else declared
     if isinstance(declared, StructSpec) and isinstance(seen, StructSpec):
-        positional = tuple in (declared.form, seen.form)
-        if len(declared.fields) == len(seen.fields) and (positional or _alike(declared, seen)):
-            pairs = zip(declared.fields, seen.fields, strict=True)
-            fields = tuple((n, meet(a, b, f"{at}.{n}")) for (n, a), (_, b) in pairs)
-            return StructSpec(seen.form if declared.form is tuple else declared.form, fields)
+        named = _named(declared, seen)
+        if named is not None:
+            pairs = zip(named.fields, declared.fields, seen.fields, strict=True)
+            fields = tuple((n, meet(a, b, f"{at}.{n}")) for (n, _), (_, a), (_, b) in pairs)
+            return StructSpec(named.form, fields)
     if isinstance(declared, ArraySpec) and isinstance(seen, ArraySpec):
-        same_dtype = None in (declared.dtype, seen.dtype) or declared.dtype == seen.dtype
+        same_dtype = declared.dtype is None or seen.dtype in (None, declared.dtype)
         if same_dtype and _shapes_agree(declared.shape, seen.shape):
             shape = _known_dims(declared.shape, seen.shape)
             return ArraySpec(declared.dtype or seen.dtype, shape)
-    if isinstance(declared, ValueSpec) and isinstance(seen, ValueSpec):
-        if issubclass(seen.type, declared.type):
-            return seen
-        if issubclass(declared.type, seen.type):
-            return declared
+    if isinstance(declared, ValueSpec) and issubclass(_class_of(seen), declared.type):
+        return seen
+    if isinstance(seen, ValueSpec) and issubclass(_class_of(declared), seen.type):
+        return declared
     raise SpecMismatch(f"{at}: declared {declared}, got {seen}")
 
 
@@ -286,6 +316,22 @@ Dims: TypeAlias = tuple[int | None, ...] | None
 
 def _alike(a: StructSpec, b: StructSpec) -> bool:
     return a.form is b.form and [name for name, _ in a.fields] == [name for name, _ in b.fields]
+
+
+def _named(a: StructSpec, b: StructSpec) -> StructSpec | None:
+    """The one with the names, if both may describe one value: a tuple has none, but an order."""
+    if _alike(a, b):
+        return a
+    tuples = issubclass(a.form, tuple) and issubclass(b.form, tuple)
+    if not tuples or tuple not in (a.form, b.form) or len(a.fields) != len(b.fields):
+        return None
+    return a if b.form is tuple else b
+
+
+def _class_of(spec: Spec) -> type:
+    if isinstance(spec, ArraySpec):
+        return spec.dtype.type if spec.dtype is not None and spec.shape == () else np.ndarray
+    return spec.form if isinstance(spec, StructSpec) else spec.type
 
 
 def _shapes_agree(a: Dims, b: Dims) -> bool:
@@ -313,6 +359,26 @@ def join(a: Spec, b: Spec) -> Spec:
         pairs = zip(a.fields, b.fields, strict=True)
         return StructSpec(a.form, tuple((n, join(x, y)) for (n, x), (_, y) in pairs))
     return UNKNOWN
+
+
+def varying_axes(spec: Spec, seen: Spec) -> frozenset[tuple[int, int]]:
+    """The axes whose size a spec leaves open, each with the size that one element has there."""
+    found: set[tuple[int, int]] = set()
+    for (_, one), (_, other) in zip(leaf_specs(spec), leaf_specs(seen), strict=False):
+        if isinstance(one, ArraySpec) and isinstance(other, ArraySpec):
+            pairs = enumerate(zip(one.shape or (), other.shape or (), strict=False))
+            found |= {(axis, size) for axis, (dim, size) in pairs if dim is None and size}
+    return frozenset(found)
+
+
+def without_axes(spec: Spec, axes: frozenset[tuple[int, int]]) -> Spec:
+    """The spec with these axes left open, where they have these sizes."""
+    if isinstance(spec, StructSpec):
+        return StructSpec(spec.form, tuple((n, without_axes(s, axes)) for n, s in spec.fields))
+    if isinstance(spec, ArraySpec) and spec.shape is not None:
+        dims = enumerate(spec.shape)
+        return ArraySpec(spec.dtype, tuple(None if (a, d) in axes else d for a, d in dims))
+    return spec
 
 
 def leaves(element: object) -> list[object]:
@@ -362,18 +428,10 @@ def stack(rows: Sequence[Any], allocate: Allocate = _empty, at: str = "element")
     if any(type(row) is not kind for row in rows):
         raise _differ(rows, at)
     if isinstance(first, np.generic) or kind in _FIXED:
-        dtype = cast("np.dtype[Any]", first.dtype) if kind not in _FIXED else _FIXED[kind]
-        if dtype.kind not in "biufcmM":
-            raise _unstackable(kind, at)
-        out = allocate((len(rows),), dtype)
-        try:
-            out[...] = rows
-        except OverflowError as error:
-            raise SpecMismatch(f"{at}: an int does not fit int64: {error}") from error
-        return out
+        return _stack_scalars(rows, allocate, at)
     parts = components(first)
     if parts is None:
-        raise _unstackable(kind, at)
+        raise _unstackable(kind.__name__, at)
     opened = [dict(components(row) or ()) for row in rows]
     if any(row.keys() != opened[0].keys() for row in opened):
         raise _differ(rows, at)
@@ -385,28 +443,57 @@ def stack(rows: Sequence[Any], allocate: Allocate = _empty, at: str = "element")
     return assemble(dict if kind is dict else tuple, stacked)
 
 
+def _stack_scalars(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[Any]:
+    kind = cast("type", type(rows[0]))
+    if kind in _FIXED:
+        out = allocate((len(rows),), _FIXED[kind])
+        try:
+            out[...] = rows
+        except OverflowError as error:
+            i, x = next((i, x) for i, x in enumerate(rows) if not -(2**63) <= x < 2**63)
+            raise SpecMismatch(f"{at}: row {i} of the batch is {x}: too large for int64") from error
+        return out
+    dtype = cast("np.dtype[Any]", rows[0].dtype)
+    if dtype.kind not in "biufcmM":
+        raise _unstackable(kind.__name__, at)
+    if any(row.dtype != dtype for row in rows):  # times of one type, in other units
+        raise _differ(rows, at)
+    out = allocate((len(rows),), dtype)
+    out[...] = rows
+    return out
+
+
+_ARRAYS = (np.ndarray, np.memmap)
+"""Other subclasses mean more than their numbers: a mask, a matrix product."""
+
+
 def _stack_arrays(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[Any]:
     shape, dtype = cast("NDArray[Any]", rows[0]).shape, cast("NDArray[Any]", rows[0]).dtype
-    if any(type(row) is not np.ndarray or row.dtype != dtype or row.shape != shape for row in rows):
+    if type(rows[0]) not in _ARRAYS:
+        raise _unstackable(type(rows[0]).__name__, at)
+    if any(type(row) not in _ARRAYS or row.dtype != dtype or row.shape != shape for row in rows):
         raise _differ(rows, at)
     if dtype.hasobject:
-        raise _unstackable(np.ndarray, at)
+        raise _unstackable("an array of Python objects", at)
     out = allocate((len(rows), *shape), dtype)
     return np.stack(rows, out=out)
 
 
 def _differ(rows: Sequence[Any], at: str) -> SpecMismatch:
-    first = spec_of(rows[0])
-    i = next((i for i, row in enumerate(rows) if spec_of(row) != first), 0)
+    kind, spec = type(rows[0]), spec_of(rows[0])
+    i, row = next((i, x) for i, x in enumerate(rows) if type(x) is not kind or spec_of(x) != spec)
+    sides = [str(spec), str(spec_of(row))]
+    if sides[0] == sides[1]:
+        sides = [kind.__name__, type(row).__name__]
     return SpecMismatch(
-        f"{at}: row 0 of the batch is {first}, row {i} is {spec_of(rows[i])}; equal dtypes and "
+        f"{at}: row 0 of the batch is {sides[0]}, row {i} is {sides[1]}; equal dtypes and "
         f"shapes stack (a dtype is never cast: use .map to make them alike)"
     )
 
 
-def _unstackable(kind: type, at: str) -> SpecMismatch:
+def _unstackable(what: str, at: str) -> SpecMismatch:
     return SpecMismatch(
-        f"{at}: {kind.__name__} does not stack; arrays, NumPy scalars, bool, int and float "
+        f"{at}: {what} does not stack; arrays, NumPy scalars, bool, int and float "
         f"do. Drop it with .select or .map, or say how with batch(n, collate=...)"
     )
 
@@ -414,16 +501,20 @@ def _unstackable(kind: type, at: str) -> SpecMismatch:
 def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
     """The spec of ``stack``, from the spec of its rows.
 
+    A tuple that named tuples stack into keeps their names here, for messages.
+
     Raises:
         SpecMismatch: Rows of this spec can not stack.
     """
     if isinstance(spec, ArraySpec):
+        if spec.dtype is not None and spec.dtype.hasobject:
+            raise _unstackable("an array of Python objects", at)
         return ArraySpec(spec.dtype, None if spec.shape is None else (n, *spec.shape))
     if isinstance(spec, ValueSpec):
         if spec.type is object:
             return spec
         if spec.type not in _FIXED:
-            raise _unstackable(spec.type, at)
+            raise _unstackable(spec.type.__name__, at)
         return ArraySpec(_FIXED[spec.type], (n,))
     fields = tuple((name, spec_of_batch(s, n, f"{at}.{name}")) for name, s in spec.fields)
     if issubclass(spec.form, Record):
@@ -437,6 +528,8 @@ def lists(rows: Sequence[tuple[A]]) -> tuple[list[A]]: ...
 def lists(rows: Sequence[tuple[A, B]]) -> tuple[list[A], list[B]]: ...
 @overload
 def lists(rows: Sequence[tuple[A, B, C]]) -> tuple[list[A], list[B], list[C]]: ...
+@overload
+def lists(rows: Sequence[tuple[A, B, C, D]]) -> tuple[list[A], list[B], list[C], list[D]]: ...
 def lists(rows: Sequence[Rows]) -> tuple[list[Any], ...]:
     """Collect each component in a list: ``batch(n, collate=lists)`` takes any values.
 

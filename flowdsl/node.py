@@ -48,6 +48,8 @@ from flowdsl.elements import (
     meet,
     spec_of,
     spec_of_type,
+    varying_axes,
+    without_axes,
 )
 from flowdsl.errors import ElementError, InvalidFlow, Where
 
@@ -78,7 +80,12 @@ class Addresses:
     @classmethod
     def span(cls, epoch: int, start: int, stop: int) -> Addresses:
         """The consecutive positions of one pass."""
-        position = np.arange(start, stop, dtype=np.int64)
+        return cls.at(epoch, np.arange(start, stop, dtype=np.int64))
+
+    @classmethod
+    def at(cls, epoch: int, positions: Sequence[int] | Positions) -> Addresses:
+        """These positions of one pass."""
+        position = np.asarray(positions, np.int64)
         return cls(np.full(len(position), epoch, np.int64), position)
 
 
@@ -331,6 +338,8 @@ class Indexing(Node[T, E], Generic[T, E]):
         return self.source.spec(probe)
 
     def origin(self, epoch: int, position: int) -> Where:
+        if self.keeps_positions:
+            return self.source.origin(epoch, position)
         if not self.indexable:
             return super().origin(epoch, position)
         at = self.resolve(Addresses.span(epoch, position, position + 1))
@@ -431,9 +440,18 @@ def spec_of_result(function: object) -> Spec:
 
 
 def probed(node: AnyNode, known: Spec) -> Spec:
-    """Settle what is unknown by making the first element, if a pass costs nothing to repeat."""
+    """Settle what is unknown by making the first element, if a pass can be repeated.
+
+    One element does not tell which of its sizes hold for all. An axis that varies in the source, as
+    the first one of batches does, is taken to vary in the result where it has the same size.
+    """
     if is_settled(known) or not node.replayable:
         return known
-    for _, element in node.rows(0):
-        return meet(known, spec_of(element), f"{node.title}: element 0")
-    return known
+    first = next(node.rows(0), None)
+    if first is None:
+        return known
+    seen = spec_of(first[1])
+    for source in node.sources:
+        row = next(source.rows(0))
+        seen = without_axes(seen, varying_axes(source.spec(True), spec_of(row[1])))
+    return meet(known, seen, f"{node.title}: element 0")

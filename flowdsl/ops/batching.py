@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
@@ -114,7 +114,10 @@ class Batching(FlowBase[T, E]):
     ) -> Flow[NDArray[D1], E]: ...
     @overload
     def batch(
-        self: FlowBase[dict[str, NDArray[D1]], E], n: int, *, drop_remainder: Literal[False] = False
+        self: FlowBase[Mapping[str, Stackable[D1]], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
     ) -> Flow[dict[str, NDArray[D1]], E]: ...
     @overload
     def batch(
@@ -167,7 +170,7 @@ class Batching(FlowBase[T, E]):
     ) -> Flow[NDArray[D1], E | Resampled]: ...
     @overload
     def batch(
-        self: FlowBase[dict[str, NDArray[D1]], E], n: int, *, drop_remainder: bool
+        self: FlowBase[Mapping[str, Stackable[D1]], E], n: int, *, drop_remainder: bool
     ) -> Flow[dict[str, NDArray[D1]], E | Resampled]: ...
     @overload
     def batch(

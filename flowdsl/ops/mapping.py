@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -28,6 +27,7 @@ from flowdsl.node import (
     probed,
     spec_of_result,
 )
+from flowdsl.ops.randomness import generator
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -93,25 +93,12 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
         return probed(self, declared) if probe else declared
 
 
-def generator(seed: int, salt: int, epoch: int, position: int) -> np.random.Generator:
-    """The random generator of one element: a function of where it stands, not of who asks.
-
-    The position is the counter of a counter-based generator, so that any element's draws are
-    reached without making those before it (Salmon et al., "Parallel Random Numbers: As Easy as
-    1, 2, 3", SC 2011). Each position owns 2**192 blocks of the stream.
-    """
-    name = f"{seed}/{salt}/{epoch}".encode()
-    key = np.frombuffer(hashlib.blake2b(name, digest_size=16).digest(), np.uint64)
-    counter = np.array([0, 0, 0, position], np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
-
-
 @attrs.frozen
 class Filter(Elementwise[A, A, E | Unsized], Generic[A, E]):
     """The elements for which ``keep`` is true."""
 
     drops: ClassVar[bool] = True
-    keep: Callable[[A], bool] = attrs.field(validator=is_callable)
+    keep: Callable[[A], bool | np.bool_] = attrs.field(validator=is_callable)
 
     @property
     def title(self) -> str:
@@ -175,7 +162,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(RandomMap(self.node, func, seed, self.node.depth))
 
-    def filter(self, keep: Callable[[T], bool]) -> Flow[T, E | Unsized]:
+    def filter(self, keep: Callable[[T], bool | np.bool_]) -> Flow[T, E | Unsized]:
         """Keep the elements for which ``keep`` is true.
 
         Effects: ``Unsized``: how many stay is known at the end of a pass. Errors: as for ``map``.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from flowdsl.effects import Counted, Reordered
 from flowdsl.elements import Spec
@@ -25,7 +23,7 @@ from flowdsl.node import (
     at_least,
     flow,
 )
-from flowdsl.ops.mapping import generator
+from flowdsl.ops.randomness import generator, permute
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -66,46 +64,8 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
     def rows(self, epoch: int) -> Iterator[Row[T]]:
         elements = [x for _, x in self.source.rows(epoch)]
         order = self._permute(epoch, np.arange(len(elements), dtype=np.int64))
-        return enumerate(elements[i] for i in order.tolist())
-
-
-def permute(position: Positions, n: int, key: str) -> Positions:
-    """Where a keyed pseudo-random permutation of ``range(n)`` sends each position.
-
-    Computed for a position by itself, in constant memory: a Feistel network permutes the next
-    power of four, and positions that land outside ``range(n)`` are sent on until they land inside
-    (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002).
-
-    Shapes: as ``position``. Values in ``position`` must lie in ``range(n)``.
-
-    >>> sorted(permute(np.arange(5), 5, "key").tolist())
-    [0, 1, 2, 3, 4]
-    """
-    half = np.uint64(max((n - 1).bit_length() + 1, 2) // 2)
-    mask = np.uint64((1 << int(half)) - 1)
-    keys = np.frombuffer(hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS).digest(), np.uint64)
-    moved = position.astype(np.uint64)
-    outside = np.arange(len(moved))
-    while len(outside):
-        block = moved[outside]
-        left, right = block >> half, block & mask
-        for k in keys:
-            left, right = right, left ^ (_mix(right ^ k) & mask)
-        moved[outside] = (left << half) | right
-        outside = outside[moved[outside] >= n]
-    return moved.astype(np.int64)
-
-
-_ROUNDS = 6
-"""Four rounds are the least for a network that looks random (Luby and Rackoff, 1988); two more
-cost 30 ns an element and make up for a small domain."""
-
-
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finalizer: every input bit reaches every output bit."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+        for position, i in enumerate(order.tolist()):
+            yield position, elements[i]
 
 
 @attrs.frozen
@@ -174,10 +134,10 @@ class Ordering(FlowBase[T, E]):
         >>> import flowdsl as fl
         >>> flow = fl.from_range(6).shuffle(seed=1)
         >>> flow.collect(), list(flow.epoch(1))
-        ([3, 0, 4, 5, 2, 1], [5, 2, 0, 4, 3, 1])
+        ([4, 0, 5, 2, 3, 1], [3, 2, 5, 0, 1, 4])
 
         Source: ``LocallyShuffleData`` and ``RandomShuffleQueue``; the global order is a Feistel
-        permutation, see ``permute``.
+        permutation, see ``randomness.permute``.
         """
         salt = self.node.depth
         if buffer is None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 import attrs
+import numpy as np
 
 from flowdsl.effects import Counted, Endless, Exact, Finite, InOrder, Resampled, Unsized
 from flowdsl.errors import EndlessFlow, InvalidFlow
 from flowdsl.node import Addresses, E, FlowBase, Indexing, Row, T, at_least, flow
+from flowdsl.ops.randomness import epoch_of_pass
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -39,14 +41,14 @@ class Take(Indexing[T, E], Generic[T, E]):
         return at
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return enumerate(x for _, x in islice(self.source.rows(epoch), self.n))
+        return islice(self.source.rows(epoch), self.n)
 
 
 @attrs.frozen
 class Repeat(Indexing[T, E | Resampled], Generic[T, E]):
     """``n`` passes in a row, each an epoch of its own."""
 
-    n: int = attrs.field(validator=at_least(0))
+    n: int = attrs.field(validator=at_least(1))
 
     @property
     def title(self) -> str:
@@ -57,12 +59,14 @@ class Repeat(Indexing[T, E | Resampled], Generic[T, E]):
         return None if self.source.length is None else self.n * self.source.length
 
     def resolve(self, at: Addresses) -> Addresses:
-        passes, position = divmod(at.position, max(self.source.length or 0, 1))
-        return Addresses(at.epoch * self.n + passes, position)
+        if self.source.length is None:  # the first pass over an endless source never ends
+            return Addresses(epoch_of_pass(at.epoch, np.zeros_like(at.epoch)), at.position)
+        passes, position = divmod(at.position, max(self.source.length, 1))
+        return Addresses(epoch_of_pass(at.epoch, passes), position)
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        epochs = range(epoch * self.n, (epoch + 1) * self.n)
-        return enumerate(x for k in epochs for _, x in self.source.rows(k))
+        passes = (_inner(epoch, k) for k in range(self.n))
+        return enumerate(x for inner in passes for _, x in self.source.rows(inner))
 
 
 @attrs.frozen
@@ -82,30 +86,29 @@ class RepeatForever(Indexing[T, E | Resampled | Endless], Generic[T, E]):
         return None
 
     def resolve(self, at: Addresses) -> Addresses:
-        if self.source.length is None:  # the source is endless itself: its first pass never ends
-            return Addresses(at.epoch << _EPOCH_BITS, at.position)
+        if self.source.length is None:  # as above
+            return Addresses(epoch_of_pass(at.epoch, np.zeros_like(at.epoch)), at.position)
         passes, position = divmod(at.position, self.source.length)
-        return Addresses((at.epoch << _EPOCH_BITS) + passes, position)
+        return Addresses(epoch_of_pass(at.epoch, passes), position)
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch << _EPOCH_BITS))
+        return enumerate(self._elements(epoch))
 
     def _elements(self, epoch: int) -> Iterator[T]:
-        while True:
+        for k in count():
             empty = True
-            for _, x in self.source.rows(epoch):
+            for _, x in self.source.rows(_inner(epoch, k)):
                 empty = False
                 yield x
             if empty:
                 raise EndlessFlow(
-                    f"repeat: epoch {epoch} of {self.source.title} had no elements, and repeating "
-                    f"nothing never yields; give repeat(n), or check what the filter drops"
+                    f"repeat: pass {k} had no elements, and repeating nothing never yields; give "
+                    f"repeat(n), or check what is filtered out"
                 )
-            epoch += 1
 
 
-_EPOCH_BITS = 32
-"""A pass over an endless repetition owns 2**32 epochs, so that two passes never share one."""
+def _inner(epoch: int, k: int) -> int:
+    return int(epoch_of_pass(np.array([epoch]), np.array([k]))[0])
 
 
 class Sizing(FlowBase[T, E]):
@@ -138,7 +141,7 @@ class Sizing(FlowBase[T, E]):
         return flow(Take[Any, Any](self.node, n))
 
     @overload
-    def repeat(self) -> Flow[T, E | Resampled | Endless]: ...
+    def repeat(self, n: None = None) -> Flow[T, E | Resampled | Endless]: ...
     @overload
     def repeat(self, n: int) -> Flow[T, E | Resampled]: ...
     def repeat(self, n: int | None = None) -> Flow[Any, Any]:
@@ -147,7 +150,7 @@ class Sizing(FlowBase[T, E]):
         Each pass is an epoch of its own: what shuffles or draws at random below it does so afresh,
         and batches do not reach from one pass into the next.
 
-        Effects: ``Resampled``, and ``Endless`` without ``n``. Errors: ``InvalidFlow`` for ``n < 0``
+        Effects: ``Resampled``, and ``Endless`` without ``n``. Errors: ``InvalidFlow`` for ``n < 1``
         or an endless repetition of nothing; ``EndlessFlow`` when a pass turns out to be empty.
 
         >>> import flowdsl as fl

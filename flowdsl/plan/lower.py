@@ -20,13 +20,11 @@ from flowdsl.node import (
     AnyNode,
     Elementwise,
     Grouping,
-    IndexedSource,
-    Indexing,
     Node,
     Placement,
     Row,
 )
-from flowdsl.plan.tree import rewrite, walk, with_sources
+from flowdsl.plan.tree import base_of, rewrite, walk, with_sources
 
 
 @attrs.frozen
@@ -112,21 +110,9 @@ def lower(node: AnyNode) -> AnyNode:
 
 
 def _stage(meaning: AnyNode, procs: int) -> Stage:
-    base = _base(meaning)
+    base = base_of(meaning)
     if base is None:
         return Stage(meaning, meaning, None, procs)
     supplied = Supplied((base.length, base.indexable))
     program = rewrite(meaning, lambda node: supplied if node is base else node)
     return Stage(meaning, program, lower(base), procs)
-
-
-def _base(node: AnyNode) -> AnyNode | None:
-    """The part of a worker's subtree that only this process can run; None if there is none."""
-    if isinstance(node, (Elementwise, Grouping)):
-        return _base(node.source)
-    if isinstance(node, Indexing) and node.indexable:
-        base = _base(node.source)
-        return node if base is node.source else base
-    if isinstance(node, IndexedSource) and node.portable:
-        return None
-    return node

@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from flowdsl.node import AnyNode, Elementwise, Grouping, Node, Placement
+from flowdsl.node import (
+    AnyNode,
+    Elementwise,
+    Grouping,
+    IndexedSource,
+    Indexing,
+    Node,
+    Placement,
+)
 
 
 def with_sources(node: AnyNode, sources: tuple[AnyNode, ...]) -> AnyNode:
@@ -49,6 +57,18 @@ def _dense(node: AnyNode) -> bool:
     """Positions have no gaps, so that rows known to be consecutive can be told by number."""
     if isinstance(node, Elementwise):
         return not node.drops and _dense(node.source)
-    if isinstance(node, Placement):
+    if isinstance(node, Placement) or (isinstance(node, Indexing) and node.keeps_positions):
         return _dense(node.source)
     return True
+
+
+def base_of(node: AnyNode) -> AnyNode | None:
+    """The part of what workers are to run that only this process can; None if there is none."""
+    if isinstance(node, Elementwise | Grouping) and runs_in_worker(node):
+        return base_of(node.source)
+    if isinstance(node, Indexing) and node.indexable:
+        base = base_of(node.source)
+        return node if base is node.source else base
+    if isinstance(node, IndexedSource) and node.portable:
+        return None
+    return node

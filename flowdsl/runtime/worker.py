@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import socket
 import struct
 import sys
@@ -23,21 +22,10 @@ import attrs
 import cloudpickle
 import zmq
 
-from flowdsl.node import Addresses
+from flowdsl.runtime.leases import Lease
 from flowdsl.runtime.program import OperatorFailed, Program
 from flowdsl.runtime.slabs import Place, Slabs
 from flowdsl.runtime.wire import pack_into, unpack
-
-
-@attrs.frozen
-class Lease:
-    """Work: some consecutive positions of a stage's output."""
-
-    number: int
-    """Counts from 0 over the life of a pool; results are put back in this order."""
-    epoch: int
-    start: int
-    stop: int
 
 
 @attrs.frozen
@@ -67,43 +55,57 @@ READY = b"ready"
 LENGTH = struct.Struct("<Q")
 
 
+@attrs.frozen
+class Setup:
+    """What a worker is told once: where to ask for work, as whom, and what to run on it."""
+
+    address: str
+    identity: bytes
+    """Known to this worker and the consumer only: it is how they know each other's messages."""
+    program: bytes
+
+
 def main(fd: int) -> None:
-    """Run until the consumer's process is gone, or says so by closing the socket."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the consumer's to handle
+    """A worker's whole life: until the consumer closes the link, or is gone."""
     link = socket.socket(fileno=fd)
     with link.makefile("rb", buffering=0) as stream:
-        setup = pickle.loads(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
+        setup = unpack(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
     threading.Thread(target=_leave_with, args=(link,), daemon=True).start()
+    serve(link, setup)
 
-    context = zmq.Context()
-    control: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    control.setsockopt(zmq.IDENTITY, setup["identity"])
-    control.connect(setup["address"])
+
+def serve(link: socket.socket, setup: Setup) -> None:
+    """Work off leases until the link closes."""
     slabs = Slabs(lambda number, fd: _show(link, number, fd))
-    try:
-        program = Program(pickle.loads(setup["program"]), slabs.allocate)
-    except Exception:
-        control.send_multipart([READY, traceback.format_exc().encode()])
-        threading.Event().wait()  # until the consumer, told why, ends this process
-        return
-    control.send_multipart([READY, b""])
-    while True:
-        frames = control.recv_multipart()
-        slabs.begin()
-        lease: Lease = unpack(frames[0])
-        supplied: list[Any] = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
-        control.send_multipart(run(program, slabs, lease, supplied))
+    with zmq.Context() as context, context.socket(zmq.DEALER) as control:
+        control.setsockopt(zmq.LINGER, 0)
+        control.setsockopt(zmq.IDENTITY, setup.identity)
+        control.connect(setup.address)
+        try:
+            program, trouble = Program(unpack(setup.program), slabs.allocate), b""
+        except Exception:
+            program, trouble = None, traceback.format_exc().encode()
+        control.send_multipart([READY, trouble])
+        poller = zmq.Poller()
+        poller.register(control, zmq.POLLIN)
+        poller.register(link, zmq.POLLIN)
+        while control in dict(poller.poll()):  # or the link, which has nothing to say but its end
+            assert program is not None
+            frames = control.recv_multipart()
+            lease: Lease = unpack(frames[0])
+            supplied: list[Any] = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
+            control.send_multipart(run(program, slabs, lease, supplied))
 
 
 def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[Any]) -> list[bytes]:
     """The frames of a lease's result: what was made of it up to its end, or to a failure."""
+    slabs.begin()
     began = time.perf_counter()
     positions: list[int] = []
     elements: list[Any] = []
     failure: Failure | None = None
     try:
-        at = Addresses.span(lease.epoch, lease.start, lease.stop)
-        for position, element in program.rows(at, supplied):
+        for position, element in program.rows(lease.addresses(), supplied):
             positions.append(position)
             elements.append(element)
     except OperatorFailed as error:

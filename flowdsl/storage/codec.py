@@ -1,7 +1,8 @@
 """How an element is written to a file: MessagePack, with extensions for arrays and tuples.
 
-Reading cannot run code, whatever the bytes are: there is no pickle in it. Numbers, text, bytes,
-None, lists, dicts, tuples, arrays and NumPy scalars are carried; anything else is refused when it
+Reading cannot run code, whatever the bytes are, nor take much more memory than they do: there is
+no pickle in it, and an array is as large as its bytes. Numbers, text, bytes, None, lists, dicts,
+tuples, arrays and NumPy scalars are carried; what would not come back as it was is refused when it
 is written. A record or NamedTuple is written as its components.
 
 The array extension is self-describing: the dtype and shape, then the bytes in C order.
@@ -10,15 +11,20 @@ The array extension is self-describing: the dtype and shape, then the bytes in C
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from flowdsl.elements import ArraySpec, Spec, StructSpec, ValueSpec, components
 from flowdsl.errors import SourceError, SpecMismatch
 
 _TUPLE, _ARRAY, _SCALAR = 1, 2, 3
+_DTYPE = re.compile(r"[<>|][biufcSUVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
+"""How a dtype without fields or objects spells itself; NumPy would take much else for one."""
+
 _PLAIN: dict[str, type] = {t.__name__: t for t in (bool, int, float, str, bytes, list, object)}
 
 
@@ -26,13 +32,16 @@ def encode(element: object) -> bytes:
     """The bytes of one element.
 
     Raises:
-        SpecMismatch: A component has a type that is not carried; the message names it.
+        SpecMismatch: A component has a type or value that is not carried; the message names it.
     """
-    return _encoder.encode(_to_wire(element, "element"))
+    try:
+        return _encoder.encode(_to_wire(element, "element"))
+    except RecursionError as error:
+        raise SpecMismatch("element: nested too deeply to be written") from error
 
 
-def decode(data: bytes) -> Any:
-    """The element of these bytes; arrays in it are read-only views of them.
+def decode(data: bytes | memoryview) -> Any:
+    """The element of these bytes; arrays in it are read-only and aligned, views where they can be.
 
     Raises:
         SourceError: The bytes are not an element.
@@ -44,29 +53,54 @@ def decode(data: bytes) -> Any:
 
 
 def _to_wire(x: Any, at: str) -> Any:
-    if isinstance(x, (np.ndarray, np.generic)):
-        if x.dtype.hasobject:
-            raise SpecMismatch(f"{at}: an array of Python objects can not be written")
+    kind = type(x)
+    if kind in (np.ndarray, np.memmap) or isinstance(x, np.generic):
+        if not _is_carried(x.dtype):
+            raise SpecMismatch(f"{at}: an array of {x.dtype} can not be written")
         array = np.asarray(x)
-        code = _ARRAY if isinstance(x, np.ndarray) else _SCALAR
+        code = _SCALAR if isinstance(x, np.generic) else _ARRAY
         content = (array.dtype.str, array.shape, array.tobytes())
         return msgspec.msgpack.Ext(code, _encoder.encode(content))
-    if x is None or isinstance(x, (bool, int, float, str, bytes)):
+    if kind is int and not -(2**63) <= x < 2**64:
+        raise SpecMismatch(f"{at}: {x} can not be written: an int has at most 64 bits")
+    if kind is str:
+        _check_text(x, at)
+    if x is None or kind in (bool, int, float, str, bytes):
         return x
-    if isinstance(x, list):
+    if kind is list:
         return [_to_wire(v, f"{at}[{i}]") for i, v in enumerate(x)]
     parts = components(x)
     if parts is None:
         raise SpecMismatch(
-            f"{at}: {type(x).__name__} can not be written; arrays, numbers, text, bytes, lists, "
-            f"dicts, tuples and records can"
+            f"{at}: {kind.__name__} can not be written; arrays, bool, int, float, text, bytes, "
+            f"None, lists, dicts, tuples and records can"
         )
     if isinstance(x, tuple):
         fields = [_to_wire(v, f"{at}.{name}") for name, v in parts]
         return msgspec.msgpack.Ext(_TUPLE, _encoder.encode(fields))
-    if not all(isinstance(name, str) for name, _ in parts):
+    if any(type(name) is not str for name, _ in parts):
         raise SpecMismatch(f"{at}: a dict is written with str keys only")
+    for name, _ in parts:
+        _check_text(name, at)
     return {name: _to_wire(v, f"{at}.{name}") for name, v in parts}
+
+
+def _check_text(text: str, at: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise SpecMismatch(f"{at}: text that is not Unicode can not be written: {error}") from error
+
+
+def _is_carried(dtype: np.dtype[Any]) -> bool:
+    """Its spelling says all: not so for a dtype of objects, of fields, or of another package."""
+    return _DTYPE.fullmatch(dtype.str) is not None and np.dtype(dtype.str) == dtype
+
+
+def _dtype(code: str) -> np.dtype[Any]:
+    if _DTYPE.fullmatch(code) is None:
+        raise ValueError(f"{code!r} is no dtype that is written")
+    return np.dtype(code)
 
 
 def _extension(code: int, data: memoryview) -> Any:
@@ -74,12 +108,13 @@ def _extension(code: int, data: memoryview) -> Any:
         return tuple(_decoder.decode(data))
     if code not in (_ARRAY, _SCALAR):
         raise ValueError(f"unknown extension {code}")
-    dtype_str, shape, content = _array_decoder.decode(data)
-    dtype = np.dtype(dtype_str)
-    if dtype.hasobject or len(content) != dtype.itemsize * math.prod(shape):
-        raise ValueError(f"{len(content)} bytes for {dtype_str}{list(shape)}")
-    array = np.frombuffer(content, dtype).reshape(shape)
-    return array[()] if code == _SCALAR else np.require(array, requirements="A")
+    dtype_code, shape, content = _array_decoder.decode(data)
+    dtype = _dtype(dtype_code)
+    if len(content) != dtype.itemsize * math.prod(shape):
+        raise ValueError(f"{len(content)} bytes for {dtype}{list(shape)}")
+    array: NDArray[Any] = np.require(np.ndarray(shape, dtype, content), requirements="A")
+    array.flags.writeable = False
+    return array[()] if code == _SCALAR else array
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -98,10 +133,10 @@ def spec_to_plain(spec: Spec) -> dict[str, Any]:
 
 
 def spec_from_plain(plain: dict[str, Any]) -> Spec:
-    """The inverse; raises KeyError, TypeError or ValueError on anything else."""
+    """The inverse; raises KeyError, TypeError, ValueError or RecursionError on anything else."""
     if "dtype" in plain:
         dtype, shape = plain["dtype"], plain["shape"]
-        return ArraySpec(dtype and np.dtype(dtype), None if shape is None else tuple(shape))
+        return ArraySpec(dtype and _dtype(dtype), None if shape is None else tuple(shape))
     if "type" in plain:
         return ValueSpec(_PLAIN[plain["type"]])
     fields = tuple((str(name), spec_from_plain(part)) for name, part in plain["fields"])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from itertools import islice
+import weakref
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from zlib import crc32
 
 import attrs
 import lmdb
 import msgspec
 from typing_extensions import TypeForm
 
-from flowdsl.effects import Exact, Finite
+from flowdsl.effects import Endless, Exact, Finite
 from flowdsl.elements import (
     UNKNOWN,
     Spec,
@@ -25,7 +27,7 @@ from flowdsl.elements import (
     spec_of,
     spec_of_type,
 )
-from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
+from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.node import E, FlowBase, IndexedSource, T, flow
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
 
@@ -34,52 +36,133 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 
-_HEADER = b"__flowdsl__"
+_KEY_OF_HEADER = b"__flowdsl__"
 _VERSION = 1
+_CHECKSUM_BYTES = 4
+_FIRST_MAP_BYTES = 1 << 24
+_COMMIT_BYTES = 1 << 24
 _COMMIT_ROWS = 1024
+_MARGIN_BYTES = 1 << 17
+"""Empty space after the last page. LMDB trusts a page's 16-bit offsets to a key and from there to
+its row: in a damaged page they lead this far, and reading beyond a file's end ends the process."""
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """What a file says of itself."""
+
+    version: int
+    length: int
+    digest: int
+    """The checksum of the rows' checksums: two files with the same one hold the same rows."""
+    spec: dict[str, Any]
 
 
 def _key(i: int) -> bytes:
     return b"%010d" % i
 
 
-def _open(path: str) -> lmdb.Environment:
-    """A read-only environment, without a lock file: the file is complete and never changes."""
-    try:
-        return lmdb.open(
-            path, subdir=False, readonly=True, lock=False, readahead=False, max_readers=1
-        )
-    except lmdb.Error as error:
-        reason = "no such file" if not Path(path).exists() else str(error)
-        raise SourceError(
-            f"from_lmdb: {path!r} can not be opened: {reason}; expected a file that "
-            f"flow.write_lmdb(path) made"
-        ) from error
+def _seal(i: int, data: bytes) -> bytes:
+    """Row ``i`` as stored: LMDB itself notices no flipped bit, and no row in another's place."""
+    return data + crc32(data, i).to_bytes(_CHECKSUM_BYTES, "little")
 
 
-def _read_header(path: str) -> tuple[int, Spec]:
-    with _open(path) as env, env.begin() as txn:
+def _unseal(i: int, stored: bytes) -> memoryview:
+    view = memoryview(stored)[:-_CHECKSUM_BYTES]
+    if crc32(view, i).to_bytes(_CHECKSUM_BYTES, "little") != stored[-_CHECKSUM_BYTES:]:
+        raise SourceError("its bytes are not those that were written: the checksum differs")
+    return view
+
+
+_Identity = tuple[int, int]
+_environments: dict[_Identity, lmdb.Environment] = {}
+_users: set[tuple[_Identity, int]] = set()
+_lock = RLock()  # reentrant: a file may be collected in the midst of opening another
+
+
+class _File:
+    """A complete file, open for reading at one state.
+
+    LMDB forbids a process to open a file twice, so all that read it share one environment, which
+    is closed with the last of them. A file replaced under the same path is another file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
         try:
-            header = msgspec.msgpack.decode(txn.get(_HEADER) or b"")
-            if header["version"] != _VERSION:
-                raise SourceError(
-                    f"from_lmdb: {path!r} has format version {header['version']}, this flowdsl "
-                    f"reads version {_VERSION}"
-                )
-            length, spec = int(header["length"]), spec_from_plain(header["spec"])
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, lmdb.Error) as error:
-            if isinstance(error, SourceError):
-                raise
+            status = os.stat(path)
+            identity = status.st_dev, status.st_ino
+            with _lock:
+                _users.add(user := (identity, id(self)))  # now no other's end closes it
+                weakref.finalize(self, _release, user)
+                if identity not in _environments:
+                    _environments[identity] = _map(path, status.st_size)
+                environment = _environments[identity]
+            self._transaction = environment.begin()
+            pages = environment.info()["last_pgno"] + 1
+            needed = pages * self._transaction.stat()["psize"] + _MARGIN_BYTES
+        except (lmdb.Error, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
             raise SourceError(
-                f"from_lmdb: {path!r} has no valid flowdsl header; expected a file that "
+                f"from_lmdb: {path!r} can not be opened: {reason}; expected a file that "
                 f"flow.write_lmdb(path) made"
             ) from error
-        entries = txn.stat()["entries"] - 1
-        if entries != length:
+        if status.st_size < needed:
             raise SourceError(
-                f"from_lmdb: {path!r} is damaged: its header says {length} rows, it holds {entries}"
+                f"from_lmdb: {path!r} is cut short, or no file that flow.write_lmdb(path) made: "
+                f"it has {status.st_size} bytes of {needed}"
             )
-    return length, spec
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._transaction.get(key)
+
+    def header(self) -> tuple[_Header, Spec]:
+        """What the file says of itself; raises SourceError if that can not be."""
+        try:
+            stored = _unseal(0, self.get(_KEY_OF_HEADER) or b"")
+            header = msgspec.msgpack.decode(stored, type=_Header)
+            spec = spec_from_plain(header.spec) if header.version == _VERSION else UNKNOWN
+            rows = self._transaction.stat()["entries"] - 1
+        except (
+            *(SourceError, msgspec.MsgspecError, lmdb.Error),
+            *(KeyError, TypeError, ValueError, RecursionError),
+        ) as error:
+            raise SourceError(
+                f"from_lmdb: {self.path!r} has no valid flowdsl header; expected a file that "
+                f"flow.write_lmdb(path) made"
+            ) from error
+        if header.version != _VERSION:
+            raise SourceError(
+                f"from_lmdb: {self.path!r} has format version {header.version}, this flowdsl "
+                f"reads version {_VERSION}"
+            )
+        if rows != header.length:
+            raise SourceError(
+                f"from_lmdb: {self.path!r} is damaged: its header says {header.length} rows, it "
+                f"holds {rows}"
+            )
+        return header, spec
+
+    def row(self, i: int) -> Any:
+        """The row of this number; raises SourceError if it is damaged."""
+        try:
+            stored = self.get(_key(i))
+            if stored is None:
+                raise SourceError("it is missing")
+            return decode(_unseal(i, stored))
+        except (SourceError, lmdb.Error) as error:
+            raise SourceError(f"{self.path!r}: row {i} can not be read: {error}") from error
+
+
+def _map(path: str, size: int) -> lmdb.Environment:
+    return lmdb.open(path, size, subdir=False, readonly=True, lock=False, readahead=False)
+
+
+def _release(user: tuple[_Identity, int]) -> None:
+    identity, _ = user
+    with _lock:
+        _users.discard(user)
+        if all(other != identity for other, _ in _users) and identity in _environments:
+            _environments.pop(identity).close()
 
 
 @attrs.frozen
@@ -89,6 +172,7 @@ class FromLmdb(IndexedSource[T], Generic[T]):
     path: str
     row_count: int
     row_spec: Spec
+    digest: int
 
     @property
     def title(self) -> str:
@@ -102,20 +186,31 @@ class FromLmdb(IndexedSource[T], Generic[T]):
         return self.row_spec
 
     def open(self) -> Callable[[int], T]:
-        transaction = _open(self.path).begin()
-        form = self.row_spec.form if isinstance(self.row_spec, StructSpec) else None
-        restore = form if form not in (None, tuple, dict) else None
+        file = _File(self.path)
+        header, _ = file.header()
+        if (header.length, header.digest) != (self.row_count, self.digest):
+            raise SourceError(
+                f"{self.path!r} holds other rows than when this flow was built: build it again"
+            )
+        if not _names_classes(self.row_spec):
+            return file.row
+        return lambda i: cast("T", _in_classes(file.row(i), self.row_spec))
 
-        def read(i: int) -> T:
-            data = transaction.get(_key(i))
-            if data is None:
-                raise SourceError(f"{self.path!r} holds no row {i}")
-            row = decode(data)
-            if restore is not None:
-                row = restore(*row) if isinstance(row, tuple) else assemble(restore, row)
-            return cast("T", row)
 
-        return read
+def _names_classes(spec: Spec) -> bool:
+    """A row of this spec is stored without its classes."""
+    if not isinstance(spec, StructSpec):
+        return False
+    return spec.form not in (tuple, dict) or any(_names_classes(part) for _, part in spec.fields)
+
+
+def _in_classes(stored: Any, spec: Spec) -> Any:
+    """A value in the classes that its spec names."""
+    if not isinstance(spec, StructSpec):
+        return stored
+    values = stored if isinstance(stored, tuple) else [stored[name] for name, _ in spec.fields]
+    pairs = zip(spec.fields, values, strict=True)
+    return assemble(spec.form, {name: _in_classes(value, part) for (name, part), value in pairs})
 
 
 @overload
@@ -143,26 +238,35 @@ def from_lmdb(path: str | os.PathLike[str], element: Any = object) -> Flow[Any, 
     Source: ``LMDBSerializer.load`` in tensorpack; LMDB by Howard Chu.
     """
     where = str(Path(path).absolute())
-    length, stored = _read_header(where)
+    header, stored = _File(where).header()
+    declared = spec_of_type(element)
     try:
-        spec = _check(spec_of_type(element), stored)
+        spec = meet(declared, _as_declared(stored, declared), "row")
     except SpecMismatch as error:
-        raise SpecMismatch(f"from_lmdb: {os.fspath(path)!r}: {error}") from error
-    return flow(FromLmdb[Any](where, length, spec))
+        raise SpecMismatch(
+            f"from_lmdb: {os.fspath(path)!r}: {error}; declared {declared}, stored {stored}"
+        ) from error
+    return flow(FromLmdb[Any](where, header.length, spec, header.digest))
 
 
-def _check(declared: Spec, stored: Spec) -> Spec:
-    """What is known of the rows; a class may be declared for what is stored as tuple or dict."""
-    if not isinstance(declared, StructSpec) or declared.form in (tuple, dict):
-        return meet(declared, stored, "row")
-    plain = attrs.evolve(declared, form=tuple if issubclass(declared.form, tuple) else dict)
-    if isinstance(stored, StructSpec) and plain.form is dict:
+def _as_declared(stored: Spec, declared: Spec) -> Spec:
+    """A stored spec in the classes that are declared for it: files keep tuples and dicts only.
+
+    A class may be declared for a tuple, by position, or for a dict, by name.
+    """
+    if not isinstance(declared, StructSpec) or not isinstance(stored, StructSpec):
+        return stored
+    parts = [part for _, part in stored.fields]
+    if stored.form is dict and declared.form is not tuple:
         by_name = dict(stored.fields)
         if by_name.keys() != dict(declared.fields).keys():
-            raise SpecMismatch(f"row: declared {declared}, got {stored}")
-        stored = StructSpec(stored.form, tuple((n, by_name[n]) for n, _ in declared.fields))
-    met = meet(plain, stored, "row")
-    return attrs.evolve(met, form=declared.form) if isinstance(met, StructSpec) else declared
+            return stored
+        parts = [by_name[name] for name, _ in declared.fields]
+    elif declared.form is dict or stored.form is dict or len(parts) != len(declared.fields):
+        return stored
+    pairs = zip(declared.fields, parts, strict=True)
+    fields = tuple((name, _as_declared(part, wanted)) for (name, wanted), part in pairs)
+    return StructSpec(declared.form, fields)
 
 
 class Storing(FlowBase[T, E]):
@@ -176,8 +280,9 @@ class Storing(FlowBase[T, E]):
         The file appears under its name only when it is complete; after an error there is none.
         It grows as needed: there is no size to guess.
 
-        Errors: ``InvalidFlow`` if the file exists (unless ``overwrite``); ``SpecMismatch`` for an
-        element that can not be written, with its row; whatever the flow raises.
+        Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
+        ``SpecMismatch`` for an element that can not be written, with its row; ``SourceError`` if
+        the disk refuses; whatever the flow raises.
 
         >>> import flowdsl as fl, tempfile, os
         >>> fl.from_range(3).write_lmdb(os.path.join(tempfile.mkdtemp(), "three.lmdb"))
@@ -185,40 +290,60 @@ class Storing(FlowBase[T, E]):
 
         Source: ``LMDBSerializer.save`` in tensorpack, which loses the rows of a full map.
         """
+        if Endless in self.node.effects:
+            raise EndlessFlow(
+                f"write_lmdb: {self.node.title} never ends, so no disk can hold it; "
+                f"put .take(n) before it"
+            )
         target = Path(path).absolute()
-        if target.exists() and not overwrite:
-            raise InvalidFlow(f"write_lmdb: {os.fspath(path)!r} exists; pass overwrite=True")
+        if target.is_dir() or (target.exists() and not overwrite):
+            remedy = "it is a folder" if target.is_dir() else "pass overwrite=True"
+            raise InvalidFlow(f"write_lmdb: {os.fspath(path)!r} exists; {remedy}")
         if not target.parent.is_dir():
             raise InvalidFlow(f"write_lmdb: no folder {str(target.parent)!r}; make it first")
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
-            length = _write(partial, iter(self))
+            folder = TemporaryDirectory(prefix=".flowdsl-", dir=target.parent)
+        except OSError as error:
+            raise _refused(path, error) from error
+        with folder as name:
+            partial = Path(name) / "partial.lmdb"
+            try:
+                length = _write(partial, self)
+            except lmdb.Error as error:
+                raise _refused(path, error) from error
             os.replace(partial, target)
-        finally:
-            with suppress(FileNotFoundError):
-                partial.unlink()
         return length
 
 
-def _write(path: Path, elements: Iterator[object]) -> int:
+def _refused(path: str | os.PathLike[str], error: Exception) -> SourceError:
+    return SourceError(f"write_lmdb: {os.fspath(path)!r} can not be written: {error}")
+
+
+def _write(path: Path, elements: Iterable[object]) -> int:
     spec: Spec | None = None
-    length = 0
-    with lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 24, sync=False) as env:
-        while rows := list(islice(elements, _COMMIT_ROWS)):
-            encoded: list[tuple[bytes, bytes]] = []
-            for row in rows:
-                try:
-                    encoded.append((_key(length), encode(row)))
-                except SpecMismatch as error:
-                    raise SpecMismatch(f"write_lmdb: row {length}: {error}") from error
-                seen = spec_of(row)
-                spec = seen if spec is None else join(spec, seen)
-                length += 1
-            _commit(env, encoded)
-        plain = spec_to_plain(spec if spec is not None else UNKNOWN)
-        header = {"version": _VERSION, "length": length, "spec": plain}
-        _commit(env, [(_HEADER, msgspec.msgpack.encode(header))])
+    length = digest = waiting_bytes = 0
+    waiting: list[tuple[bytes, bytes]] = []
+    with lmdb.open(
+        str(path), subdir=False, lock=False, map_size=_FIRST_MAP_BYTES, sync=False, mode=0o666
+    ) as env:
+        for row in elements:
+            try:
+                stored = _seal(length, encode(row))
+            except SpecMismatch as error:
+                raise SpecMismatch(f"write_lmdb: row {length}: {error}") from error
+            seen = spec_of(row)
+            spec = seen if spec is None else join(spec, seen)
+            digest = crc32(stored[-_CHECKSUM_BYTES:], digest)
+            waiting.append((_key(length), stored))
+            waiting_bytes += len(stored)
+            length += 1
+            if waiting_bytes >= _COMMIT_BYTES or len(waiting) == _COMMIT_ROWS:
+                _commit(env, waiting)
+                waiting, waiting_bytes = [], 0
+        header = _Header(_VERSION, length, digest, spec_to_plain(spec or UNKNOWN))
+        _commit(env, [*waiting, (_KEY_OF_HEADER, _seal(0, msgspec.msgpack.encode(header)))])
         env.sync(True)
+    os.truncate(path, path.stat().st_size + _MARGIN_BYTES)
     return length
 
 

@@ -16,6 +16,7 @@ from flowdsl.plan.rules.absorb_prefetch import absorb_prefetch
 from flowdsl.plan.rules.drop_idle_prefetch import drop_idle_prefetch
 from flowdsl.plan.rules.hoist_prefetch import hoist_prefetch
 from flowdsl.plan.rules.sink_prefetch import sink_prefetch
+from flowdsl.plan.rules.split_prefetch import split_prefetch
 from flowdsl.plan.rules.take_before_map import take_before_map
 
 Rule: TypeAlias = Callable[[AnyNode], AnyNode]
@@ -23,7 +24,8 @@ Rule: TypeAlias = Callable[[AnyNode], AnyNode]
 RULES: tuple[Rule, ...] = (
     take_before_map,  # choose first, so that less is computed
     hoist_prefetch,  # choosing costs nothing in a worker, and decides what is made there
-    sink_prefetch,  # what needs the whole sequence stays with the consumer
     absorb_prefetch,  # one pool of workers runs all that it can
+    split_prefetch,  # what it can not run is fed by another
+    sink_prefetch,  # what needs the whole sequence stays with the consumer
     drop_idle_prefetch,  # a prefetch with nothing to run, or nobody to run it
 )

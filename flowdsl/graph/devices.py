@@ -1,0 +1,54 @@
+"""The devices that a data-parallel step is spread over."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from flowdsl.errors import FlowError, InvalidFlow
+
+
+def logical_cpus(n: int) -> tuple[str, ...]:
+    """Split the CPU into ``n`` logical devices, and give their names.
+
+    They run what several GPUs would, on any machine. TensorFlow makes its devices at its first
+    operation and never changes them, so call this at the start of a program; a second call that
+    asks for no more is fine.
+
+    >>> logical_cpus(2)
+    ('/cpu:0', '/cpu:1')
+
+    Raises:
+        FlowError: TensorFlow has already made fewer devices.
+    """
+    if isinstance(n, bool) or n < 1:
+        raise InvalidFlow(f"logical_cpus: n must be an int >= 1, got {n!r}")
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    made = len(tf.config.get_logical_device_configuration(cpu) or (None,))
+    if made < n:
+        split = [tf.config.LogicalDeviceConfiguration() for _ in range(n)]
+        try:
+            tf.config.set_logical_device_configuration(cpu, split)
+        except RuntimeError as error:
+            raise FlowError(
+                f"logical_cpus({n}): TensorFlow has already started, with {made} CPU device(s); "
+                f"call it before the first TensorFlow operation of the program"
+            ) from error
+    return tuple(f"/cpu:{i}" for i in range(n))
+
+
+def towers(n: int) -> tuple[str, ...]:
+    """The first ``n`` GPUs; where there are fewer, the first ``n`` CPU devices.
+
+    Raises:
+        FlowError: There are not enough of either.
+    """
+    seen: list[str] = []
+    for kind in ("GPU", "CPU"):
+        count = len(tf.config.list_logical_devices(kind))
+        if count >= n:
+            return tuple(f"/{kind.lower()}:{i}" for i in range(n))
+        seen.append(f"{count} {kind}")
+    raise FlowError(
+        f"{n} towers need {n} devices, TensorFlow sees {' and '.join(seen)}; to run "
+        f"them on the CPU call flowdsl.graph.logical_cpus({n}) at the start of the program"
+    )

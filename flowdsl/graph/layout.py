@@ -1,0 +1,158 @@
+"""The components of an element as tensors: what they will be, before any worker starts; then each.
+
+Nothing is cast: a component that is not what was announced is an error, with its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from flowdsl.elements import (
+    UNKNOWN,
+    ArraySpec,
+    Spec,
+    ValueSpec,
+    leaf_specs,
+    leaves,
+    meet,
+    spec_of,
+)
+from flowdsl.errors import SpecMismatch
+
+_TEXT = np.dtype(np.bytes_)
+"""Stands for text of any length, as ``tf.string`` does."""
+
+_NUMPY = {bool: "np.bool_", int: "np.int64", float: "np.float64", str: "np.str_"}
+
+
+@attrs.frozen
+class Slot:
+    """Where one component of every element goes; a dim, or the whole shape, may be unknown."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...] | None
+
+    @property
+    def tensor(self) -> tf.TensorSpec:
+        """The same for TensorFlow."""
+        return tf.TensorSpec(self.shape, tf.as_dtype(self.dtype), self.name)
+
+    @property
+    def spec(self) -> ArraySpec:
+        """The same for messages."""
+        return ArraySpec(self.dtype, self.shape)
+
+    def takes(self, value: NDArray[Any] | np.generic) -> bool:
+        """Whether this value is what was announced."""
+        same = _plain(value.dtype) == self.dtype
+        if not same or self.shape is None:
+            return same
+        dims = value.shape
+        return len(dims) == len(self.shape) and all(
+            want is None or got == want for got, want in zip(dims, self.shape, strict=True)
+        )
+
+
+Layout: TypeAlias = tuple[Slot, ...]
+
+
+def layout_of(spec: Spec, declared: Sequence[tf.TensorSpec] | None = None) -> Layout:
+    """The slots for a flow's elements.
+
+    ``declared`` is taken at its word where the flow knows nothing, or only what it saw in one
+    element: shapes may then vary more than they did there.
+
+    Raises:
+        SpecMismatch: A component is no array, has no dtype, or is declared to be something else;
+            the message names the component, what it is, and what to write.
+    """
+    known = leaf_specs(spec)
+    if declared is None:
+        return tuple(_slot(name, leaf) for name, leaf in known)
+    if known == [("element", UNKNOWN)]:
+        known = [(tensor.name or str(i), UNKNOWN) for i, tensor in enumerate(declared)]
+    if len(known) != len(declared):
+        raise SpecMismatch(
+            f"QueueInput: spec= lists {len(declared)} tensor(s), but an element has {len(known)} "
+            f"component(s): {', '.join(name for name, _ in known)}"
+        )
+    pairs = zip(known, declared, strict=True)
+    return tuple(_slot(name, _declared(name, leaf, tensor)) for (name, leaf), tensor in pairs)
+
+
+def to_arrays(layout: Layout, element: object, position: int) -> list[NDArray[Any]]:
+    """The arrays of one element, in order and not copied.
+
+    Raises:
+        SpecMismatch: It is not what was announced; the message names the element and component.
+    """
+    values = leaves(element)
+    if len(values) != len(layout):
+        raise SpecMismatch(
+            f"QueueInput: element {position} has {len(values)} component(s), but {len(layout)} "
+            f"were announced: {', '.join(slot.name for slot in layout)}"
+        )
+    arrays: list[NDArray[Any]] = []
+    for slot, value in zip(layout, values, strict=True):
+        if not isinstance(value, (np.ndarray, np.generic)) or not slot.takes(value):
+            raise SpecMismatch(
+                f"QueueInput: component {slot.name!r} of element {position} is {spec_of(value)}, "
+                f"but {slot.spec} was announced; nothing is cast: make them alike in a .map, or "
+                f"declare what varies with spec=[tf.TensorSpec(shape, dtype), ...]"
+            )
+        # A NumPy scalar would make TensorFlow copy every component twice; a 0-d array does not.
+        arrays.append(np.asarray(value))
+    return arrays
+
+
+def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return _TEXT if dtype.kind in "SU" and dtype.isnative else dtype
+
+
+def _declared(name: str, leaf: ArraySpec | ValueSpec, tensor: tf.TensorSpec) -> ArraySpec:
+    dtype = _TEXT if tensor.dtype == tf.string else np.dtype(tensor.dtype.as_numpy_dtype)
+    shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+    array = ArraySpec(dtype, shape)
+    if isinstance(leaf, ArraySpec) and leaf.dtype is not None:
+        leaf = attrs.evolve(leaf, dtype=_plain(leaf.dtype))
+    meet(array, leaf, f"QueueInput: component {name!r}, by spec=")
+    return array
+
+
+def _slot(name: str, leaf: ArraySpec | ValueSpec) -> Slot:
+    where = f"QueueInput: component {name!r}"
+    if leaf == UNKNOWN:
+        raise SpecMismatch(
+            f"{where}: nothing is known of it before it is made; annotate the result of the "
+            f"function that makes it, or give spec=[tf.TensorSpec(shape, dtype), ...]"
+        )
+    if isinstance(leaf, ValueSpec):
+        raise SpecMismatch(
+            f"{where} is a Python {leaf.type.__name__}, which has no dtype: make it "
+            f"{_NUMPY.get(leaf.type, 'np.asarray')}(...) in a .map"
+        )
+    if leaf.dtype is None:
+        raise SpecMismatch(
+            f"{where} is an array of unknown dtype; give spec=[tf.TensorSpec(shape, dtype), ...]"
+        )
+    dtype = _plain(leaf.dtype)
+    if dtype.hasobject or not dtype.isnative or not _in_tensorflow(dtype):
+        raise SpecMismatch(
+            f"{where} has dtype {leaf.dtype.str}, which TensorFlow lacks; convert it in a .map"
+        )
+    return Slot(name, dtype, leaf.shape)
+
+
+def _in_tensorflow(dtype: np.dtype[Any]) -> bool:
+    try:
+        tf.as_dtype(dtype)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""The protocol between data and a step function: one for queues, feeds, datasets and constants."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import tensorflow as tf
+
+State: TypeAlias = Mapping[str, object]
+"""A position in the data, as JSON values."""
+
+
+class EndOfPass(Exception):
+    """A pass holds no full step any more; ``left`` elements remain that did not fill one."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(f"end of the pass, {left} element(s) left")
+        self.left = left
+
+
+class InputSource(ABC):
+    """How data enters a step function.
+
+    A step is traced once, over arguments of this ``signature``; while it is traced it calls
+    ``tensors`` once for each element it takes. Before every step, ``next_args`` gives, in Python,
+    the arguments to call it with::
+
+        @tf.function(input_signature=source.signature)
+        def step(*args):
+            image, label = source.tensors(*args)
+            ...
+
+        source.reset()
+        while True:
+            step(*source.next_args())
+
+    Source: ``InputSource`` in tensorpack, whose callbacks and session hooks became ``next_args``.
+    """
+
+    @property
+    @abstractmethod
+    def specs(self) -> tuple[tf.TensorSpec, ...]:
+        """The tensors of one element, named by its components."""
+
+    @property
+    @abstractmethod
+    def signature(self) -> tuple[tf.TypeSpec, ...]:
+        """What ``next_args`` gives, for ``tf.function``."""
+
+    @abstractmethod
+    def reset(self, epoch: int = 0) -> None:
+        """Begin the pass of this epoch; what was left of another one is dropped."""
+
+    @abstractmethod
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        """The arguments of the next step, which takes this many elements.
+
+        Raises:
+            EndOfPass: Fewer are left. The step is not to be run.
+            FlowError: The data failed, after all the full steps before it.
+        """
+
+    @abstractmethod
+    def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
+        """One element, while a step is traced; every call is another element."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """The number of elements of a pass.
+
+        Raises:
+            UnknownLength: It is known only at the end.
+            EndlessFlow: It has none.
+        """
+
+    @property
+    @abstractmethod
+    def epoch(self) -> int:
+        """The number of the pass, from 0."""
+
+    @property
+    @abstractmethod
+    def fill(self) -> int:
+        """How many elements wait for a step."""
+
+    @abstractmethod
+    def state_dict(self) -> State:
+        """The position after the last step: what waits for a step counts as not yet read."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Instead of ``reset``: go on from a saved position."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the pass, and let go of its threads and processes; ``reset`` may follow."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

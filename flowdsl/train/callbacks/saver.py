@@ -1,0 +1,35 @@
+"""ModelSaver: checkpoints to go on from."""
+
+from __future__ import annotations
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.train.callbacks.base import Callback
+from flowdsl.train.checkpoint import CheckpointWriter
+
+
+class ModelSaver(Callback):
+    """Saves model, optimizer, step, monitors and input position together, after each epoch.
+
+    ``every_steps`` saves within an epoch too. The last ``max_to_keep`` checkpoints are kept, in
+    ``logdir/checkpoints``. Each is complete or not there at all, whenever the process is killed.
+
+    Source: ``ModelSaver`` in tensorpack, which saves variables only.
+    """
+
+    def __init__(self, *, every_steps: int | None = None, max_to_keep: int = 3) -> None:
+        for name, value in (("every_steps", every_steps), ("max_to_keep", max_to_keep)):
+            if value is not None and value < 1:
+                raise InvalidFlow(f"ModelSaver: {name} must be an int >= 1, got {value!r}")
+        self.every_steps = every_steps
+        self.max_to_keep = max_to_keep
+
+    def before_train(self) -> None:
+        self._writer = CheckpointWriter(self.trainer, self.max_to_keep)
+
+    def after_step(self) -> None:
+        within = self.trainer.local_step < self.trainer.steps_per_epoch  # its end is saved anyway
+        if self.every_steps and within and self.trainer.global_step % self.every_steps == 0:
+            self._writer.save()
+
+    def trigger_epoch(self) -> None:
+        self._writer.save()

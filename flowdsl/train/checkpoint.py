@@ -1,0 +1,91 @@
+"""Checkpoints: everything that training needs to go on as if it had not stopped, in one file.
+
+The position in the input and the epoch's running means travel inside TensorFlow's checkpoint, so
+that they are never older or newer than the weights. TensorFlow writes the data first, then replaces
+the small file that names the latest checkpoint: a kill at any moment leaves a whole one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from flowdsl.errors import FlowError, StateMismatch
+
+if TYPE_CHECKING:
+    from flowdsl.train.trainer import Trainer
+
+_log = logging.getLogger(__name__)
+
+
+class _PythonState(tf.train.experimental.PythonState):
+    """The trainer's own state as JSON, inside the checkpoint."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def serialize(self) -> str:
+        return json.dumps(self._trainer.state_dict())
+
+    def deserialize(self, string_value: bytes) -> None:
+        self._trainer.load_state_dict(json.loads(string_value))
+
+
+def _tracked(trainer: Trainer) -> tf.train.Checkpoint:
+    try:
+        return tf.train.Checkpoint(
+            model=trainer.model,
+            optimizer=trainer.optimizer,
+            global_step=trainer.step_variable,
+            trainer=_PythonState(trainer),
+        )
+    except ValueError as error:
+        raise FlowError(
+            f"a checkpoint holds what TensorFlow can track: derive the model from ModelDesc or "
+            f"tf.Module, the optimizer from tf.Module or Keras ({error})"
+        ) from error
+
+
+def _directory(logdir: Path | None) -> Path:
+    if logdir is None:
+        raise FlowError("checkpoints need a place: give TrainConfig(logdir=...)")
+    return logdir / "checkpoints"
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of one training."""
+
+    def __init__(self, trainer: Trainer, max_to_keep: int) -> None:
+        self._trainer = trainer
+        directory = str(_directory(trainer.config.logdir))
+        self._manager = tf.train.CheckpointManager(_tracked(trainer), directory, max_to_keep)
+
+    def save(self) -> Path:
+        """Write one now, after what the monitors have, and give its path."""
+        self._trainer.monitors.flush()
+        return Path(self._manager.save(checkpoint_number=self._trainer.global_step))
+
+
+def latest_checkpoint(logdir: Path | None) -> str | None:
+    """The newest checkpoint under a log directory, if there is one."""
+    return None if logdir is None else tf.train.latest_checkpoint(str(_directory(logdir)))
+
+
+def restore(trainer: Trainer, path: str) -> None:
+    """Bring a trainer to where this checkpoint was saved.
+
+    Raises:
+        StateMismatch: It is of another model or optimizer.
+    """
+    try:
+        _tracked(trainer).restore(path).assert_consumed()
+    except (AssertionError, ValueError) as error:
+        raise StateMismatch(
+            f"{path} does not fit this model and optimizer: bring back those it was saved with, or "
+            f"give another logdir ({error})"
+        ) from error
+    _log.info("training goes on after step %d, from %s", trainer.global_step, path)

@@ -1,0 +1,132 @@
+"""TrainConfig: what to train, on what, for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.graph import InputSource, QueueInput, towers
+from flowdsl.train.callbacks.base import Callback
+from flowdsl.train.callbacks.progress import ProgressBar
+from flowdsl.train.events import TFEventWriter
+from flowdsl.train.model import Model, Optimizer
+from flowdsl.train.monitors import JSONWriter, Monitor, ScalarPrinter
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+
+def _default_monitors(config: TrainConfig) -> Sequence[Monitor]:
+    if config.logdir is None:
+        return (ScalarPrinter(),)
+    return (TFEventWriter(), JSONWriter(), ScalarPrinter())
+
+
+def _path(value: Path | str | None) -> Path | None:
+    return None if value is None else Path(value)
+
+
+def _at_least(least: int) -> Callable[[TrainConfig, attrs.Attribute[Any], int | None], None]:
+    def check(config: TrainConfig, field: attrs.Attribute[Any], value: int | None) -> None:
+        if value is not None and (isinstance(value, bool) or value < least):
+            raise InvalidFlow(f"TrainConfig: {field.name} must be an int >= {least}, got {value!r}")
+
+    return check
+
+
+def _factory(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
+    if not callable(value):
+        raise InvalidFlow(
+            f"TrainConfig: {field.name} must be a function that makes it (its variables belong on "
+            f"the towers), got the {type(value).__name__} itself: write {field.name}=lambda: ..."
+        )
+
+
+@attrs.frozen(kw_only=True)
+class TrainConfig:
+    """The configuration of a trainer, with tensorpack's names.
+
+    Give either ``dataflow``, a flow, or ``data``, an input source; a flow is fed through a
+    ``QueueInput``. A finite one begins its next pass, with fresh shuffles, when one has ended; an
+    epoch is ``steps_per_epoch`` steps whatever the passes.
+
+    Raises:
+        InvalidFlow: An argument is missing, contradicts another, or is out of bounds.
+
+    Source: ``TrainConfig`` in tensorpack.
+    """
+
+    dataflow: Flow[object] | None = None
+    """The elements to train on; a step takes one for each tower."""
+
+    data: InputSource | None = None
+    """The same, from an input source of your own."""
+
+    model: Callable[[], Model] = attrs.field(validator=_factory)
+    """Makes the model: called once, where variables are made for all towers."""
+
+    optimizer: Callable[[], Optimizer] = attrs.field(validator=_factory)
+    """Makes the optimizer: called once, in the same place."""
+
+    logdir: Path | None = attrs.field(default=None, converter=_path)
+    """Where checkpoints, ``stats.json`` and event files go; without it nothing is written."""
+
+    callbacks: Sequence[Callback] = ()
+    """What to do beside the steps."""
+
+    extra_callbacks: Sequence[Callback] = attrs.field(factory=lambda: (ProgressBar(),))
+    """The same; this argument holds the defaults."""
+
+    monitors: Sequence[Monitor] = attrs.field(
+        default=attrs.Factory(_default_monitors, takes_self=True)
+    )
+    """Where scalars go; those that write files are among the defaults if there is a ``logdir``."""
+
+    starting_epoch: int = attrs.field(default=1, validator=_at_least(0))
+    """The number of the first epoch."""
+
+    steps_per_epoch: int | None = attrs.field(default=None, validator=_at_least(1))
+    """By default the steps that one pass has; to be given where a pass has no known length."""
+
+    max_epoch: int = attrs.field(default=99999, validator=_at_least(0))
+    """The number of the last epoch."""
+
+    nr_tower: int | None = attrs.field(default=None, validator=_at_least(1))
+    """The number of devices to spread a step over: the first GPUs, or else logical CPUs."""
+
+    tower: Sequence[str] | None = None
+    """Or the devices themselves, e.g. ``("/gpu:0", "/gpu:1")``."""
+
+    record_every: int = attrs.field(default=1, validator=_at_least(1))
+    """Steps from one reading of the loss to the next; reading it waits for the device."""
+
+    def __attrs_post_init__(self) -> None:
+        if (self.dataflow is None) == (self.data is None):
+            given = "neither" if self.data is None else "both"
+            raise InvalidFlow(f"TrainConfig: give either dataflow or data, got {given}")
+        if self.nr_tower is not None and self.tower is not None:
+            raise InvalidFlow(
+                f"TrainConfig: give either nr_tower or tower, got {self.nr_tower} and {self.tower}"
+            )
+        if self.tower is not None and not self.tower:
+            raise InvalidFlow("TrainConfig: tower must list a device or more, got none")
+        if self.max_epoch < self.starting_epoch:
+            raise InvalidFlow(
+                f"TrainConfig: max_epoch must be >= starting_epoch={self.starting_epoch}, "
+                f"got {self.max_epoch}"
+            )
+
+    def devices(self) -> tuple[str, ...]:
+        """The towers' devices."""
+        return tuple(self.tower) if self.tower is not None else towers(self.nr_tower or 1)
+
+    def source(self) -> InputSource:
+        """The input: ``data``, or the flow through a ``QueueInput``."""
+        if self.data is not None:
+            return self.data
+        assert self.dataflow is not None
+        return QueueInput(self.dataflow)

@@ -1,0 +1,119 @@
+"""What a trainer needs of a model and of an optimizer, and a base class for models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from typing import Protocol, TypeAlias
+
+import tensorflow as tf
+
+from flowdsl.errors import InvalidFlow
+
+Scalars: TypeAlias = Mapping[str, tf.Tensor]
+"""Scalars to be monitored, by name."""
+
+Loss: TypeAlias = tf.Tensor | tuple[tf.Tensor, Scalars]
+"""A scalar, the mean over the batch; and other means over the batch, to be monitored."""
+
+
+class Model(Protocol):
+    """Variables, and the loss of one element; the components of the element are its arguments.
+
+    ``loss`` is traced as it is, without AutoGraph, as Keras 3 does: where it needs an ``if`` over
+    tensors, decorate that part with ``tf.function``. A checkpoint holds what TensorFlow can track,
+    so derive from ``ModelDesc`` or ``tf.Module``.
+    """
+
+    @property
+    def trainable_variables(self) -> Sequence[tf.Variable]: ...
+
+    @property
+    def loss(self) -> Callable[..., Loss]: ...
+
+
+class ModelDesc(tf.Module):
+    """A base for models, which finds the variables of its attributes, Keras layers included.
+
+    >>> import tensorflow as tf
+    >>> from flowdsl.graph import logical_cpus
+    >>> devices = logical_cpus(2)
+    >>> class Linear(ModelDesc):
+    ...     def __init__(self) -> None:
+    ...         super().__init__()
+    ...         self.net = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(1)])
+    ...         self.scale = tf.Variable(1.0, name="scale")
+    ...
+    ...     def loss(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    ...         return tf.reduce_mean((self.scale * self.net(x) - y) ** 2)
+    >>> [variable.name for variable in Linear().trainable_variables]
+    ['scale:0', 'kernel', 'bias']
+
+    A ``tf.Module`` alone does not see what is inside Keras layers, so it would train without them,
+    and a ``tf.keras.Model`` has a ``loss`` of its own. Source: ``ModelDesc`` in tensorpack.
+    """
+
+    @property
+    def trainable_variables(self) -> Sequence[tf.Variable]:
+        found = list(super().trainable_variables)
+        for module in (self, *self.submodules):
+            for value in vars(module).values():
+                for part in value if isinstance(value, (list, tuple)) else (value,):
+                    if isinstance(part, tf.keras.layers.Layer):
+                        found += part.trainable_variables
+        return list({id(variable): variable for variable in found}.values())
+
+
+class Optimizer(Protocol):
+    """All that a trainer asks of an optimizer; those of Keras 3 have it.
+
+    ``apply`` runs on every tower, with the tower's gradients of ``loss / towers``. It adds them up
+    over the towers, as Keras does, and applies the sum to the tower's copy of each variable.
+    """
+
+    def build(self, variables: Sequence[tf.Variable], /) -> object:
+        """Make the optimizer's own variables."""
+
+    def apply(self, grads: Sequence[tf.Tensor], variables: Sequence[tf.Variable], /) -> object:
+        """Take one step."""
+
+
+def check_model(model: Model, components: Sequence[str]) -> None:
+    """Refuse a model that has nothing to train, or whose loss does not take these components.
+
+    Raises:
+        InvalidFlow: It says what to write instead.
+    """
+    name = type(model).__name__
+    if not model.trainable_variables:
+        raise InvalidFlow(
+            f"{name} has no trainable variables: derive it from ModelDesc, which finds those of "
+            f"Keras layers, and build these with an input shape (tf.keras.Input)"
+        )
+    try:
+        signature(model.loss).bind(*components)
+    except TypeError as error:
+        raise InvalidFlow(
+            f"{name}.loss{signature(model.loss)} does not take an element, whose components are "
+            f"({', '.join(components)}): {error}"
+        ) from None
+
+
+def named_scalars(model: Model, inputs: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The loss of one element, as ``"loss"``, and what else the model wants monitored.
+
+    Raises:
+        InvalidFlow: One of them is not a scalar, or is called ``loss`` too.
+    """
+    result = model.loss(*inputs)
+    loss, others = result if isinstance(result, tuple) else (result, {})
+    if "loss" in others:
+        raise InvalidFlow(f"{type(model).__name__}.loss: 'loss' names the loss itself; rename it")
+    scalars = {"loss": loss, **others}
+    for name, value in scalars.items():
+        if value.shape.rank != 0:
+            raise InvalidFlow(
+                f"{type(model).__name__}.loss: {name!r} has shape {tuple(value.shape)}, a scalar "
+                f"is needed: reduce it over the batch, e.g. with tf.reduce_mean"
+            )
+    return {name: tf.cast(value, tf.float32) for name, value in scalars.items()}

@@ -1,0 +1,158 @@
+"""Monitors: where the scalars of training go."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TextIO, TypedDict, cast
+
+from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.train.callbacks.base import Callback
+
+
+class MonitorsState(TypedDict):
+    """The means of an epoch that is not over, for a checkpoint."""
+
+    sums: dict[str, float]
+    steps: int
+    put: dict[str, float]
+
+
+class Monitor:
+    """Takes what is recorded; each method may be left out.
+
+    Source: ``TrainingMonitor`` in tensorpack.
+    """
+
+    def start(self, logdir: Path | None, step: int) -> None:
+        """Training begins after ``step``; what was recorded of later steps will come again."""
+
+    def process_step(self, step: int, scalars: Mapping[str, float]) -> None:
+        """The scalars of one step."""
+
+    def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:
+        """The means of an epoch that ended at ``step``, and what callbacks put beside them."""
+
+    def flush(self) -> None:
+        """Write out what is held back."""
+
+    def close(self) -> None:
+        """The end of training."""
+
+
+class Monitors(Callback):
+    """All monitors, and the means over the epoch so far."""
+
+    def __init__(self, monitors: Sequence[Monitor]) -> None:
+        self._monitors = tuple(monitors)
+        self._sums: dict[str, float] = {}
+        self._steps = 0
+        self._put: dict[str, float] = {}
+
+    def put_scalar(self, name: str, value: float) -> None:
+        """Record a scalar of this epoch, once."""
+        self._put[name] = value
+
+    def flush(self) -> None:
+        for monitor in self._monitors:
+            monitor.flush()
+
+    def state_dict(self) -> MonitorsState:
+        return {"sums": self._sums, "steps": self._steps, "put": self._put}
+
+    def load_state_dict(self, state: MonitorsState) -> None:
+        self._sums, self._steps, self._put = state["sums"], state["steps"], state["put"]
+
+    def before_train(self) -> None:
+        for monitor in self._monitors:
+            monitor.start(self.trainer.config.logdir, self.trainer.global_step)
+
+    def after_step(self) -> None:
+        if self.trainer.global_step % self.trainer.config.record_every:
+            return
+        scalars = self.trainer.scalars
+        for name, value in scalars.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._steps += 1
+        for monitor in self._monitors:
+            monitor.process_step(self.trainer.global_step, scalars)
+
+    def trigger_epoch(self) -> None:
+        means = {name: total / self._steps for name, total in self._sums.items()}
+        record = means | self._put
+        self._sums, self._steps, self._put = {}, 0, {}
+        for monitor in self._monitors:
+            monitor.process_epoch(self.trainer.epoch_num, self.trainer.global_step, record)
+        self.flush()
+
+    def after_train(self) -> None:
+        for monitor in self._monitors:
+            monitor.close()
+
+
+class JSONWriter(Monitor):
+    """Writes ``logdir/stats.json``: a list with one object an epoch, replaced whole each time.
+
+    Each holds ``epoch_num``, ``global_step`` and the epoch's scalars; JSON has no infinities and no
+    NaN, so these are null. When training goes on from a checkpoint, so does the list.
+
+    Source: ``JSONWriter`` in tensorpack.
+    """
+
+    def start(self, logdir: Path | None, step: int) -> None:
+        if logdir is None:
+            raise InvalidFlow("JSONWriter needs a place: give TrainConfig(logdir=...)")
+        logdir.mkdir(parents=True, exist_ok=True)
+        self._path = logdir / "stats.json"
+        self._entries = [e for e in read_stats(logdir) if cast("int", e["global_step"]) <= step]
+
+    def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:
+        finite = {name: v if math.isfinite(v) else None for name, v in scalars.items()}
+        self._entries.append({"epoch_num": epoch, "global_step": step, **finite})
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(self._entries, indent=1, allow_nan=False))
+        new.replace(self._path)
+
+
+def read_stats(logdir: Path) -> list[dict[str, float | None]]:
+    """What ``JSONWriter`` has written; an empty list where there is nothing yet."""
+    path = logdir / "stats.json"
+    if not path.exists():
+        return []
+    try:
+        return cast("list[dict[str, float | None]]", json.loads(path.read_text()))
+    except ValueError as error:
+        raise SourceError(f"{path} is no JSON: {error}; move it away to begin a new one") from error
+
+
+class ScalarPrinter(Monitor):
+    """Prints the scalars of each epoch, sorted by name.
+
+    Source: ``ScalarPrinter`` in tensorpack.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file
+
+    def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:
+        for name in sorted(scalars):
+            print(f"{name}: {scalars[name]:.5g}", file=self._file)
+
+
+class History(Monitor):
+    """Keeps the scalars of every step of this process: ``history["loss"]`` maps step to value.
+
+    What earlier processes of the same training recorded is in the event files: ``read_events``.
+    """
+
+    def __init__(self) -> None:
+        self._series: dict[str, dict[int, float]] = {}
+
+    def __getitem__(self, name: str) -> Mapping[int, float]:
+        return self._series[name]
+
+    def process_step(self, step: int, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():
+            self._series.setdefault(name, {})[step] = value

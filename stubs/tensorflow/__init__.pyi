@@ -1,0 +1,69 @@
+# The part of TensorFlow 2.21 that flowdsl and its examples use, fully typed.
+#
+# TensorFlow ships no types, and types-tensorflow leaves queues, tf.function, tf.distribute and most
+# raw ops untyped, so that a typo passes. A name that is missing here is an error in the checkers:
+# add it; a test holds every name and parameter here against the real module.
+from tensorflow import compat as compat
+from tensorflow import config as config
+from tensorflow import data as data
+from tensorflow import distribute as distribute
+from tensorflow import errors as errors
+from tensorflow import io as io
+from tensorflow import keras as keras
+from tensorflow import nn as nn
+from tensorflow import queue as queue
+from tensorflow import random as random
+from tensorflow import raw_ops as raw_ops
+from tensorflow import train as train
+from tensorflow._function import GradientTape as GradientTape
+from tensorflow._function import function as function
+from tensorflow._ops import abs as abs
+from tensorflow._ops import argmax as argmax
+from tensorflow._ops import as_dtype as as_dtype
+from tensorflow._ops import cast as cast
+from tensorflow._ops import concat as concat
+from tensorflow._ops import constant as constant
+from tensorflow._ops import convert_to_tensor as convert_to_tensor
+from tensorflow._ops import device as device
+from tensorflow._ops import ensure_shape as ensure_shape
+from tensorflow._ops import equal as equal
+from tensorflow._ops import exp as exp
+from tensorflow._ops import expand_dims as expand_dims
+from tensorflow._ops import identity as identity
+from tensorflow._ops import matmul as matmul
+from tensorflow._ops import maximum as maximum
+from tensorflow._ops import minimum as minimum
+from tensorflow._ops import one_hot as one_hot
+from tensorflow._ops import ones as ones
+from tensorflow._ops import reduce_max as reduce_max
+from tensorflow._ops import reduce_mean as reduce_mean
+from tensorflow._ops import reduce_sum as reduce_sum
+from tensorflow._ops import reshape as reshape
+from tensorflow._ops import shape as shape
+from tensorflow._ops import square as square
+from tensorflow._ops import squeeze as squeeze
+from tensorflow._ops import stack as stack
+from tensorflow._ops import tanh as tanh
+from tensorflow._ops import transpose as transpose
+from tensorflow._ops import zeros as zeros
+from tensorflow._ops import zeros_like as zeros_like
+from tensorflow._tensor import DType as DType
+from tensorflow._tensor import Module as Module
+from tensorflow._tensor import Tensor as Tensor
+from tensorflow._tensor import TensorShape as TensorShape
+from tensorflow._tensor import TensorSpec as TensorSpec
+from tensorflow._tensor import TypeSpec as TypeSpec
+from tensorflow._tensor import Variable as Variable
+
+__version__: str
+
+bool: DType
+float16: DType
+float32: DType
+float64: DType
+int8: DType
+int32: DType
+int64: DType
+resource: DType
+string: DType
+uint8: DType

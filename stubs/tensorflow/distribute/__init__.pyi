@@ -1,0 +1,42 @@
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from tensorflow._tensor import Tensor, Variable
+from tensorflow.distribute import experimental as experimental
+
+_R = TypeVar("_R")
+_V = TypeVar("_V", Tensor, Variable)
+
+class ReplicaContext:
+    def all_reduce(self, reduce_op: str, value: list[Tensor]) -> list[Tensor]: ...
+
+def get_replica_context() -> ReplicaContext: ...
+
+class ReductionToOneDevice: ...
+
+class Strategy:
+    @property
+    def num_replicas_in_sync(self) -> int: ...
+    def scope(self) -> AbstractContextManager[Strategy]: ...
+    def run(
+        self,
+        fn: Callable[..., _R],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> _R: ...
+    def reduce(self, reduce_op: str, value: Tensor, axis: int | None) -> Tensor: ...
+    def experimental_distribute_values_from_function(
+        self, value_fn: Callable[[experimental.ValueContext], Tensor]
+    ) -> Tensor: ...
+    def experimental_local_results(self, value: _V) -> tuple[_V, ...]: ...
+
+class OneDeviceStrategy(Strategy):
+    def __init__(self, device: str) -> None: ...
+
+class MirroredStrategy(Strategy):
+    def __init__(
+        self,
+        devices: Sequence[str] | None = None,
+        cross_device_ops: ReductionToOneDevice | None = None,
+    ) -> None: ...

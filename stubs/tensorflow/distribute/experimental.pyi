@@ -1,0 +1,3 @@
+class ValueContext:
+    @property
+    def replica_id_in_sync_group(self) -> int: ...

@@ -1,0 +1,13 @@
+from tensorflow._tensor import Tensor, TensorLike
+
+class Loss:
+    def __call__(self, y_true: TensorLike, y_pred: TensorLike) -> Tensor: ...
+
+class CategoricalCrossentropy(Loss):
+    def __init__(self, from_logits: bool = False) -> None: ...
+
+class MeanSquaredError(Loss):
+    def __init__(self) -> None: ...
+
+class SparseCategoricalCrossentropy(Loss):
+    def __init__(self, from_logits: bool = False, ignore_class: int | None = None) -> None: ...

@@ -1,0 +1,288 @@
+"""The element codec: what is written comes back as it was, and reading is safe on any bytes."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from decimal import Decimal
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import attrs
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from ml_dtypes import bfloat16
+from numpy.typing import NDArray
+
+from flowdsl.elements import ArraySpec, Spec, StructSpec, ValueSpec, components, join, spec_of
+from flowdsl.errors import SourceError, SpecMismatch
+from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
+
+DTYPES = st.one_of(
+    hnp.scalar_dtypes(),
+    hnp.byte_string_dtypes(endianness="?", max_len=3),
+    hnp.unicode_string_dtypes(endianness="?", max_len=3),
+)
+ORDERS: list[Callable[[NDArray[Any]], NDArray[Any]]] = [
+    np.asarray,
+    np.asfortranarray,
+    lambda array: array[::-1] if array.ndim else array,
+    lambda array: array.T,
+]
+ARRAYS = st.builds(
+    lambda order, array: order(array),
+    st.sampled_from(ORDERS),
+    hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, min_side=0, max_side=3)),
+)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+VALUES = st.one_of(
+    *(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), TEXT, st.binary()),
+    *(ARRAYS, hnp.arrays(DTYPES, ()).map(lambda array: array[()])),
+)
+ELEMENTS = st.recursive(
+    VALUES,
+    lambda parts: st.one_of(
+        st.lists(parts, max_size=3),
+        st.lists(parts, max_size=3).map(tuple),
+        st.dictionaries(TEXT, parts, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal in form, dtype and shape, and bit for bit in value."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (np.ndarray, np.generic)):
+        return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    parts = components(a)
+    if parts is None:
+        return bool(a == b or (a != a and b != b))
+    theirs = components(b) or []
+    return [n for n, _ in parts] == [n for n, _ in theirs] and all(
+        same(x, y) for (_, x), (_, y) in zip(parts, theirs, strict=True)
+    )
+
+
+def arrays_in(x: Any) -> list[NDArray[Any]]:
+    if isinstance(x, np.ndarray):
+        return [x]
+    parts = x if isinstance(x, list) else [part for _, part in components(x) or ()]
+    return [array for part in parts for array in arrays_in(part)]
+
+
+@given(ELEMENTS)
+def test_what_is_written_comes_back(element: object) -> None:
+    assert same(decode(encode(element)), element)
+
+
+@given(ELEMENTS)
+def test_arrays_come_back_aligned_and_read_only(element: object) -> None:
+    for array in arrays_in(decode(encode(element))):
+        assert array.flags.aligned
+        assert array.flags.c_contiguous
+        assert not array.flags.writeable
+
+
+@given(ELEMENTS)
+def test_any_buffer_will_do(element: object) -> None:
+    shifted = memoryview(b"\0" + encode(element))[1:]
+    assert same(decode(shifted), element)
+
+
+@attrs.frozen
+class Sample:
+    image: NDArray[np.uint8]
+    label: int
+
+
+class Pair(NamedTuple):
+    x: int
+    y: int
+
+
+def test_a_class_is_written_as_its_components() -> None:
+    image = np.zeros(2, np.uint8)
+    assert same(decode(encode(Sample(image, 3))), {"image": image, "label": 3})
+    assert same(decode(encode(Pair(1, 2))), (1, 2))
+
+
+def test_a_memory_map_is_an_array(tmp_path: Any) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3))
+    assert same(decode(encode(np.load(tmp_path / "a.npy", mmap_mode="r"))), np.arange(3))
+
+
+class Color(IntEnum):
+    RED = 1
+
+
+CYCLE: list[object] = []
+CYCLE.append(CYCLE)
+
+
+@pytest.mark.parametrize(
+    ("element", "said"),
+    [
+        ((1, 2**64), f"element.1: {2**64} can not be written: an int has at most 64 bits"),
+        ({"a": -(2**63) - 1}, "element.a: -9223372036854775809 can not"),
+        ([1, {2}], "element[1]: set can not be written"),
+        (1j, "complex can not"),
+        (Decimal(1), "Decimal can not"),
+        (Color.RED, "Color can not"),
+        (bytearray(b"a"), "bytearray can not"),
+        ({1: 2}, "str keys only"),
+        (("a", "\ud800"), "element.1: text that is not Unicode"),
+        ({"\ud800": 1}, "element: text that is not Unicode"),
+        ((np.array([{}]),), "element.0: an array of object"),
+        (np.zeros(2, [("x", "i4")]), "an array of [('x', '<i4')]"),
+        (np.zeros((), [("x", "i4")])[()], "an array of [('x', '<i4')]"),
+        (np.zeros(2, bfloat16), "an array of bfloat16"),
+        (np.array(["a"], np.dtypes.StringDType()), "an array of StringDType()"),
+        (np.ma.masked_array([1, 2], [True, False]), "MaskedArray can not"),
+        (CYCLE, "nested too deeply"),
+    ],
+    ids=str,
+)
+def test_what_would_not_come_back_is_refused(element: object, said: str) -> None:
+    with pytest.raises(SpecMismatch) as caught:
+        encode(element)
+    assert said in str(caught.value)
+
+
+# -- bytes that nobody wrote -----------------------------------------------------------------------
+
+
+def value_or_refusal(data: bytes) -> None:
+    """Decode, with no other outcome; and in memory of the order of the bytes."""
+    tracemalloc.start()
+    try:
+        decode(data)
+    except SourceError:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 200_000 + 100 * len(data)
+
+
+@given(st.binary())
+def test_any_bytes_give_a_value_or_a_source_error(data: bytes) -> None:
+    value_or_refusal(data)
+
+
+@given(ELEMENTS, st.data())
+def test_damaged_bytes_give_a_value_or_a_source_error(element: object, data: st.DataObject) -> None:
+    payload = bytearray(encode(element))
+    for at, byte in data.draw(st.lists(st.tuples(st.integers(0, len(payload) - 1), BYTES))):
+        payload[at] = byte
+    value_or_refusal(bytes(payload))
+    value_or_refusal(bytes(payload[: data.draw(st.integers(0, len(payload)))]))
+
+
+BYTES = st.integers(0, 255)
+
+
+def array_of(dtype: object, shape: object, content: object = b"", code: int = 2) -> bytes:
+    encode_plain = msgspec.msgpack.Encoder().encode
+    return encode_plain(msgspec.msgpack.Ext(code, encode_plain((dtype, shape, content))))
+
+
+FORGED = {
+    "more elements than bytes": array_of("<f8", (2**40,), b"12345678"),
+    "more bytes than elements": array_of("<f8", (1,), b"1234567812345678"),
+    "more elements than there are numbers": array_of("<f8", (2**62, 2**62), b"12345678"),
+    "no elements, of a side beyond memory": array_of("<f8", (0, 2**62), b""),
+    "no elements, of a side beyond int64": array_of("<f8", (0, 2**64 - 1), b""),
+    "negative sides": array_of("|u1", (-2, -4), b"12345678"),
+    "too many dimensions": array_of("|u1", (1,) * 100, b"1"),
+    "objects": array_of("|O", (1,), b"12345678"),
+    "an object by its name": array_of("object", (1,), b"12345678"),
+    "fields": array_of("i4,O", (1,), b"123456789012"),
+    "a dtype that NumPy finds deprecated": array_of("a5", (1,), b"12345"),
+    "a dtype of a huge item": array_of("|V2147483647", (1,), b"1"),
+    "a dtype of an item beyond int": array_of("|S99999999999999999999", (1,), b"1"),
+    "an unknown unit": array_of("<M8[foo]", (1,), b"12345678"),
+    "code for a dtype": array_of("__import__('os').abort()", (1,), b"1"),
+    "a shape of floats": array_of("<f8", (1.0,), b"12345678"),
+    "an array that is a list": array_of("<f8", [], [1]),
+    "a tuple that is a number": msgspec.msgpack.encode(msgspec.msgpack.Ext(1, b"\x01")),
+    "an unknown extension": msgspec.msgpack.encode(msgspec.msgpack.Ext(9, b"")),
+    "an array as a key": b"\x81" + array_of("|u1", (1,), b"1") + b"\x01",
+    "a list of 2**32 - 1": b"\xdd\xff\xff\xff\xff",
+    "a dict of 2**32 - 1": b"\xdf\xff\xff\xff\xff",
+    "bytes of 2**32 - 1": b"\xc6\xff\xff\xff\xff",
+    "lists in lists": b"\x91" * 200_000,
+    "huge lists in huge lists": b"\xdd\x7f\xff\xff\xff" * 500,
+    "a time out of range": b"\xd7\xff" + b"\xff" * 8,
+    "a pickle": b"cos\nsystem\n(S'exit'\ntR.",
+    "bytes after the end": b"\x01\x01",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("data", FORGED.values(), ids=FORGED)
+def test_forged_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(SourceError, match="not an element"):
+        decode(data)
+    value_or_refusal(data)
+
+
+def test_tuples_in_tuples_are_refused_beyond_the_stack() -> None:
+    data = b"\x01"
+    for _ in range(3000):
+        data = msgspec.msgpack.encode(msgspec.msgpack.Ext(1, b"\x91" + data))
+    with pytest.raises(SourceError, match="recursion"):
+        decode(data)
+
+
+# -- specs in headers ------------------------------------------------------------------------------
+
+
+@given(ELEMENTS, ELEMENTS)
+def test_a_spec_comes_back(a: object, b: object) -> None:
+    for spec in (spec_of(a), join(spec_of(a), spec_of(b))):
+        assert spec_from_plain(passed_on(spec)) == known(spec)
+
+
+def passed_on(spec: Spec) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(spec_to_plain(spec)))
+    return plain
+
+
+def known(spec: Spec) -> Spec:
+    """A file knows of no value but the plain ones."""
+    if isinstance(spec, StructSpec):
+        return attrs.evolve(spec, fields=tuple((name, known(part)) for name, part in spec.fields))
+    return ValueSpec(object) if spec == ValueSpec(type(None)) else spec
+
+
+def test_a_class_is_kept_as_its_form_and_names() -> None:
+    kept = spec_from_plain(passed_on(spec_of((Pair(1, 2), Sample(np.zeros(2, np.uint8), 3)))))
+    pair = StructSpec(tuple, (("x", ValueSpec(int)), ("y", ValueSpec(int))))
+    image = ArraySpec(np.dtype(np.uint8), (2,))
+    sample = StructSpec(dict, (("image", image), ("label", ValueSpec(int))))
+    assert kept == StructSpec(tuple, (("0", pair), ("1", sample)))
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {},
+        {"dtype": "|O", "shape": []},
+        {"dtype": "<f8"},
+        {"type": "Popen"},
+        {"form": "set", "fields": []},
+        {"form": "tuple", "fields": [1]},
+    ],
+    ids=str,
+)
+def test_a_forged_spec_is_refused(plain: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        spec_from_plain(plain)

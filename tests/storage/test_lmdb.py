@@ -1,0 +1,548 @@
+"""LMDB files: what is written comes back by number, and a bad file is refused, row by row."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+from weakref import finalize
+from zlib import crc32
+
+import attrs
+import lmdb
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl.errors import ElementError, EndlessFlow, InvalidFlow, SourceError, SpecMismatch
+from flowdsl.node import IndexedSource
+
+MAPPED = Path("/proc/self/maps")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rows.lmdb"
+
+
+class Sample(NamedTuple):
+    image: NDArray[np.uint8]
+    label: np.int64
+
+
+@attrs.frozen
+class PointBatch:
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+
+
+@attrs.frozen
+class Point(fl.Record[PointBatch]):
+    x: float
+    y: float
+
+
+class Segment(NamedTuple):
+    start: Point
+    name: str
+
+
+class Labeled(TypedDict):
+    x: float
+    y: float
+
+
+def sample(i: int) -> Sample:
+    return Sample(np.full((2, 3), i, np.uint8), np.int64(i * i))
+
+
+def row_of(source: Any, i: int) -> Any:
+    assert isinstance(source.node, IndexedSource)
+    return source.node.open()(i)
+
+
+def output_of(program: str, *arguments: object) -> str:
+    """What a Python program of its own process prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    return done.stdout
+
+
+# -- writing and reading ---------------------------------------------------------------------------
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.text(st.characters(codec="utf-8")))))
+def test_rows_come_back_in_order(tmp_path: Path, rows: list[tuple[int, str]]) -> None:
+    path = tmp_path / "rows.lmdb"
+    assert fl.from_items(rows).write_lmdb(path, overwrite=True) == len(rows)
+    source = fl.from_lmdb(path, tuple[int, str])
+    assert len(source) == len(rows)
+    assert source.collect() == rows
+    assert source.effects == frozenset()
+
+
+def test_any_row_is_read_by_its_number(path: Path) -> None:
+    fl.from_range(3000).write_lmdb(path)
+    assert [row_of(fl.from_lmdb(path), i) for i in (2999, 0, 1024, 1023, 7)] == [
+        *(2999, 0, 1024, 1023, 7)
+    ]
+
+
+def test_a_file_grows_as_it_must(path: Path) -> None:
+    rows, side = 40, 1_000_000
+    assert fl.from_range(rows).map(lambda i: np.full(side, i, np.uint8)).write_lmdb(path) == rows
+    assert path.stat().st_size > 2 * (1 << 24)
+    means = [(len(row), row[0], row[-1]) for row in fl.from_lmdb(path, NDArray[np.uint8])]
+    assert means == [(side, i, i) for i in range(rows)]
+
+
+def test_one_row_may_be_larger_than_the_first_map(path: Path) -> None:
+    fl.from_items([np.zeros(1 << 25, np.uint8), np.ones(2, np.uint8)]).write_lmdb(path)
+    assert [len(row) for row in fl.from_lmdb(path, NDArray[np.uint8])] == [1 << 25, 2]
+
+
+def test_rows_are_encoded_as_they_come(path: Path) -> None:
+    # Rows held back would be held in memory, or in slabs that the flow's workers are out of.
+    ended: list[int] = []
+
+    def rows() -> Iterator[NDArray[np.uint8]]:
+        for i in range(50):
+            array = np.zeros(10, np.uint8)
+            finalize(array, ended.append, i)
+            yield array
+            del array
+            assert len(ended) >= i - 1
+
+    assert fl.from_iterable(rows).write_lmdb(path) == 50
+
+
+def test_a_file_of_no_rows(path: Path) -> None:
+    assert fl.from_items([]).write_lmdb(path) == 0
+    assert fl.from_lmdb(path).collect() == []
+
+
+def test_the_spec_is_what_all_rows_share(path: Path) -> None:
+    rows = [(np.zeros((4, n)), "a" if n else 1) for n in (2, 3, 0)]
+    fl.from_items(rows).write_lmdb(path)
+    assert str(fl.from_lmdb(path).spec) == "(float64[4, ?], ?)"
+
+
+def test_reading_what_is_written_over_itself(path: Path) -> None:
+    fl.from_range(5).write_lmdb(path)
+    assert fl.from_lmdb(path, int).map(lambda i: i + 1).write_lmdb(path, overwrite=True) == 5
+    assert fl.from_lmdb(path).collect() == [1, 2, 3, 4, 5]
+
+
+# -- declared forms --------------------------------------------------------------------------------
+
+
+def test_rows_come_as_the_declared_class(path: Path) -> None:
+    fl.from_range(3).map(sample).write_lmdb(path)
+    assert all(type(row) is tuple for row in fl.from_lmdb(path))
+    row = fl.from_lmdb(path, Sample).collect()[2]
+    assert type(row) is Sample
+    assert row.image.tolist() == [[2, 2, 2], [2, 2, 2]]
+    assert int(row.label) == 4
+    assert type(row.label) is np.int64
+    assert str(fl.from_lmdb(path, Sample).spec) == "Sample(image: uint8[2, 3], label: int64[])"
+
+
+@pytest.mark.parametrize("stored", [Point(1.0, 2.0), (1.0, 2.0), {"y": 2.0, "x": 1.0}], ids=str)
+def test_a_record_is_made_by_name_or_position(path: Path, stored: object) -> None:
+    fl.from_items([stored]).write_lmdb(path)
+    assert fl.from_lmdb(path, Point).collect() == [Point(1.0, 2.0)]
+
+
+def test_classes_inside_classes(path: Path) -> None:
+    segments = [Segment(Point(1.0, 2.0), "a"), Segment(Point(3.0, 4.0), "b")]
+    fl.from_items(segments).write_lmdb(path)
+    assert fl.from_lmdb(path).collect()[0] == ({"x": 1.0, "y": 2.0}, "a")
+    assert fl.from_lmdb(path, Segment).collect() == segments
+    assert fl.from_lmdb(path, tuple[Point, str]).collect() == segments
+    assert type(fl.from_lmdb(path, tuple[Point, str]).collect()[0]) is tuple
+
+
+def test_a_typed_dict(path: Path) -> None:
+    fl.from_items([Point(1.0, 2.0)]).write_lmdb(path)
+    assert fl.from_lmdb(path, Labeled).collect() == [{"x": 1.0, "y": 2.0}]
+
+
+@pytest.mark.parametrize(
+    ("stored", "declared", "said"),
+    [
+        (sample(1), tuple[NDArray[np.float32], np.int64], ["row.0", "float32[...]", "uint8[2, 3]"]),
+        (sample(1), tuple[NDArray[np.uint8]], ["(uint8[...])", "(uint8[2, 3], int64[])"]),
+        (sample(1), Point, ["row.x", "Point(x: float, y: float)", "(uint8[2, 3], int64[])"]),
+        (sample(1), Labeled, ["{x: float, y: float}", "(uint8[2, 3], int64[])"]),
+        (Point(1.0, 2.0), tuple[float, float], ["(float, float)", "{x: float, y: float}"]),
+        (Point(1.0, 2.0), Segment, ["Segment(start:", "{x: float, y: float}"]),
+        (3, str, ["str", "int"]),
+    ],
+    ids=str,
+)
+def test_a_wrong_declaration_is_refused_at_once(
+    path: Path, stored: object, declared: Any, said: list[str]
+) -> None:
+    fl.from_items([stored]).write_lmdb(path)
+    with pytest.raises(SpecMismatch) as caught:
+        fl.from_lmdb(path, declared)
+    assert [part for part in ["rows.lmdb", *said] if part not in str(caught.value)] == []
+
+
+# -- files that are none ---------------------------------------------------------------------------
+
+
+def header(**fields: object) -> bytes:
+    whole = {"version": 1, "length": 0, "digest": 0, "spec": {"type": "int"}} | fields
+    return sealed(0, msgspec.msgpack.encode(whole))
+
+
+def sealed(i: int, data: bytes) -> bytes:
+    return data + crc32(data, i).to_bytes(4, "little")
+
+
+def by_lmdb(path: Path, pairs: dict[bytes, bytes], margin: int = 1 << 17) -> None:
+    with lmdb.open(str(path), subdir=False, lock=False) as env, env.begin(write=True) as txn:
+        for key, value in pairs.items():
+            txn.put(key, value)
+    os.truncate(path, path.stat().st_size + margin)
+
+
+def forged(pairs: dict[bytes, bytes], margin: int = 1 << 17) -> Callable[[Path], None]:
+    return lambda path: by_lmdb(path, pairs, margin)
+
+
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda path: None, "No such file"),
+    "empty": (lambda path: path.write_bytes(b""), "can not be opened"),
+    "text": (lambda path: path.write_text("x" * 10_000), "can not be opened"),
+    "short text": (lambda path: path.write_text("x"), "can not be opened"),
+    "a folder": (lambda path: path.mkdir(), "Is a directory"),
+    "another program's": (forged({b"00000000": b"x"}, margin=0), "cut short, or no file that"),
+    "another program's, large": (forged({b"00000000": b"x"}), "no valid flowdsl header"),
+    "a header of text": (forged({b"__flowdsl__": b"hello"}), "no valid flowdsl header"),
+    "a header of little": (forged({b"__flowdsl__": sealed(0, b"\x80")}), "no valid flowdsl header"),
+    "a damaged header": (forged({b"__flowdsl__": b"\x84" + header()[1:-1]}), "no valid flowdsl"),
+    "a header with a class": (forged({b"__flowdsl__": header(spec={"type": "Popen"})}), "no valid"),
+    "a header with objects": (
+        forged({b"__flowdsl__": header(spec={"dtype": "|O", "shape": []})}),
+        "no valid flowdsl header",
+    ),
+    "a later version's": (forged({b"__flowdsl__": header(version=2, spec={})}), "version 2"),
+    "rows missing": (forged({b"__flowdsl__": header(length=3)}), "says 3 rows, it holds 0"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), BAD.values(), ids=BAD)
+def test_a_bad_file_is_refused_at_once(
+    path: Path, make: Callable[[Path], object], reason: str
+) -> None:
+    make(path)
+    with pytest.raises(SourceError, match=reason) as caught:
+        fl.from_lmdb(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_may_not_be_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise lmdb.Error(f"{path}: Permission denied")
+
+    fl.from_range(2).write_lmdb(path)
+    monkeypatch.setattr(lmdb, "open", refuse)
+    with pytest.raises(SourceError, match="Permission denied"):
+        fl.from_lmdb(path)
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+READER = """
+import os, random, sys
+from pathlib import Path
+
+import flowdsl as fl
+
+whole, damaged, cuts = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "cut"
+expected = [repr(row) for row in fl.from_lmdb(whole)]
+content, draw = whole.read_bytes(), random.Random(sys.argv[4])
+# The pages in use: beyond them is room for a damaged page's offsets to lead astray in.
+pages = len(content) - (1 << 17)
+
+
+def outcome():
+    seen = []
+    try:
+        for row in fl.from_lmdb(damaged):
+            seen.append(repr(row))
+    except fl.SourceError:
+        return "refused at once" if not seen else "refused late"
+    except fl.ElementError as error:
+        number = error.position
+        named = f"row {number} of from_lmdb" in str(error)
+        named &= isinstance(error.__cause__, fl.SourceError) and f"row {number} " in str(
+            error.__cause__
+        )
+        return "named" if named and seen == expected[:number] else "misnamed"
+    return "whole" if seen == expected else "SILENT"
+
+
+for _ in range(int(sys.argv[5])):
+    bad = bytearray(content)
+    if cuts:
+        del bad[draw.randrange(len(bad)) :]
+    else:
+        at = draw.randrange(pages)
+        for i in range(at, min(at + draw.choice([1, 4, 64]), pages)):
+            bad[i] ^= draw.randrange(1, 256)
+    damaged.unlink(missing_ok=True)
+    damaged.write_bytes(bad)
+    child = os.fork()
+    if not child:
+        os.write(1, (outcome() + "\\n").encode())
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if status:
+        print("DIED", status, flush=True)
+"""
+
+
+def damage(path: Path, kind: str, trials: int) -> set[str]:
+    outcomes = output_of(READER, path, path.with_name("damaged"), kind, 7, trials).splitlines()
+    assert len(outcomes) == trials
+    return set(outcomes)
+
+
+@pytest.mark.parametrize("size", [1, 600, 5000], ids=lambda size: f"rows of {size} bytes")
+def test_damage_is_named_and_never_a_crash(path: Path, size: int) -> None:
+    # A row is in a page with others, in a page of its own, or in pages of its own.
+    rows = fl.from_range(100).map(lambda i: (i, np.full(size, i, np.uint8)))
+    rows.write_lmdb(path)
+    found = damage(path, "flip", 100)
+    assert "named" in found
+    assert found <= {"named", "whole", "refused at once"}
+
+
+def test_a_truncated_file_is_refused_at_once(path: Path) -> None:
+    # LMDB maps the file: to read a page that is gone would end the process with SIGBUS.
+    fl.from_range(200).map(lambda i: np.full(3000, i, np.uint8)).write_lmdb(path)
+    assert damage(path, "cut", 40) == {"refused at once"}
+
+
+def test_a_damaged_row_is_named_and_the_others_are_read(path: Path) -> None:
+    rows = 9
+    fl.from_range(rows).map(lambda i: np.full(5000, i, np.uint8)).write_lmdb(path)
+    content = bytearray(path.read_bytes())
+    at = content.index(bytes([4]) * 5000)
+    content[at + 2500] ^= 1
+    path.write_bytes(content)
+    source = fl.from_lmdb(path, NDArray[np.uint8])
+    run = iter(source)
+    assert [next(run)[0] for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(ElementError, match=r"row 4 of from_lmdb\('rows\.lmdb'\)") as caught:
+        next(run)
+    assert isinstance(caught.value.__cause__, SourceError)
+    assert "row 4 can not be read: its bytes are not those that were written" in str(
+        caught.value.__cause__
+    )
+    assert row_of(source, 5)[0] == 5
+
+
+def test_a_row_in_another_rows_place_is_noticed(path: Path) -> None:
+    fl.from_range(3).write_lmdb(path)
+    with lmdb.open(str(path), subdir=False, lock=False) as env, env.begin(write=True) as txn:
+        stored = txn.get(b"0000000001")
+        assert stored is not None
+        txn.put(b"0000000002", stored)
+    os.truncate(path, path.stat().st_size + (1 << 17))
+    with pytest.raises(ElementError, match="row 2 of"):
+        fl.from_lmdb(path).collect()
+
+
+def test_a_row_under_another_number_is_missing(path: Path) -> None:
+    by_lmdb(path, {b"0000000009": sealed(0, b"\x05"), b"__flowdsl__": header(length=1)})
+    with pytest.raises(ElementError, match="row 0 of") as caught:
+        fl.from_lmdb(path).collect()
+    assert "row 0 can not be read: it is missing" in str(caught.value.__cause__)
+
+
+# -- refusals of the writer ------------------------------------------------------------------------
+
+
+def test_an_existing_file_is_kept(path: Path) -> None:
+    fl.from_range(2).write_lmdb(path)
+    with pytest.raises(InvalidFlow, match=r"rows\.lmdb' exists; pass overwrite=True"):
+        fl.from_range(3).write_lmdb(path)
+    assert len(fl.from_lmdb(path)) == 2
+    assert fl.from_range(3).write_lmdb(path, overwrite=True) == 3
+    assert len(fl.from_lmdb(path)) == 3
+
+
+def never() -> list[int]:
+    raise AssertionError("the flow was run")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_is_no_target(tmp_path: Path, overwrite: bool) -> None:
+    with pytest.raises(InvalidFlow, match="it is a folder"):
+        fl.from_iterable(never).write_lmdb(tmp_path, overwrite=overwrite)
+    with pytest.raises(InvalidFlow, match=r"no folder '.*gone'; make it first"):
+        fl.from_iterable(never).write_lmdb(tmp_path / "gone" / "rows.lmdb", overwrite=overwrite)
+
+
+def test_an_endless_flow_is_refused_before_it_runs(path: Path) -> None:
+    endless: Any = fl.from_iterable(never).repeat()
+    with pytest.raises(EndlessFlow, match=r"write_lmdb: repeat\(\) never ends.*take\(n\)"):
+        endless.write_lmdb(path)
+    assert os.listdir(path.parent) == []
+
+
+def failing(i: int) -> int:
+    if i == 1500:
+        raise ValueError("half-way")
+    return i
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_flow_that_fails_leaves_all_as_it_was(path: Path, before: int) -> None:
+    if before:
+        fl.from_range(before).write_lmdb(path)
+    with pytest.raises(ElementError, match="element 1500"):
+        fl.from_range(3000).map(failing).write_lmdb(path, overwrite=True)
+    assert os.listdir(path.parent) == (["rows.lmdb"] if before else [])
+    assert not before or len(fl.from_lmdb(path)) == before
+
+
+def test_an_element_that_can_not_be_written_is_named(path: Path) -> None:
+    rows = fl.from_range(5).map(lambda i: (i, {i} if i == 3 else i))
+    with pytest.raises(SpecMismatch, match=r"^write_lmdb: row 3: element\.1: set can not be"):
+        rows.write_lmdb(path)
+    assert os.listdir(path.parent) == []
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(path: Path) -> None:
+    program = (
+        "import resource, sys, flowdsl as fl, numpy as np\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+        "rows = fl.from_range(9).map(lambda i: np.zeros(1 << 20, np.uint8))\n"
+        "try: rows.write_lmdb(sys.argv[1])\n"
+        "except fl.SourceError as error: print(error)\n"
+    )
+    assert output_of(program, path).startswith(f"write_lmdb: '{path}' can not be written: ")
+    assert os.listdir(path.parent) == []
+
+
+def test_a_file_is_as_private_as_the_user_has_it(path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        fl.from_range(2).write_lmdb(path)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+# -- one file, many readers ------------------------------------------------------------------------
+
+
+def test_two_flows_and_four_runs_of_one_file(path: Path) -> None:
+    fl.from_range(50).write_lmdb(path)
+    a, b = fl.from_lmdb(path, int), fl.from_lmdb(path, int)
+    runs = [iter(a), iter(a), iter(b), iter(b)]
+    assert list(zip(*runs, strict=True)) == [(i,) * 4 for i in range(50)]
+
+
+def test_one_run_outlives_another(path: Path) -> None:
+    fl.from_range(9).write_lmdb(path)
+    first, second = iter(fl.from_lmdb(path)), iter(fl.from_lmdb(path))
+    assert (next(first), next(second)) == (0, 0)
+    first.close()
+    del first
+    assert list(second) == list(range(1, 9))
+
+
+def test_a_file_is_let_go_with_its_last_reader(path: Path) -> None:
+    fl.from_range(9).write_lmdb(path)
+    first, second = iter(fl.from_lmdb(path)), iter(fl.from_lmdb(path))
+    assert next(first) == next(second) == 0
+    assert str(path) in MAPPED.read_text()
+    del first
+    assert str(path) in MAPPED.read_text()
+    del second
+    assert str(path) not in MAPPED.read_text()
+
+
+def test_threads_open_and_close_one_file_at_once(path: Path) -> None:
+    fl.from_range(20).write_lmdb(path)
+    source = fl.from_lmdb(path, int)
+
+    def read(_: int) -> bool:
+        return all(row_of(source, i) == i for i in range(20))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(200)))
+
+
+def test_a_replaced_file_is_another_file(path: Path) -> None:
+    fl.from_range(5).write_lmdb(path)
+    old = fl.from_lmdb(path, int)
+    under_way = iter(old)
+    assert next(under_way) == 0
+    fl.from_items([7, 8]).write_lmdb(path, overwrite=True)
+    assert fl.from_lmdb(path).collect() == [7, 8]
+    assert list(under_way) == [1, 2, 3, 4]
+    assert fl.from_lmdb(path).collect() == [7, 8]
+    with pytest.raises(SourceError, match="holds other rows than when this flow was built"):
+        old.collect()
+
+
+def test_a_replacement_with_the_same_rows_is_as_good(path: Path) -> None:
+    fl.from_range(5).write_lmdb(path)
+    old = fl.from_lmdb(path)
+    fl.from_range(5).write_lmdb(path, overwrite=True)
+    assert old.collect() == [0, 1, 2, 3, 4]
+    fl.from_items([0, 1, 2, 4, 3]).write_lmdb(path, overwrite=True)
+    with pytest.raises(SourceError, match="other rows"):
+        old.collect()
+
+
+def collect(node: bytes) -> list[object]:
+    source: IndexedSource[object] = pickle.loads(node)
+    return [row for _, row in source.rows(0)]
+
+
+def test_the_node_travels_to_another_process(path: Path) -> None:
+    fl.from_range(5).write_lmdb(path)
+    source = fl.from_lmdb(path)
+    under_way = iter(source)
+    assert next(under_way) == 0
+    with get_context("spawn").Pool(1) as pool:
+        assert pool.apply(collect, (pickle.dumps(source.node),)) == [0, 1, 2, 3, 4]
+    assert next(under_way) == 1
+
+
+def test_a_forked_child_reads_on(path: Path) -> None:
+    program = """
+import os, sys, flowdsl as fl
+run = iter(fl.from_lmdb(sys.argv[1]))
+first = next(run)
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+print(first, *run, *fl.from_lmdb(sys.argv[1]), flush=True)
+"""
+    fl.from_range(3).write_lmdb(path)
+    assert output_of(program, path).splitlines() == ["0 1 2 0 1 2"] * 2

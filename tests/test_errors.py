@@ -1,0 +1,76 @@
+"""The error tree: what its picture shows is what the classes are."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from inspect import getmembers, isclass
+
+import pytest
+
+import flowdsl as fl
+from flowdsl import errors
+from flowdsl.errors import ElementError, FlowError
+
+DECLARED = {
+    cls
+    for _, cls in getmembers(errors, isclass)
+    if issubclass(cls, Exception) and cls.__module__ == errors.__name__
+}
+
+
+def pictured() -> dict[str, tuple[str, ...]]:
+    """The name of each error in the module's picture, with the names of its bases."""
+    root, *branches = re.findall(r"^(?:[├└]── )?([A-Z]\w+)(?: +\((\w+)\))?", TREE, re.MULTILINE)
+    return {root[0]: ("Exception",)} | {
+        name: (root[0], also) if also else (root[0],) for name, also in branches
+    }
+
+
+TREE = (errors.__doc__ or "").split("\n\n")[1]
+
+
+def test_the_picture_is_the_tree() -> None:
+    classes = {cls.__name__: tuple(base.__name__ for base in cls.__bases__) for cls in DECLARED}
+    assert pictured() == classes
+
+
+def test_each_is_public_and_says_what_it_is_for() -> None:
+    for cls in DECLARED:
+        assert getattr(fl, cls.__name__) is cls
+        assert cls.__doc__, f"{cls.__name__} has no docstring of its own"
+
+
+@pytest.mark.parametrize("cls", sorted(DECLARED - {ElementError}, key=str))
+def test_each_is_caught_by_the_root_and_travels(cls: type[FlowError]) -> None:
+    error = pickle.loads(pickle.dumps(cls("row 3: got 4")))
+    assert type(error) is cls
+    assert str(error) == "row 3: got 4"
+    assert isinstance(error, FlowError)
+
+
+def test_an_element_error_keeps_its_parts_over_pickling() -> None:
+    error = ElementError("map(f)", 7, 2, "row 5 of from_items(9 items)")
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+    assert vars(copy) == {
+        "operator": "map(f)",
+        "position": 7,
+        "epoch": 2,
+        "origin": "row 5 of from_items(9 items)",
+    }
+
+
+def test_an_element_error_says_the_epoch_where_it_is_not_the_first() -> None:
+    first = ElementError("map(f)", 7, 0, "row 5 of from_range(9)")
+    assert str(first) == "map(f) failed on element 7 (row 5 of from_range(9))"
+    later = ElementError("map(f)", 7, 3, "row 5 of from_range(9)")
+    assert str(later) == "map(f) failed on element 7 of epoch 3 (row 5 of from_range(9))"
+
+
+def test_endless_is_no_type_error() -> None:
+    # ``list`` swallows a TypeError of ``len``, and would then fill the memory.
+    assert not issubclass(errors.EndlessFlow, (TypeError, AttributeError))
+    with pytest.raises(errors.EndlessFlow):
+        list(fl.from_range(3).repeat())

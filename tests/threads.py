@@ -1,0 +1,39 @@
+"""Workers in threads of this process: all of a worker but the process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any, cast
+
+import attrs
+
+from flowdsl.runtime.pool import Worker
+from flowdsl.runtime.worker import Setup, serve
+
+
+@attrs.define
+class _Thread:
+    """What a pool asks of a process, of a thread."""
+
+    thread: threading.Thread
+    pid: int = 0
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.thread.join(timeout)
+        assert not self.thread.is_alive(), "a worker did not end when its link closed"
+        return 0
+
+
+def spawn_thread(setup: Setup) -> Worker:
+    """Serve leases in a thread."""
+    ours, theirs = socket.socketpair()
+
+    def work() -> None:
+        with theirs:
+            serve(theirs, setup)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    ours.setblocking(False)
+    return Worker(setup.identity, cast("Any", _Thread(thread)), ours)

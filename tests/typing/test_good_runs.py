@@ -1,0 +1,74 @@
+"""What the good file claims of types is so at run time: of the elements, and of the effects."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import typing
+from itertools import islice
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
+
+import attrs
+import numpy as np
+import pytest
+
+import flowdsl as fl
+from flowdsl.effects import Exact
+
+GOOD = "tests.typing.good"
+
+
+def fits(value: Any, form: Any) -> bool:
+    """Whether a value is of a type, to the depth that the good file speaks of."""
+    origin, args = get_origin(form), get_args(form)
+    if origin is fl.Flow:
+        row = set(get_args(args[1]) or (args[1],)) - {Exact}
+        return value.effects <= row and all(fits(x, args[0]) for x in islice(value, 3))
+    if origin is fl.Run:  # a run is spent by looking: its flow's other claims cover its elements
+        return isinstance(value, fl.Run)
+    if origin is list:
+        return isinstance(value, list) and all(fits(x, args[0]) for x in value)
+    if origin is frozenset:
+        return isinstance(value, frozenset)
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(x, args[1]) for x in value.values())
+    if origin is tuple:
+        parts = args[:1] * len(value) if args[-1] is Ellipsis else args
+        return (
+            isinstance(value, tuple) and all(map(fits, value, parts)) and len(parts) == len(value)
+        )
+    if origin is np.ndarray:
+        return isinstance(value, np.ndarray) and value.dtype == np.dtype(get_args(args[1])[0])
+    if is_typeddict(form):
+        hints = get_type_hints(form)
+        return value.keys() == hints.keys() and all(fits(value[k], h) for k, h in hints.items())
+    if attrs.has(form) or hasattr(form, "_fields"):
+        named = get_type_hints(form)
+        return isinstance(value, form) and all(fits(getattr(value, n), named[n]) for n in named)
+    return isinstance(value, form)
+
+
+@attrs.define
+class Claims:
+    """What ``assert_type`` was told, and where it was told wrong."""
+
+    count: int = 0
+    wrong: list[str] = attrs.field(factory=list)
+
+    def check(self, value: Any, form: Any) -> Any:
+        self.count += 1
+        if not fits(value, form):
+            self.wrong.append(f"{value!r} is no {form}")
+        return value
+
+
+def test_every_claim_of_the_good_file_holds_at_run_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    claims = Claims()
+    monkeypatch.setattr(typing, "assert_type", claims.check)
+    monkeypatch.delitem(sys.modules, GOOD, raising=False)
+    importlib.import_module(GOOD).stored(tmp_path)
+    assert claims.wrong == []
+    assert claims.count > 100
