@@ -133,11 +133,16 @@ class Shape:
         object.__setattr__(self, "dims", dims)
 
 
+def _comparable(dtype: np.dtype[Any] | None) -> tuple[bool, np.dtype[Any] | None]:
+    """What dtypes are compared by: to NumPy, float64 equals None."""
+    return dtype is None, dtype
+
+
 @attrs.frozen
 class ArraySpec:
     """What is known of an array or NumPy scalar before it exists; ``None`` is unknown."""
 
-    dtype: np.dtype[Any] | None = None
+    dtype: np.dtype[Any] | None = attrs.field(default=None, eq=_comparable)
     shape: tuple[int | None, ...] | None = None
 
     def __str__(self) -> str:
@@ -300,10 +305,10 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
             fields = tuple((n, meet(a, b, f"{at}.{n}")) for (n, _), (_, a), (_, b) in pairs)
             return StructSpec(named.form, fields)
     if isinstance(declared, ArraySpec) and isinstance(seen, ArraySpec):
-        same_dtype = declared.dtype is None or seen.dtype in (None, declared.dtype)
+        dtype = seen.dtype if declared.dtype is None else declared.dtype
+        same_dtype = seen.dtype is None or seen.dtype == dtype
         if same_dtype and _shapes_agree(declared.shape, seen.shape):
-            shape = _known_dims(declared.shape, seen.shape)
-            return ArraySpec(declared.dtype or seen.dtype, shape)
+            return ArraySpec(dtype, _known_dims(declared.shape, seen.shape))
     if isinstance(declared, ValueSpec) and issubclass(_class_of(seen), declared.type):
         return seen
     if isinstance(seen, ValueSpec) and issubclass(_class_of(declared), seen.type):
@@ -354,7 +359,8 @@ def join(a: Spec, b: Spec) -> Spec:
         shape: Dims = None
         if a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape):
             shape = tuple(x if x == y else None for x, y in zip(a.shape, b.shape, strict=True))
-        return ArraySpec(a.dtype if a.dtype == b.dtype else None, shape)
+        same_dtype = b.dtype is not None and a.dtype == b.dtype
+        return ArraySpec(a.dtype if same_dtype else None, shape)
     if isinstance(a, StructSpec) and isinstance(b, StructSpec) and _alike(a, b):
         pairs = zip(a.fields, b.fields, strict=True)
         return StructSpec(a.form, tuple((n, join(x, y)) for (n, x), (_, y) in pairs))

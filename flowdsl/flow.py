@@ -10,7 +10,7 @@ import attrs
 from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
 from flowdsl.elements import Spec
 from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
-from flowdsl.node import E_any, FlowBase, Node, T, provide_surface
+from flowdsl.node import E_any, FlowBase, Node, T, is_int, provide_surface
 from flowdsl.ops.batching import Batching
 from flowdsl.ops.mapping import Mapping as MappingOperators
 from flowdsl.ops.ordering import Ordering
@@ -53,12 +53,14 @@ class Flow(
 
     def epoch(self, k: int) -> Run[T]:
         """The ``k``-th pass: seeded operators draw afresh in each. ``epoch(0)`` is ``iter``."""
-        if k < 0:
+        if not is_int(k, 0):
             raise InvalidFlow(f"epoch: k must be an int >= 0, got {k!r}")
         return Run(self.node, k)
 
     def epochs(self, n: int) -> Iterator[Run[T]]:
         """``n`` passes in turn: ``for run in flow.epochs(3): for x in run: ...``."""
+        if not is_int(n, 0):
+            raise InvalidFlow(f"epochs: n must be an int >= 0, got {n!r}")
         return (self.epoch(k) for k in range(n))
 
     def resume(self, state: Mapping[str, object]) -> Run[T]:

@@ -25,6 +25,7 @@ from typing import (
     ClassVar,
     Final,
     Generic,
+    Protocol,
     TypeAlias,
     TypeVar,
     final,
@@ -161,6 +162,11 @@ class Node(ABC, Generic[T, E]):
         return False
 
     @property
+    def dense(self) -> bool:
+        """Positions have no gaps, so that consecutive elements can be told by number."""
+        return True
+
+    @property
     def replayable(self) -> bool:
         """A second pass is possible."""
         return all(source.replayable for source in self.sources)
@@ -184,7 +190,10 @@ class Node(ABC, Generic[T, E]):
 
     @property
     def depth(self) -> int:
-        """The number of operators up to this one, along the longest way from a source."""
+        """The number of operators up to this one, along the longest way from a source.
+
+        It tells seeded operators from each other.
+        """
         return 1 + max((source.depth for source in self.sources), default=0)
 
 
@@ -219,9 +228,10 @@ class IndexedSource(Node[T, Exact], Generic[T]):
         """A reader of rows by number, for one process; what it holds open closes with it."""
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        read = self.open()
+        read: Callable[[int], T] | None = None
         for i in range(self.length):
             try:
+                read = read or self.open()
                 row = read(i)
             except Exception as error:
                 raise self.failure(epoch, i) from error
@@ -250,6 +260,10 @@ class Elementwise(Node[U, E], Generic[A, U, E]):
     @property
     def indexable(self) -> bool:
         return self.source.indexable and not self.drops
+
+    @property
+    def dense(self) -> bool:
+        return self.source.dense and not self.drops
 
     @property
     def length(self) -> int | None:
@@ -307,11 +321,14 @@ class Grouping(Node[U, E], Generic[A, U, E]):
             yield position, y
 
     def origin(self, epoch: int, position: int) -> Where:
+        if not self.source.dense:
+            return super().origin(epoch, position)
         first, last = position * self.n, (position + 1) * self.n - 1
         if self.source.length is not None:
             last = min(last, self.source.length - 1)
-        ends = [self.source.origin(epoch, i) for i in (first, last)]
-        return ends[0] if first == last else f"{ends[0]} to {ends[1]}"
+        begin = self.source.origin(epoch, first).partition(" to ")[0]
+        end = self.source.origin(epoch, last).rpartition(" to ")[2]
+        return begin if first == last and begin == end else f"{begin} to {end}"
 
 
 # -- indexing --------------------------------------------------------------------------------------
@@ -333,6 +350,10 @@ class Indexing(Node[T, E], Generic[T, E]):
     @property
     def indexable(self) -> bool:
         return self.source.indexable
+
+    @property
+    def dense(self) -> bool:
+        return self.source.dense or not self.keeps_positions
 
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
@@ -361,6 +382,10 @@ class Placement(Node[T, E], Generic[T, E]):
         return self.source.indexable
 
     @property
+    def dense(self) -> bool:
+        return self.source.dense
+
+    @property
     def length(self) -> int | None:
         return self.source.length
 
@@ -373,8 +398,20 @@ class Placement(Node[T, E], Generic[T, E]):
     def origin(self, epoch: int, position: int) -> Where:
         return self.source.origin(epoch, position)
 
+    @property
+    def depth(self) -> int:
+        return self.source.depth  # where it runs changes no seeded operator's draws
+
 
 # -- what every family of operators builds on ------------------------------------------------------
+
+
+class Pass(Iterator[T], Protocol[T]):
+    """An iterator over one pass, which can be ended before its end."""
+
+    def close(self) -> None:
+        """Let go of what the pass holds."""
+        ...
 
 
 @attrs.frozen
@@ -384,7 +421,7 @@ class FlowBase(ABC, Generic[T, E_any]):
     node: Node[T, E_any]
 
     @abstractmethod
-    def __iter__(self) -> Iterator[T]: ...
+    def __iter__(self) -> Pass[T]: ...
 
 
 _surface: list[Callable[[Any], Any]] = []
@@ -404,10 +441,9 @@ def at_least(minimum: int) -> Callable[[AnyNode, attrs.Attribute[int], object], 
     """An attrs validator: an int no smaller than ``minimum``, in the words of the chain."""
 
     def check(node: AnyNode, field: attrs.Attribute[int], value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < minimum:
-            operator = type(node).__name__.lower()
+        if not is_int(value, minimum):
             raise InvalidFlow(
-                f"{operator}: {field.name} must be an int >= {minimum}, got {value!r}"
+                f"{_spelled(node)}: {field.name} must be an int >= {minimum}, got {value!r}"
             )
 
     return check
@@ -416,8 +452,25 @@ def at_least(minimum: int) -> Callable[[AnyNode, attrs.Attribute[int], object], 
 def is_callable(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
     """An attrs validator: something to call."""
     if not callable(value):
-        operator = type(node).__name__.lower()
-        raise InvalidFlow(f"{operator}: {field.name} must be callable, got {value!r}")
+        raise InvalidFlow(f"{_spelled(node)}: {field.name} must be callable, got {value!r}")
+
+
+def is_flag(node: AnyNode, field: attrs.Attribute[bool], value: object) -> None:
+    """An attrs validator: True or False."""
+    if not isinstance(value, bool):
+        raise InvalidFlow(f"{_spelled(node)}: {field.name} must be True or False, got {value!r}")
+
+
+def is_int(value: object, minimum: int) -> bool:
+    """Whether it is an int, and no bool, of at least this much."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        return False
+    return bool(value >= minimum)
+
+
+def _spelled(node: AnyNode) -> str:
+    """The operator's method; validators run when all fields are set, so it has its title."""
+    return node.title.partition("(")[0]
 
 
 def name_of(function: object) -> str:
@@ -447,11 +500,20 @@ def probed(node: AnyNode, known: Spec) -> Spec:
     """
     if is_settled(known) or not node.replayable:
         return known
-    first = next(node.rows(0), None)
+    first = next(_unmoved(node).rows(0), None)
     if first is None:
         return known
     seen = spec_of(first[1])
     for source in node.sources:
-        row = next(source.rows(0))
+        row = next(_unmoved(source).rows(0))
         seen = without_axes(seen, varying_axes(source.spec(True), spec_of(row[1])))
     return meet(known, seen, f"{node.title}: element 0")
+
+
+def _unmoved(node: AnyNode) -> AnyNode:
+    """The same flow in its source's order: the first element of a shuffle would cost all others."""
+    if isinstance(node, Indexing) and node.length is not None and node.length == node.source.length:
+        return _unmoved(node.source)
+    values = {field.name: getattr(node, field.name) for field in attrs.fields(type(node))}
+    changes = {name: _unmoved(value) for name, value in values.items() if _is_node(value)}
+    return attrs.evolve(node, **changes) if changes else node

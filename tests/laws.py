@@ -72,7 +72,8 @@ def running_gives_the_reference(recipe: Recipe, procs: int = 0, epoch: int = 0) 
     with flow.epoch(epoch) as run:
         got = outcome(run)
     if expected.error is not None and Reordered in flow.effects:
-        assert got.error is not None  # the reference collects what it shuffles, and fails sooner
+        # The reference collects what it shuffles and fails; a run makes no more than is asked for.
+        assert got.error is None or got.error.split(":")[0] == expected.error.split(":")[0]
     else:
         assert got == expected
 

@@ -29,6 +29,7 @@ from flowdsl.node import (
     at_least,
     flow,
     is_callable,
+    is_flag,
     name_of,
     probed,
     spec_of_result,
@@ -49,7 +50,7 @@ class Batch(Grouping[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
     n: int = attrs.field(validator=at_least(1))
-    drop_remainder: bool = attrs.field(validator=attrs.validators.instance_of(bool))
+    drop_remainder: bool = attrs.field(validator=is_flag)
     collate: Callable[[Sequence[A]], U] | None = attrs.field(
         validator=attrs.validators.optional(is_callable)
     )

@@ -33,11 +33,13 @@ def permute(position: Positions, n: int, key: str) -> Positions:
     power of four, and positions that land outside ``range(n)`` are sent on until they land inside
     (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002).
 
-    Shapes: as ``position``. Values in ``position`` must lie in ``range(n)``.
+    Shapes: as ``position``. Raises ``IndexError`` for positions outside ``range(n)``.
 
     >>> sorted(permute(np.arange(5), 5, "key").tolist())
     [0, 1, 2, 3, 4]
     """
+    if len(position) and not 0 <= position.min() <= position.max() < n:
+        raise IndexError(f"positions {position.min()} to {position.max()} of a permutation of {n}")
     half = np.uint64(max((n - 1).bit_length() + 1, 2) // 2)
     mask = np.uint64((1 << int(half)) - 1)
     keys = np.frombuffer(hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS).digest(), np.uint64)

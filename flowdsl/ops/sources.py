@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -38,7 +38,7 @@ class FromItems(IndexedSource[T], Generic[T]):
         return self.items.__getitem__
 
     def spec(self, probe: bool) -> Spec:
-        return spec_of(self.items[0]) if self.items else UNKNOWN
+        return spec_of(self.items[0]) if len(self.items) else UNKNOWN
 
 
 def from_items(items: Sequence[A]) -> Flow[A, Exact]:
@@ -53,7 +53,8 @@ def from_items(items: Sequence[A]) -> Flow[A, Exact]:
 
     Source: ``DataFromList`` in tensorpack.
     """
-    if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")) or isinstance(items, dict):
+    numbered = hasattr(items, "__len__") and hasattr(items, "__getitem__")
+    if not numbered or isinstance(items, Mapping) or getattr(items, "shape", None) == ():
         raise InvalidFlow(
             f"from_items: items must be a sequence (list, tuple, array), got "
             f"{type(items).__name__}; for any other iterable use from_iterable"
@@ -135,7 +136,12 @@ class FromIterable(Node[T, Unsized], Generic[T]):
         return probed(self, UNKNOWN) if probe else UNKNOWN
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        elements = iter(self.make())
+        try:
+            elements = iter(self.make())
+        except FlowError:
+            raise
+        except Exception as error:
+            raise SourceError(f"{self.title}: no iterator for epoch {epoch}: {error}") from error
         for position in count():
             try:
                 x = next(elements)
@@ -156,7 +162,8 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     read in the consumer's process.
 
     Effects: ``Unsized``. Errors: ``InvalidFlow`` for what is neither; an exception that the
-    iterable raises arrives at its place in the sequence, as the cause of an ``ElementError``.
+    iterable raises arrives at its place in the sequence, as the cause of an ``ElementError``;
+    ``SourceError`` if the function fails.
 
     >>> import flowdsl as fl
     >>> squares = fl.from_iterable(lambda: (i * i for i in range(3)))

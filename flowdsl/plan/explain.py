@@ -2,91 +2,102 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import groupby
+
 from flowdsl.effects import Endless, describe
 from flowdsl.errors import FlowError, InvalidFlow
-from flowdsl.node import AnyNode
-from flowdsl.plan.lower import Stage, lower
+from flowdsl.node import AnyNode, Placement
+from flowdsl.plan.lower import Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk
 
-_STAGES = ("flow", "rules", "plan")
+_HEADER = ("#", "operator", "effects", "length", "element")
 
 
 def explain(node: AnyNode, stage: str = "plan") -> str:
     """What a flow does and promises, at a stage of planning.
 
-    Each line is an operator, with its number in the flow of elements; what leaves it: effects,
-    number of elements, spec. Specs that no annotation gives are found by making one element.
+    A line is an operator, with what leaves it: effects, number of elements, and the spec of one.
+    Specs that no annotation gives are found by making one element. An operator keeps the number
+    that it has in the chain as written, whatever the rules moved; ``prefetch``, which changes no
+    element, has none.
 
     Raises:
         InvalidFlow: ``stage`` is not "flow", "rules" or "plan".
     """
-    if stage not in _STAGES:
-        raise InvalidFlow(f"explain: stage must be one of {', '.join(_STAGES)}, got {stage!r}")
-    if stage == "flow":
-        return _table(node)
-    if stage == "rules":
-        return _table(optimize(node))
-    return "\n".join(_stages(lower(optimize(node)), []))
+    match stage:
+        case "flow":
+            places = [("", part) for part in walk(node)]
+        case "rules":
+            places = [("", part) for part in walk(optimize(node))]
+        case "plan":
+            places = list(_placed(lower(optimize(node))))
+        case _:
+            raise InvalidFlow(f"explain: stage must be one of flow, rules, plan, got {stage!r}")
+    numbers = _numbers(node)
+    rows = [_HEADER, *(_cells(part, numbers) for _, part in places)]
+    header, *lines = _table(rows)
+    text = [header]
+    for where, group in groupby(zip(places, lines, strict=True), lambda pair: pair[0][0]):
+        text += [where] * bool(where) + [line for _, line in group]
+    return "\n".join(text)
 
 
-def _table(node: AnyNode) -> str:
-    return "\n".join(_lines(list(walk(node)), 1))
+def _placed(node: AnyNode) -> Iterator[tuple[str, AnyNode]]:
+    """Every operator in the order that elements meet them, with the place where it runs."""
+    if not isinstance(node, Stage):
+        for source in node.sources:
+            yield from _placed(source)
+        yield "in this process", node
+        return
+    if node.base is not None:
+        yield from _placed(node.base)
+    whole = list(walk(node.meaning))
+    own = sum(not isinstance(part, Supplied) for part in walk(node.program))
+    for part in whole[len(whole) - own :]:
+        yield _where(node), part
 
 
-def _lines(nodes: list[AnyNode], first: int) -> list[str]:
-    cells = [
-        (f"{number:>2}", node.title, describe(node.effects), _count(node), _spec(node))
-        for number, node in enumerate(nodes, first)
-    ]
-    widths = [max(len(row[column]) for row in cells) for column in range(4)]
-    return [
-        "  ".join([*(cell.ljust(w) for cell, w in zip(row[:4], widths, strict=True)), row[4]])
-        for row in cells
-    ]
+def _where(stage: Stage) -> str:
+    if not stage.procs:
+        return "in this process"
+    sent = "positions" if stage.base is None else "elements"
+    workers = f"{stage.procs} worker process{'es' if stage.procs > 1 else ''}"
+    return f"in {workers}: {sent} go there, elements come back in order"
 
 
-def _count(node: AnyNode) -> str:
+def _numbers(node: AnyNode) -> dict[str, list[int]]:
+    """The numbers of the operators, by title; rules move operators past others, not past alike."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    operators = (part for part in walk(node) if not isinstance(part, Placement))
+    for number, part in enumerate(operators, 1):
+        numbers[part.title].append(number)
+    return numbers
+
+
+def _cells(node: AnyNode, numbers: dict[str, list[int]]) -> tuple[str, ...]:
+    number = str(numbers[node.title].pop(0)) if numbers[node.title] else ""
+    return number, node.title, describe(node.effects), _length(node), _spec(node)
+
+
+def _length(node: AnyNode) -> str:
     if Endless in node.effects:
         return "endless"
-    return "length ?" if node.length is None else f"{node.length:,}"
+    return "?" if node.length is None else f"{node.length:,}"
 
 
 def _spec(node: AnyNode) -> str:
     try:
         return str(node.spec(probe=True))
     except FlowError as error:  # a run will raise it at its place; a plan can be read all the same
-        return f"! {error}"
+        return f"! {error}" + (f": {error.__cause__!r}" if error.__cause__ else "")
 
 
-def _stages(node: AnyNode, lines: list[str]) -> list[str]:
-    """The stages in the order that elements meet them, each under what runs it."""
-    if isinstance(node, Stage):
-        inside = list(walk(node.meaning))
-        if node.base is not None:
-            below = node.base.meaning if isinstance(node.base, Stage) else node.base
-            _stages(node.base, lines)
-            inside = inside[len(list(walk(below))) :]
-        _section(lines, _where(node), inside)
-        return lines
-    for source in node.sources:
-        _stages(source, lines)
-    _section(lines, "in this process", [node])
-    return lines
-
-
-def _where(stage: Stage) -> str:
-    if not stage.procs:
-        return "in this process"
-    receives = "positions" if stage.base is None else "elements"
-    count = f"{stage.procs} worker process{'es' if stage.procs > 1 else ''}"
-    return f"in {count}; {receives} travel there, elements back in order"
-
-
-def _section(lines: list[str], where: str, nodes: list[AnyNode]) -> None:
-    """Add operators under a heading, or to the last section if they run in the same place."""
-    heads = [i for i, line in enumerate(lines) if not line[:1].isspace()]
-    first = 1 + len(lines) - len(heads)
-    if not heads or lines[heads[-1]] != where:
-        lines.append(where)
-    lines.extend(f"  {line}" for line in _lines(nodes, first))
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(["", row[0].rjust(widths[0]), *map(str.ljust, row[1:], widths[1:])]).rstrip()
+        for row in rows
+    ]

@@ -55,6 +55,14 @@ class Stage(Node[Any, Effect]):
         return self.meaning.length
 
     @property
+    def indexable(self) -> bool:
+        return self.meaning.indexable
+
+    @property
+    def dense(self) -> bool:
+        return self.meaning.dense
+
+    @property
     def drops(self) -> bool:
         """It may give fewer elements than the positions it is sent."""
         return any(isinstance(node, Elementwise) and node.drops for node in walk(self.program))

@@ -13,7 +13,6 @@ from flowdsl.node import (
     IndexedSource,
     Indexing,
     Node,
-    Placement,
 )
 
 
@@ -50,16 +49,7 @@ def runs_in_worker(node: AnyNode) -> bool:
     """Whether a process that holds only some consecutive elements can run this operator."""
     if node.indexable or isinstance(node, Elementwise):
         return True
-    return isinstance(node, Grouping) and _dense(node.source)
-
-
-def _dense(node: AnyNode) -> bool:
-    """Positions have no gaps, so that rows known to be consecutive can be told by number."""
-    if isinstance(node, Elementwise):
-        return not node.drops and _dense(node.source)
-    if isinstance(node, Placement) or (isinstance(node, Indexing) and node.keeps_positions):
-        return _dense(node.source)
-    return True
+    return isinstance(node, Grouping) and node.source.dense
 
 
 def base_of(node: AnyNode) -> AnyNode | None:

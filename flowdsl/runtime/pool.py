@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -182,7 +183,8 @@ class Pool:
         address = f"ipc://@flowdsl-{os.getpid()}-{secrets.token_hex(8)}"
         self._control.bind(address)
         self._poller.register(self._control, zmq.POLLIN)
-        self._end = weakref.finalize(self, _end, os.getpid(), self._workers, self._context)
+        owner = os.getpid(), threading.get_ident()
+        self._end = weakref.finalize(self, _end, owner, self._workers, self._context)
         for _ in range(self._stage.procs):
             identity = secrets.token_bytes(16)
             worker = self.spawn(Setup(address, identity, program))
@@ -197,7 +199,7 @@ class Pool:
     def _hand_out(self, worker: Worker, lease: Lease, supplied: list[Any] | None) -> None:
         frames: list[bytes | memoryview] = [worker.identity, pack(lease)[0]]
         if supplied is not None:
-            content, beside = pack(supplied)
+            content, beside = pack(supplied, by_value=True)
             frames += [content, *beside]
         try:
             self._control.send_multipart(frames)
@@ -294,8 +296,13 @@ def _attach_slab(worker: Worker) -> bool:
     return True
 
 
-def _end(pid: int, workers: dict[bytes, Worker], context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    if os.getpid() != pid:  # a fork of this process owns none of it
+def _end(
+    owner: tuple[int, int],
+    workers: dict[bytes, Worker],
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    process, thread = owner
+    if os.getpid() != process:  # a fork of this process owns none of it
         return
     for worker in workers.values():
         worker.link.close()  # a worker leaves when this closes, whatever it is doing
@@ -306,4 +313,5 @@ def _end(pid: int, workers: dict[bytes, Worker], context: zmq.Context[zmq.Socket
         except subprocess.TimeoutExpired:
             worker.process.kill()
             worker.process.wait()
-    context.destroy(linger=0)
+    if threading.get_ident() == thread:  # at exit, another may still be waiting on the socket
+        context.destroy(linger=0)

@@ -133,11 +133,11 @@ class Program:
             yield position, y
 
     def _read(self, node: IndexedSource[Any], at: Addresses, height: int) -> Iterator[Row[Any]]:
-        read = self._readers.get(height)
-        if read is None:
-            read = self._readers[height] = node.open()
         for epoch, position in zip(at.epoch.tolist(), at.position.tolist(), strict=True):
             try:
+                read = self._readers.get(height)
+                if read is None:
+                    read = self._readers[height] = node.open()
                 x = read(position)
             except Exception as error:
                 raise OperatorFailed(height, epoch, position) from error

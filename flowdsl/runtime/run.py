@@ -56,6 +56,14 @@ class Channel(Node[Any, Effect]):
     def length(self) -> int | None:
         return self.stage.length
 
+    @property
+    def indexable(self) -> bool:
+        return self.stage.indexable
+
+    @property
+    def dense(self) -> bool:
+        return self.stage.dense
+
     def spec(self, probe: bool) -> Spec:
         return self.stage.spec(probe)
 

@@ -70,10 +70,15 @@ class Slabs:
         self._all: list[Slab] = []
         self._filling: list[Slab] = []
         self._filled = 0
+        self._placed: set[int] = set()
 
     def begin(self) -> None:
-        """Start a result; what was allocated for the last one belongs to the consumer now."""
+        """Start a result; what was placed for the last one belongs to the consumer now."""
+        for slab in self._filling:
+            if slab.number not in self._placed:  # it failed, or copied what it had allocated
+                slab.in_use = False
         self._filling = []
+        self._placed.clear()
 
     def allocate(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
         """A new array; a large one lies in a slab. Its contents are undefined."""
@@ -89,8 +94,10 @@ class Slabs:
         for slab in self._filling:
             offset = array.ctypes.data - slab.address
             if 0 <= offset < slab.size:
+                self._placed.add(slab.number)
                 return slab.number, offset, array.nbytes
         slab, start = self._reserve(array.nbytes)
+        self._placed.add(slab.number)
         np.frombuffer(slab.memory, np.uint8, array.nbytes, start)[:] = array
         return slab.number, start, array.nbytes
 

@@ -50,8 +50,13 @@ def _culprit(program: AnyNode) -> NotShippable | None:
     return None
 
 
-def pack(value: object) -> tuple[bytes, list[memoryview]]:
-    """Pickle a value; gives the contents of its large arrays beside the pickle."""
+def pack(value: object, by_value: bool = False) -> tuple[bytes, list[memoryview]]:
+    """Pickle a value; gives the contents of its large arrays beside the pickle.
+
+    ``by_value`` sends classes of the user's script along, for a process that has never seen it.
+    """
+    if by_value:
+        return _pickle(cloudpickle.dumps, value)
     try:
         return _pickle(pickle.dumps, value)
     except (pickle.PicklingError, AttributeError, TypeError):  # a class or function without a name

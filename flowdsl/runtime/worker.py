@@ -25,7 +25,7 @@ import zmq
 from flowdsl.runtime.leases import Lease
 from flowdsl.runtime.program import OperatorFailed, Program
 from flowdsl.runtime.slabs import Place, Slabs
-from flowdsl.runtime.wire import pack_into, unpack
+from flowdsl.runtime.wire import pack, pack_into, unpack
 
 
 @attrs.frozen
@@ -110,7 +110,13 @@ def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[Any]) -> li
             elements.append(element)
     except OperatorFailed as error:
         failure = Failure(error.height, error.epoch, error.position, _travelling(error.__cause__))
-    content, places = pack_into(slabs, elements)
+    try:
+        content, places = pack_into(slabs, elements)
+    except Exception:
+        count, reason = _unpackable(elements)
+        failure = Failure(0, lease.epoch, positions[count], _travelling(reason))
+        positions, elements = positions[:count], elements[:count]
+        content, places = pack_into(slabs, elements)
     gaps = positions != list(range(lease.start, lease.start + len(positions)))
     result = Result(
         lease.number,
@@ -121,6 +127,16 @@ def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[Any]) -> li
         failure,
     )
     return [pickle.dumps(result, 5), content]
+
+
+def _unpackable(elements: list[Any]) -> tuple[int, Exception]:
+    """The first element that can not leave this process, and why."""
+    for i, element in enumerate(elements):
+        try:
+            pack(element)
+        except Exception as error:
+            return i, error
+    raise AssertionError("each element can be packed, but not all of them")
 
 
 def _travelling(error: BaseException | None) -> BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import RLock
@@ -308,7 +309,8 @@ class Storing(FlowBase[T, E]):
         with folder as name:
             partial = Path(name) / "partial.lmdb"
             try:
-                length = _write(partial, self)
+                with closing(iter(self)) as elements:
+                    length = _write(partial, elements)
             except lmdb.Error as error:
                 raise _refused(path, error) from error
             os.replace(partial, target)

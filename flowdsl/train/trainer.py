@@ -109,7 +109,11 @@ class Trainer:
                 restore(self, checkpoint)
                 self.global_step = int(self.step_variable.numpy())
             if self.epoch_num > self.config.max_epoch:
-                _log.info("epoch %d is done already", self.config.max_epoch)
+                _log.warning(
+                    "training is complete: epoch %d is done; to train for longer raise max_epoch, "
+                    "to start anew remove %s/checkpoints or give another logdir",
+                    *(self.config.max_epoch, self.config.logdir),
+                )
                 return
             if self._input_state is None:
                 self.input.reset()

@@ -257,6 +257,16 @@ class TestErrors:
             flow.collect()
         assert workers() == []
 
+    def test_an_element_that_can_not_leave_its_process(self) -> None:
+        def sometimes(i: int) -> Any:
+            return threading.Lock() if i == 7 else i
+
+        run = iter(fl.from_range(20).map(sometimes).prefetch(procs=1))
+        assert list(islice(run, 7)) == list(range(7))
+        with pytest.raises(ElementError, match=r"element 7 \(row 7") as caught:
+            next(run)
+        assert "pickle" in str(caught.value.__cause__)
+
     def test_a_module_that_the_worker_lacks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         module = type(sys)("only_here")
         exec("def f(i): return i", module.__dict__)
@@ -351,6 +361,9 @@ def test_classes_of_a_script_come_back_as_they_are() -> None:
         rows = fl.from_range(20).map(lambda i: Row(np.int64(i), np.full(3000, i)))
         batches = rows.batch(4).prefetch(procs=2).collect()
         assert all(type(b) is RowBatch for b in batches), batches
+        items = [Pair(np.int64(i), np.zeros(3000)) for i in range(3)]
+        sent = fl.from_items(items).map(lambda p: p).prefetch(procs=1)
+        assert all(type(p) is Pair for p in sent)
         pairs = fl.from_range(3).map(lambda i: Pair(np.int64(i), np.zeros(2))).prefetch(procs=1)
         assert all(type(p) is Pair for p in pairs)
 

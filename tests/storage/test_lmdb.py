@@ -178,6 +178,11 @@ def test_classes_inside_classes(path: Path) -> None:
     assert type(fl.from_lmdb(path, tuple[Point, str]).collect()[0]) is tuple
 
 
+def test_a_dict_is_taken_by_name(path: Path) -> None:
+    fl.from_items([{"name": "a", "start": {"y": 2.0, "x": 1.0}}]).write_lmdb(path)
+    assert fl.from_lmdb(path, Segment).collect() == [Segment(Point(1.0, 2.0), "a")]
+
+
 def test_a_typed_dict(path: Path) -> None:
     fl.from_items([Point(1.0, 2.0)]).write_lmdb(path)
     assert fl.from_lmdb(path, Labeled).collect() == [{"x": 1.0, "y": 2.0}]
@@ -191,6 +196,8 @@ def test_a_typed_dict(path: Path) -> None:
         (sample(1), Point, ["row.x", "Point(x: float, y: float)", "(uint8[2, 3], int64[])"]),
         (sample(1), Labeled, ["{x: float, y: float}", "(uint8[2, 3], int64[])"]),
         (Point(1.0, 2.0), tuple[float, float], ["(float, float)", "{x: float, y: float}"]),
+        ({"0": 1.0, "1": 2.0}, tuple[float, float], ["(float, float)", "{0: float, 1: float}"]),
+        ((1.0, 2.0), Labeled, ["{x: float, y: float}", "(float, float)"]),
         (Point(1.0, 2.0), Segment, ["Segment(start:", "{x: float, y: float}"]),
         (3, str, ["str", "int"]),
     ],
@@ -447,12 +454,12 @@ def test_a_full_disk_is_an_error_that_names_the_file(path: Path) -> None:
 
 
 def test_a_file_is_as_private_as_the_user_has_it(path: Path) -> None:
-    before = os.umask(0o027)
+    before = os.umask(0o007)
     try:
         fl.from_range(2).write_lmdb(path)
     finally:
         os.umask(before)
-    assert path.stat().st_mode & 0o777 == 0o640
+    assert path.stat().st_mode & 0o777 == 0o660
 
 
 # -- one file, many readers ------------------------------------------------------------------------
@@ -514,7 +521,7 @@ def test_a_replacement_with_the_same_rows_is_as_good(path: Path) -> None:
     old = fl.from_lmdb(path)
     fl.from_range(5).write_lmdb(path, overwrite=True)
     assert old.collect() == [0, 1, 2, 3, 4]
-    fl.from_items([0, 1, 2, 4, 3]).write_lmdb(path, overwrite=True)
+    fl.from_items([9, 1, 2, 3, 4]).write_lmdb(path, overwrite=True)
     with pytest.raises(SourceError, match="other rows"):
         old.collect()
 

@@ -1,15 +1,16 @@
-"""prefetch without processes, or over a source that only this process can read, goes."""
+"""prefetch without processes, or over what only this process can make, goes."""
 
 from __future__ import annotations
 
-from flowdsl.node import AnyNode, IndexedSource, Placement
+from flowdsl.node import AnyNode, Placement
+from flowdsl.plan.tree import base_of, runs_in_worker
 
 
 def drop_idle_prefetch(node: AnyNode) -> AnyNode:
-    """``x.prefetch(procs=0)`` is ``x``; so is a prefetch over a list or a stream by itself."""
+    """``x.prefetch(procs=0)`` is ``x``; so is a prefetch over a stream, or a list and its order."""
     if isinstance(node, Placement):
         below = node.source
-        readable = isinstance(below, IndexedSource) and below.portable
-        if not node.procs or not (below.sources or readable):
+        settled = runs_in_worker(below) or not below.sources  # else the prefetch has yet to sink
+        if not node.procs or (settled and base_of(below) is below):
             return below
     return node

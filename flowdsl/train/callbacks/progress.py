@@ -31,6 +31,10 @@ class ProgressBar(Callback):
         self._bar: Progress | None = None
         self._began = self._drawn = 0.0
 
+    def before_train(self) -> None:
+        if self.trainer.global_step:
+            self.console.print(f"going on after step {self.trainer.global_step}", highlight=False)
+
     def before_epoch(self) -> None:
         self._began = time.monotonic()
         if not self.console.is_terminal:

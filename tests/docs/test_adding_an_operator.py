@@ -1,0 +1,77 @@
+"""The guide adds an operator: its code runs, its tests pass, and its types check."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from mypy import api
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "adding-an-operator.md"
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code blocks of the guide, in order, as one module."""
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert len(blocks) == 4
+    path = tmp_path_factory.mktemp("guide") / "guide.py"
+    path.write_text("\n".join(blocks))
+    return path
+
+
+@pytest.fixture(scope="module")
+def guide(code: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("guide", code)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "test_reverse_keeps_the_laws",
+        "test_reverse_is_reversed",
+        "test_reverse_reads_late",
+        "test_workers_run_below_it",
+    ],
+)
+def test_its_tests_pass(guide: ModuleType, test: str) -> None:
+    getattr(guide, test)()
+
+
+def test_it_has_no_other_tests(guide: ModuleType) -> None:
+    found = [name for name in vars(guide) if name.startswith("test_")]
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "broken"),
+    [
+        ("last - at.position)", "last - at.position - 1)"),
+        ("reversed(elements)", "reversed(elements[1:])"),
+        ("Indexing[T, E | Reordered]", "Indexing[T, E]"),
+        ("return self.source.length\n", "return 3\n"),
+    ],
+)
+def test_breaking_it_is_noticed(code: Path, tmp_path: Path, given: str, broken: str) -> None:
+    text = code.read_text()
+    assert given in text
+    module = ModuleType("broken")
+    exec(compile(text.replace(given, broken), str(tmp_path / "broken.py"), "exec"), vars(module))
+    with pytest.raises(Exception):  # noqa: B017, PT011  # hypothesis may group what it finds
+        module.test_reverse_keeps_the_laws()
+
+
+def test_its_types_check(code: Path) -> None:
+    out, err, status = api.run(
+        ["--strict", "--config-file", str(ROOT / "mypy.ini"), str(code), str(ROOT / "flowdsl")]
+    )
+    assert status == 0, out + err
