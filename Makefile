@@ -30,7 +30,7 @@ help:
 
 demo: $(VENV)/demo
 	$(say) 'Running examples/digits.py'
-	$(BIN)/python examples/digits.py
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python examples/digits.py
 
 test: lint types contract doctest unit
 

@@ -431,22 +431,33 @@ def stack(rows: Sequence[Any], allocate: Allocate = _empty, at: str = "element")
     kind = cast("type", type(first))
     if isinstance(first, np.ndarray):
         return _stack_arrays(rows, allocate, at)
-    if any(type(row) is not kind for row in rows):
+    if len(set(map(type, rows))) > 1:
         raise _differ(rows, at)
     if isinstance(first, np.generic) or kind in _FIXED:
         return _stack_scalars(rows, allocate, at)
-    parts = components(first)
-    if parts is None:
-        raise _unstackable(kind.__name__, at)
-    opened = [dict(components(row) or ()) for row in rows]
-    if any(row.keys() != opened[0].keys() for row in opened):
-        raise _differ(rows, at)
-    stacked = {
-        name: stack([row[name] for row in opened], allocate, f"{at}.{name}") for name, _ in parts
-    }
+    columns = _columns(rows, at)
+    stacked = {name: stack(column, allocate, f"{at}.{name}") for name, column in columns}
     if isinstance(first, Record):
         return assemble(batch_type(kind), stacked)
     return assemble(dict if kind is dict else tuple, stacked)
+
+
+def _columns(rows: Sequence[Any], at: str) -> list[tuple[str, Sequence[Any]]]:
+    """The components of rows of one type, each over all rows."""
+    parts = components(rows[0])
+    if parts is None:
+        raise _unstackable(type(rows[0]).__name__, at)
+    names = [name for name, _ in parts]
+    if isinstance(rows[0], tuple):
+        try:
+            return list(zip(names, zip(*rows, strict=True), strict=True))
+        except ValueError as error:
+            raise _differ(rows, at) from error
+    if isinstance(rows[0], dict):
+        if any(row.keys() != rows[0].keys() for row in rows):
+            raise _differ(rows, at)
+        return [(name, [row[name] for row in rows]) for name in names]
+    return [(name, [getattr(row, name) for row in rows]) for name in names]
 
 
 def _stack_scalars(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[Any]:
@@ -500,7 +511,7 @@ def _differ(rows: Sequence[Any], at: str) -> SpecMismatch:
 def _unstackable(what: str, at: str) -> SpecMismatch:
     return SpecMismatch(
         f"{at}: {what} does not stack; arrays, NumPy scalars, bool, int and float "
-        f"do. Drop it with .select or .map, or say how with batch(n, collate=...)"
+        f"do. Leave it out with .map, or say how with batch(n, collate=...)"
     )
 
 

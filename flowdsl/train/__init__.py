@@ -5,6 +5,7 @@ model.py       what is asked of a model and an optimizer; ModelDesc
 trainer.py     the loop; simple.py and replicated.py say on which devices
 callbacks/     what happens beside the steps: progress, evaluation, checkpoints
 monitors.py    where scalars go; events.py for TensorBoard
+picture.py     what was recorded, drawn
 checkpoint.py  everything that training needs to go on, in one file
 """
 
@@ -16,6 +17,7 @@ from flowdsl.train.config import TrainConfig
 from flowdsl.train.events import TFEventWriter, read_events
 from flowdsl.train.model import Model, ModelDesc, Optimizer
 from flowdsl.train.monitors import History, JSONWriter, Monitor, ScalarPrinter, read_stats
+from flowdsl.train.picture import draw_curves
 from flowdsl.train.replicated import SyncMultiGPUTrainerReplicated
 from flowdsl.train.simple import SimpleTrainer
 from flowdsl.train.trainer import LeftOver, Trainer
@@ -39,6 +41,7 @@ __all__ = [
     "TFEventWriter",
     "TrainConfig",
     "Trainer",
+    "draw_curves",
     "read_events",
     "read_stats",
 ]

@@ -116,9 +116,9 @@ class JSONWriter(Monitor):
         new.replace(self._path)
 
 
-def read_stats(logdir: Path) -> list[dict[str, float | None]]:
+def read_stats(logdir: Path | str) -> list[dict[str, float | None]]:
     """What ``JSONWriter`` has written; an empty list where there is nothing yet."""
-    path = logdir / "stats.json"
+    path = Path(logdir) / "stats.json"
     if not path.exists():
         return []
     try:

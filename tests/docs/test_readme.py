@@ -1,0 +1,44 @@
+"""The README's first screen: the chain is the example's, and the output under it is its output."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+import flowdsl as fl
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def _tokens(code: str) -> str:
+    return re.sub(r"#.*|\s", "", code)
+
+
+def test_the_chain_is_the_examples() -> None:
+    (chain,) = re.findall(r"(train = \(.*?\n\))", README, re.DOTALL)
+    example = (ROOT / "examples" / "digits.py").read_text()
+    assert _tokens(chain) in _tokens(example)
+
+
+def test_the_plan_is_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = runpy.run_path(str(ROOT / "examples" / "digits.py"), run_name="digits")
+    example["write_digits"]()
+    (chain,) = re.findall(r"(train = \(.*?\n\))", README, re.DOTALL)
+    exec(chain, example)
+    (shown,) = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
+    assert example["train"].explain() == shown.rstrip()
+
+
+def test_every_operator_is_listed() -> None:
+    listed = set(re.findall(r"`(\w+)`", README))
+    methods = {name for name in vars(fl.Flow) if not name.startswith("_")}
+    for family in fl.Flow.__mro__:
+        if family.__module__.startswith("flowdsl."):
+            methods |= {name for name in vars(family) if not name.startswith("_")}
+    assert methods - {"node", "effects"} <= listed
+    assert {name for name in fl.__all__ if name.startswith("from_")} <= listed
