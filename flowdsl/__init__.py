@@ -1,11 +1,12 @@
 """flowdsl: typed, immutable input pipelines that give the same elements on any number of processes.
 
-``flow``      the Flow type: chain, run, explain           ``errors``   what can go wrong, as a tree
-``ops``       the operators, a family a file               ``effects``  what each promises
-``storage``   files: sources, writers, the codec           ``elements`` components, specs, records
-``plan``      from the chain to stages                     ``node``     the kinds of operator
-``runtime``   running stages, here or in workers
-``graph``     into TensorFlow                              ``train``    trainers (both need TF)
+``flow``      the Flow type: chain, run, explain        ``errors``    what can go wrong, as a tree
+``ops``       the operators, a family a file            ``effects``   what each promises
+``storage``   files: sources, writers, the codec        ``elements``  components, records
+``plan``      from the chain to stages                  ``specs``     what is known of elements
+``runtime``   running stages, here or in workers        ``stacking``  how rows become a batch
+``graph``     into TensorFlow                           ``node``      the kinds of operator
+``train``     trainers; these two need TensorFlow
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from flowdsl.effects import (
     Resampled,
     Unsized,
 )
-from flowdsl.elements import Record, Shape, Stackable, c0, c1, c2, c3, lists, stack
+from flowdsl.elements import Record, Stackable, c0, c1, c2, c3
 from flowdsl.errors import (
     ElementError,
     EndlessFlow,
@@ -37,6 +38,8 @@ from flowdsl.errors import (
 from flowdsl.flow import Flow
 from flowdsl.ops.sources import from_items, from_iterable, from_range
 from flowdsl.runtime.run import Run
+from flowdsl.specs import Shape
+from flowdsl.stacking import lists, stack
 from flowdsl.storage.lmdb import from_lmdb
 
 __version__ = "0.1.0"

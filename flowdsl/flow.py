@@ -8,7 +8,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 import attrs
 
 from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
-from flowdsl.elements import Spec
 from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
 from flowdsl.node import E_any, FlowBase, Node, T, is_int, provide_surface
 from flowdsl.ops.batching import Batching
@@ -18,6 +17,7 @@ from flowdsl.ops.placement import Placing
 from flowdsl.ops.sizing import Sizing
 from flowdsl.plan.explain import explain
 from flowdsl.runtime.run import Run, resume
+from flowdsl.specs import Spec
 from flowdsl.storage.lmdb import Storing
 
 B = TypeVar("B")

@@ -41,9 +41,9 @@ from typing_extensions import TypeIs
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from flowdsl.effects import Effect, Endless, Exact, Reordered, Resampled, Tag, Unsized
-from flowdsl.elements import (
+from flowdsl.errors import ElementError, InvalidFlow, Where
+from flowdsl.specs import (
     UNKNOWN,
-    Allocate,
     Spec,
     is_settled,
     meet,
@@ -52,7 +52,7 @@ from flowdsl.elements import (
     varying_axes,
     without_axes,
 )
-from flowdsl.errors import ElementError, InvalidFlow, Where
+from flowdsl.stacking import Allocate
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

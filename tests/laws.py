@@ -10,12 +10,12 @@ from typing import Any
 import attrs
 
 from flowdsl import Endless, FlowError, Reordered, Resampled, Unsized
-from flowdsl.elements import meet, spec_of
 from flowdsl.errors import ElementError
 from flowdsl.node import AnyNode
 from flowdsl.plan.lower import lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.reference import interpret
+from flowdsl.specs import meet, spec_of
 from tests.elements import ids, same
 from tests.strategies import MOST_ELEMENTS, Recipe
 

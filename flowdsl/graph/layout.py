@@ -13,17 +13,9 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from flowdsl.elements import (
-    UNKNOWN,
-    ArraySpec,
-    Spec,
-    ValueSpec,
-    leaf_specs,
-    leaves,
-    meet,
-    spec_of,
-)
+from flowdsl.elements import leaves
 from flowdsl.errors import SpecMismatch
+from flowdsl.specs import UNKNOWN, ArraySpec, Spec, ValueSpec, leaf_specs, meet, spec_of
 
 _TEXT = np.dtype(np.bytes_)
 """Stands for text of any length, as ``tf.string`` does."""

@@ -10,14 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.effects import Endless, Resampled, Tag
-from flowdsl.elements import (
-    Allocate,
-    Record,
-    Spec,
-    Stackable,
-    spec_of_batch,
-    stack,
-)
+from flowdsl.elements import Record, Stackable
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.node import (
     A,
@@ -34,6 +27,8 @@ from flowdsl.node import (
     probed,
     spec_of_result,
 )
+from flowdsl.specs import Spec
+from flowdsl.stacking import Allocate, spec_of_batch, stack
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

@@ -10,7 +10,6 @@ import numpy as np
 from typing_extensions import TypeVarTuple
 
 from flowdsl.effects import Unsized
-from flowdsl.elements import Spec
 from flowdsl.node import (
     DROPPED,
     A,
@@ -28,6 +27,7 @@ from flowdsl.node import (
     spec_of_result,
 )
 from flowdsl.ops.randomness import generator
+from flowdsl.specs import Spec
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

@@ -9,7 +9,6 @@ import attrs
 import numpy as np
 
 from flowdsl.effects import Counted, Reordered
-from flowdsl.elements import Spec
 from flowdsl.errors import InvalidFlow
 from flowdsl.node import (
     Addresses,
@@ -24,6 +23,7 @@ from flowdsl.node import (
     flow,
 )
 from flowdsl.ops.randomness import generator, permute
+from flowdsl.specs import Spec
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import attrs
 
 from flowdsl.effects import Exact, Unsized
-from flowdsl.elements import UNKNOWN, Spec, ValueSpec, spec_of
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.node import IndexedSource, Node, Row, T, at_least, flow, name_of, probed
+from flowdsl.specs import UNKNOWN, Spec, ValueSpec, spec_of
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

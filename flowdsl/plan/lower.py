@@ -14,7 +14,6 @@ from typing import Any
 import attrs
 
 from flowdsl.effects import Effect
-from flowdsl.elements import UNKNOWN, Spec
 from flowdsl.errors import Where
 from flowdsl.node import (
     AnyNode,
@@ -25,6 +24,7 @@ from flowdsl.node import (
     Row,
 )
 from flowdsl.plan.tree import base_of, rewrite, walk, with_sources
+from flowdsl.specs import UNKNOWN, Spec
 
 
 @attrs.frozen

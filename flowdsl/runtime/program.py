@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import attrs
 import numpy as np
 
-from flowdsl.elements import Allocate
 from flowdsl.errors import ElementError
 from flowdsl.node import (
     Addresses,
@@ -27,6 +26,7 @@ from flowdsl.node import (
     Row,
 )
 from flowdsl.plan.lower import Supplied
+from flowdsl.stacking import Allocate
 
 
 class Failed(Protocol):

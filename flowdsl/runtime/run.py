@@ -10,7 +10,6 @@ from typing import Any, Generic, Protocol, TypeVar
 import attrs
 
 from flowdsl.effects import Effect
-from flowdsl.elements import Spec
 from flowdsl.errors import StateMismatch
 from flowdsl.node import Addresses, AnyNode, Node, Placement, Row
 from flowdsl.plan.lower import Stage, lower
@@ -18,6 +17,7 @@ from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk, with_sources
 from flowdsl.runtime.pool import Pool, PoolStatistics
 from flowdsl.runtime.program import OperatorFailed, Program, failure_in
+from flowdsl.specs import Spec
 
 T = TypeVar("T")
 State = dict[str, int | list[str]]

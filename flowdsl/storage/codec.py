@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements import ArraySpec, Spec, StructSpec, ValueSpec, components
+from flowdsl.elements import components
 from flowdsl.errors import SourceError, SpecMismatch
+from flowdsl.specs import ArraySpec, Spec, StructSpec, ValueSpec
 
 _TUPLE, _ARRAY, _SCALAR = 1, 2, 3
 _DTYPE = re.compile(r"[<>|][biufcSUVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")

@@ -18,18 +18,10 @@ import msgspec
 from typing_extensions import TypeForm
 
 from flowdsl.effects import Endless, Exact, Finite
-from flowdsl.elements import (
-    UNKNOWN,
-    Spec,
-    StructSpec,
-    assemble,
-    join,
-    meet,
-    spec_of,
-    spec_of_type,
-)
+from flowdsl.elements import assemble
 from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.node import E, FlowBase, IndexedSource, T, flow
+from flowdsl.specs import UNKNOWN, Spec, StructSpec, join, meet, spec_of, spec_of_type
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl.elements import spec_of
 from flowdsl.graph import EndOfPass, QueueInput
 from flowdsl.graph.layout import layout_of, to_arrays
+from flowdsl.specs import spec_of
 
 
 class Labelled(NamedTuple):

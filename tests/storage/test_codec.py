@@ -18,8 +18,9 @@ from hypothesis.extra import numpy as hnp
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from flowdsl.elements import ArraySpec, Spec, StructSpec, ValueSpec, components, join, spec_of
+from flowdsl.elements import components
 from flowdsl.errors import SourceError, SpecMismatch
+from flowdsl.specs import ArraySpec, Spec, StructSpec, ValueSpec, join, spec_of
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
 
 DTYPES = st.one_of(

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl import Endless, Exact, Finite, Flow, Reordered, Resampled, Run, Unsized
 from flowdsl.effects import Counted, Effect, Tag
-from flowdsl.elements import UNKNOWN, Spec
 from flowdsl.node import E, Node, Row, T
 from flowdsl.runtime.pool import PoolStatistics
+from flowdsl.specs import UNKNOWN, Spec
 
 U8 = NDArray[np.uint8]
 F32 = NDArray[np.float32]
