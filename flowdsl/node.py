@@ -228,10 +228,9 @@ class IndexedSource(Node[T, Exact], Generic[T]):
         """A reader of rows by number, for one process; what it holds open closes with it."""
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        read: Callable[[int], T] | None = None
+        read = self.open()
         for i in range(self.length):
             try:
-                read = read or self.open()
                 row = read(i)
             except Exception as error:
                 raise self.failure(epoch, i) from error

@@ -93,6 +93,18 @@ def resuming_gives_the_rest(recipe: Recipe, position: int, procs: int = 0) -> No
         assert outcome(rest, left) == Outcome(whole.elements[position:], None, whole.ended)
 
 
+def prefetch_changes_nothing(recipe: Recipe, place: int, procs: int, epoch: int = 0) -> None:
+    """A prefetch anywhere in a chain changes no element: not even a random draw above it."""
+    steps = list(recipe.steps)
+    steps.insert(place % (len(steps) + 1), lambda flow, n: flow.prefetch(procs=n))
+    flow = attrs.evolve(recipe, steps=tuple(steps)).build(procs)
+    expected = reference(recipe.build().node, epoch)
+    assert reference(flow.node, epoch) == expected
+    if expected.error is None:
+        with flow.epoch(epoch) as run:
+            assert outcome(run) == expected
+
+
 def passes_are_pure(recipe: Recipe) -> None:
     """Iterating twice gives the same elements twice."""
     flow = recipe.build()

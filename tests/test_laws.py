@@ -80,6 +80,11 @@ class TestLeases:
     def test_any_chain(self, recipe: Recipe, procs: int, epoch: int) -> None:
         laws.running_gives_the_reference(recipe, procs, epoch)
 
+    @settings(max_examples=300)
+    @given(chains(most=5), st.integers(0, 6), st.integers(1, 3), st.integers(0, 1))
+    def test_prefetch_anywhere(self, recipe: Recipe, place: int, procs: int, epoch: int) -> None:
+        laws.prefetch_changes_nothing(recipe, place, procs, epoch)
+
     @settings(max_examples=100)
     @given(chains(most=4, prefetched=True), st.integers(1, 3), st.integers(0, 2 * MOST_ROWS))
     def test_resume(self, recipe: Recipe, procs: int, position: int) -> None:

@@ -20,8 +20,8 @@ def optimize(node: AnyNode) -> AnyNode:
         before = node
         for rule in RULES:
             changed = rewrite(node, rule)
-            same = changed.effects == node.effects and changed.length == node.length
-            assert same, f"{rule.__name__} changed a promise:\n{node}\n{changed}"
+            if (changed.effects, changed.length) != (node.effects, node.length):
+                raise AssertionError(f"{rule.__name__} changed a promise:\n{node}\n{changed}")
             node = changed
         if node is before:
             return node

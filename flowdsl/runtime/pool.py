@@ -278,8 +278,12 @@ class Pool:
         positions = consecutive if result.positions is None else result.positions
         yield from zip(positions, elements, strict=True)
         failure = result.failure
-        if failure is not None:
-            raise failure_in(self._stage.meaning, failure) from failure.cause
+        if failure is None:
+            return
+        if failure.height is None:
+            raise failure.cause
+        where = failure_in(self._stage.meaning, failure.height, failure.epoch, failure.position)
+        raise where from failure.cause
 
 
 def _attach_slab(worker: Worker) -> bool:

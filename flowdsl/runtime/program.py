@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import numpy as np
@@ -29,26 +29,11 @@ from flowdsl.plan.lower import Supplied
 from flowdsl.stacking import Allocate
 
 
-class Failed(Protocol):
-    """Where a program failed."""
-
-    @property
-    def height(self) -> int:
-        """The operators between the one that failed and the end of the program."""
-        ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def position(self) -> int: ...
-
-
 class OperatorFailed(Exception):
     """An operator raised; ``__cause__`` is what it raised. Never leaves the runtime."""
 
     def __init__(self, height: int, epoch: int, position: int) -> None:
-        """See ``Failed``."""
+        """``height`` counts the operators between the one that failed and the program's end."""
         super().__init__(height, epoch, position)
         self.height = height
         self.epoch = epoch
@@ -78,6 +63,7 @@ class Program:
 
         Raises:
             OperatorFailed: At the place of the element that failed.
+            SourceError: A source can not be opened any more.
         """
         return self._rows(self.root, at, iter(supplied), 0)
 
@@ -133,11 +119,11 @@ class Program:
             yield position, y
 
     def _read(self, node: IndexedSource[Any], at: Addresses, height: int) -> Iterator[Row[Any]]:
+        read = self._readers.get(height)
+        if read is None:
+            read = self._readers[height] = node.open()
         for epoch, position in zip(at.epoch.tolist(), at.position.tolist(), strict=True):
             try:
-                read = self._readers.get(height)
-                if read is None:
-                    read = self._readers[height] = node.open()
                 x = read(position)
             except Exception as error:
                 raise OperatorFailed(height, epoch, position) from error
@@ -171,9 +157,9 @@ def base_addresses(node: AnyNode, base: AnyNode, at: Addresses) -> Addresses:
     return at
 
 
-def failure_in(meaning: AnyNode, failed: Failed) -> ElementError:
+def failure_in(meaning: AnyNode, height: int, epoch: int, position: int) -> ElementError:
     """The error that names the operator that failed and the row its element came from."""
     node = meaning
-    for _ in range(failed.height):
+    for _ in range(height):
         node = node.sources[0]
-    return node.failure(failed.epoch, failed.position)
+    return node.failure(epoch, position)

@@ -11,7 +11,7 @@ import attrs
 
 from flowdsl.effects import Effect
 from flowdsl.errors import StateMismatch
-from flowdsl.node import Addresses, AnyNode, Node, Placement, Row
+from flowdsl.node import Addresses, AnyNode, Node, Placement, Row, is_int
 from flowdsl.plan.lower import Stage, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk, with_sources
@@ -89,7 +89,8 @@ class Inline:
             try:
                 yield from self._program.rows(Addresses.span(epoch, start, stop))
             except OperatorFailed as failed:
-                raise failure_in(self._stage.meaning, failed) from failed.__cause__
+                where = failure_in(self._stage.meaning, *failed.args)
+                raise where from failed.__cause__
             start, size = stop, min(2 * size, _MOST_A_BLOCK)
 
     def close(self) -> None:
@@ -123,9 +124,9 @@ class Run(Iterator[T], Generic[T]):
         return self._position
 
     def __next__(self) -> T:
-        if self._rows is None:
-            self._rows = self._begin()
         try:
+            if self._rows is None:
+                self._rows = self._begin()
             _, element = next(self._rows)
         except BaseException:
             self.close()
@@ -211,8 +212,8 @@ def resume(node: Node[T, Effect], state: Mapping[str, object]) -> Run[T]:
         saved = state["flow"]
     except (KeyError, TypeError) as error:
         raise StateMismatch(f"resume: not a state that state_dict() gave: {state!r}") from error
-    numbers = all(isinstance(x, int) and x >= 0 for x in (epoch, position))
-    if version != _STATE_VERSION or not numbers or not isinstance(saved, list):
+    whole = is_int(epoch, 0) and is_int(position, 0)
+    if version != _STATE_VERSION or not whole or not isinstance(saved, list):
         raise StateMismatch(f"resume: not a state of this version of flowdsl: {state!r}")
     here = _operators(node)
     if saved != here:

@@ -38,8 +38,6 @@ def _culprit(program: AnyNode) -> NotShippable | None:
     for node in walk(program):
         for field in attrs.fields(type(node)):
             value = getattr(node, field.name)
-            if value in node.sources:
-                continue
             try:
                 cloudpickle.dumps(value)
             except Exception as error:

@@ -22,6 +22,7 @@ import attrs
 import cloudpickle
 import zmq
 
+from flowdsl.errors import FlowError
 from flowdsl.runtime.leases import Lease
 from flowdsl.runtime.program import OperatorFailed, Program
 from flowdsl.runtime.slabs import Place, Slabs
@@ -32,7 +33,8 @@ from flowdsl.runtime.wire import pack, pack_into, unpack
 class Failure:
     """What stopped a lease: where, and the exception as it can travel."""
 
-    height: int
+    height: int | None
+    """As in ``OperatorFailed``; None where no operator failed, but a source could not be opened."""
     epoch: int
     position: int
     cause: BaseException
@@ -110,6 +112,8 @@ def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[Any]) -> li
             elements.append(element)
     except OperatorFailed as error:
         failure = Failure(error.height, error.epoch, error.position, _travelling(error.__cause__))
+    except FlowError as error:
+        failure = Failure(None, lease.epoch, lease.start, _travelling(error))
     try:
         content, places = pack_into(slabs, elements)
     except Exception:

@@ -193,10 +193,20 @@ def test_ctrl_c_gives_control_back_and_leaves_nothing() -> None:
     process = _python(script, start_new_session=True)
     assert process.stdout is not None
     assert process.stdout.readline().strip() == "0"
+    assert eventually(lambda: _waits(process.pid))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
     out, _ = process.communicate(timeout=20)
     assert out.split() == ["interrupted"]
     assert process.returncode == 0
+
+
+def _waits(pid: int) -> bool:
+    """Whether a process has slept for a while: it is past what it had to do."""
+    states = set[str]()
+    for _ in range(20):
+        states.add(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
+        time.sleep(0.005)
+    return states == {"S"}
 
 
 def _python(script: str, **kwargs: Any) -> subprocess.Popen[str]:

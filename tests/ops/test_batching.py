@@ -1,0 +1,183 @@
+"""batch: against np.stack of slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl import ElementError, Flow, InvalidFlow, Resampled, SpecMismatch, Unsized
+from flowdsl.stacking import lists
+from tests.elements import same
+
+lengths = st.integers(0, 20)
+sizes = st.integers(1, 7)
+
+
+def _slices(items: list[Any], n: int, drop: bool) -> list[list[Any]]:
+    every = [items[i : i + n] for i in range(0, len(items), n)]
+    return [part for part in every if len(part) == n or not drop]
+
+
+@given(lengths, sizes, st.booleans())
+def test_stacks_arrays(length: int, n: int, drop: bool) -> None:
+    items = [np.full((2, 3), i, np.float32) for i in range(length)]
+    flow = fl.from_items(items).batch(n, drop_remainder=drop)
+    expected = [np.stack(part) for part in _slices(items, n, drop)]
+    assert same(flow.collect(), expected)
+    assert len(flow) == len(expected)
+
+
+@given(lengths, sizes, st.booleans())
+def test_stacks_every_component(length: int, n: int, drop: bool) -> None:
+    items = [{"id": i, "pair": (np.int8(i % 5), i / 2)} for i in range(length)]
+    flow: Flow[Any, Any] = fl.from_items(items)
+    expected = [
+        {
+            "id": np.array([row["id"] for row in part], np.int64),
+            "pair": (
+                np.array([i % 5 for i in part_ids(part)], np.int8),
+                np.array([i / 2 for i in part_ids(part)], np.float64),
+            ),
+        }
+        for part in _slices(items, n, drop)
+    ]
+    assert same(flow.batch(n, drop_remainder=drop).collect(), expected)
+
+
+def part_ids(part: list[Any]) -> list[int]:
+    return [row["id"] for row in part]
+
+
+@given(lengths, sizes, sizes, st.booleans())
+def test_after_a_filter(length: int, n: int, modulus: int, drop: bool) -> None:
+    flow = fl.from_range(length).filter(lambda i: i % modulus != 0)
+    batches = flow.batch(n, drop_remainder=drop)
+    kept = [i for i in range(length) if i % modulus != 0]
+    assert [b.tolist() for b in batches] == _slices(kept, n, drop)
+    assert batches.effects == frozenset({Unsized, Resampled} if drop else {Unsized})
+
+
+@given(lengths, sizes, sizes)
+def test_of_batches(length: int, n: int, m: int) -> None:
+    flow = fl.from_range(length).batch(n, drop_remainder=True).batch(m)
+    rows = _slices(list(range(length)), n, True)
+    assert [b.tolist() for b in flow] == _slices(rows, m, False)
+
+
+def test_positions_count_batches() -> None:
+    assert [i for i, _ in fl.from_range(7).batch(2).node.rows(0)] == [0, 1, 2, 3]
+
+
+def test_collate_is_given_the_list_of_elements() -> None:
+    flow = fl.from_items([(1, "a"), (2, "b"), (3, "c")])
+    assert flow.batch(2, collate=list).collect() == [[(1, "a"), (2, "b")], [(3, "c")]]
+    assert flow.batch(2, collate=lists).collect() == [([1, 2], ["a", "b"]), ([3], ["c"])]
+    assert flow.batch(2, drop_remainder=True, collate=len).collect() == [2]
+
+
+class TestEffects:
+    @pytest.mark.parametrize(
+        ("length", "n", "drop", "loses"),
+        [(6, 3, False, False), (7, 3, False, False), (6, 3, True, False), (7, 3, True, True)],
+    )
+    def test_a_remainder_that_is_dropped_is_lost(
+        self, length: int, n: int, drop: bool, loses: bool
+    ) -> None:
+        flow = fl.from_range(length).batch(n, drop_remainder=drop)
+        assert flow.effects == ({Resampled} if loses else frozenset())
+
+    def test_an_endless_flow_has_no_remainder(self) -> None:
+        flow = fl.from_range(7).repeat()
+        assert flow.batch(3, drop_remainder=True).effects == flow.effects
+
+
+class TestSpec:
+    @pytest.mark.parametrize(
+        ("length", "n", "drop", "spec"),
+        [
+            (6, 3, False, "int64[3]"),
+            (7, 3, False, "int64[?]"),
+            (7, 3, True, "int64[3]"),
+            (2, 3, False, "int64[?]"),
+        ],
+    )
+    def test_has_the_size_that_every_batch_has(
+        self, length: int, n: int, drop: bool, spec: str
+    ) -> None:
+        assert str(fl.from_range(length).batch(n, drop_remainder=drop).spec) == spec
+
+    def test_of_an_endless_flow_is_full(self) -> None:
+        assert str(fl.from_range(7).repeat().batch(3).spec) == "int64[3]"
+        assert str(fl.from_range(7).batch(3).repeat().spec) == "int64[?]"
+
+    def test_of_a_collate_is_asked(self) -> None:
+        def total(rows: Any) -> float:
+            raise AssertionError("not asked")
+
+        assert str(fl.from_range(5).batch(2, collate=total).spec) == "float"
+        assert str(fl.from_range(5).batch(2, collate=lambda rows: len(rows)).spec) == "int"
+
+
+class TestBadArguments:
+    @pytest.mark.parametrize("n", [0, -1, 2.5, True, None, "2"])
+    def test_n(self, n: Any) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(3).batch(n)
+        assert str(caught.value) == f"batch: n must be an int >= 1, got {n!r}"
+
+    def test_drop_remainder(self) -> None:
+        flow: Any = fl.from_range(3)
+        with pytest.raises(InvalidFlow) as caught:
+            flow.batch(2, drop_remainder=1)
+        assert str(caught.value) == "batch: drop_remainder must be True or False, got 1"
+
+    def test_collate(self) -> None:
+        flow: Any = fl.from_range(3)
+        with pytest.raises(InvalidFlow) as caught:
+            flow.batch(2, collate=3)
+        assert str(caught.value) == "batch: collate must be callable, got 3"
+
+    def test_elements_known_not_to_stack(self) -> None:
+        flow: Any = fl.from_items([(1, "a")])
+        with pytest.raises(InvalidFlow, match=r"batch\(2\): element\.1: str does not stack"):
+            flow.batch(2)
+
+
+def test_rows_that_turn_out_not_to_stack() -> None:
+    flow = fl.from_range(5).map(lambda i: np.zeros(3 if i < 3 else 4)).batch(2)
+    run = iter(flow)
+    next(run)
+    with pytest.raises(ElementError, match=r"batch\(2\) failed on element 1") as caught:
+        next(run)
+    assert caught.value.origin == "row 2 of from_range(5) to row 3 of from_range(5)"
+    assert isinstance(caught.value.__cause__, SpecMismatch)
+    assert "row 0 of the batch is float64[3], row 1 is float64[4]" in str(caught.value.__cause__)
+
+
+def test_the_last_group_is_named_by_the_rows_that_it_has() -> None:
+    node = fl.from_items([1, 2, 3]).batch(2).node
+    assert node.origin(0, 0) == "row 0 of from_items(3 items) to row 1 of from_items(3 items)"
+    assert node.origin(0, 1) == "row 2 of from_items(3 items)"
+
+
+@attrs.frozen
+class PointBatch:
+    x: NDArray[np.int64]
+
+
+@attrs.frozen
+class Point(fl.Record[PointBatch]):
+    x: int
+
+
+def test_a_record_stacks_into_the_batch_type_that_it_names() -> None:
+    batches = fl.from_items([Point(1), Point(2), Point(3)]).batch(2).collect()
+    assert [type(b) for b in batches] == [PointBatch, PointBatch]
+    assert [b.x.tolist() for b in batches] == [[1, 2], [3]]

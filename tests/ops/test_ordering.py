@@ -1,0 +1,151 @@
+"""shuffle: a permutation of all, or a bounded disorder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl import InvalidFlow, Reordered, Resampled, Unsized
+
+lengths = st.integers(0, 60)
+seeds = st.integers(0, 2**70)
+
+
+class TestGlobal:
+    @given(lengths, seeds, st.integers(0, 5))
+    def test_is_a_permutation(self, n: int, seed: int, epoch: int) -> None:
+        flow = fl.from_range(n).shuffle(seed=seed)
+        assert sorted(flow.epoch(epoch)) == list(range(n))
+        assert len(flow) == n
+        assert flow.effects == {Reordered}
+
+    @given(st.integers(0, 30), seeds)
+    def test_of_any_source_is_the_same_permutation(self, n: int, seed: int) -> None:
+        order = fl.from_range(n).shuffle(seed=seed).collect()
+        letters = [f"row {i}" for i in range(n)]
+        assert fl.from_items(letters).shuffle(seed=seed).collect() == [letters[i] for i in order]
+        assert list(fl.from_range(n).shuffle(seed=seed).node.rows(0)) == list(enumerate(order))
+
+    @given(st.integers(1, 30), st.integers(1, 7))
+    def test_of_a_flow_that_is_not_indexable_collects_it(self, n: int, buffer: int) -> None:
+        windowed = fl.from_range(n).shuffle(buffer)
+        assert sorted(windowed.shuffle().collect()) == list(range(n))
+
+    def test_differs_between_epochs_seeds_and_operators(self) -> None:
+        flow = fl.from_range(40)
+        orders = [
+            tuple(shuffled.epoch(k))
+            for shuffled in (flow.shuffle(), flow.shuffle(seed=1), flow.map(int).shuffle())
+            for k in range(4)
+        ]
+        assert len(set(orders)) == 12
+        twice = flow.shuffle().shuffle().collect()
+        assert twice != list(range(40))
+        assert tuple(twice) not in orders
+
+    def test_is_pure(self) -> None:
+        flow = fl.from_range(40).shuffle(seed=3)
+        assert all(list(flow.epoch(k)) == list(flow.epoch(k)) for k in range(3))
+
+    def test_is_that_of_every_release(self) -> None:
+        flow = fl.from_range(8).shuffle(seed=7)
+        assert [flow.collect(), list(flow.epoch(1))] == GOLDEN
+
+    def test_reads_only_what_it_gives(self) -> None:
+        seen: list[int] = []
+        flow = fl.from_range(10**9).shuffle().map(lambda i: seen.append(i) or i)  # type: ignore[func-returns-value]  # None or i
+        assert len(list(islice(flow, 3))) == 3
+        assert len(seen) <= 3
+
+    def test_names_the_row_that_it_moved(self) -> None:
+        node = fl.from_range(9).shuffle().node
+        assert [node.origin(1, i) for i in range(9)] == [
+            f"row {x} of from_range(9)" for _, x in node.rows(1)
+        ]
+
+    def test_needs_a_length(self) -> None:
+        stream: Any = fl.from_iterable([1])
+        with pytest.raises(InvalidFlow) as caught:
+            stream.shuffle()
+        assert str(caught.value) == (
+            "shuffle: from_iterable(list) has no known length; a global shuffle needs one. "
+            "Give shuffle(buffer=n) to shuffle within a window of n elements"
+        )
+        with pytest.raises(InvalidFlow, match=r"repeat\(\) has no known length"):
+            stream.repeat().shuffle()
+
+
+GOLDEN = [[7, 1, 2, 0, 3, 6, 5, 4], [2, 5, 3, 4, 7, 0, 6, 1]]
+
+
+class TestWindow:
+    @given(lengths, st.integers(1, 12), seeds)
+    def test_an_element_comes_out_at_most_a_window_early(
+        self, n: int, buffer: int, seed: int
+    ) -> None:
+        out = fl.from_iterable(range(n)).shuffle(buffer, seed=seed).collect()
+        assert sorted(out) == list(range(n))
+        assert all(i - place <= buffer - 1 for place, i in enumerate(out))
+
+    @given(lengths, seeds)
+    def test_of_one_is_the_identity(self, n: int, seed: int) -> None:
+        assert fl.from_range(n).shuffle(1, seed=seed).collect() == list(range(n))
+
+    def test_every_element_of_the_window_is_as_likely(self) -> None:
+        first = Counter(next(iter(fl.from_range(9).shuffle(4, seed=seed))) for seed in range(2000))
+        assert sorted(first) == [0, 1, 2, 3]
+        chi_square = sum((seen - 500) ** 2 / 500 for seen in first.values())
+        assert chi_square < 16.3  # 3 degrees of freedom: one in a thousand is larger
+
+    def test_every_order_of_a_flow_within_the_window_is_as_likely(self) -> None:
+        orders = Counter(
+            tuple(fl.from_range(3).shuffle(5, seed=seed).collect()) for seed in range(1200)
+        )
+        assert len(orders) == 6
+        assert sum((seen - 200) ** 2 / 200 for seen in orders.values()) < 20.5
+
+    def test_reads_only_a_window_ahead(self) -> None:
+        stream = iter(range(100))
+        next(iter(fl.from_iterable(stream).shuffle(5)))
+        assert next(stream) == 5
+
+    def test_differs_between_epochs_seeds_and_operators(self) -> None:
+        flow = fl.from_range(40)
+        orders = [
+            tuple(shuffled.epoch(k))
+            for shuffled in (flow.shuffle(9), flow.shuffle(9, seed=1), flow.map(int).shuffle(9))
+            for k in range(4)
+        ]
+        assert len(set(orders)) == 12
+        again = flow.shuffle(9)
+        assert all(list(again.epoch(k)) == list(orders[k]) for k in range(4))
+
+    def test_keeps_length_spec_and_effects(self) -> None:
+        flow = fl.from_range(40).shuffle(9)
+        assert len(flow) == 40
+        assert str(flow.spec) == "int"
+        assert flow.effects == {Reordered}
+        assert [i for i, _ in flow.node.rows(0)] == list(range(40))
+        assert fl.from_iterable([1]).shuffle(9).effects == {Reordered, Unsized}
+        assert fl.from_range(9).shuffle(3).take(2).effects == {Reordered, Resampled}
+
+
+@pytest.mark.parametrize("buffer", [0, -1, 1.5, True])
+def test_refuses_a_buffer(buffer: Any) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        fl.from_range(3).shuffle(buffer=buffer)
+    assert str(caught.value) == f"shuffle: buffer must be an int >= 1, got {buffer!r}"
+
+
+@pytest.mark.parametrize("buffer", [None, 3])
+@pytest.mark.parametrize("seed", [-1, 0.5, None])
+def test_refuses_a_seed(buffer: Any, seed: Any) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        fl.from_range(3).shuffle(buffer, seed=seed)
+    assert str(caught.value) == f"shuffle: seed must be an int >= 0, got {seed!r}"

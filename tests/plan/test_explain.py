@@ -1,0 +1,126 @@
+"""What explain() prints, kept as text files.
+
+After a change that is meant to show, ``SNAPSHOTS=renew pytest tests/plan/test_explain.py`` writes
+them anew; read the difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl import Flow, InvalidFlow
+
+FOLDER = Path(__file__).parent / "snapshots"
+STAGES = ("flow", "rules", "plan")
+
+
+class Sample(NamedTuple):
+    image: NDArray[np.uint8]
+    label: np.int64
+
+
+def augment(sample: Sample, rng: np.random.Generator) -> Sample:
+    return sample._replace(image=np.roll(sample.image, rng.integers(8), axis=0))
+
+
+def double(i: int) -> int:
+    return 2 * i
+
+
+def odd(i: int) -> bool:
+    return i % 2 == 1
+
+
+def words() -> Any:
+    return iter(range(100))
+
+
+def readme(folder: Path) -> Flow[Any, Any]:
+    rows = [Sample(np.zeros((8, 8), np.uint8), np.int64(i)) for i in range(100)]
+    fl.from_items(rows).write_lmdb(folder / "digits.lmdb")
+    samples = fl.from_lmdb(folder / "digits.lmdb", Sample)
+    return samples.shuffle(seed=7).random_map(augment, seed=7).batch(32).repeat().prefetch(procs=4)
+
+
+def stream(_: Path) -> Flow[Any, Any]:
+    return fl.from_iterable(words).map(double).filter(odd).batch(4).prefetch(procs=2)
+
+
+def items(_: Path) -> Flow[Any, Any]:
+    rows = [{"x": np.zeros(3), "y": i} for i in range(1000)]
+    flow: Flow[Any, Any] = fl.from_items(rows)
+    return flow.shuffle().map(lambda row: row).batch(64, drop_remainder=True).prefetch(procs=1)
+
+
+def nested(_: Path) -> Flow[Any, Any]:
+    flow = fl.from_range(10**6).map(double).prefetch(procs=2).map(double)
+    return flow.take(5000).batch(3).prefetch(procs=4)
+
+
+def both_sides(_: Path) -> Flow[Any, Any]:
+    return fl.from_range(10**6).map(double).shuffle(512).map(double).batch(8).prefetch(procs=2)
+
+
+def no_prefetch(_: Path) -> Flow[Any, Any]:
+    return fl.from_range(100).filter(odd).map(double).repeat(3)
+
+
+def wrong(_: Path) -> Flow[Any, Any]:
+    return fl.from_range(3).map(lambda i: 1 // i).batch(2)
+
+
+FLOWS = (readme, stream, items, nested, both_sides, no_prefetch, wrong)
+
+
+@pytest.mark.parametrize("make", FLOWS, ids=lambda make: make.__name__)
+def test_snapshot(make: Any, tmp_path: Path) -> None:
+    flow = make(tmp_path)
+    text = "\n".join(f"explain({stage!r})\n{flow.explain(stage)}\n" for stage in STAGES)
+    kept = FOLDER / f"{make.__name__}.txt"
+    if os.environ.get("SNAPSHOTS") == "renew":
+        kept.write_text(text)
+    assert text == kept.read_text()
+
+
+def test_no_snapshot_is_left_over() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == {make.__name__ for make in FLOWS}
+
+
+def test_the_plan_is_what_is_shown_unless_asked(tmp_path: Path) -> None:
+    flow = readme(tmp_path)
+    assert flow.explain() == flow.explain("plan")
+
+
+def test_an_operator_keeps_its_number(tmp_path: Path) -> None:
+    def numbered(stage: str) -> set[tuple[str, str]]:
+        lines = flow.explain(stage).splitlines()[1:]
+        rows = [line.split()[:2] for line in lines]
+        return {(row[0], row[1]) for row in rows if row[0].isdigit()}
+
+    for make in FLOWS:
+        flow = make(tmp_path)
+        assert numbered("flow") == numbered("rules") == numbered("plan")
+        if make is readme:
+            (tmp_path / "digits.lmdb").unlink()
+
+
+def test_a_prefetch_moves_no_number() -> None:
+    plain = fl.from_range(9).map(double).batch(2)
+    ahead = fl.from_range(9).prefetch().map(double).prefetch(procs=2).batch(2)
+    lines = [line for line in ahead.explain("flow").splitlines() if "prefetch" not in line]
+    assert [line.split() for line in lines] == [
+        line.split() for line in plain.explain("flow").splitlines()
+    ]
+
+
+def test_other_stages_are_refused() -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        fl.from_range(3).explain("stages")
+    assert str(caught.value) == "explain: stage must be one of flow, rules, plan, got 'stages'"

@@ -1,0 +1,66 @@
+"""The optimizer: to a fixed point, and suspicious of its rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+
+import flowdsl as fl
+from flowdsl.node import AnyNode, Placement
+from flowdsl.plan import optimize as module
+from flowdsl.plan.optimize import optimize
+from flowdsl.plan.rules import Rule
+from tests.strategies import Recipe, chains
+
+FLOW = fl.from_range(9).map(str).prefetch(procs=2)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
+    monkeypatch.setattr(module, "RULES", rules)
+
+
+@given(chains(most=6, prefetched=True))
+def test_what_is_optimized_stays_as_it_is(recipe: Recipe) -> None:
+    better = optimize(recipe.build(procs=2).node)
+    assert optimize(better) is better
+
+
+def test_rules_apply_until_none_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def count_down(node: AnyNode) -> AnyNode:
+        if isinstance(node, Placement) and node.procs > 1:
+            return attrs.evolve(node, procs=node.procs - 1)
+        return node
+
+    use(monkeypatch, count_down)
+    node: Any = optimize(fl.from_range(9).prefetch(procs=50).node)
+    assert node.procs == 1
+
+
+def test_a_rule_that_loses_rows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(node: AnyNode) -> AnyNode:
+        return fl.from_range(8).node if node.title == "from_range(9)" else node
+
+    use(monkeypatch, lose)
+    with pytest.raises(AssertionError, match="lose changed a promise"):
+        optimize(FLOW.node)
+
+
+def test_a_rule_that_adds_an_effect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shuffle(node: AnyNode) -> AnyNode:
+        return fl.from_range(9).shuffle().node if node.title == "from_range(9)" else node
+
+    use(monkeypatch, shuffle)
+    with pytest.raises(AssertionError, match="shuffle changed a promise"):
+        optimize(FLOW.node)
+
+
+def test_rules_that_undo_each_other_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def flip(node: AnyNode) -> AnyNode:
+        return attrs.evolve(node, procs=3 - node.procs) if isinstance(node, Placement) else node
+
+    use(monkeypatch, flip)
+    with pytest.raises(AssertionError, match="the rules do not settle on Prefetch"):
+        optimize(FLOW.node)

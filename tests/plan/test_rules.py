@@ -1,0 +1,288 @@
+"""Every rule: a picture of the chain before and after, and the same elements from both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import flowdsl as fl
+from flowdsl import Flow
+from flowdsl.node import AnyNode
+from flowdsl.plan.optimize import optimize
+from flowdsl.plan.rules import RULES, Rule
+from flowdsl.plan.rules.absorb_prefetch import absorb_prefetch
+from flowdsl.plan.rules.drop_idle_prefetch import drop_idle_prefetch
+from flowdsl.plan.rules.hoist_prefetch import hoist_prefetch
+from flowdsl.plan.rules.sink_prefetch import sink_prefetch
+from flowdsl.plan.rules.split_prefetch import split_prefetch
+from flowdsl.plan.rules.take_before_map import take_before_map
+from flowdsl.plan.tree import rewrite, walk
+from tests.laws import reference
+from tests.strategies import Recipe, chains
+
+AnyFlow = Flow[Any, Any]
+
+
+def double(i: int) -> int:
+    return 2 * i
+
+
+def odd(i: int) -> bool:
+    return i % 2 == 1
+
+
+def draw(i: int, rng: np.random.Generator) -> float:
+    return i + rng.random()
+
+
+def picture(node: AnyNode) -> str:
+    """A chain in one line, without what the rules do not look at."""
+    words = " > ".join(part.title for part in walk(node))
+    for long, short in (("procs=", ""), (", seed=0", ""), ("seed=0", ""), ("buffer=", "")):
+        words = words.replace(long, short)
+    return words
+
+
+RANGE = fl.from_range(20)
+ITEMS: Flow[int, fl.Exact] = fl.from_items(range(20))
+STREAM = fl.from_iterable(range(20))
+
+CASES: list[tuple[Rule, AnyFlow, str, str]] = [
+    # -- what is not taken is not computed
+    (
+        take_before_map,
+        RANGE.map(double).take(3),
+        "from_range(20) > map(double) > take(3)",
+        "from_range(20) > take(3) > map(double)",
+    ),
+    (
+        take_before_map,
+        RANGE.shuffle().random_map(draw).map(double).take(3),  # type: ignore[arg-type]  # floats
+        "from_range(20) > shuffle() > random_map(draw) > map(double) > take(3)",
+        "from_range(20) > shuffle() > random_map(draw) > take(3) > map(double)",
+    ),
+    (
+        take_before_map,
+        RANGE.filter(odd).take(3),  # which are the first three is the filter's to say
+        "from_range(20) > filter(odd) > take(3)",
+        "from_range(20) > filter(odd) > take(3)",
+    ),
+    (
+        take_before_map,
+        RANGE.map(double).shuffle(),  # draws belong to positions
+        "from_range(20) > map(double) > shuffle()",
+        "from_range(20) > map(double) > shuffle()",
+    ),
+    (
+        take_before_map,
+        RANGE.batch(2).take(3),
+        "from_range(20) > batch(2) > take(3)",
+        "from_range(20) > batch(2) > take(3)",
+    ),
+    # -- choosing costs nothing in a worker
+    (
+        hoist_prefetch,
+        RANGE.map(double).prefetch(2).shuffle().take(4),
+        "from_range(20) > map(double) > prefetch(2) > shuffle() > take(4)",
+        "from_range(20) > map(double) > shuffle() > take(4) > prefetch(2)",
+    ),
+    (
+        hoist_prefetch,
+        RANGE.map(double).prefetch(2).map(double),
+        "from_range(20) > map(double) > prefetch(2) > map(double)",
+        "from_range(20) > map(double) > prefetch(2) > map(double)",
+    ),
+    (
+        hoist_prefetch,
+        STREAM.map(double).prefetch(2).take(4),  # only who counts the elements can stop
+        "from_iterable(range) > map(double) > prefetch(2) > take(4)",
+        "from_iterable(range) > map(double) > prefetch(2) > take(4)",
+    ),
+    (
+        hoist_prefetch,
+        RANGE.map(double).prefetch(2).shuffle(4),
+        "from_range(20) > map(double) > prefetch(2) > shuffle(4)",
+        "from_range(20) > map(double) > prefetch(2) > shuffle(4)",
+    ),
+    # -- one pool runs all that it can
+    (
+        absorb_prefetch,
+        RANGE.map(double).prefetch(2).map(double).prefetch(3).prefetch(4),
+        "from_range(20) > map(double) > prefetch(2) > map(double) > prefetch(3) > prefetch(4)",
+        "from_range(20) > map(double) > map(double) > prefetch(4)",
+    ),
+    (
+        absorb_prefetch,
+        RANGE.map(double).prefetch(2).prefetch(0),  # says nothing, so takes nothing away
+        "from_range(20) > map(double) > prefetch(2) > prefetch(0)",
+        "from_range(20) > map(double) > prefetch(2) > prefetch(0)",
+    ),
+    (
+        absorb_prefetch,
+        RANGE.map(double).prefetch(2).shuffle(4).map(double).prefetch(3),
+        "from_range(20) > map(double) > prefetch(2) > shuffle(4) > map(double) > prefetch(3)",
+        "from_range(20) > map(double) > prefetch(2) > shuffle(4) > map(double) > prefetch(3)",
+    ),
+    # -- a pool on both sides
+    (
+        split_prefetch,
+        RANGE.map(double).shuffle(4).map(double).prefetch(3),
+        "from_range(20) > map(double) > shuffle(4) > map(double) > prefetch(3)",
+        "from_range(20) > map(double) > shuffle(4) > prefetch(3) > map(double) > prefetch(3)",
+    ),
+    (
+        split_prefetch,
+        RANGE.map(double).prefetch(2).shuffle(4).map(double).prefetch(3),
+        "from_range(20) > map(double) > prefetch(2) > shuffle(4) > map(double) > prefetch(3)",
+        "from_range(20) > map(double) > prefetch(2) > shuffle(4) > map(double) > prefetch(3)",
+    ),
+    (
+        split_prefetch,
+        RANGE.shuffle(4).map(double).prefetch(3),  # there is no work below
+        "from_range(20) > shuffle(4) > map(double) > prefetch(3)",
+        "from_range(20) > shuffle(4) > map(double) > prefetch(3)",
+    ),
+    (
+        split_prefetch,
+        RANGE.map(double).shuffle(4).map(double).prefetch(0),
+        "from_range(20) > map(double) > shuffle(4) > map(double) > prefetch(0)",
+        "from_range(20) > map(double) > shuffle(4) > map(double) > prefetch(0)",
+    ),
+    # -- what needs the whole sequence stays with the consumer
+    (
+        sink_prefetch,
+        RANGE.filter(odd).batch(2).prefetch(2),
+        "from_range(20) > filter(odd) > batch(2) > prefetch(2)",
+        "from_range(20) > filter(odd) > prefetch(2) > batch(2)",
+    ),
+    (
+        sink_prefetch,
+        STREAM.map(double).shuffle(4).prefetch(2),
+        "from_iterable(range) > map(double) > shuffle(4) > prefetch(2)",
+        "from_iterable(range) > map(double) > prefetch(2) > shuffle(4)",
+    ),
+    (
+        sink_prefetch,
+        STREAM.map(double).batch(2).prefetch(2),
+        "from_iterable(range) > map(double) > batch(2) > prefetch(2)",
+        "from_iterable(range) > map(double) > batch(2) > prefetch(2)",
+    ),
+    (
+        sink_prefetch,
+        STREAM.prefetch(2),
+        "from_iterable(range) > prefetch(2)",
+        "from_iterable(range) > prefetch(2)",
+    ),
+    # -- nothing to run, or nobody to run it
+    (
+        drop_idle_prefetch,
+        RANGE.map(double).prefetch(0),
+        "from_range(20) > map(double) > prefetch(0)",
+        "from_range(20) > map(double)",
+    ),
+    (
+        drop_idle_prefetch,
+        STREAM.prefetch(2),
+        "from_iterable(range) > prefetch(2)",
+        "from_iterable(range)",
+    ),
+    (
+        drop_idle_prefetch,
+        ITEMS.shuffle().take(4).prefetch(2),
+        "from_items(20 items) > shuffle() > take(4) > prefetch(2)",
+        "from_items(20 items) > shuffle() > take(4)",
+    ),
+    (
+        drop_idle_prefetch,
+        ITEMS.map(double).shuffle().prefetch(2),
+        "from_items(20 items) > map(double) > shuffle() > prefetch(2)",
+        "from_items(20 items) > map(double) > shuffle() > prefetch(2)",
+    ),
+    (
+        drop_idle_prefetch,
+        RANGE.prefetch(2),  # each worker reads for itself
+        "from_range(20) > prefetch(2)",
+        "from_range(20) > prefetch(2)",
+    ),
+    (
+        drop_idle_prefetch,
+        STREAM.shuffle(4).prefetch(2),  # has yet to sink
+        "from_iterable(range) > shuffle(4) > prefetch(2)",
+        "from_iterable(range) > shuffle(4) > prefetch(2)",
+    ),
+]
+
+ALL_TOGETHER: list[tuple[AnyFlow, str]] = [
+    (
+        RANGE.map(double).shuffle(4).shuffle(3).prefetch(2),
+        "from_range(20) > map(double) > prefetch(2) > shuffle(4) > shuffle(3)",
+    ),
+    (STREAM.shuffle(4).repeat(2).prefetch(2), "from_iterable(range) > shuffle(4) > repeat(2)"),
+    (
+        STREAM.filter(odd).batch(2).map(len).prefetch(2),
+        "from_iterable(range) > filter(odd) > prefetch(2) > batch(2) > map(len) > prefetch(2)",
+    ),
+    (
+        RANGE.map(double).prefetch(2).shuffle(3).map(double).prefetch(4),
+        "from_range(20) > map(double) > prefetch(2) > shuffle(3) > map(double) > prefetch(4)",
+    ),
+    (
+        RANGE.map(double).prefetch(2).shuffle().take(3),
+        "from_range(20) > map(double) > shuffle() > take(3) > prefetch(2)",
+    ),
+    (RANGE.map(double).prefetch(2).prefetch(0), "from_range(20) > map(double) > prefetch(2)"),
+    (ITEMS.prefetch(2).shuffle().prefetch(3), "from_items(20 items) > shuffle()"),
+]
+
+
+def _same_promise(before: AnyNode, after: AnyNode) -> None:
+    assert after.effects == before.effects
+    assert after.length == before.length
+    assert after.spec(probe=True) == before.spec(probe=True)
+    for epoch in range(2):
+        assert reference(after, epoch) == reference(before, epoch)
+
+
+@pytest.mark.parametrize(
+    ("rule", "flow", "before", "after"),
+    CASES,
+    ids=[f"{rule.__name__}: {before}" for rule, _, before, _ in CASES],
+)
+def test_rule(rule: Rule, flow: AnyFlow, before: str, after: str) -> None:
+    assert picture(flow.node) == before
+    changed = rewrite(flow.node, rule)
+    assert picture(changed) == after
+    assert (changed is flow.node) == (before == after)
+    _same_promise(flow.node, changed)
+
+
+@pytest.mark.parametrize(
+    ("flow", "after"), ALL_TOGETHER, ids=[picture(flow.node) for flow, _ in ALL_TOGETHER]
+)
+def test_rules_together(flow: AnyFlow, after: str) -> None:
+    changed = optimize(flow.node)
+    assert picture(changed) == after
+    _same_promise(flow.node, changed)
+
+
+def test_every_rule_is_pictured_both_ways() -> None:
+    changes = {rule for rule, _, before, after in CASES if before != after}
+    leaves = {rule for rule, _, before, after in CASES if before == after}
+    assert changes == leaves == set(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_a_rule_keeps_the_promise_of_any_chain(rule: Rule) -> None:
+    @settings(max_examples=100)
+    @given(chains(most=6, prefetched=True))
+    def check(recipe: Recipe) -> None:
+        node = recipe.build(procs=2).node
+        changed = rewrite(node, rule)
+        assert changed.effects == node.effects
+        assert changed.length == node.length
+        assert reference(changed) == reference(node)
+
+    check()

@@ -1,0 +1,112 @@
+"""Walking and rebuilding trees, and what of them a worker can run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+import flowdsl as fl
+from flowdsl import Flow
+from flowdsl.node import AnyNode
+from flowdsl.plan.tree import base_of, rewrite, runs_in_worker, walk, with_sources
+from tests.test_node import Joined, Plain
+
+RANGE = fl.from_range(6).node
+ITEMS = fl.from_items([1, 2, 3]).node
+STREAM = fl.from_iterable([1, 2]).node
+
+
+def titles(node: AnyNode) -> list[str]:
+    return [part.title for part in walk(node)]
+
+
+class TestWithSources:
+    def test_keeps_the_arguments(self) -> None:
+        node = fl.from_range(6).batch(4, drop_remainder=True).node
+        assert with_sources(node, (ITEMS,)) == attrs.evolve(node, source=ITEMS)  # type: ignore[call-arg]  # of a Batch
+
+    def test_of_the_same_is_the_same(self) -> None:
+        node = Joined(RANGE, (ITEMS,))
+        assert with_sources(node, (RANGE, ITEMS)) is node
+
+    def test_fills_fields_and_tuples_in_order(self) -> None:
+        node = Joined(RANGE, (RANGE, RANGE), 7)
+        assert with_sources(node, (ITEMS, STREAM, RANGE)) == Joined(ITEMS, (STREAM, RANGE), 7)
+
+    def test_wants_as_many_as_there_are(self) -> None:
+        with pytest.raises(ValueError, match="zip"):
+            with_sources(Joined(RANGE, (ITEMS,)), (RANGE,))
+
+
+def test_walk_gives_sources_first() -> None:
+    node = Joined(fl.from_range(6).map(str).node, (ITEMS, STREAM))
+    assert titles(node) == [
+        "from_range(6)",
+        "map(str)",
+        "from_items(3 items)",
+        "from_iterable(list)",
+        "joined(1)",
+    ]
+
+
+class TestRewrite:
+    def test_changes_every_node_after_its_sources(self) -> None:
+        seen: list[str] = []
+
+        def note(node: AnyNode) -> AnyNode:
+            seen.append(node.title)
+            return ITEMS if node is RANGE else node
+
+        node = Joined(Plain(RANGE), (RANGE,))
+        assert rewrite(node, note) == Joined(Plain(ITEMS), (ITEMS,))
+        assert seen == ["from_range(6)", "plain()", "from_range(6)", "joined(1)"]
+
+    def test_without_a_change_is_the_same(self) -> None:
+        node = Joined(Plain(RANGE), (STREAM,))
+        assert rewrite(node, lambda part: part) is node
+
+
+def _keeps(x: Any) -> bool:
+    return True
+
+
+CASES: list[tuple[Flow[Any, Any], bool, str | None]] = [
+    # a flow, whether a worker can run its last operator, and what only this process can make of it
+    (fl.from_range(6), True, None),
+    (fl.from_range(6).map(str), True, None),
+    (fl.from_range(6).filter(_keeps), True, None),
+    (fl.from_range(6).shuffle().map(str).repeat(), True, None),
+    (fl.from_range(6).batch(2), True, None),
+    (fl.from_range(6).filter(_keeps).batch(2), False, "batch(2)"),
+    (fl.from_range(6).filter(_keeps).map(str), True, None),
+    (fl.from_range(6).filter(_keeps).take(3), False, "take(3)"),
+    (fl.from_range(6).filter(_keeps).take(3).batch(2), False, "batch(2)"),
+    (fl.from_range(6).filter(_keeps).prefetch().batch(2), False, "batch(2)"),
+    (fl.from_range(6).filter(_keeps).shuffle(2).batch(2), True, "shuffle(buffer=2, seed=0)"),
+    (fl.from_range(6).filter(_keeps).repeat(2).batch(2), True, "repeat(2)"),
+    (fl.from_range(6).filter(_keeps).batch(2).map(len).batch(2), True, "batch(2)"),
+    (fl.from_range(6).shuffle(2), False, "shuffle(buffer=2, seed=0)"),
+    (fl.from_range(6).shuffle(2).map(str), True, "shuffle(buffer=2, seed=0)"),
+    (fl.from_items([1]), True, "from_items(1 items)"),
+    (fl.from_items([1]).map(str), True, "from_items(1 items)"),
+    (fl.from_items([1]).shuffle().take(3).batch(2), True, "take(3)"),
+    (fl.from_items([1]).map(str).shuffle(), True, "from_items(1 items)"),
+    (fl.from_iterable([1]), False, "from_iterable(list)"),
+    (fl.from_iterable([1]).batch(2), True, "from_iterable(list)"),
+    (fl.from_iterable([1]).repeat().batch(2), True, "repeat()"),
+    (fl.from_range(6).prefetch(), True, "prefetch(procs=0)"),
+]
+
+
+@pytest.mark.parametrize(
+    ("flow", "runs", "base"),
+    CASES,
+    ids=lambda value: " ".join(titles(value.node)) if isinstance(value, Flow) else "",
+)
+def test_what_a_worker_can_run(flow: Flow[Any, Any], runs: bool, base: str | None) -> None:
+    assert runs_in_worker(flow.node) is runs
+    found = base_of(flow.node)
+    assert (found and found.title) == base
+    assert found is None or found in list(walk(flow.node))

@@ -1,0 +1,271 @@
+"""A run: a pass under way, its state, and its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flowdsl as fl
+from flowdsl import ElementError, Flow, StateMismatch
+from flowdsl.runtime.run import Run, state_of
+
+
+def draw(i: int, rng: np.random.Generator) -> float:
+    return i + float(rng.random())
+
+
+FLOW = fl.from_range(40).shuffle(seed=3).random_map(draw).repeat(2)
+
+
+class TestPosition:
+    def test_counts_what_was_delivered(self) -> None:
+        run = iter(FLOW)
+        assert run.position == 0
+        list(islice(run, 7))
+        assert run.position == 7
+        list(run)
+        assert run.position == 80
+        assert list(run) == []
+        assert run.position == 80
+
+    def test_does_not_count_what_failed(self) -> None:
+        run = iter(fl.from_range(5).map(lambda i: 1 // (i - 2)))
+        with pytest.raises(ElementError):
+            list(run)
+        assert run.position == 2
+        assert list(run) == []  # it ended
+
+    def test_goes_on_from_a_resume(self) -> None:
+        run = FLOW.resume(state_of(FLOW.node, 1, 30))
+        next(run)
+        assert run.position == 31
+
+
+class TestClose:
+    @pytest.mark.parametrize("procs", [0, 1])
+    def test_ends_the_pass_and_can_be_repeated(self, procs: int) -> None:
+        run = iter(FLOW.prefetch(procs=procs))
+        next(run)
+        run.close()
+        run.close()
+        assert list(run) == []
+        assert run.position == 1
+        assert run.state_dict()["position"] == 1
+
+    def test_before_the_start(self) -> None:
+        run = iter(FLOW)
+        run.close()
+        assert list(run) == []
+
+    def test_is_what_leaving_a_with_does(self) -> None:
+        with iter(FLOW) as run:
+            next(run)
+        assert list(run) == []
+
+    def test_lets_an_error_through(self) -> None:
+        with pytest.raises(KeyError), iter(FLOW) as run:
+            raise KeyError
+        assert list(run) == []
+
+
+class TestState:
+    def test_is_small_plain_json(self) -> None:
+        flow: Flow[Any, Any] = FLOW
+        for _ in range(10):
+            flow = flow.map(abs).shuffle(9)
+        run = iter(flow.batch(3).prefetch())
+        next(run)
+        state = run.state_dict()
+        text = json.dumps(state)
+        assert json.loads(text) == state
+        assert len(text) < 1000
+        assert state["position"] == 1
+
+    def test_of_an_earlier_place(self) -> None:
+        run = iter(FLOW)
+        whole = [*islice(run, 10)]
+        assert list(islice(FLOW.resume(run.state_dict(4)), 6)) == whole[4:]
+
+    @pytest.mark.parametrize("position", [-1, 11, 4])
+    def test_of_a_place_where_it_was_not(self, position: int) -> None:
+        run = FLOW.resume(state_of(FLOW.node, 0, 5))
+        list(islice(run, 5))
+        with pytest.raises(ValueError, match="position must be between 5 and 10, got"):
+            run.state_dict(position)
+
+    @pytest.mark.parametrize("epoch", [0, 3])
+    @pytest.mark.parametrize("position", [0, 1, 39, 40, 79, 80])
+    def test_continues_where_it_was(self, epoch: int, position: int) -> None:
+        run = FLOW.epoch(epoch)
+        whole = list(FLOW.epoch(epoch))
+        list(islice(run, position))
+        state = json.loads(json.dumps(run.state_dict()))
+        assert list(FLOW.resume(state)) == whole[position:]
+
+    def test_continues_from_the_state_of_a_resume(self) -> None:
+        first = FLOW.resume(state_of(FLOW.node, 0, 10))
+        list(islice(first, 10))
+        assert list(FLOW.resume(first.state_dict())) == FLOW.collect()[20:]
+
+    def test_continues_with_other_procs(self) -> None:
+        whole = FLOW.batch(3).collect()
+        with iter(FLOW.batch(3).prefetch(procs=2)) as run:
+            list(islice(run, 5))
+            state = run.state_dict()
+        for flow in (FLOW.batch(3), FLOW.prefetch().batch(3).prefetch(procs=1)):
+            rest = list(flow.resume(state))
+            assert [b.tolist() for b in rest] == [b.tolist() for b in whole[5:]]
+
+    @pytest.mark.parametrize(
+        "flow",
+        [
+            fl.from_iterable(range(30)).filter(lambda i: i % 3 != 0).batch(2),
+            fl.from_range(30).filter(lambda i: i % 3 != 0).map(abs),
+            fl.from_range(30).shuffle(5).batch(2),
+            fl.from_items(range(30)).batch(2),
+        ],
+        ids=["stream", "filter", "window", "items"],
+    )
+    @pytest.mark.parametrize("procs", [0, 1])
+    def test_continues_any_kind_of_flow(self, flow: Flow[Any, Any], procs: int) -> None:
+        whole = [np.asarray(x).tolist() for x in flow]
+        with flow.prefetch(procs=procs).resume(state_of(flow.node, 0, 4)) as run:
+            assert [np.asarray(x).tolist() for x in run] == whole[4:]
+
+    def test_reads_nothing_of_what_was_delivered(self) -> None:
+        seen: list[int] = []
+        flow = fl.from_range(100).map(lambda i: (seen.append(i), i)[1]).batch(10)  # type: ignore[func-returns-value]  # for its effect
+        next(flow.resume(state_of(flow.node, 0, 7)))
+        assert min(seen) == 70
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("flow", "difference"),
+        [
+            (fl.from_range(41).shuffle(seed=3), "1 is from_range(40), here it is from_range(41)"),
+            (fl.from_range(40).shuffle(seed=4), "2 is shuffle(seed=3), here it is shuffle(seed=4)"),
+            (fl.from_range(40), "2 is shuffle(seed=3), here it is nothing"),
+            (
+                fl.from_range(40).prefetch().shuffle(seed=3).map(abs),
+                "3 is nothing, here it is map(abs)",
+            ),
+        ],
+    )
+    def test_another_flow_by_the_operator_that_differs(
+        self, flow: Flow[Any, Any], difference: str
+    ) -> None:
+        state = iter(fl.from_range(40).shuffle(seed=3).prefetch(procs=2)).state_dict()
+        with pytest.raises(StateMismatch) as caught:
+            flow.resume(state)
+        assert str(caught.value) == (
+            f"resume: the state is of another flow: its operator {difference}; resume with the "
+            f"flow that was saved (procs may differ)"
+        )
+
+    @pytest.mark.parametrize("state", [{}, None, [], "state", 3, {"version": 1, "epoch": 0}])
+    def test_what_is_no_state(self, state: Any) -> None:
+        with pytest.raises(StateMismatch, match=r"not a state that state_dict\(\) gave"):
+            FLOW.resume(state)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"version": 2},
+            {"version": None},
+            {"epoch": -1},
+            {"epoch": "0"},
+            {"position": -1},
+            {"position": 1.0},
+            {"position": None},
+            {"flow": "from_range(40)"},
+            {"flow": None},
+        ],
+        ids=str,
+    )
+    def test_what_is_no_state_of_this_version(self, change: dict[str, Any]) -> None:
+        state = {**state_of(FLOW.node, 0, 1), **change}
+        with pytest.raises(StateMismatch, match="not a state of this version"):
+            FLOW.resume(state)
+
+
+def test_nothing_is_made_before_it_is_asked_for() -> None:
+    seen: list[int] = []
+
+    def note(i: int) -> int:
+        seen.append(i)
+        return i
+
+    run = iter(fl.from_range(100).map(note))
+    assert seen == []
+    assert list(islice(run, 10)) == list(range(10))
+    assert seen == list(range(10))
+
+
+@pytest.mark.parametrize("n", [0, 1, 1023, 1024, 5000])
+def test_a_pass_in_this_process_is_whole(n: int) -> None:
+    assert list(fl.from_range(n).map(abs)) == list(range(n))
+
+
+def test_statistics_count_the_work() -> None:
+    assert iter(FLOW).statistics() == []
+    run = iter(fl.from_range(100).map(abs).prefetch(procs=1))
+    elements = list(run)
+    (pool,) = run.statistics()
+    assert (pool.procs, pool.elements, pool.in_flight) == (1, len(elements), 0)
+    assert 1 <= pool.leases <= 100
+    assert pool.worker_seconds > 0
+
+
+def test_every_pool_has_its_statistics() -> None:
+    flow = fl.from_range(20).map(abs).shuffle(5).map(abs).prefetch(procs=1)
+    run = iter(flow)
+    assert sorted(run) == list(range(20))
+    assert [pool.elements for pool in run.statistics()] == [20, 20]
+
+
+def test_an_error_ends_the_workers() -> None:
+    run = iter(fl.from_range(9).map(lambda i: 1 // (i - 2)).prefetch(procs=1))
+    with pytest.raises(ElementError) as caught:
+        list(run)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert list(run) == []
+    (pool,) = run._pools
+    assert [worker.process.poll() for worker in pool._workers.values()] == [0]
+
+
+def test_an_error_of_the_stream_comes_after_what_was_before_it() -> None:
+    def stream() -> Iterator[int]:
+        yield from range(7)
+        raise OSError("gone")
+
+    run = iter(fl.from_iterable(stream).map(abs).prefetch(procs=1))
+    assert list(islice(run, 7)) == list(range(7))
+    with pytest.raises(ElementError, match=r"from_iterable\(stream\) failed on element 7"):
+        next(run)
+
+
+def test_passes_that_are_cut_short_hold_no_memory() -> None:
+    rows = fl.from_range(100).map(lambda i: np.full(5000, i)).filter(lambda row: True)
+    run = iter(rows.prefetch(procs=1).take(2).repeat(40))
+    assert [int(row[0]) for row in run] == [0, 1] * 40
+    (pool,) = run._pools
+    (worker,) = pool._workers.values()
+    assert len(worker.window._slabs) < 10
+
+
+def test_a_filter_keeps_positions_on_its_way_back() -> None:
+    flow = fl.from_range(60).filter(lambda i: i % 3 == 1)
+    ahead = flow.prefetch(procs=2).random_map(draw)
+    assert ahead.collect() == flow.random_map(draw).collect()
+    assert flow.random_map(draw).prefetch(procs=1).collect() == ahead.collect()
+
+
+def test_a_run_is_of_the_type_that_iterates() -> None:
+    assert isinstance(iter(FLOW), Run)
+    assert isinstance(FLOW.epoch(2), Run)
