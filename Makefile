@@ -77,7 +77,7 @@ lock: $(VENV)/dev
 
 clean:
 	$(say) 'Removing .venv, caches and outputs'
-	rm -rf $(VENV) out dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) out *.lmdb dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 		.import_linter_cache .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -9,14 +9,15 @@ import attrs
 
 from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
 from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
-from flowdsl.node import E_any, FlowBase, Node, T, is_int, provide_surface
+from flowdsl.node import AnyNode, E_any, FlowBase, Node, T, is_int, provide_surface
 from flowdsl.ops.batching import Batching
 from flowdsl.ops.mapping import Mapping as MappingOperators
 from flowdsl.ops.ordering import Ordering
 from flowdsl.ops.placement import Placing
 from flowdsl.ops.sizing import Sizing
 from flowdsl.plan.explain import explain
-from flowdsl.runtime.run import Run, resume
+from flowdsl.plan.tree import walk
+from flowdsl.runtime.run import Run, endless_part, resume
 from flowdsl.specs import Spec
 from flowdsl.storage.lmdb import Storing
 
@@ -26,7 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Flow(
     MappingOperators[T, E_any],
     Batching[T, E_any],
@@ -55,7 +56,7 @@ class Flow(
         """The ``k``-th pass: seeded operators draw afresh in each. ``epoch(0)`` is ``iter``."""
         if not is_int(k, 0):
             raise InvalidFlow(f"epoch: k must be an int >= 0, got {k!r}")
-        return Run(self.node, k)
+        return Run(self.node, int(k))
 
     def epochs(self, n: int) -> Iterator[Run[T]]:
         """``n`` passes in turn: ``for run in flow.epochs(3): for x in run: ...``."""
@@ -69,7 +70,8 @@ class Flow(
         A flow over random-access sources reads nothing of what was delivered before; over a
         stream, the stream is read again and its first elements are left out.
 
-        Errors: ``StateMismatch``, naming the operator that differs, for a state of another flow.
+        Errors: ``StateMismatch``, naming the operator that differs, for a state of another flow or
+        of another file's rows. Functions are told apart by name, and items in memory by number.
         """
         return resume(self.node, state)
 
@@ -77,7 +79,7 @@ class Flow(
         """All elements of epoch 0 in a list. Errors: ``EndlessFlow``."""
         if Endless in self.node.effects:
             raise EndlessFlow(
-                f"collect: {self.node.title} never ends, so it can not be collected; "
+                f"collect: {endless_part(self.node)} never ends, so it can not be collected; "
                 f"put .take(n) before it"
             )
         return list(iter(self))
@@ -85,16 +87,19 @@ class Flow(
     def size(self: FlowBase[T, Counted]) -> int:
         """How many elements a pass has. Errors: ``UnknownLength``, ``EndlessFlow``."""
         if Endless in self.node.effects:
-            raise EndlessFlow(f"{self.node.title} never ends; put .take(n) before it")
+            raise EndlessFlow(f"{endless_part(self.node)} never ends; put .take(n) after it")
         if self.node.length is None:
             raise UnknownLength(
-                f"the length of {self.node.title} is known only at the end of a pass, since it "
-                f"filters or reads a stream"
+                f"the length is known only at the end of a pass, since there is "
+                f"{_unsized_part(self.node)} in the flow"
             )
         return self.node.length
 
     def __len__(self) -> int:
         return Flow.size(self)  # type: ignore[arg-type]  # checkers let len() through: see types
+
+    def __repr__(self) -> str:
+        return ".".join(part.title for part in walk(self.node))
 
     def __bool__(self) -> bool:
         return True
@@ -142,6 +147,14 @@ class Flow(
     ) -> Flow[B, F]:
         """Chain a node class of your own: ``flow.apply(Window, size=3)``."""
         return Flow(operator(self.node, *args, **kw))
+
+
+def _unsized_part(node: AnyNode) -> str:
+    """The operator from which on a flow has no known length."""
+    for source in node.sources:
+        if source.length is None:
+            return _unsized_part(source)
+    return node.title
 
 
 def _flow(node: Node[Any, Any]) -> Flow[Any, Any]:

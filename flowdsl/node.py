@@ -152,6 +152,11 @@ class Node(ABC, Generic[T, E]):
         """How a chain spells this operator, e.g. ``batch(32)``; one line."""
 
     @property
+    def fingerprint(self) -> str:
+        """What a saved position holds it to: another fingerprint, other elements."""
+        return self.title
+
+    @property
     @abstractmethod
     def length(self) -> int | None:
         """How many elements a pass yields; None when it is unknown or endless."""
@@ -458,6 +463,11 @@ def is_flag(node: AnyNode, field: attrs.Attribute[bool], value: object) -> None:
     """An attrs validator: True or False."""
     if not isinstance(value, bool):
         raise InvalidFlow(f"{_spelled(node)}: {field.name} must be True or False, got {value!r}")
+
+
+def plain_int(value: Any) -> Any:
+    """An attrs converter: a NumPy int as an int, which neither wraps around nor fails in JSON."""
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def is_int(value: object, minimum: int) -> bool:

@@ -5,6 +5,8 @@ An operator without a strategy here fails ``test_every_operator_has_a_strategy``
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -80,8 +82,15 @@ def _unstar(*components: Any) -> Any:
 
 
 @cache
+def _folder() -> Path:
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    return Path(folder)
+
+
+@cache
 def _lmdb(form: str, n: int) -> str:
-    path = Path(tempfile.mkdtemp()) / f"{form}{n}.lmdb"
+    path = _folder() / f"{form}{n}.lmdb"
     fl.from_items(list(_make_rows(form, n))).write_lmdb(path)
     return str(path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from typing import Any, cast
@@ -36,4 +37,4 @@ def spawn_thread(setup: Setup) -> Worker:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     ours.setblocking(False)
-    return Worker(setup.identity, cast("Any", _Thread(thread)), ours)
+    return Worker(setup.identity, cast("Any", _Thread(thread)), ours, os.pidfd_open(os.getpid()))

@@ -24,6 +24,7 @@ from flowdsl.node import (
     is_callable,
     is_flag,
     name_of,
+    plain_int,
     probed,
     spec_of_result,
 )
@@ -44,7 +45,7 @@ D4 = TypeVar("D4", bound=np.generic)
 class Batch(Grouping[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
-    n: int = attrs.field(validator=at_least(1))
+    n: int = attrs.field(converter=plain_int, validator=at_least(1))
     drop_remainder: bool = attrs.field(validator=is_flag)
     collate: Callable[[Sequence[A]], U] | None = attrs.field(
         validator=attrs.validators.optional(is_callable)
@@ -208,6 +209,11 @@ class Batching(FlowBase[T, E]):
         Arrays and NumPy scalars keep their dtype; bool, int and float become bool, int64 and
         float64; nothing is ever cast. ``collate`` replaces the stacking: it is given the list of
         elements, and ``collate=lists`` takes components of any type.
+
+        A tuple or NamedTuple gives a plain tuple, which ``starmap(Batch)`` names; a dict gives a
+        dict, a ``Record`` the batch type that it names. Checkers follow records, dicts of arrays,
+        single values, and tuples of up to four arrays or NumPy scalars: write ``np.int64(label)``
+        for a number in a tuple.
 
         Effects: none: a batch is its rows. With ``drop_remainder``, ``Resampled``. Errors:
         ``InvalidFlow`` for ``n < 1`` or elements known not to stack; an ``ElementError`` caused by

@@ -23,6 +23,7 @@ from flowdsl.node import (
     flow,
     is_callable,
     name_of,
+    plain_int,
     probed,
     spec_of_result,
 )
@@ -77,7 +78,7 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
     """``func`` of every element and of a random generator that belongs to the element."""
 
     func: Callable[[A, np.random.Generator], U] = attrs.field(validator=is_callable)
-    seed: int = attrs.field(validator=at_least(0))
+    seed: int = attrs.field(converter=plain_int, validator=at_least(0))
     salt: int = attrs.field()
     """Tells this operator's draws from those of its neighbours with the same seed."""
 

@@ -21,6 +21,7 @@ from flowdsl.node import (
     T,
     at_least,
     flow,
+    plain_int,
 )
 from flowdsl.ops.randomness import generator, permute
 from flowdsl.specs import Spec
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
     """All elements in a random order, another one in each epoch."""
 
-    seed: int = attrs.field(validator=at_least(0))
+    seed: int = attrs.field(converter=plain_int, validator=at_least(0))
     salt: int = attrs.field()
 
     def __attrs_post_init__(self) -> None:
@@ -73,8 +74,8 @@ class WindowShuffle(Node[T, E | Reordered], Generic[T, E]):
     """Each element drawn at random from the next ``buffer`` ones not yet drawn."""
 
     source: Node[T, E]
-    buffer: int = attrs.field(validator=at_least(1))
-    seed: int = attrs.field(validator=at_least(0))
+    buffer: int = attrs.field(converter=plain_int, validator=at_least(1))
+    seed: int = attrs.field(converter=plain_int, validator=at_least(0))
     salt: int = attrs.field()
 
     @property

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Generic
 
 import attrs
 
-from flowdsl.node import E, FlowBase, Placement, T, at_least, flow
+from flowdsl.node import E, FlowBase, Placement, T, at_least, flow, plain_int
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Prefetch(Placement[T, E], Generic[T, E]):
     """Everything up to here runs ahead of the consumer, in ``procs`` processes."""
 
-    procs: int = attrs.field(validator=at_least(0))
+    procs: int = attrs.field(converter=plain_int, validator=at_least(0))
 
     @property
     def title(self) -> str:
@@ -32,6 +32,9 @@ class Placing(FlowBase[T, E]):
         The elements and their order are the same for any ``procs``, 0 included, which runs it in
         the consumer's process. Workers are started by the first ``next``, hold at most a few
         leases of work ahead each, and end with the pass. They need Linux.
+
+        A stream is read ahead of the consumer, in its process: one that waits for the consumer's
+        answer to an element needs ``procs=0``.
 
         Effects: none. Errors: ``InvalidFlow`` for ``procs < 0``; ``NotShippable``, before a worker
         starts, if a function holds what cannot travel; ``WorkerDied``.

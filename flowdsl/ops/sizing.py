@@ -11,7 +11,7 @@ import numpy as np
 
 from flowdsl.effects import Counted, Endless, Exact, Finite, InOrder, Resampled, Unsized
 from flowdsl.errors import EndlessFlow, InvalidFlow
-from flowdsl.node import Addresses, E, FlowBase, Indexing, Row, T, at_least, flow
+from flowdsl.node import Addresses, E, FlowBase, Indexing, Row, T, at_least, flow, plain_int
 from flowdsl.ops.randomness import epoch_of_pass
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Take(Indexing[T, E], Generic[T, E]):
     bounds: ClassVar[bool] = True
     positional: ClassVar[bool] = True
     keeps_positions: ClassVar[bool] = True
-    n: int = attrs.field(validator=at_least(0))
+    n: int = attrs.field(converter=plain_int, validator=at_least(0))
 
     @property
     def title(self) -> str:
@@ -48,7 +48,7 @@ class Take(Indexing[T, E], Generic[T, E]):
 class Repeat(Indexing[T, E | Resampled], Generic[T, E]):
     """``n`` passes in a row, each an epoch of its own."""
 
-    n: int = attrs.field(validator=at_least(1))
+    n: int = attrs.field(converter=plain_int, validator=at_least(1))
 
     @property
     def title(self) -> str:

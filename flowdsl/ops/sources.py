@@ -10,7 +10,7 @@ import attrs
 
 from flowdsl.effects import Exact, Unsized
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
-from flowdsl.node import IndexedSource, Node, Row, T, at_least, flow, name_of, probed
+from flowdsl.node import IndexedSource, Node, Row, T, at_least, flow, name_of, plain_int, probed
 from flowdsl.specs import UNKNOWN, Spec, ValueSpec, spec_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def from_items(items: Sequence[A]) -> Flow[A, Exact]:
 class FromRange(IndexedSource[int]):
     """The integers below ``n``."""
 
-    n: int = attrs.field(validator=at_least(0))
+    n: int = attrs.field(converter=plain_int, validator=at_least(0))
 
     @property
     def title(self) -> str:

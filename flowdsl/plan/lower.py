@@ -7,13 +7,14 @@ map and batch. Over a stream, or a list in this process's memory, the elements t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from math import prod
 from typing import Any
 
 import attrs
 
-from flowdsl.effects import Effect
+from flowdsl.effects import Effect, Tag
 from flowdsl.errors import Where
 from flowdsl.node import (
     AnyNode,
@@ -27,20 +28,13 @@ from flowdsl.plan.tree import base_of, rewrite, walk, with_sources
 from flowdsl.specs import UNKNOWN, Spec
 
 
-@attrs.frozen
-class Stage(Node[Any, Effect]):
-    """Operators that run together, in ``procs`` workers or, with 0, in this process."""
+class StandIn(Node[Any, Effect]):
+    """A node in the place of another, which it agrees with in all but how its rows are made."""
 
-    meaning: AnyNode
-    """The operators and everything below them."""
-
-    program: AnyNode
-    """What a worker runs: like ``meaning``, but begun by ``Supplied`` where elements travel."""
-
-    base: AnyNode | None
-    """What this process reads and sends to the workers; None where they read for themselves."""
-
-    procs: int
+    @property
+    @abstractmethod
+    def meaning(self) -> AnyNode:
+        """The operators that it stands for, and everything below them."""
 
     @property
     def sources(self) -> tuple[AnyNode, ...]:
@@ -48,7 +42,7 @@ class Stage(Node[Any, Effect]):
 
     @property
     def title(self) -> str:
-        return f"stage({self.procs} processes)"
+        return self.meaning.title
 
     @property
     def length(self) -> int | None:
@@ -62,16 +56,6 @@ class Stage(Node[Any, Effect]):
     def dense(self) -> bool:
         return self.meaning.dense
 
-    @property
-    def drops(self) -> bool:
-        """It may give fewer elements than the positions it is sent."""
-        return any(isinstance(node, Elementwise) and node.drops for node in walk(self.program))
-
-    @property
-    def rows_per_element(self) -> int:
-        """How many elements of a streaming base make one element of the stage."""
-        return prod(node.n for node in walk(self.program) if isinstance(node, Grouping))
-
     def spec(self, probe: bool) -> Spec:
         return self.meaning.spec(probe)
 
@@ -83,11 +67,45 @@ class Stage(Node[Any, Effect]):
 
 
 @attrs.frozen
-class Supplied(Node[Any, Effect]):
-    """The place in a program where elements arrive from the coordinating process."""
+class Stage(StandIn):
+    """Operators that run together, in ``procs`` workers or, with 0, in this process."""
 
-    like: tuple[int | None, bool]
-    """The length of what is supplied, and whether it is indexable."""
+    meaning: AnyNode  # pyright: ignore[reportIncompatibleMethodOverride]  # a field is a property too
+
+    program: AnyNode
+    """What a worker runs: like ``meaning``, but begun by ``Supplied`` where elements travel."""
+
+    base: AnyNode | None
+    """What this process reads and sends to the workers; None where they read for themselves."""
+
+    procs: int
+
+    @property
+    def drops(self) -> bool:
+        """It may give fewer elements than the positions it is sent."""
+        return any(isinstance(node, Elementwise) and node.drops for node in walk(self.program))
+
+    @property
+    def rows_per_element(self) -> int:
+        """How many elements of a streaming base make one element of the stage."""
+        return prod(node.n for node in walk(self.program) if isinstance(node, Grouping))
+
+
+@attrs.frozen
+class Supplied(Node[Any, Effect]):
+    """The place in a program where elements arrive from the coordinating process.
+
+    The operators above it see what they saw of the base: they may ask for any of it again.
+    """
+
+    rows_supplied: int | None
+    random_access: bool
+    tags: frozenset[Tag]
+
+    @classmethod
+    def like(cls, base: AnyNode) -> Supplied:
+        """The place of this base."""
+        return cls(base.length, base.indexable, base.effects)
 
     @property
     def title(self) -> str:
@@ -95,11 +113,15 @@ class Supplied(Node[Any, Effect]):
 
     @property
     def length(self) -> int | None:
-        return self.like[0]
+        return self.rows_supplied
 
     @property
     def indexable(self) -> bool:
-        return self.like[1]
+        return self.random_access
+
+    @property
+    def effects(self) -> frozenset[Tag]:
+        return self.tags
 
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
@@ -121,6 +143,6 @@ def _stage(meaning: AnyNode, procs: int) -> Stage:
     base = base_of(meaning)
     if base is None:
         return Stage(meaning, meaning, None, procs)
-    supplied = Supplied((base.length, base.indexable))
+    supplied = Supplied.like(base)
     program = rewrite(meaning, lambda node: supplied if node is base else node)
     return Stage(meaning, program, lower(base), procs)

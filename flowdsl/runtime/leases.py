@@ -9,9 +9,11 @@ from typing import Any
 
 import attrs
 
+from flowdsl.errors import ElementError
 from flowdsl.node import Addresses, AnyNode, Row
 from flowdsl.plan.lower import Stage
-from flowdsl.runtime.program import Program, base_addresses
+from flowdsl.runtime.program import OperatorFailed, Program, base_addresses, failure_in
+from flowdsl.runtime.wire import Frame, first_unpackable, supply
 
 SECONDS_A_LEASE = 0.01
 """What a lease should cost: many messages' worth of work, and little to wait for."""
@@ -69,10 +71,14 @@ class Work:
     pace: Pace
     numbers: Iterator[int] = attrs.field(factory=count)
 
-    def leases(self, epoch: int, start: int) -> Iterator[tuple[Lease, list[Any] | None]]:
-        """One pass, from an element on."""
+    def leases(self, epoch: int, start: int) -> Iterator[tuple[Lease, list[Frame]]]:
+        """One pass, from an element on, each with the frames of what it is supplied with.
+
+        Raises:
+            ElementError: The base failed, after the leases of all that was before it.
+        """
         if self.base is None:
-            return ((lease, None) for lease in self._spans(epoch, start))
+            return ((lease, []) for lease in self._spans(epoch, start))
         if isinstance(self.base, Stage):
             return self._looked_up(self.base, epoch, start)
         return self._streamed(self.base, epoch, start)
@@ -85,14 +91,46 @@ class Work:
             yield Lease(next(self.numbers), epoch, start, stop)
             start = stop
 
-    def _looked_up(self, base: Stage, epoch: int, start: int) -> Iterator[tuple[Lease, list[Any]]]:
+    def _looked_up(
+        self, base: Stage, epoch: int, start: int
+    ) -> Iterator[tuple[Lease, list[Frame]]]:
         """From rows in this process's memory: those that a span is made of go with it."""
         program = Program(base.program)
         for lease in self._spans(epoch, start):
             at = base_addresses(self.stage.meaning, base.meaning, lease.addresses())
-            yield lease, [x for _, x in program.rows(at)]
+            rows: list[Any] = []
+            failed: Exception | None = None
+            try:
+                for _, x in program.rows(at):
+                    rows.append(x)  # what came before a failure counts
+            except OperatorFailed as error:
+                failed = failure_in(base.meaning, *error.args)
+                failed.__cause__ = error.__cause__
+            frames, bad = _frames(rows)
+            if bad is not None:
+                rows, failed = rows[: bad[0]], _can_not_travel(base, at, *bad)
+            if failed is None:
+                yield lease, frames
+                continue
+            stop, used = self._whole(base, lease, len(rows))
+            if used:
+                yield attrs.evolve(lease, stop=stop), _frames(rows[:used])[0]
+            raise failed
 
-    def _streamed(self, base: AnyNode, epoch: int, start: int) -> Iterator[tuple[Lease, list[Any]]]:
+    def _whole(self, base: Stage, lease: Lease, rows: int) -> tuple[int, int]:
+        """Up to where a lease can be made of so many rows of the base, and how many that takes."""
+        used = 0
+        for stop in range(lease.start, lease.stop):
+            at = Addresses.span(lease.epoch, lease.start, stop + 1)
+            needed = len(base_addresses(self.stage.meaning, base.meaning, at).position)
+            if needed > rows:
+                return stop, used
+            used = needed
+        return lease.stop, used
+
+    def _streamed(
+        self, base: AnyNode, epoch: int, start: int
+    ) -> Iterator[tuple[Lease, list[Frame]]]:
         """From a stream: as many rows as come in the time that a lease should cost."""
         ratio = self.stage.rows_per_element
         stream = islice(base.rows(epoch), start * ratio, None)
@@ -110,15 +148,39 @@ class Work:
                 ended = len(group) < ratio
                 if ended or time.monotonic() > deadline:
                     break
+            frames, bad = _frames([x for _, x in rows])
+            if bad is not None:
+                at = Addresses.at(epoch, [position for position, _ in rows])
+                failed = _can_not_travel(base, at, *bad)
+                rows = rows[: bad[0] - bad[0] % ratio]
+                frames, _ = _frames([x for _, x in rows])
             if rows:
                 stop = start - (-len(rows) // ratio)
                 positions = [position for position, _ in rows] if ratio == 1 else None
                 if positions == list(range(start, stop)):
                     positions = None
-                yield Lease(next(self.numbers), epoch, start, stop, positions), [x for _, x in rows]
+                yield Lease(next(self.numbers), epoch, start, stop, positions), frames
                 start = stop
             if failed is not None:
                 raise failed
+
+
+def _frames(rows: list[Any]) -> tuple[list[Frame], tuple[int, Exception] | None]:
+    """The frames of rows; or the first of them that can not travel, and why."""
+    try:
+        return supply(rows), None
+    except Exception:
+        bad = first_unpackable(rows)
+        if bad is None:
+            raise
+        return [], bad
+
+
+def _can_not_travel(base: AnyNode, at: Addresses, i: int, cause: Exception) -> ElementError:
+    """The error for an element of the base that no worker can be given."""
+    error = base.failure(int(at.epoch[i]), int(at.position[i]))
+    error.__cause__ = cause
+    return error
 
 
 def _last_position(stage: Stage) -> int | None:

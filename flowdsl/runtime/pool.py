@@ -26,13 +26,13 @@ from typing import Any, NoReturn
 import attrs
 import zmq
 
-from flowdsl.errors import InvalidFlow, NotShippable, WorkerDied
+from flowdsl.errors import FlowError, InvalidFlow, NotShippable, WorkerDied
 from flowdsl.node import AnyNode, Row
 from flowdsl.plan.lower import Stage
 from flowdsl.runtime.leases import Lease, Pace, Work
 from flowdsl.runtime.program import failure_in
 from flowdsl.runtime.slabs import Window
-from flowdsl.runtime.wire import pack, ship, unpack
+from flowdsl.runtime.wire import Frame, ship, unpack, whole
 from flowdsl.runtime.worker import LENGTH, READY, Result, Setup
 
 LEASES_IN_HAND = 2
@@ -51,6 +51,8 @@ class Worker:
     identity: bytes
     process: subprocess.Popen[bytes]
     link: socket.socket
+    end: int
+    """A descriptor that is readable when the process has ended."""
     window: Window = attrs.field(factory=Window)
     ready: bool = False
     leases: set[int] = attrs.field(factory=set[int])
@@ -91,11 +93,11 @@ def spawn_process(setup: Setup) -> Worker:
             pass_fds=[theirs.fileno()],
             process_group=0,  # so that Ctrl-C in a terminal is the consumer's alone to handle
         )
-    told = pack(setup)[0]
-    with contextlib.suppress(BrokenPipeError):  # it died already: the poller will tell
+    told = whole(setup)
+    with contextlib.suppress(ConnectionError):  # it died already: the poller will tell
         ours.sendall(LENGTH.pack(len(told)) + told)
     ours.setblocking(False)
-    return Worker(setup.identity, process, ours)
+    return Worker(setup.identity, process, ours, os.pidfd_open(process.pid))
 
 
 class Pool:
@@ -105,8 +107,13 @@ class Pool:
     """How a worker is started: anything that serves leases over a link will do."""
 
     def __init__(self, stage: Stage, base: AnyNode | None) -> None:
-        """``base`` is the stage's own, ready to iterate in this process."""
+        """``base`` is the stage's own, ready to iterate in this process.
+
+        Raises:
+            NotShippable: The program can not travel.
+        """
         self._stage = stage
+        self._program = ship(stage.program)
         self._pace = Pace(stage.procs)
         self._work = Work(stage, base, self._pace)
         self._workers: dict[bytes, Worker] = {}
@@ -135,7 +142,6 @@ class Pool:
         Raises:
             ElementError: An operator failed, after every element before it was yielded.
             WorkerDied: A worker ended.
-            NotShippable: Before any worker starts.
         """
         self._start()
         self._abandon()
@@ -175,11 +181,11 @@ class Pool:
             return
         if not hasattr(os, "memfd_create"):
             raise InvalidFlow("prefetch: procs must be 0 on this system; workers need Linux")
-        program = ship(self._stage.program)
         self._context = zmq.Context()
         self._control = self._context.socket(zmq.ROUTER)
         self._control.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._control.setsockopt(zmq.LINGER, 0)
+        self._control.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
         address = f"ipc://@flowdsl-{os.getpid()}-{secrets.token_hex(8)}"
         self._control.bind(address)
         self._poller.register(self._control, zmq.POLLIN)
@@ -187,22 +193,19 @@ class Pool:
         self._end = weakref.finalize(self, _end, owner, self._workers, self._context)
         for _ in range(self._stage.procs):
             identity = secrets.token_bytes(16)
-            worker = self.spawn(Setup(address, identity, program))
+            worker = self.spawn(Setup(address, identity, self._program, os.getpid()))
             self._workers[worker.identity] = worker
             self._poller.register(worker.link, zmq.POLLIN)
+            self._poller.register(worker.end, zmq.POLLIN)
 
     def _idle(self) -> Worker | None:
         """The worker with the least to do, if one has room for another lease."""
         roomy = (w for w in self._workers.values() if w.ready and len(w.leases) < LEASES_IN_HAND)
         return min(roomy, key=lambda worker: len(worker.leases), default=None)
 
-    def _hand_out(self, worker: Worker, lease: Lease, supplied: list[Any] | None) -> None:
-        frames: list[bytes | memoryview] = [worker.identity, pack(lease)[0]]
-        if supplied is not None:
-            content, beside = pack(supplied, by_value=True)
-            frames += [content, *beside]
+    def _hand_out(self, worker: Worker, lease: Lease, supplied: list[Frame]) -> None:
         try:
-            self._control.send_multipart(frames)
+            self._control.send_multipart([worker.identity, whole(lease), *supplied])
         except zmq.ZMQError as error:
             self._died(worker, error)
         self._leased[lease.number] = lease
@@ -220,7 +223,8 @@ class Pool:
             if worker is not None:  # an identity is a secret: no other process is listened to
                 self._receive(worker, frames)
         for worker in self._workers.values():
-            if worker.link.fileno() in events and not _attach_slab(worker):
+            ended = worker.end in events
+            if ended or (worker.link.fileno() in events and not _attach_slab(worker)):
                 self._died(worker)
 
     def _receive(self, worker: Worker, frames: list[bytes]) -> None:
@@ -232,7 +236,9 @@ class Pool:
             return
         result: Result = unpack(frames[0])
         while not worker.window.has(result.places):
-            select.select([worker.link], [], [])
+            shown = select.poll()
+            shown.register(worker.link, select.POLLIN)
+            shown.poll()
             if not _attach_slab(worker):
                 self._died(worker)
         worker.leases.discard(result.number)
@@ -296,6 +302,8 @@ def _attach_slab(worker: Worker) -> bool:
         return False
     if not data:
         return False
+    if not fds:
+        raise FlowError("no descriptor is left for a slab of shared memory: raise ulimit -n")
     worker.window.attach(LENGTH.unpack(data)[0], fds[0])
     return True
 
@@ -310,6 +318,7 @@ def _end(
         return
     for worker in workers.values():
         worker.link.close()  # a worker leaves when this closes, whatever it is doing
+        os.close(worker.end)
     deadline = time.monotonic() + SECONDS_TO_LEAVE
     for worker in workers.values():
         try:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import attrs
 
-from flowdsl.effects import Effect
-from flowdsl.errors import StateMismatch
+from flowdsl.effects import Effect, Endless
+from flowdsl.errors import EndlessFlow, FlowError, StateMismatch
 from flowdsl.node import Addresses, AnyNode, Node, Placement, Row, is_int
-from flowdsl.plan.lower import Stage, lower
+from flowdsl.plan.lower import Stage, StandIn, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk, with_sources
 from flowdsl.runtime.pool import Pool, PoolStatistics
 from flowdsl.runtime.program import OperatorFailed, Program, failure_in
-from flowdsl.specs import Spec
 
 T = TypeVar("T")
 State = dict[str, int | list[str]]
@@ -38,40 +37,18 @@ class Runner(Protocol):
 
 
 @attrs.frozen(eq=False)
-class Channel(Node[Any, Effect]):
-    """A stage as the operators above it see it: a node whose rows come from where it runs."""
+class Channel(StandIn):
+    """A stage as the operators above it see it: its rows come from where it runs."""
 
     stage: Stage
     runner: Runner
 
     @property
-    def sources(self) -> tuple[AnyNode, ...]:
-        return (self.stage.meaning,)
-
-    @property
-    def title(self) -> str:
-        return self.stage.meaning.title
-
-    @property
-    def length(self) -> int | None:
-        return self.stage.length
-
-    @property
-    def indexable(self) -> bool:
-        return self.stage.indexable
-
-    @property
-    def dense(self) -> bool:
-        return self.stage.dense
-
-    def spec(self, probe: bool) -> Spec:
-        return self.stage.spec(probe)
+    def meaning(self) -> AnyNode:
+        return self.stage.meaning
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
         return self.runner.rows(epoch)
-
-    def origin(self, epoch: int, position: int) -> str:
-        return self.stage.origin(epoch, position)
 
 
 class Inline:
@@ -117,6 +94,7 @@ class Run(Iterator[T], Generic[T]):
         self._start = self._position = position
         self._pools: list[Pool] = []
         self._rows: Iterator[Row[T]] | None = None
+        self._ended = False
 
     @property
     def position(self) -> int:
@@ -128,11 +106,20 @@ class Run(Iterator[T], Generic[T]):
             if self._rows is None:
                 self._rows = self._begin()
             _, element = next(self._rows)
+        except StopIteration:
+            self._ended = True
+            self.close()
+            raise
         except BaseException:
             self.close()
             raise
         self._position += 1
         return element
+
+    def __length_hint__(self) -> int:
+        if Endless in self._node.effects:
+            raise EndlessFlow(f"{endless_part(self._node)} never ends, so it can not be listed")
+        return max(0, (self._node.length or 0) - self._position)
 
     def __enter__(self) -> Run[T]:
         return self
@@ -146,8 +133,12 @@ class Run(Iterator[T], Generic[T]):
         self.close()
 
     def close(self) -> None:
-        """End the pass and its workers; elements that were delivered stay valid."""
-        self._rows = iter(())
+        """End the pass and its workers; elements that were delivered stay valid.
+
+        After it, and after an error, ``next`` is a ``FlowError``: what was cut short does not look
+        like the end.
+        """
+        self._rows = iter(()) if self._ended else _CutShort()
         for pool in self._pools:
             pool.close()
 
@@ -191,6 +182,21 @@ class Run(Iterator[T], Generic[T]):
         return Channel(node, pool)
 
 
+class _CutShort(Iterator[NoReturn]):
+    """What is left of a pass that did not come to its end."""
+
+    def __next__(self) -> NoReturn:
+        raise FlowError("this run was closed, or ended with an error, before the end of its pass")
+
+
+def endless_part(node: AnyNode) -> str:
+    """The operator that makes a flow endless."""
+    for source in node.sources:
+        if Endless in source.effects:
+            return endless_part(source)
+    return node.title
+
+
 def state_of(node: AnyNode, epoch: int, position: int) -> State:
     """The state of a run of this flow that has delivered ``position`` elements."""
     return {
@@ -225,9 +231,11 @@ def resume(node: Node[T, Effect], state: Mapping[str, object]) -> Run[T]:
         )
     assert isinstance(epoch, int)
     assert isinstance(position, int)
+    if node.length is not None and position > node.length:
+        raise StateMismatch(f"resume: position {position} of a flow of {node.length} elements")
     return Run(node, epoch, position)
 
 
 def _operators(node: AnyNode) -> list[str]:
     """What a state belongs to: every operator that says which elements come, and in what order."""
-    return [part.title for part in walk(node) if not isinstance(part, Placement)]
+    return [part.fingerprint for part in walk(node) if not isinstance(part, Placement)]

@@ -27,7 +27,8 @@ ALIGNMENT = 64
 """Bytes. TensorFlow reads memory so aligned without copying it."""
 
 _HEADER = ALIGNMENT
-_SMALLEST = 1 << 20
+_SMALLEST = 1 << 16
+_LARGEST_AHEAD = 1 << 20
 
 Place = tuple[int, int, int]
 """Where bytes lie: the slab's number, the offset and the size, both in bytes."""
@@ -118,6 +119,8 @@ class Slabs:
 
     def _create(self, nbytes: int) -> Slab:
         size = max(_SMALLEST, 1 << (_HEADER + nbytes - 1).bit_length())
+        if self._filling:  # a result of several arrays: the next of them will want room too
+            size = max(size, min(2 * self._filling[-1].size, _LARGEST_AHEAD))
         fd = os.memfd_create("flowdsl", os.MFD_CLOEXEC)
         try:
             os.posix_fallocate(fd, 0, size)
@@ -172,9 +175,12 @@ class Window:
         """One view a slab a result: when it is gone, so is every array of the result in it."""
         view = _View((slab.size,), np.uint8, slab.memory)
 
+        process = os.getpid()
+
         def release(ref: weakref.ref[_View]) -> None:
             del self._views[id(ref)]
-            slab.in_use = False
+            if os.getpid() == process:  # a fork's copy of a view says nothing of the original
+                slab.in_use = False
 
         ref = weakref.ref(view, release)
         self._views[id(ref)] = ref

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import cloudpickle
@@ -20,6 +20,8 @@ from flowdsl.errors import NotShippable
 from flowdsl.node import AnyNode
 from flowdsl.plan.tree import walk
 from flowdsl.runtime.slabs import WORTH_SHARING, Place, Slabs
+
+Frame: TypeAlias = bytes | memoryview
 
 
 def ship(program: AnyNode) -> bytes:
@@ -48,13 +50,14 @@ def _culprit(program: AnyNode) -> NotShippable | None:
     return None
 
 
-def pack(value: object, by_value: bool = False) -> tuple[bytes, list[memoryview]]:
-    """Pickle a value; gives the contents of its large arrays beside the pickle.
+def supply(elements: list[Any]) -> list[Frame]:
+    """The frames of elements for a worker, which has never seen the classes of a script."""
+    content, beside = _pickle(cloudpickle.dumps, elements)
+    return [content, *beside]
 
-    ``by_value`` sends classes of the user's script along, for a process that has never seen it.
-    """
-    if by_value:
-        return _pickle(cloudpickle.dumps, value)
+
+def pack(value: object) -> tuple[bytes, list[memoryview]]:
+    """Pickle a value; gives the contents of its large arrays beside the pickle."""
     try:
         return _pickle(pickle.dumps, value)
     except (pickle.PicklingError, AttributeError, TypeError):  # a class or function without a name
@@ -80,6 +83,24 @@ def pack_into(slabs: Slabs, elements: list[Any]) -> tuple[bytes, list[Place]]:
         _adopt(elements[0])
     data, beside = pack(elements)
     return data, [slabs.place(content) for content in beside]
+
+
+def whole(value: object) -> bytes:
+    """Pickle a value with all that is in it."""
+    try:
+        return pickle.dumps(value, 5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return cloudpickle.dumps(value)
+
+
+def first_unpackable(elements: Sequence[Any]) -> tuple[int, Exception] | None:
+    """The first element that can not be pickled, and why."""
+    for i, element in enumerate(elements):
+        try:
+            cloudpickle.dumps(element)
+        except Exception as error:
+            return i, error
+    return None
 
 
 def unpack(data: bytes, buffers: Sequence[Any] = ()) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import socket
 import struct
 import sys
@@ -22,11 +23,11 @@ import attrs
 import cloudpickle
 import zmq
 
-from flowdsl.errors import FlowError
+from flowdsl.errors import FlowError, NotShippable
 from flowdsl.runtime.leases import Lease
 from flowdsl.runtime.program import OperatorFailed, Program
 from flowdsl.runtime.slabs import Place, Slabs
-from flowdsl.runtime.wire import pack, pack_into, unpack
+from flowdsl.runtime.wire import first_unpackable, pack_into, unpack, whole
 
 
 @attrs.frozen
@@ -65,14 +66,17 @@ class Setup:
     identity: bytes
     """Known to this worker and the consumer only: it is how they know each other's messages."""
     program: bytes
+    consumer: int
+    """The process that asks."""
 
 
 def main(fd: int) -> None:
     """A worker's whole life: until the consumer closes the link, or is gone."""
     link = socket.socket(fileno=fd)
+    link.set_inheritable(False)  # or a program that a function starts would keep it open
     with link.makefile("rb", buffering=0) as stream:
         setup = unpack(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
-    threading.Thread(target=_leave_with, args=(link,), daemon=True).start()
+    threading.Thread(target=_leave_with, args=(link, setup.consumer), daemon=True).start()
     serve(link, setup)
 
 
@@ -116,9 +120,15 @@ def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[Any]) -> li
         failure = Failure(None, lease.epoch, lease.start, _travelling(error))
     try:
         content, places = pack_into(slabs, elements)
-    except Exception:
-        count, reason = _unpackable(elements)
-        failure = Failure(0, lease.epoch, positions[count], _travelling(reason))
+    except Exception as error:
+        bad = first_unpackable(elements)
+        if bad is None:  # it is not the elements: there is no memory for them
+            full = FlowError(f"a worker process has no room for a result: {error}")
+            failure, count = Failure(None, lease.epoch, lease.start, _travelling(full)), 0
+        else:
+            count, cause = bad
+            reason = NotShippable(f"the element can not leave its worker process: {cause}")
+            failure = Failure(0, lease.epoch, positions[count], _travelling(reason))
         positions, elements = positions[:count], elements[:count]
         content, places = pack_into(slabs, elements)
     gaps = positions != list(range(lease.start, lease.start + len(positions)))
@@ -130,17 +140,7 @@ def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[Any]) -> li
         time.perf_counter() - began,
         failure,
     )
-    return [pickle.dumps(result, 5), content]
-
-
-def _unpackable(elements: list[Any]) -> tuple[int, Exception]:
-    """The first element that can not leave this process, and why."""
-    for i, element in enumerate(elements):
-        try:
-            pack(element)
-        except Exception as error:
-            return i, error
-    raise AssertionError("each element can be packed, but not all of them")
+    return [whole(result), content]
 
 
 def _travelling(error: BaseException | None) -> BaseException:
@@ -171,10 +171,15 @@ def _show(link: socket.socket, number: int, fd: int) -> None:
     socket.send_fds(link, [LENGTH.pack(number)], [fd])
 
 
-def _leave_with(link: socket.socket) -> None:
-    """End this process, whatever it is doing, when the consumer's end of the link closes."""
+def _leave_with(link: socket.socket, consumer: int) -> None:
+    """End this process, whatever it is doing, when the consumer closes the link or is gone.
+
+    Its end is watched for by itself, since a fork of it may hold its side of the link open.
+    """
     try:
-        while link.recv(1):
-            pass
+        ends = select.poll()
+        ends.register(link, select.POLLIN)
+        ends.register(os.pidfd_open(consumer), select.POLLIN)
+        ends.poll()
     finally:
         os._exit(0)

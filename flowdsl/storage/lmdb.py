@@ -172,6 +172,10 @@ class FromLmdb(IndexedSource[T], Generic[T]):
         return f"from_lmdb({os.path.basename(self.path)!r})"
 
     @property
+    def fingerprint(self) -> str:
+        return f"{self.title} of {self.length} rows {self.digest:08x}"
+
+    @property
     def length(self) -> int:
         return self.row_count
 
@@ -221,11 +225,10 @@ def from_lmdb(path: str | os.PathLike[str], element: Any = object) -> Flow[Any, 
     Errors: ``SourceError`` at once, if the file is missing, damaged or of another kind;
     ``SpecMismatch`` at once, if the rows are not what ``element`` declares.
 
-    >>> import flowdsl as fl, tempfile, os
-    >>> path = os.path.join(tempfile.mkdtemp(), "squares.lmdb")
-    >>> fl.from_range(4).map(lambda i: (i, i * i)).write_lmdb(path)
-    4
-    >>> fl.from_lmdb(path, tuple[int, int]).collect()
+    >>> import flowdsl as fl, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = fl.from_range(4).map(lambda i: (i, i * i)).write_lmdb(f"{folder}/squares.lmdb")
+    ...     fl.from_lmdb(f"{folder}/squares.lmdb", tuple[int, int]).collect()
     [(0, 0), (1, 1), (2, 4), (3, 9)]
 
     Source: ``LMDBSerializer.load`` in tensorpack; LMDB by Howard Chu.
@@ -233,6 +236,11 @@ def from_lmdb(path: str | os.PathLike[str], element: Any = object) -> Flow[Any, 
     where = str(Path(path).absolute())
     header, stored = _File(where).header()
     declared = spec_of_type(element)
+    if declared == UNKNOWN and element is not object:
+        raise InvalidFlow(
+            f"from_lmdb: rows can not be checked against {element!r}; declare a NamedTuple, a "
+            f"record, a TypedDict, tuple[A, B], or the type of a single value"
+        )
     try:
         spec = meet(declared, _as_declared(stored, declared), "row")
     except SpecMismatch as error:
@@ -277,8 +285,9 @@ class Storing(FlowBase[T, E]):
         ``SpecMismatch`` for an element that can not be written, with its row; ``SourceError`` if
         the disk refuses; whatever the flow raises.
 
-        >>> import flowdsl as fl, tempfile, os
-        >>> fl.from_range(3).write_lmdb(os.path.join(tempfile.mkdtemp(), "three.lmdb"))
+        >>> import flowdsl as fl, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fl.from_range(3).write_lmdb(f"{folder}/three.lmdb")
         3
 
         Source: ``LMDBSerializer.save`` in tensorpack, which loses the rows of a full map.

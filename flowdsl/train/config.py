@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from flowdsl.errors import InvalidFlow
+from flowdsl.flow import Flow
 from flowdsl.graph import InputSource, QueueInput, towers
+from flowdsl.node import is_int
 from flowdsl.train.callbacks.base import Callback
 from flowdsl.train.callbacks.progress import ProgressBar
 from flowdsl.train.events import TFEventWriter
 from flowdsl.train.model import Model, Optimizer
 from flowdsl.train.monitors import JSONWriter, Monitor, ScalarPrinter
-
-if TYPE_CHECKING:
-    from flowdsl.flow import Flow
 
 
 def _default_monitors(config: TrainConfig) -> Sequence[Monitor]:
@@ -30,9 +29,9 @@ def _path(value: Path | str | None) -> Path | None:
     return None if value is None else Path(value)
 
 
-def _at_least(least: int) -> Callable[[TrainConfig, attrs.Attribute[Any], int | None], None]:
-    def check(config: TrainConfig, field: attrs.Attribute[Any], value: int | None) -> None:
-        if value is not None and (isinstance(value, bool) or value < least):
+def _at_least(least: int) -> Callable[[TrainConfig, attrs.Attribute[Any], object], None]:
+    def check(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
+        if value is not None and not is_int(value, least):
             raise InvalidFlow(f"TrainConfig: {field.name} must be an int >= {least}, got {value!r}")
 
     return check
@@ -44,6 +43,16 @@ def _factory(config: TrainConfig, field: attrs.Attribute[Any], value: object) ->
             f"TrainConfig: {field.name} must be a function that makes it (its variables belong on "
             f"the towers), got the {type(value).__name__} itself: write {field.name}=lambda: ..."
         )
+
+
+def _are_names(value: object) -> bool:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return False
+    return all(isinstance(name, str) for name in value)
+
+
+def _kind(value: object) -> str:
+    return f"a {type(value).__name__}"
 
 
 @attrs.frozen(kw_only=True)
@@ -108,6 +117,18 @@ class TrainConfig:
         if (self.dataflow is None) == (self.data is None):
             given = "neither" if self.data is None else "both"
             raise InvalidFlow(f"TrainConfig: give either dataflow or data, got {given}")
+        if self.dataflow is not None and not isinstance(self.dataflow, Flow):
+            raise InvalidFlow(f"TrainConfig: dataflow must be a Flow, got {_kind(self.dataflow)}")
+        if self.data is not None and not isinstance(self.data, InputSource):
+            raise InvalidFlow(
+                f"TrainConfig: data must be an InputSource, got {_kind(self.data)}; a Flow goes to "
+                f"dataflow=, or into QueueInput(flow)"
+            )
+        if self.tower is not None and not _are_names(self.tower):
+            raise InvalidFlow(
+                f"TrainConfig: tower must list device names, e.g. ('/gpu:0', '/gpu:1'), got "
+                f"{self.tower!r}"
+            )
         if self.nr_tower is not None and self.tower is not None:
             raise InvalidFlow(
                 f"TrainConfig: give either nr_tower or tower, got {self.nr_tower} and {self.tower}"

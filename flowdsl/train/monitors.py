@@ -47,6 +47,7 @@ class Monitors(Callback):
 
     def __init__(self, monitors: Sequence[Monitor]) -> None:
         self._monitors = tuple(monitors)
+        self._started: list[Monitor] = []
         self._sums: dict[str, float] = {}
         self._steps = 0
         self._put: dict[str, float] = {}
@@ -68,6 +69,7 @@ class Monitors(Callback):
     def before_train(self) -> None:
         for monitor in self._monitors:
             monitor.start(self.trainer.config.logdir, self.trainer.global_step)
+            self._started.append(monitor)
 
     def after_step(self) -> None:
         if self.trainer.global_step % self.trainer.config.record_every:
@@ -88,7 +90,7 @@ class Monitors(Callback):
         self.flush()
 
     def after_train(self) -> None:
-        for monitor in self._monitors:
+        for monitor in self._started:
             monitor.close()
 
 

@@ -148,7 +148,7 @@ class TestRepeatForever:
 class TestAskingForALength:
     def test_of_an_endless_flow_raises_at_once(self) -> None:
         flow: Any = fl.from_range(3).repeat()
-        message = r"repeat\(\) never ends; put .take\(n\) before it"
+        message = r"repeat\(\) never ends; put .take\(n\) after it"
         for ask in (list, len, lambda f: f.size()):
             with pytest.raises(EndlessFlow, match=message):
                 ask(flow)
@@ -157,7 +157,7 @@ class TestAskingForALength:
 
     def test_of_a_flow_that_learns_it_at_its_end(self) -> None:
         flow: Any = fl.from_range(3).filter(bool)
-        message = r"the length of filter\(bool\) is known only at the end of a pass"
+        message = r"known only at the end of a pass, since there is filter\(bool\)"
         for ask in (len, lambda f: f.size()):
             with pytest.raises(UnknownLength, match=message):
                 ask(flow)

@@ -13,6 +13,7 @@ from flowdsl.node import AnyNode
 from flowdsl.plan.lower import Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk
+from tests.elements import same
 from tests.plan.test_rules import double, odd, picture
 
 
@@ -157,4 +158,24 @@ def test_a_stage_means_what_its_operators_mean() -> None:
     assert stage.length is None
     assert stage.spec(probe=True) == flow.spec
     assert stage.origin(1, 3) == flow.node.origin(1, 3)
-    assert stage.title == "stage(2 processes)"
+    assert stage.title == "filter(odd)"
+
+
+def _draw(_: object, rng: np.random.Generator) -> float:
+    return rng.random()
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        fl.from_items(range(6)).repeat().batch(4).take(2).shuffle(),
+        fl.from_items(range(10)).repeat().batch(2).random_map(_draw).take(3).repeat(2),
+    ],
+    ids=repr,
+)
+def test_a_program_keeps_the_effects_of_what_it_is_supplied_with(flow: Flow[Any, Any]) -> None:
+    stage = lower(optimize(flow.prefetch(procs=2).node))
+    assert isinstance(stage, Stage)
+    assert stage.program.effects == flow.effects
+    assert stage.program.length == flow.node.length
+    assert same(flow.prefetch(procs=2).collect(), flow.collect())

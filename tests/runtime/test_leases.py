@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import cycle, islice
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from flowdsl.runtime.leases import (
     Work,
 )
 from flowdsl.runtime.program import Program
+from flowdsl.runtime.wire import Frame, unpack
 from tests.elements import same
 from tests.laws import outcome, reference
 from tests.strategies import MOST_ELEMENTS, Recipe, chains
@@ -57,10 +59,19 @@ def work_of(stage: Stage, pace: Pace) -> Work:
 def work_off(work: Work, epoch: int = 0, start: int = 0) -> Iterator[Any]:
     """What workers make of the leases, one after another."""
     program = Program(work.stage.program)
-    for lease, supplied in work.leases(epoch, start):
+    for lease, frames in work.leases(epoch, start):
         assert lease.start < lease.stop
-        for _, x in program.rows(lease.addresses(), supplied or ()):
+        for _, x in program.rows(lease.addresses(), opened(frames)):
             yield x
+
+
+def opened(frames: list[Frame]) -> list[Any]:
+    """What a worker makes of the frames that come with a lease."""
+    if not frames:
+        return []
+    content, *beside = frames
+    elements: list[Any] = unpack(bytes(content), beside)
+    return elements
 
 
 @settings(max_examples=300)
@@ -91,7 +102,7 @@ def test_any_stage_from_the_middle_on(recipe: Recipe, sizes: list[int], start: i
 
 def leases_of(
     flow: Flow[Any, Any], sizes: list[int], start: int = 0, most: int = 100
-) -> list[tuple[Lease, list[Any] | None]]:
+) -> list[tuple[Lease, list[Frame]]]:
     stage = stage_of(flow)
     assert stage is not None
     return list(islice(work_of(stage, Whim(sizes)).leases(3, start), most))
@@ -111,7 +122,7 @@ class TestSpans:
     def test_of_a_filter_cover_what_it_looks_at(self) -> None:
         leases = leases_of(fl.from_range(10).filter(bool).map(str), [4])
         assert [(lease.start, lease.stop) for lease, _ in leases] == [(0, 4), (4, 8), (8, 10)]
-        assert all(supplied is None for _, supplied in leases)
+        assert all(frames == [] for _, frames in leases)
 
     def test_of_an_endless_flow_do_not_end(self) -> None:
         leases = leases_of(fl.from_range(3).repeat().map(str), [5], most=4)
@@ -131,10 +142,37 @@ class TestSpans:
 
 
 class TestSupplied:
+    def test_a_row_that_fails_comes_after_those_before_it(self) -> None:
+        class Failing(list[int]):
+            def __getitem__(self, i: Any) -> Any:
+                if i == 5:
+                    raise OSError("gone")
+                return i
+
+        flow = fl.from_items(Failing(range(9))).map(str).batch(2, collate=list)
+        stage = stage_of(flow)
+        assert stage is not None
+        work = work_of(stage, Whim([3])).leases(0, 0)
+        lease, frames = next(work)
+        assert (lease.start, lease.stop, opened(frames)) == (0, 2, [0, 1, 2, 3])
+        with pytest.raises(ElementError, match=r"failed on element 5 \(row 5 of from_items"):
+            next(work)
+
+    @pytest.mark.parametrize("source", [fl.from_items, lambda rows: fl.from_iterable(iter(rows))])
+    def test_a_row_that_can_not_travel_comes_after_those_before_it(self, source: Any) -> None:
+        flow = source([1, 2, Lock(), 4]).map(str)
+        stage = stage_of(flow)
+        assert stage is not None
+        work = work_of(stage, Whim([4])).leases(0, 0)
+        assert opened(next(work)[1]) == [1, 2]
+        with pytest.raises(ElementError, match="failed on element 2") as caught:
+            next(work)
+        assert "pickle" in str(caught.value.__cause__)
+
     def test_rows_of_memory_go_with_the_span_that_needs_them(self) -> None:
         flow: Flow[Any, Any] = fl.from_items("abcde").map(str.upper).batch(2, collate="".join)
         leases = leases_of(flow, [2])
-        assert [(lease.start, lease.stop, rows) for lease, rows in leases] == [
+        assert [(lease.start, lease.stop, opened(frames)) for lease, frames in leases] == [
             (0, 2, ["a", "b", "c", "d"]),
             (2, 3, ["e"]),
         ]
@@ -142,7 +180,7 @@ class TestSupplied:
     def test_rows_of_a_stream_go_in_whole_groups(self) -> None:
         flow: Flow[Any, Any] = fl.from_iterable("abcdefg").map(str.upper).batch(2, collate="".join)
         leases = leases_of(flow, [2])
-        assert [(lease.start, lease.stop, rows) for lease, rows in leases] == [
+        assert [(lease.start, lease.stop, opened(frames)) for lease, frames in leases] == [
             (0, 2, ["a", "b", "c", "d"]),
             (2, 4, ["e", "f", "g"]),
         ]
@@ -153,7 +191,7 @@ class TestSupplied:
         stage = stage_of(flow)
         assert stage is not None
         leases = list(work_of(stage, Whim([3])).leases(0, 0))
-        assert [(lease.positions, rows) for lease, rows in leases] == [
+        assert [(lease.positions, opened(frames)) for lease, frames in leases] == [
             ([0, 2, 3], [0, 2, 3]),
             ([4, 6, 7], [4, 6, 7]),
         ]
@@ -169,7 +207,7 @@ class TestSupplied:
         stage = stage_of(flow)
         assert stage is not None
         work = work_of(stage, Whim([4])).leases(0, 0)
-        assert [next(work)[1], next(work)[1]] == [[0, 1, 2, 3], [4]]
+        assert [opened(next(work)[1]), opened(next(work)[1])] == [[0, 1, 2, 3], [4]]
         with pytest.raises(ElementError, match="failed on element 5"):
             next(work)
 
@@ -177,7 +215,7 @@ class TestSupplied:
         clock = iter(np.arange(0.0, 10.0, SECONDS_A_LEASE * 0.6))
         monkeypatch.setattr("flowdsl.runtime.leases.time.monotonic", lambda: next(clock))
         leases = leases_of(fl.from_iterable(range(5)).map(str), [100])
-        assert [rows for _, rows in leases] == [[0, 1], [2, 3], [4]]
+        assert [opened(frames) for _, frames in leases] == [[0, 1], [2, 3], [4]]
 
 
 class TestPace:

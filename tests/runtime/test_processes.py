@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
-from flowdsl import ElementError, NotShippable, WorkerDied
+from flowdsl import ElementError, FlowError, NotShippable, WorkerDied
 from flowdsl.runtime.run import Run
 
 
@@ -109,6 +110,19 @@ def test_a_worker_that_is_busy_ends_all_the_same() -> None:
     assert workers() == []
 
 
+def test_runs_leave_no_descriptor_open() -> None:
+    flow = fl.from_range(40).map(big).batch(4).prefetch(procs=2)
+    flow.collect()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        flow.collect()
+        with iter(flow) as run:
+            next(run)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # not one for each of ten runs
+
+
 def test_two_runs_of_one_flow_at_once() -> None:
     flow = fl.from_range(50).shuffle().map(lambda i: i).prefetch(procs=1)
     pairs = list(zip(flow, flow, strict=True))
@@ -146,6 +160,18 @@ class TestDeath:
         assert "of map(" in str(caught.value)
         assert "from_range(50)" in str(caught.value)
         assert workers() == []
+
+    def test_is_noticed_though_a_program_that_it_started_lives(self) -> None:
+        def leave_a_child(i: int) -> int:
+            if i == 3:
+                subprocess.Popen(["sleep", "5"])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return i
+
+        began = time.monotonic()
+        with pytest.raises(WorkerDied, match="SIGKILL"):
+            fl.from_range(9).map(leave_a_child).prefetch(procs=2).collect()
+        assert time.monotonic() - began < 4
 
     def test_before_the_first_lease(self) -> None:
         class Poison:
@@ -285,8 +311,56 @@ class TestErrors:
         with pytest.raises(NotShippable, match="only_here"):
             flow.collect()
 
+    def test_of_a_class_of_the_script_keep_it(self) -> None:
+        script = """
+            import flowdsl as fl
+
+            class Mine(Exception):
+                pass
+
+            def fail(i):
+                if i == 5:
+                    raise Mine("no five")
+                return i
+
+            try:
+                fl.from_range(9).map(fail).prefetch(procs=2).collect()
+            except fl.ElementError as error:
+                print(type(error.__cause__) is Mine, error.position)
+        """
+        out, _ = _python(script).communicate(timeout=60)
+        assert out.split() == ["True", "5"]
+
+    def test_leave_a_run_that_does_not_look_complete(self) -> None:
+        run = iter(fl.from_range(9).map(lambda i: 1 // (i - 2)).prefetch(procs=1))
+        with pytest.raises(ElementError):
+            list(run)
+        with pytest.raises(FlowError, match="before the end of its pass"):
+            next(run)
+
+    def test_of_no_memory_in_a_worker(self) -> None:
+        def huge(i: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            return np.zeros(1 << 22, np.uint8)
+
+        with pytest.raises(FlowError, match="no room for a result"):
+            fl.from_range(2).map(huge).prefetch(procs=1).collect()
+
 
 class TestViews:
+    def test_a_fork_that_drops_one_gives_nothing_back(self) -> None:
+        run = iter(fl.from_range(200).map(big).prefetch(procs=1))
+        held = next(run)
+        child = os.fork()
+        if not child:
+            del held
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert len(list(islice(run, 100))) == 100
+        assert (held == 0).all()
+        run.close()
+
     def test_are_not_overwritten_while_they_are_held(self) -> None:
         flow = fl.from_range(400).map(big).batch(2).prefetch(procs=2)
         kept = [(i, batch) for i, batch in enumerate(flow) if i % 3 == 0]

@@ -17,7 +17,7 @@ from flowdsl.effects import Effect
 from flowdsl.node import Addresses, Elementwise
 from flowdsl.runtime.program import Program
 from flowdsl.runtime.slabs import WORTH_SHARING
-from flowdsl.runtime.wire import pack, pack_into, ship, unpack
+from flowdsl.runtime.wire import pack, pack_into, ship, supply, unpack
 from flowdsl.specs import UNKNOWN, Spec
 from tests.elements import FORMS, make, same
 from tests.runtime.test_slabs import Pair
@@ -27,8 +27,8 @@ BIG = WORTH_SHARING  # elements: of any dtype, so many are worth it
 
 def by_message(elements: list[Any]) -> Any:
     """As a lease brings them to a worker."""
-    data, beside = pack(elements, by_value=True)
-    return unpack(data, [bytearray(content) for content in beside])
+    data, *beside = supply(elements)
+    return unpack(bytes(data), [bytearray(content) for content in beside])
 
 
 def by_slab(elements: list[Any]) -> Any:

@@ -24,7 +24,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl.errors import ElementError, EndlessFlow, InvalidFlow, SourceError, SpecMismatch
+from flowdsl.errors import (
+    ElementError,
+    EndlessFlow,
+    InvalidFlow,
+    SourceError,
+    SpecMismatch,
+    StateMismatch,
+)
 from flowdsl.node import IndexedSource
 
 MAPPED = Path("/proc/self/maps")
@@ -501,6 +508,24 @@ def test_threads_open_and_close_one_file_at_once(path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(read, range(200)))
+
+
+def test_a_state_of_other_rows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.lmdb"
+    fl.from_range(10).write_lmdb(path)
+    run = iter(fl.from_lmdb(path, int).shuffle())
+    next(run)
+    state = run.state_dict()
+    fl.from_range(10).map(lambda i: -i).write_lmdb(path, overwrite=True)
+    with pytest.raises(StateMismatch, match=r"operator 1 is from_lmdb.* of 10 rows"):
+        fl.from_lmdb(path, int).shuffle().resume(state)
+
+
+@pytest.mark.parametrize("element", [dict, tuple, list[int], "Sample", 3])
+def test_a_declaration_that_can_not_be_checked_is_refused(tmp_path: Path, element: Any) -> None:
+    fl.from_range(3).write_lmdb(tmp_path / "rows.lmdb")
+    with pytest.raises(InvalidFlow, match="can not be checked"):
+        fl.from_lmdb(tmp_path / "rows.lmdb", element)
 
 
 def test_a_replaced_file_is_another_file(path: Path) -> None:
