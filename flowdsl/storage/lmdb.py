@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_origin, overload
 from zlib import crc32
 
 import attrs
@@ -21,7 +21,7 @@ from flowdsl.effects import Endless, Exact, Finite
 from flowdsl.elements import assemble
 from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.node import E, FlowBase, IndexedSource, T, flow
-from flowdsl.specs import UNKNOWN, Spec, StructSpec, join, meet, spec_of, spec_of_type
+from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, join, meet, spec_of, spec_of_type
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
 
 if TYPE_CHECKING:
@@ -237,10 +237,7 @@ def from_lmdb(path: str | os.PathLike[str], element: Any = object) -> Flow[Any, 
     header, stored = _File(where).header()
     declared = spec_of_type(element)
     if declared == UNKNOWN and element is not object:
-        raise InvalidFlow(
-            f"from_lmdb: rows can not be checked against {element!r}; declare a NamedTuple, a "
-            f"record, a TypedDict, tuple[A, B], or the type of a single value"
-        )
+        declared = _container(element, stored)
     try:
         spec = meet(declared, _as_declared(stored, declared), "row")
     except SpecMismatch as error:
@@ -248,6 +245,18 @@ def from_lmdb(path: str | os.PathLike[str], element: Any = object) -> Flow[Any, 
             f"from_lmdb: {os.fspath(path)!r}: {error}; declared {declared}, stored {stored}"
         ) from error
     return flow(FromLmdb[Any](where, header.length, spec, header.digest))
+
+
+def _container(element: Any, stored: Spec) -> Spec:
+    """What ``dict[str, A]``, ``list[A]`` or ``tuple[A, ...]`` declares: of its parts, nothing."""
+    kind = get_origin(element) or element
+    if kind not in (dict, list, tuple):
+        raise InvalidFlow(
+            f"from_lmdb: rows can not be checked against {element!r}; declare a NamedTuple, a "
+            f"record, a TypedDict, tuple[A, B], or the type of a single value"
+        )
+    of_kind = stored.form if isinstance(stored, StructSpec) else getattr(stored, "type", None)
+    return stored if of_kind is kind else ValueSpec(kind)
 
 
 def _as_declared(stored: Spec, declared: Spec) -> Spec:

@@ -521,7 +521,23 @@ def test_a_state_of_other_rows_is_refused(tmp_path: Path) -> None:
         fl.from_lmdb(path, int).shuffle().resume(state)
 
 
-@pytest.mark.parametrize("element", [dict, tuple, list[int], "Sample", 3])
+@pytest.mark.parametrize("element", [dict, tuple, dict[str, int], tuple[int, ...], list[int]])
+def test_a_container_is_told_from_a_number(tmp_path: Path, element: Any) -> None:
+    fl.from_range(3).write_lmdb(tmp_path / "rows.lmdb")
+    with pytest.raises(SpecMismatch, match="stored int"):
+        fl.from_lmdb(tmp_path / "rows.lmdb", element)
+
+
+@pytest.mark.parametrize(
+    ("row", "element"),
+    [({"a": 1}, dict[str, Any]), ((1, 2), tuple[int, ...]), ((1, 2), tuple), ([1, 2], list[int])],
+)
+def test_a_container_is_taken_as_it_is(tmp_path: Path, row: Any, element: Any) -> None:
+    fl.from_items([row]).write_lmdb(tmp_path / "rows.lmdb")
+    assert fl.from_lmdb(tmp_path / "rows.lmdb", element).collect() == [row]
+
+
+@pytest.mark.parametrize("element", ["Sample", 3])
 def test_a_declaration_that_can_not_be_checked_is_refused(tmp_path: Path, element: Any) -> None:
     fl.from_range(3).write_lmdb(tmp_path / "rows.lmdb")
     with pytest.raises(InvalidFlow, match="can not be checked"):
