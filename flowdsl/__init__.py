@@ -6,7 +6,7 @@
 ``plan``      from the chain to stages                  ``specs``     what is known of elements
 ``runtime``   running stages, here or in workers        ``stacking``  how rows become a batch
 ``graph``     into TensorFlow                           ``node``      the kinds of operator
-``train``     trainers; these two need TensorFlow
+``train``     trainers; these two need TensorFlow       ``probing``   specs from one element, made
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from flowdsl.node import (
     is_flag,
     is_int,
     name_of,
-    spec_of_result,
 )
+from flowdsl.probing import spec_of_result
 from flowdsl.specs import UNKNOWN, Spec
 
 

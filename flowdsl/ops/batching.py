@@ -25,9 +25,8 @@ from flowdsl.node import (
     is_flag,
     name_of,
     plain_int,
-    probed,
-    spec_of_result,
 )
+from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import Spec
 from flowdsl.stacking import Allocate, spec_of_batch, stack
 

@@ -24,10 +24,9 @@ from flowdsl.node import (
     is_callable,
     name_of,
     plain_int,
-    probed,
-    spec_of_result,
 )
 from flowdsl.ops.randomness import generator
+from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import Spec
 
 if TYPE_CHECKING:

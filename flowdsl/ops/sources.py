@@ -10,7 +10,8 @@ import attrs
 
 from flowdsl.effects import Exact, Unsized
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
-from flowdsl.node import IndexedSource, Node, Row, T, at_least, flow, name_of, plain_int, probed
+from flowdsl.node import IndexedSource, Node, Row, T, at_least, flow, name_of, plain_int
+from flowdsl.probing import probed
 from flowdsl.specs import UNKNOWN, Spec, ValueSpec, spec_of
 
 if TYPE_CHECKING:

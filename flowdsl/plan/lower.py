@@ -16,14 +16,7 @@ import attrs
 
 from flowdsl.effects import Effect, Tag
 from flowdsl.errors import Where
-from flowdsl.node import (
-    AnyNode,
-    Elementwise,
-    Grouping,
-    Node,
-    Placement,
-    Row,
-)
+from flowdsl.node import AnyNode, Elementwise, Grouping, Node, Placement, Row
 from flowdsl.plan.tree import base_of, rewrite, walk, with_sources
 from flowdsl.specs import UNKNOWN, Spec
 

@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from flowdsl.node import (
-    AnyNode,
-    Elementwise,
-    Grouping,
-    IndexedSource,
-    Indexing,
-    Node,
-)
+from flowdsl.node import AnyNode, Elementwise, Grouping, IndexedSource, Indexing, Node
 
 
 def with_sources(node: AnyNode, sources: tuple[AnyNode, ...]) -> AnyNode:

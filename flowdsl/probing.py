@@ -1,0 +1,55 @@
+"""Probing: settling what no annotation says of an operator's result, by making one element."""
+
+from __future__ import annotations
+
+from typing import get_type_hints
+
+import attrs
+
+from flowdsl.node import AnyNode, Indexing, Node
+from flowdsl.specs import (
+    UNKNOWN,
+    Spec,
+    is_settled,
+    meet,
+    spec_of,
+    spec_of_type,
+    varying_axes,
+    without_axes,
+)
+
+
+def spec_of_result(function: object) -> Spec:
+    """What a function's return annotation declares; unknown where it has none."""
+    try:
+        hint = get_type_hints(function, include_extras=True).get("return")
+    except Exception:  # an annotation that cannot be evaluated declares nothing
+        return UNKNOWN
+    return spec_of_type(hint) if hint is not None else UNKNOWN
+
+
+def probed(node: AnyNode, known: Spec) -> Spec:
+    """Settle what is unknown by making the first element, if a pass can be repeated.
+
+    One element does not tell which of its sizes hold for all. An axis that varies in the source, as
+    the first one of batches does, is taken to vary in the result where it has the same size.
+    """
+    if is_settled(known) or not node.replayable:
+        return known
+    first = next(_unmoved(node).rows(0), None)
+    if first is None:
+        return known
+    seen = spec_of(first[1])
+    for source in node.sources:
+        row = next(_unmoved(source).rows(0))
+        seen = without_axes(seen, varying_axes(source.spec(True), spec_of(row[1])))
+    return meet(known, seen, f"{node.title}: element 0")
+
+
+def _unmoved(node: AnyNode) -> AnyNode:
+    """The same flow in its source's order: the first element of a shuffle would cost all others."""
+    if isinstance(node, Indexing) and node.length is not None and node.length == node.source.length:
+        return _unmoved(node.source)
+    values = {field.name: getattr(node, field.name) for field in attrs.fields(type(node))}
+    changes = {name: _unmoved(value) for name, value in values.items() if isinstance(value, Node)}
+    return attrs.evolve(node, **changes) if changes else node
