@@ -154,8 +154,12 @@ def _release(user: tuple[_Identity, int]) -> None:
     identity, _ = user
     with _lock:
         _users.discard(user)
-        if all(other != identity for other, _ in _users) and identity in _environments:
-            _environments.pop(identity).close()
+        # The collector may end another file, and come in here again, between any two steps: each
+        # looks at a copy made in one, and whoever is last closes.
+        if all(other != identity for other, _ in _users.copy()):
+            environment = _environments.pop(identity, None)
+            if environment is not None:
+                environment.close()
 
 
 @attrs.frozen

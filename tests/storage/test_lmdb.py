@@ -33,6 +33,7 @@ from flowdsl.errors import (
     StateMismatch,
 )
 from flowdsl.node import IndexedSource
+from flowdsl.storage import lmdb as lmdb_module
 
 MAPPED = Path("/proc/self/maps")
 
@@ -594,3 +595,20 @@ print(first, *run, *fl.from_lmdb(sys.argv[1]), flush=True)
 """
     fl.from_range(3).write_lmdb(path)
     assert output_of(program, path).splitlines() == ["0 1 2 0 1 2"] * 2
+
+
+def test_a_file_may_end_in_the_midst_of_the_end_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector runs when it likes."""
+
+    class Users(set[tuple[tuple[int, int], int]]):
+        def __iter__(self) -> Iterator[tuple[tuple[int, int], int]]:
+            for user in super().__iter__():
+                lmdb_module._users.discard(elsewhere)
+                yield user
+
+    here, elsewhere = ((0, 1), 10), ((0, 2), 20)
+    monkeypatch.setattr(lmdb_module, "_users", Users([here, elsewhere, ((0, 3), 30)]))
+    lmdb_module._release(here)
+    assert len(lmdb_module._users) == 1
