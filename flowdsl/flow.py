@@ -96,7 +96,7 @@ class Flow(
         return self.node.length
 
     def __len__(self) -> int:
-        return Flow.size(self)  # type: ignore[arg-type]  # checkers let len() through: see types
+        return Flow.size(self)  # type: ignore[arg-type]  # of any row: size() asks at run time
 
     def __repr__(self) -> str:
         return ".".join(part.title for part in walk(self.node))

@@ -22,6 +22,7 @@ def test_the_chain_is_the_examples() -> None:
     (chain,) = re.findall(r"(train = \(.*?\n\))", README, re.DOTALL)
     example = (ROOT / "examples" / "digits.py").read_text()
     assert _tokens(chain) in _tokens(example)
+    assert len(example.splitlines()) < 80  # short enough to be read, and copied, as a whole
 
 
 def test_the_plan_is_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

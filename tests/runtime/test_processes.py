@@ -21,7 +21,9 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import ElementError, FlowError, NotShippable, WorkerDied
+from flowdsl.runtime.pool import Pool
 from flowdsl.runtime.run import Run
+from flowdsl.runtime.worker import Setup
 
 
 def workers() -> list[int]:
@@ -292,6 +294,17 @@ class TestErrors:
         with pytest.raises(NotShippable, match=r"map\(<lambda>\): func .*lock"):
             flow.collect()
         assert workers() == []
+
+    def test_a_lock_below_a_second_pool_is_refused_before_a_worker_starts(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lock = threading.Lock()
+        flow = fl.from_range(9).map(lambda i: (i, lock.locked())).shuffle(3).map(str)
+        started: list[Setup] = []
+        monkeypatch.setattr(Pool, "spawn", staticmethod(started.append))
+        with pytest.raises(NotShippable, match="lock"):
+            flow.prefetch(procs=2).collect()
+        assert started == []
 
     def test_an_element_that_can_not_leave_its_process(self) -> None:
         def sometimes(i: int) -> Any:
