@@ -173,6 +173,9 @@ class Pool:
         """End the workers. Arrays that the consumer holds stay valid."""
         if self._end is not None:
             self._end()
+        self._arrived.clear()
+        for worker in self._workers.values():
+            worker.window.detach()
 
     # -- processes -----------------------------------------------------------------------------
 

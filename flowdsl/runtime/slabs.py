@@ -155,6 +155,10 @@ class Window:
         finally:
             os.close(fd)
 
+    def detach(self) -> None:
+        """Let go of all slabs; those that are still viewed go with their last view."""
+        self._slabs.clear()
+
     def has(self, places: Sequence[Place]) -> bool:
         """Whether every slab of these places is attached."""
         return all(number in self._slabs for number, _, _ in places)
