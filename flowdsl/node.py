@@ -9,6 +9,8 @@ Elementwise  one element in; one out, or none. Any process may run it on any ele
 Grouping     ``n`` consecutive elements in, one out.
 Indexing     chooses or reorders whole elements. Over a random-access flow it is arithmetic on
              positions, and no element moves (databases call this late materialization).
+Merging      the same over several flows: each element is an element of one of them.
+Joining      several flows in; the elements at a position, one of each, make one.
 Placement    says where to run. It changes no element.
 
 A node of no kind runs in the consuming process, by its reference.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from itertools import count, islice
 from typing import (
     TYPE_CHECKING,
@@ -41,9 +44,7 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 
 from flowdsl.effects import Effect, Endless, Exact, Reordered, Resampled, Tag, Unsized
 from flowdsl.errors import ElementError, InvalidFlow, Where
-from flowdsl.specs import (
-    Spec,
-)
+from flowdsl.specs import Spec, join
 from flowdsl.stacking import Allocate
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ class Addresses:
         """These positions of one pass."""
         position = np.asarray(positions, np.int64)
         return cls(np.full(len(position), epoch, np.int64), position)
+
+    def where(self, chosen: NDArray[np.bool_]) -> Addresses:
+        """Those of them that are chosen."""
+        return Addresses(self.epoch[chosen], self.position[chosen])
 
 
 @final
@@ -201,6 +206,23 @@ def _is_node(value: object) -> TypeIs[AnyNode]:
     return isinstance(value, Node)
 
 
+def with_sources(node: AnyNode, sources: tuple[AnyNode, ...]) -> AnyNode:
+    """The same operator with the same arguments over other sources."""
+    if all(old is new for old, new in zip(node.sources, sources, strict=True)):
+        return node
+    remaining = iter(sources)
+    changes: dict[str, object] = {}
+    for field in attrs.fields(type(node)):
+        value = getattr(node, field.name)
+        if isinstance(value, Node):
+            changes[field.name] = next(remaining)
+        elif isinstance(value, tuple) and any(isinstance(x, Node) for x in value):
+            changes[field.name] = tuple(
+                next(remaining) if isinstance(x, Node) else x for x in value
+            )
+    return attrs.evolve(node, **changes)
+
+
 # -- sources ---------------------------------------------------------------------------------------
 
 
@@ -247,6 +269,12 @@ class Elementwise(Node[U, E], Generic[A, U, E]):
     drops: ClassVar[bool] = False
     """It may leave elements out."""
 
+    counts: ClassVar[bool] = False
+    """Its position is the number of the element: only a process that knows it can run this."""
+
+    looks: ClassVar[bool] = False
+    """It gives the element itself, once somebody has seen it."""
+
     source: Node[A, E]
 
     @abstractmethod
@@ -266,9 +294,9 @@ class Elementwise(Node[U, E], Generic[A, U, E]):
         return None if self.drops else self.source.length
 
     def rows(self, epoch: int) -> Iterator[Row[U]]:
-        for position, x in self.source.rows(epoch):
+        for number, (position, x) in enumerate(self.source.rows(epoch)):
             try:
-                y = self.apply(x, epoch, position)
+                y = self.apply(x, epoch, number if self.counts else position)
             except Exception as error:
                 raise self.failure(epoch, position) from error
             if not isinstance(y, Dropped):
@@ -288,6 +316,11 @@ class Grouping(Node[U, E], Generic[A, U, E]):
     source: Node[A, E]
     n: int
     drop_remainder: bool
+
+    @property
+    def stride(self) -> int:
+        """How many elements after one group the next begins."""
+        return self.n
 
     @abstractmethod
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
@@ -361,6 +394,53 @@ class Indexing(Node[T, E], Generic[T, E]):
             return super().origin(epoch, position)
         at = self.resolve(Addresses.span(epoch, position, position + 1))
         return self.source.origin(int(at.epoch[0]), int(at.position[0]))
+
+
+# -- combining ------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Merging(Node[T, E], Generic[T, E]):
+    """An operator each of whose elements is an element of one of its parts."""
+
+    parts: tuple[Node[T, E], ...]
+
+    @abstractmethod
+    def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
+        """For each address the number of the part, and the address there; only if indexable."""
+
+    @property
+    def indexable(self) -> bool:
+        return all(part.indexable for part in self.parts)
+
+    def spec(self, probe: bool) -> Spec:
+        return reduce(join, (part.spec(probe) for part in self.parts))
+
+    def origin(self, epoch: int, position: int) -> Where:
+        if not self.indexable:
+            return super().origin(epoch, position)
+        part, at = self.resolve(Addresses.span(epoch, position, position + 1))
+        return self.parts[int(part[0])].origin(int(at.epoch[0]), int(at.position[0]))
+
+
+@attrs.frozen
+class Joining(Node[T, E], Generic[T, E]):
+    """An operator that makes one element of those at a position, one of each part."""
+
+    parts: tuple[AnyNode, ...]
+
+    @abstractmethod
+    def gather(self, group: Sequence[Any]) -> T:
+        """One element of a group."""
+
+    @property
+    def indexable(self) -> bool:
+        return all(part.indexable for part in self.parts)
+
+    def origin(self, epoch: int, position: int) -> Where:
+        if not self.indexable:
+            return super().origin(epoch, position)
+        return " and ".join(dict.fromkeys(part.origin(epoch, position) for part in self.parts))
 
 
 # -- placement -------------------------------------------------------------------------------------

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import get_type_hints
 
-import attrs
-
-from flowdsl.node import AnyNode, Indexing, Node
+from flowdsl.node import AnyNode, Elementwise, Indexing, with_sources
 from flowdsl.specs import (
     UNKNOWN,
     Spec,
@@ -47,9 +45,12 @@ def probed(node: AnyNode, known: Spec) -> Spec:
 
 
 def _unmoved(node: AnyNode) -> AnyNode:
-    """The same flow in its source's order: the first element of a shuffle would cost all others."""
+    """The same flow in its source's order: the first element of a shuffle would cost all others.
+
+    Nor does anybody look at it: a probe is no pass.
+    """
     if isinstance(node, Indexing) and node.length is not None and node.length == node.source.length:
         return _unmoved(node.source)
-    values = {field.name: getattr(node, field.name) for field in attrs.fields(type(node))}
-    changes = {name: _unmoved(value) for name, value in values.items() if isinstance(value, Node)}
-    return attrs.evolve(node, **changes) if changes else node
+    if isinstance(node, Elementwise) and node.looks:
+        return _unmoved(node.source)
+    return with_sources(node, tuple(map(_unmoved, node.sources)))

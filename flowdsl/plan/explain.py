@@ -52,18 +52,24 @@ def _placed(node: AnyNode) -> Iterator[tuple[str, AnyNode]]:
             yield from _placed(source)
         yield "in this process", node
         return
-    if node.base is not None:
-        yield from _placed(node.base)
-    whole = list(walk(node.meaning))
-    own = sum(not isinstance(part, Supplied) for part in walk(node.program))
-    for part in whole[len(whole) - own :]:
+    for base in node.bases:
+        yield from _placed(base)
+    for part in _own(node.meaning, node.program):
         yield _where(node), part
+
+
+def _own(meaning: AnyNode, program: AnyNode) -> Iterator[AnyNode]:
+    """The operators of a stage that it is not supplied with."""
+    if not isinstance(program, Supplied):
+        for source, run in zip(meaning.sources, program.sources, strict=True):
+            yield from _own(source, run)
+        yield meaning
 
 
 def _where(stage: Stage) -> str:
     if not stage.procs:
         return "in this process"
-    sent = "positions" if stage.base is None else "elements"
+    sent = "elements" if stage.bases else "positions"
     workers = f"{stage.procs} worker process{'es' if stage.procs > 1 else ''}"
     return f"in {workers}: {sent} go there, elements come back in order"
 

@@ -16,8 +16,16 @@ import attrs
 
 from flowdsl.effects import Effect, Tag
 from flowdsl.errors import Where
-from flowdsl.node import AnyNode, Elementwise, Grouping, Node, Placement, Row
-from flowdsl.plan.tree import base_of, rewrite, walk, with_sources
+from flowdsl.node import (
+    AnyNode,
+    Elementwise,
+    Grouping,
+    Node,
+    Placement,
+    Row,
+    with_sources,
+)
+from flowdsl.plan.tree import bases_of, walk
 from flowdsl.specs import UNKNOWN, Spec
 
 
@@ -68,8 +76,8 @@ class Stage(StandIn):
     program: AnyNode
     """What a worker runs: like ``meaning``, but begun by ``Supplied`` where elements travel."""
 
-    base: AnyNode | None
-    """What this process reads and sends to the workers; None where they read for themselves."""
+    bases: tuple[AnyNode, ...]
+    """What this process reads and sends to the workers; none where they read for themselves."""
 
     procs: int
 
@@ -91,14 +99,16 @@ class Supplied(Node[Any, Effect]):
     The operators above it see what they saw of the base: they may ask for any of it again.
     """
 
+    slot: int
+    """The number of the base, among those of the stage."""
     rows_supplied: int | None
     random_access: bool
     tags: frozenset[Tag]
 
     @classmethod
-    def like(cls, base: AnyNode) -> Supplied:
+    def like(cls, base: AnyNode, slot: int) -> Supplied:
         """The place of this base."""
-        return cls(base.length, base.indexable, base.effects)
+        return cls(slot, base.length, base.indexable, base.effects)
 
     @property
     def title(self) -> str:
@@ -128,14 +138,19 @@ def lower(node: AnyNode) -> AnyNode:
     if isinstance(node, Placement):
         return _stage(node.source, node.procs)
     if node.indexable and not any(isinstance(part, Placement) for part in walk(node)):
-        return Stage(node, node, None, 0)
+        return Stage(node, node, (), 0)
     return with_sources(node, tuple(lower(source) for source in node.sources))
 
 
 def _stage(meaning: AnyNode, procs: int) -> Stage:
-    base = base_of(meaning)
-    if base is None:
-        return Stage(meaning, meaning, None, procs)
-    supplied = Supplied.like(base)
-    program = rewrite(meaning, lambda node: supplied if node is base else node)
-    return Stage(meaning, program, lower(base), procs)
+    bases = bases_of(meaning)
+    program = _supplied(meaning, list(enumerate(bases)))
+    return Stage(meaning, program, tuple(map(lower, bases)), procs)
+
+
+def _supplied(node: AnyNode, bases: list[tuple[int, AnyNode]]) -> AnyNode:
+    """The same with every base replaced; a flow that stands in two places is two bases."""
+    if bases and node is bases[0][1]:
+        slot, base = bases.pop(0)
+        return Supplied.like(base, slot)
+    return with_sources(node, tuple(_supplied(source, bases) for source in node.sources))

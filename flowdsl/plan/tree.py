@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import attrs
-
-from flowdsl.node import AnyNode, Elementwise, Grouping, IndexedSource, Indexing, Node
-
-
-def with_sources(node: AnyNode, sources: tuple[AnyNode, ...]) -> AnyNode:
-    """The same operator with the same arguments over other sources."""
-    if all(old is new for old, new in zip(node.sources, sources, strict=True)):
-        return node
-    remaining = iter(sources)
-    changes: dict[str, object] = {}
-    for field in attrs.fields(type(node)):
-        value = getattr(node, field.name)
-        if isinstance(value, Node):
-            changes[field.name] = next(remaining)
-        elif isinstance(value, tuple) and any(isinstance(x, Node) for x in value):
-            changes[field.name] = tuple(
-                next(remaining) if isinstance(x, Node) else x for x in value
-            )
-    return attrs.evolve(node, **changes)
+from flowdsl.node import (
+    AnyNode,
+    Elementwise,
+    Grouping,
+    IndexedSource,
+    Indexing,
+    Joining,
+    Merging,
+    with_sources,
+)
 
 
 def rewrite(node: AnyNode, change: Callable[[AnyNode], AnyNode]) -> AnyNode:
@@ -40,18 +30,31 @@ def walk(node: AnyNode) -> Iterator[AnyNode]:
 
 def runs_in_worker(node: AnyNode) -> bool:
     """Whether a process that holds only some consecutive elements can run this operator."""
-    if node.indexable or isinstance(node, Elementwise):
-        return True
-    return isinstance(node, Grouping) and node.source.dense
+    if isinstance(node, Elementwise):
+        return node.source.dense or not node.counts
+    if isinstance(node, Grouping) and not node.indexable:
+        return node.source.dense and node.stride == node.n
+    return node.indexable
 
 
-def base_of(node: AnyNode) -> AnyNode | None:
-    """The part of what workers are to run that only this process can; None if there is none."""
+def bases_of(node: AnyNode) -> tuple[AnyNode, ...]:
+    """The parts of what workers are to run that only this process can, in the order of the walk.
+
+    They are one stream, or any number of random-access flows whose rows lie in this process.
+    """
     if isinstance(node, Elementwise | Grouping) and runs_in_worker(node):
-        return base_of(node.source)
-    if isinstance(node, Indexing) and node.indexable:
-        base = base_of(node.source)
-        return node if base is node.source else base
+        return bases_of(node.source)
+    if isinstance(node, Indexing | Merging | Joining) and node.indexable:
+        each = [bases_of(source) for source in node.sources]
+        if all(base and base[0] is part for base, part in zip(each, node.sources, strict=True)):
+            return (node,)  # it chooses among rows that are here: what it chooses travels
+        return tuple(base for bases in each for base in bases)
     if isinstance(node, IndexedSource) and node.portable:
-        return None
-    return node
+        return ()
+    return (node,)
+
+
+def has_no_work(node: AnyNode) -> bool:
+    """Whether all of it is for this process, workers or none."""
+    settled = runs_in_worker(node) or not node.sources  # else a prefetch has yet to sink
+    return settled and any(base is node for base in bases_of(node))

@@ -12,7 +12,7 @@ import attrs
 from flowdsl.errors import ElementError
 from flowdsl.node import Addresses, AnyNode, Row
 from flowdsl.plan.lower import Stage
-from flowdsl.runtime.program import OperatorFailed, Program, base_addresses, failure_in
+from flowdsl.runtime.program import OperatorFailed, Program, failure_in, needed
 from flowdsl.runtime.wire import Frame, first_unpackable, supply
 
 SECONDS_A_LEASE = 0.01
@@ -66,8 +66,8 @@ class Work:
     """The leases of a stage, each with the elements that it is supplied with, if any."""
 
     stage: Stage
-    base: AnyNode | None
-    """The stage's base, ready to iterate in this process."""
+    bases: tuple[AnyNode, ...]
+    """The stage's bases, ready to iterate in this process."""
     pace: Pace
     numbers: Iterator[int] = attrs.field(factory=count)
 
@@ -75,13 +75,15 @@ class Work:
         """One pass, from an element on, each with the frames of what it is supplied with.
 
         Raises:
-            ElementError: The base failed, after the leases of all that was before it.
+            ElementError: A base failed, after the leases of all that was before it.
         """
-        if self.base is None:
+        if not self.bases:
             return ((lease, []) for lease in self._spans(epoch, start))
-        if isinstance(self.base, Stage):
-            return self._looked_up(self.base, epoch, start)
-        return self._streamed(self.base, epoch, start)
+        in_memory = [base for base in self.bases if isinstance(base, Stage)]
+        if in_memory:
+            return self._looked_up(in_memory, epoch, start)
+        (stream,) = self.bases
+        return self._streamed(stream, epoch, start)
 
     def _spans(self, epoch: int, start: int) -> Iterator[Lease]:
         end = _last_position(self.stage)
@@ -92,41 +94,47 @@ class Work:
             start = stop
 
     def _looked_up(
-        self, base: Stage, epoch: int, start: int
+        self, bases: list[Stage], epoch: int, start: int
     ) -> Iterator[tuple[Lease, list[Frame]]]:
         """From rows in this process's memory: those that a span is made of go with it."""
-        program = Program(base.program)
+        programs = [Program(base.program) for base in bases]
         for lease in self._spans(epoch, start):
-            at = base_addresses(self.stage.meaning, base.meaning, lease.addresses())
-            rows: list[Any] = []
-            failed: Exception | None = None
-            try:
-                for _, x in program.rows(at):
-                    rows.append(x)  # what came before a failure counts
-            except OperatorFailed as error:
-                failed = failure_in(base.meaning, *error.args)
-                failed.__cause__ = error.__cause__
+            wanted = needed(self.stage.program, lease.addresses())
+            rows: list[list[Any]] = []
+            failures: dict[int, Exception] = {}
+            for slot, (base, program) in enumerate(zip(bases, programs, strict=True)):
+                found, failed = _look_up(base, program, wanted[slot])
+                rows.append(found)
+                if failed is not None:
+                    failures[slot] = failed
             frames, bad = _frames(rows)
-            if bad is not None:
-                rows, failed = rows[: bad[0]], _can_not_travel(base, at, *bad)
-            if failed is None:
+            for slot, (i, cause) in bad.items():
+                failures[slot] = _can_not_travel(bases[slot], wanted[slot], i, cause)
+                rows[slot] = rows[slot][:i]
+            if not failures:
                 yield lease, frames
                 continue
-            stop, used = self._whole(base, lease, len(rows))
-            if used:
-                yield attrs.evolve(lease, stop=stop), _frames(rows[:used])[0]
-            raise failed
+            stop, used, short = self._whole(lease, [len(found) for found in rows])
+            if stop > lease.start:
+                whole = [found[:count] for found, count in zip(rows, used, strict=True)]
+                yield attrs.evolve(lease, stop=stop), supply(whole)
+            raise failures[short]
 
-    def _whole(self, base: Stage, lease: Lease, rows: int) -> tuple[int, int]:
-        """Up to where a lease can be made of so many rows of the base, and how many that takes."""
-        used = 0
+    def _whole(self, lease: Lease, rows: list[int]) -> tuple[int, list[int], int]:
+        """Up to where a lease can be made of so many rows of each base.
+
+        Gives its end, how many rows of each that takes, and the base that falls short there.
+        """
+        used = [0] * len(rows)
         for stop in range(lease.start, lease.stop):
             at = Addresses.span(lease.epoch, lease.start, stop + 1)
-            needed = len(base_addresses(self.stage.meaning, base.meaning, at).position)
-            if needed > rows:
-                return stop, used
-            used = needed
-        return lease.stop, used
+            wanted = needed(self.stage.program, at)
+            counts = [len(wanted[slot].position) for slot in range(len(rows))]
+            short = (slot for slot, count in enumerate(counts) if count > rows[slot])
+            if (first := next(short, None)) is not None:
+                return stop, used, first
+            used = counts
+        raise AssertionError("a base failed at a row that the lease does not need")
 
     def _streamed(
         self, base: AnyNode, epoch: int, start: int
@@ -148,12 +156,13 @@ class Work:
                 ended = len(group) < ratio
                 if ended or time.monotonic() > deadline:
                     break
-            frames, bad = _frames([x for _, x in rows])
-            if bad is not None:
+            frames, bad = _frames([[x for _, x in rows]])
+            if bad:
                 at = Addresses.at(epoch, [position for position, _ in rows])
-                failed = _can_not_travel(base, at, *bad)
-                rows = rows[: bad[0] - bad[0] % ratio]
-                frames, _ = _frames([x for _, x in rows])
+                i, cause = bad[0]
+                failed = _can_not_travel(base, at, i, cause)
+                rows = rows[: i - i % ratio]
+                frames, _ = _frames([[x for _, x in rows]])
             if rows:
                 stop = start - (-len(rows) // ratio)
                 positions = [position for position, _ in rows] if ratio == 1 else None
@@ -165,15 +174,28 @@ class Work:
                 raise failed
 
 
-def _frames(rows: list[Any]) -> tuple[list[Frame], tuple[int, Exception] | None]:
-    """The frames of rows; or the first of them that can not travel, and why."""
+def _look_up(base: Stage, program: Program, at: Addresses) -> tuple[list[Any], Exception | None]:
+    """The rows of a base at these addresses, up to one that fails, and why."""
+    rows: list[Any] = []
     try:
-        return supply(rows), None
+        for _, x in program.rows(at):
+            rows.append(x)  # what came before a failure counts
+    except OperatorFailed as error:
+        failed = failure_in(base.meaning, *error.args)
+        failed.__cause__ = error.__cause__
+        return rows, failed
+    return rows, None
+
+
+def _frames(rows: list[list[Any]]) -> tuple[list[Frame], dict[int, tuple[int, Exception]]]:
+    """The frames of rows, a list a base; or the first of each that can not travel, and why."""
+    try:
+        return supply(rows), {}
     except Exception:
-        bad = first_unpackable(rows)
-        if bad is None:
+        bad = {slot: first_unpackable(found) for slot, found in enumerate(rows)}
+        if not any(bad.values()):
             raise
-        return [], bad
+        return [], {slot: one for slot, one in bad.items() if one is not None}
 
 
 def _can_not_travel(base: AnyNode, at: Addresses, i: int, cause: Exception) -> ElementError:

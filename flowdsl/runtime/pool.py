@@ -106,8 +106,8 @@ class Pool:
     spawn = staticmethod(spawn_process)
     """How a worker is started: anything that serves leases over a link will do."""
 
-    def __init__(self, stage: Stage, base: AnyNode | None) -> None:
-        """``base`` is the stage's own, ready to iterate in this process.
+    def __init__(self, stage: Stage, bases: tuple[AnyNode, ...]) -> None:
+        """``bases`` are the stage's own, ready to iterate in this process.
 
         Raises:
             NotShippable: The program can not travel.
@@ -115,7 +115,7 @@ class Pool:
         self._stage = stage
         self._program = ship(stage.program)
         self._pace = Pace(stage.procs)
-        self._work = Work(stage, base, self._pace)
+        self._work = Work(stage, bases, self._pace)
         self._workers: dict[bytes, Worker] = {}
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._poller = zmq.Poller()
@@ -289,9 +289,9 @@ class Pool:
         failure = result.failure
         if failure is None:
             return
-        if failure.height is None:
+        if failure.path is None:
             raise failure.cause
-        where = failure_in(self._stage.meaning, failure.height, failure.epoch, failure.position)
+        where = failure_in(self._stage.meaning, failure.path, failure.epoch, failure.position)
         raise where from failure.cause
 
 

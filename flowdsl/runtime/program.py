@@ -7,9 +7,9 @@ are then made upwards, one at a time and only when asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -23,19 +23,25 @@ from flowdsl.node import (
     Grouping,
     IndexedSource,
     Indexing,
+    Joining,
+    Merging,
+    Positions,
     Row,
 )
 from flowdsl.plan.lower import Supplied
 from flowdsl.stacking import Allocate
 
+Path: TypeAlias = tuple[int, ...]
+"""The way from a program's end down to an operator: which source to follow, at each."""
+
 
 class OperatorFailed(Exception):
     """An operator raised; ``__cause__`` is what it raised. Never leaves the runtime."""
 
-    def __init__(self, height: int, epoch: int, position: int) -> None:
-        """``height`` counts the operators between the one that failed and the program's end."""
-        super().__init__(height, epoch, position)
-        self.height = height
+    def __init__(self, path: Path, epoch: int, position: int) -> None:
+        """``path`` leads to the operator that failed."""
+        super().__init__(path, epoch, position)
+        self.path = path
         self.epoch = epoch
         self.position = position
 
@@ -46,120 +52,173 @@ class Program:
 
     root: AnyNode
     allocate: Allocate | None = None
-    _readers: dict[int, Callable[[int], Any]] = attrs.field(factory=dict[int, Any], init=False)
-    _last: AnyNode = attrs.field(init=False)
-    """The operator whose output leaves the program: only its arrays are worth placing."""
+    _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
+    _last: list[AnyNode] = attrs.field(init=False)
+    """The operators whose output leaves the program: only their arrays are worth placing."""
 
     def __attrs_post_init__(self) -> None:
-        self._last = self.root
-        while isinstance(self._last, Indexing):
-            self._last = self._last.source
+        self._last = list(_last(self.root))
 
-    def rows(self, at: Addresses, supplied: Iterable[Any] = ()) -> Iterator[Row[Any]]:
+    def rows(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
         """Make the elements at these addresses, in their order, with their positions.
 
-        ``supplied`` are the elements of the base that they are made of, in the order in which they
-        are used (see ``base_addresses``).
+        ``supplied`` are the elements that they are made of, of each base, in the order in which
+        they are used (see ``needed``).
 
         Raises:
             OperatorFailed: At the place of the element that failed.
             SourceError: A source can not be opened any more.
         """
-        return self._rows(self.root, at, iter(supplied), 0)
+        return self._rows(self.root, at, [iter(elements) for elements in supplied], ())
 
     def _rows(
-        self, node: AnyNode, at: Addresses, supplied: Iterator[Any], height: int
+        self, node: AnyNode, at: Addresses, supplied: Supply, path: Path
     ) -> Iterator[Row[Any]]:
         if isinstance(node, Elementwise):
-            return self._elementwise(node, at, supplied, height)
+            return self._elementwise(node, at, supplied, path)
         if isinstance(node, Grouping):
-            return self._grouping(node, at, supplied, height)
+            return self._grouping(node, at, supplied, path)
         if isinstance(node, Indexing):
-            inner = self._rows(node.source, node.resolve(at), supplied, height + 1)
+            inner = self._rows(node.source, node.resolve(at), supplied, (*path, 0))
             return zip(at.position.tolist(), (x for _, x in inner), strict=False)
+        if isinstance(node, Merging):
+            return self._merging(node, at, supplied, path)
+        if isinstance(node, Joining):
+            return self._joining(node, at, supplied, path)
         if isinstance(node, IndexedSource):
-            return self._read(node, at, height)
+            return self._read(node, at, path)
         assert isinstance(node, Supplied), f"{node.title} can not run in a program"
-        return zip(at.position.tolist(), supplied, strict=False)
+        return zip(at.position.tolist(), supplied[node.slot], strict=False)
 
     def _elementwise(
-        self, node: AnyNode, at: Addresses, supplied: Iterator[Any], height: int
+        self, node: AnyNode, at: Addresses, supplied: Supply, path: Path
     ) -> Iterator[Row[Any]]:
-        steps: list[tuple[int, Elementwise[Any, Any, Any]]] = []
+        steps: list[tuple[Path, Elementwise[Any, Any, Any]]] = []
         while isinstance(node, Elementwise):
-            steps.insert(0, (height, node))
-            node, height = node.source, height + 1
-        rows = self._rows(node, at, supplied, height)
+            steps.insert(0, (path, node))
+            node, path = node.source, (*path, 0)
+        rows = self._rows(node, at, supplied, path)
         for epoch, (position, x) in zip(at.epoch.tolist(), rows, strict=False):
-            for height, step in steps:
+            for path, step in steps:
                 try:
                     x = step.apply(x, epoch, position)
                 except Exception as error:
-                    raise OperatorFailed(height, epoch, position) from error
+                    raise OperatorFailed(path, epoch, position) from error
                 if isinstance(x, Dropped):
                     break
             else:
                 yield position, x
 
     def _grouping(
-        self, node: Grouping[Any, Any, Any], at: Addresses, supplied: Iterator[Any], height: int
+        self, node: Grouping[Any, Any, Any], at: Addresses, supplied: Supply, path: Path
     ) -> Iterator[Row[Any]]:
-        members = self._rows(node.source, members_of(node, at), supplied, height + 1)
-        elements = (x for _, x in members)
-        allocate = self.allocate if node is self._last else None
-        for epoch, position in zip(at.epoch.tolist(), at.position.tolist(), strict=True):
-            size = size_of_group(node, position)
-            group = list(islice(elements, size))
+        members, fresh = members_of(node, at)
+        elements = (x for _, x in self._rows(node.source, members, supplied, (*path, 0)))
+        allocate = self.allocate if any(node is last for last in self._last) else None
+        group: list[Any] = []
+        groups = zip(at.epoch.tolist(), at.position.tolist(), fresh.tolist(), strict=True)
+        for epoch, position, new in groups:
+            kept = group[new - node.n :] if new < node.n else []
+            group = kept + list(islice(elements, min(new, size_of_group(node, position))))
             if not group or (node.drop_remainder and len(group) < node.n):
                 return  # a stream ended
             try:
                 y = node.gather(group, allocate)
             except Exception as error:
-                raise OperatorFailed(height, epoch, position) from error
+                raise OperatorFailed(path, epoch, position) from error
             yield position, y
 
-    def _read(self, node: IndexedSource[Any], at: Addresses, height: int) -> Iterator[Row[Any]]:
-        read = self._readers.get(height)
+    def _merging(
+        self, node: Merging[Any, Any], at: Addresses, supplied: Supply, path: Path
+    ) -> Iterator[Row[Any]]:
+        part, there = node.resolve(at)
+        streams = [
+            self._rows(source, there.where(part == k), supplied, (*path, k))
+            for k, source in enumerate(node.parts)
+        ]
+        for position, k in zip(at.position.tolist(), part.tolist(), strict=True):
+            for _, x in islice(streams[k], 1):
+                yield position, x
+
+    def _joining(
+        self, node: Joining[Any, Any], at: Addresses, supplied: Supply, path: Path
+    ) -> Iterator[Row[Any]]:
+        parts = (
+            self._rows(source, at, supplied, (*path, k)) for k, source in enumerate(node.parts)
+        )
+        for epoch, rows in zip(at.epoch.tolist(), zip(*parts, strict=True), strict=False):
+            position = rows[0][0]
+            try:
+                y = node.gather([x for _, x in rows])
+            except Exception as error:
+                raise OperatorFailed(path, epoch, position) from error
+            yield position, y
+
+    def _read(self, node: IndexedSource[Any], at: Addresses, path: Path) -> Iterator[Row[Any]]:
+        read = self._readers.get(path)
         if read is None:
-            read = self._readers[height] = node.open()
+            read = self._readers[path] = node.open()
         for epoch, position in zip(at.epoch.tolist(), at.position.tolist(), strict=True):
             try:
                 x = read(position)
             except Exception as error:
-                raise OperatorFailed(height, epoch, position) from error
+                raise OperatorFailed(path, epoch, position) from error
             yield position, x
+
+
+Supply: TypeAlias = list[Iterator[Any]]
+
+
+def _last(node: AnyNode) -> Iterator[AnyNode]:
+    if isinstance(node, Indexing | Merging | Joining):
+        for source in node.sources:
+            yield from _last(source)
+    else:
+        yield node
 
 
 def size_of_group(node: Grouping[Any, Any, Any], position: int) -> int:
     """How many rows the group at this position has: fewer than ``n`` at the end of a pass."""
     length = node.source.length
-    return node.n if length is None else min(node.n, length - position * node.n)
+    return node.n if length is None else min(node.n, length - position * node.stride)
 
 
-def members_of(node: Grouping[Any, Any, Any], at: Addresses) -> Addresses:
-    """The addresses of the rows that these groups are made of."""
-    position = (at.position[:, None] * node.n + np.arange(node.n)).ravel()
-    epoch = np.repeat(at.epoch, node.n)
+def members_of(node: Grouping[Any, Any, Any], at: Addresses) -> tuple[Addresses, Positions]:
+    """The addresses of the rows that these groups are made of, and how many each group adds.
+
+    A group that overlaps the one before it adds only what that one lacks.
+    """
+    fresh = np.full(len(at.position), node.n)
+    if node.stride < node.n:
+        ahead = np.diff(at.position) * node.stride
+        overlap = (np.diff(at.epoch) == 0) & (ahead >= 0) & (ahead < node.n)
+        fresh[1:][overlap] = ahead[overlap]
+    first = at.position * node.stride + node.n - fresh
+    within = np.arange(fresh.sum()) - np.repeat(np.cumsum(fresh) - fresh, fresh)
+    members = Addresses(np.repeat(at.epoch, fresh), np.repeat(first, fresh) + within)
     if node.source.length is not None:
-        inside = position < node.source.length
-        position, epoch = position[inside], epoch[inside]
-    return Addresses(epoch, position)
+        members = members.where(members.position < node.source.length)
+    return members, fresh
 
 
-def base_addresses(node: AnyNode, base: AnyNode, at: Addresses) -> Addresses:
-    """Where the elements of ``base`` stand that the elements of ``node`` are made of, in order."""
-    while node is not base:
-        if isinstance(node, Grouping):
-            at = members_of(node, at)
-        elif isinstance(node, Indexing):
-            at = node.resolve(at)
-        node = node.sources[0]
-    return at
+def needed(node: AnyNode, at: Addresses) -> dict[int, Addresses]:
+    """Where the elements stand, in each base, that these elements of a program are made of."""
+    if isinstance(node, Supplied):
+        return {node.slot: at}
+    if isinstance(node, Merging):
+        part, there = node.resolve(at)
+        each = [needed(p, there.where(part == k)) for k, p in enumerate(node.parts)]
+    elif isinstance(node, Grouping):
+        each = [needed(node.source, members_of(node, at)[0])]
+    elif isinstance(node, Indexing):
+        each = [needed(node.source, node.resolve(at))]
+    else:
+        each = [needed(source, at) for source in node.sources]
+    return {slot: there for one in each for slot, there in one.items()}
 
 
-def failure_in(meaning: AnyNode, height: int, epoch: int, position: int) -> ElementError:
+def failure_in(meaning: AnyNode, path: Path, epoch: int, position: int) -> ElementError:
     """The error that names the operator that failed and the row its element came from."""
-    node = meaning
-    for _ in range(height):
-        node = node.sources[0]
-    return node.failure(epoch, position)
+    for source in path:
+        meaning = meaning.sources[source]
+    return meaning.failure(epoch, position)

@@ -11,10 +11,10 @@ import attrs
 
 from flowdsl.effects import Effect, Endless
 from flowdsl.errors import EndlessFlow, FlowError, StateMismatch
-from flowdsl.node import Addresses, AnyNode, Node, Placement, Row, is_int
+from flowdsl.node import Addresses, AnyNode, Node, Placement, Row, is_int, with_sources
 from flowdsl.plan.lower import Stage, StandIn, lower
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.tree import walk, with_sources
+from flowdsl.plan.tree import walk
 from flowdsl.runtime.pool import Pool, PoolStatistics
 from flowdsl.runtime.program import OperatorFailed, Program, failure_in
 
@@ -175,11 +175,13 @@ class Run(Iterator[T], Generic[T]):
             return with_sources(node, tuple(self._bind(source) for source in node.sources))
         if not node.procs:
             return Channel(node, Inline(node))
-        base = node.base
-        supplied_here = isinstance(base, Stage) and not base.procs
-        pool = Pool(node, base if base is None or supplied_here else self._bind(base))
+        pool = Pool(node, tuple(map(self._bind_base, node.bases)))
         self._pools.append(pool)
         return Channel(node, pool)
+
+    def _bind_base(self, base: AnyNode) -> AnyNode:
+        """A base in memory is looked up as it is needed; any other is a stream."""
+        return base if isinstance(base, Stage) and not base.procs else self._bind(base)
 
 
 class _CutShort(Iterator[NoReturn]):

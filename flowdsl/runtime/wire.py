@@ -50,8 +50,8 @@ def _culprit(program: AnyNode) -> NotShippable | None:
     return None
 
 
-def supply(elements: list[Any]) -> list[Frame]:
-    """The frames of elements for a worker, which has never seen the classes of a script."""
+def supply(elements: list[list[Any]]) -> list[Frame]:
+    """The frames of elements, a list a base, for a worker that never saw a script's classes."""
     content, beside = _pickle(cloudpickle.dumps, elements)
     return [content, *beside]
 

@@ -34,7 +34,7 @@ from flowdsl.runtime.wire import first_unpackable, pack_into, unpack, whole
 class Failure:
     """What stopped a lease: where, and the exception as it can travel."""
 
-    height: int | None
+    path: tuple[int, ...] | None
     """As in ``OperatorFailed``; None where no operator failed, but a source could not be opened."""
     epoch: int
     position: int
@@ -99,11 +99,11 @@ def serve(link: socket.socket, setup: Setup) -> None:
             assert program is not None
             frames = control.recv_multipart()
             lease: Lease = unpack(frames[0])
-            supplied: list[Any] = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
+            supplied: list[list[Any]] = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
             control.send_multipart(run(program, slabs, lease, supplied))
 
 
-def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[Any]) -> list[bytes]:
+def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) -> list[bytes]:
     """The frames of a lease's result: what was made of it up to its end, or to a failure."""
     slabs.begin()
     began = time.perf_counter()
@@ -115,7 +115,7 @@ def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[Any]) -> li
             positions.append(position)
             elements.append(element)
     except OperatorFailed as error:
-        failure = Failure(error.height, error.epoch, error.position, _travelling(error.__cause__))
+        failure = Failure(error.path, error.epoch, error.position, _travelling(error.__cause__))
     except FlowError as error:
         failure = Failure(None, lease.epoch, lease.start, _travelling(error))
     try:
@@ -128,7 +128,7 @@ def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[Any]) -> li
         else:
             count, cause = bad
             reason = NotShippable(f"the element can not leave its worker process: {cause}")
-            failure = Failure(0, lease.epoch, positions[count], _travelling(reason))
+            failure = Failure((), lease.epoch, positions[count], _travelling(reason))
         positions, elements = positions[:count], elements[:count]
         content, places = pack_into(slabs, elements)
     gaps = positions != list(range(lease.start, lease.start + len(positions)))

@@ -32,14 +32,14 @@ class TestPositionsTravel:
 
     def test_where_workers_can_read_for_themselves(self) -> None:
         stage = stage_of(self.flow)
-        assert stage.base is None
+        assert stage.bases == ()
         assert stage.procs == 2
         assert stage.program is stage.meaning
         assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > batch(3)"
 
     def test_through_a_filter(self) -> None:
         stage = stage_of(fl.from_range(20).filter(odd).map(double).prefetch(procs=2))
-        assert stage.base is None
+        assert stage.bases == ()
         assert stage.drops
         assert not stage_of(self.flow).drops
 
@@ -80,8 +80,8 @@ class TestElementsTravel:
         self, flow: Flow[Any, Any], base: str, program: str
     ) -> None:
         stage = stage_of(flow.prefetch(procs=3))
-        assert stage.base is not None
-        running = [part for part in walk(stage.base) if not isinstance(part, Stage)]
+        (below,) = stage.bases
+        running = [part for part in walk(below) if not isinstance(part, Stage)]
         assert (
             " > ".join(part.title for part in running)
             .replace("seed=0", "")
@@ -113,7 +113,7 @@ class TestWithoutPrefetch:
     def test_what_is_indexable_is_one_stage_here(self) -> None:
         flow = fl.from_range(20).shuffle().map(double).batch(3)
         stage = stage_of(flow)
-        assert (stage.procs, stage.base, stage.meaning) == (0, None, flow.node)
+        assert (stage.procs, stage.bases, stage.meaning) == (0, (), flow.node)
 
     def test_what_is_not_stands_on_it(self) -> None:
         flow = fl.from_range(20).map(double).filter(odd).batch(3)
@@ -141,11 +141,11 @@ class TestWithoutPrefetch:
 def test_two_pools_on_both_sides_of_a_window() -> None:
     flow = fl.from_range(20).map(double).shuffle(4).map(double).prefetch(procs=2)
     upper = stage_of(flow)
-    assert upper.base is not None
-    (below,) = upper.base.sources
+    (window,) = upper.bases
+    (below,) = window.sources
     assert isinstance(below, Stage)
     assert (upper.procs, below.procs) == (2, 2)
-    assert (upper.base.title, below.base) == ("shuffle(buffer=4, seed=0)", None)
+    assert (window.title, below.bases) == ("shuffle(buffer=4, seed=0)", ())
     assert picture(upper.program) == "supplied > map(double)"
     assert picture(below.program) == "from_range(20) > map(double)"
 

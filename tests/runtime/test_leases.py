@@ -52,8 +52,8 @@ def stage_of(flow: Flow[Any, Any]) -> Stage | None:
 
 def work_of(stage: Stage, pace: Pace) -> Work:
     """As a pool has it, but what stands below it runs by its reference."""
-    base = stage.base
-    return Work(stage, base.meaning if isinstance(base, Stage) and base.procs else base, pace)
+    bases = (b.meaning if isinstance(b, Stage) and b.procs else b for b in stage.bases)
+    return Work(stage, tuple(bases), pace)
 
 
 def work_off(work: Work, epoch: int = 0, start: int = 0) -> Iterator[Any]:
@@ -65,12 +65,18 @@ def work_off(work: Work, epoch: int = 0, start: int = 0) -> Iterator[Any]:
             yield x
 
 
-def opened(frames: list[Frame]) -> list[Any]:
+def opened(frames: list[Frame]) -> list[list[Any]]:
     """What a worker makes of the frames that come with a lease."""
     if not frames:
         return []
     content, *beside = frames
-    elements: list[Any] = unpack(bytes(content), beside)
+    elements: list[list[Any]] = unpack(bytes(content), beside)
+    return elements
+
+
+def only(frames: list[Frame]) -> list[Any]:
+    """The same for a stage with one base."""
+    (elements,) = opened(frames)
     return elements
 
 
@@ -154,7 +160,7 @@ class TestSupplied:
         assert stage is not None
         work = work_of(stage, Whim([3])).leases(0, 0)
         lease, frames = next(work)
-        assert (lease.start, lease.stop, opened(frames)) == (0, 2, [0, 1, 2, 3])
+        assert (lease.start, lease.stop, only(frames)) == (0, 2, [0, 1, 2, 3])
         with pytest.raises(ElementError, match=r"failed on element 5 \(row 5 of from_items"):
             next(work)
 
@@ -164,7 +170,7 @@ class TestSupplied:
         stage = stage_of(flow)
         assert stage is not None
         work = work_of(stage, Whim([4])).leases(0, 0)
-        assert opened(next(work)[1]) == [1, 2]
+        assert only(next(work)[1]) == [1, 2]
         with pytest.raises(ElementError, match="failed on element 2") as caught:
             next(work)
         assert "pickle" in str(caught.value.__cause__)
@@ -172,7 +178,7 @@ class TestSupplied:
     def test_rows_of_memory_go_with_the_span_that_needs_them(self) -> None:
         flow: Flow[Any, Any] = fl.from_items("abcde").map(str.upper).batch(2, collate="".join)
         leases = leases_of(flow, [2])
-        assert [(lease.start, lease.stop, opened(frames)) for lease, frames in leases] == [
+        assert [(lease.start, lease.stop, only(frames)) for lease, frames in leases] == [
             (0, 2, ["a", "b", "c", "d"]),
             (2, 3, ["e"]),
         ]
@@ -180,7 +186,7 @@ class TestSupplied:
     def test_rows_of_a_stream_go_in_whole_groups(self) -> None:
         flow: Flow[Any, Any] = fl.from_iterable("abcdefg").map(str.upper).batch(2, collate="".join)
         leases = leases_of(flow, [2])
-        assert [(lease.start, lease.stop, opened(frames)) for lease, frames in leases] == [
+        assert [(lease.start, lease.stop, only(frames)) for lease, frames in leases] == [
             (0, 2, ["a", "b", "c", "d"]),
             (2, 4, ["e", "f", "g"]),
         ]
@@ -191,7 +197,7 @@ class TestSupplied:
         stage = stage_of(flow)
         assert stage is not None
         leases = list(work_of(stage, Whim([3])).leases(0, 0))
-        assert [(lease.positions, opened(frames)) for lease, frames in leases] == [
+        assert [(lease.positions, only(frames)) for lease, frames in leases] == [
             ([0, 2, 3], [0, 2, 3]),
             ([4, 6, 7], [4, 6, 7]),
         ]
@@ -207,7 +213,7 @@ class TestSupplied:
         stage = stage_of(flow)
         assert stage is not None
         work = work_of(stage, Whim([4])).leases(0, 0)
-        assert [opened(next(work)[1]), opened(next(work)[1])] == [[0, 1, 2, 3], [4]]
+        assert [only(next(work)[1]), only(next(work)[1])] == [[0, 1, 2, 3], [4]]
         with pytest.raises(ElementError, match="failed on element 5"):
             next(work)
 
@@ -215,7 +221,7 @@ class TestSupplied:
         clock = iter(np.arange(0.0, 10.0, SECONDS_A_LEASE * 0.6))
         monkeypatch.setattr("flowdsl.runtime.leases.time.monotonic", lambda: next(clock))
         leases = leases_of(fl.from_iterable(range(5)).map(str), [100])
-        assert [opened(frames) for _, frames in leases] == [[0, 1], [2, 3], [4]]
+        assert [only(frames) for _, frames in leases] == [[0, 1], [2, 3], [4]]
 
 
 class TestPace:

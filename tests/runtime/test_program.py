@@ -18,9 +18,9 @@ from flowdsl.plan.optimize import optimize
 from flowdsl.runtime.program import (
     OperatorFailed,
     Program,
-    base_addresses,
     failure_in,
     members_of,
+    needed,
     size_of_group,
 )
 from tests.elements import same
@@ -74,13 +74,13 @@ def test_a_filter_leaves_gaps(recipe: Recipe, start: int, size: int) -> None:
 def test_what_is_supplied_is_used_in_order(length: int, n: int, wanted: list[int]) -> None:
     flow = fl.from_items(range(length)).shuffle().map(str).repeat(3).batch(n, collate=list)
     stage = stage_of(flow.prefetch(procs=1))
-    assert stage.base is not None
+    (base,) = stage.bases
     batches = reference(flow.node, 1).elements
     wanted = [i for i in wanted if i < len(batches)]
     at = Addresses.at(1, wanted)
-    below = base_addresses(stage.meaning, _meaning(stage.base), at)
-    supplied = [x for _, x in Program(_meaning(stage.base)).rows(below)]
-    got = [x for _, x in Program(stage.program).rows(at, supplied)]
+    below = needed(stage.program, at)
+    supplied = [x for _, x in Program(_meaning(base)).rows(below[0])]
+    got = [x for _, x in Program(stage.program).rows(at, [supplied])]
     assert got == [batches[i] for i in wanted]
     assert sorted(map(str, supplied)) == sorted(x for batch in got for x in batch)
 
@@ -92,11 +92,11 @@ def _meaning(base: AnyNode) -> AnyNode:
 def test_a_stream_that_ends_ends_the_program() -> None:
     stage = stage_of(fl.from_iterable(range(9)).map(str).batch(4, collate=list).prefetch(procs=1))
     program = Program(stage.program)
-    rows = program.rows(Addresses.span(0, 0, 5), range(6))
+    rows = program.rows(Addresses.span(0, 0, 5), [range(6)])
     assert list(rows) == [(0, ["0", "1", "2", "3"]), (1, ["4", "5"])]
     whole = fl.from_iterable(range(9)).map(str).batch(4, drop_remainder=True, collate=list)
     program = Program(stage_of(whole.prefetch(procs=1)).program)
-    assert list(program.rows(Addresses.span(0, 0, 5), range(6))) == [(0, ["0", "1", "2", "3"])]
+    assert list(program.rows(Addresses.span(0, 0, 5), [range(6)])) == [(0, ["0", "1", "2", "3"])]
 
 
 def test_elements_are_made_when_they_are_asked_for() -> None:
@@ -131,32 +131,32 @@ def part_first(rows: Sequence[int]) -> int:
 
 class TestFailure:
     @pytest.mark.parametrize(
-        ("flow", "height", "position", "operator", "origin"),
+        ("flow", "path", "position", "operator", "origin"),
         [
             (
                 fl.from_range(9).map(part),
-                0,
+                (),
                 4,
                 "map(part)",
                 "row 4 of from_range(9)",
             ),
             (
                 fl.from_range(9).map(part).map(int).batch(2),
-                2,
+                (0, 0),
                 4,
                 "map(part)",
                 "row 4 of from_range(9)",
             ),
             (
                 fl.from_range(9).batch(2, collate=part_first).map(int),
-                1,
+                (0,),
                 2,
                 "batch(2, collate=part_first)",
                 "row 4 of from_range(9) to row 5 of from_range(9)",
             ),
             (
                 fl.from_range(9).map(part).take(6),
-                1,
+                (0,),
                 4,
                 "map(part)",
                 "row 4 of from_range(9)",
@@ -164,8 +164,8 @@ class TestFailure:
         ],
         ids=["last", "below", "grouping", "indexing"],
     )
-    def test_names_the_operator_by_its_height(
-        self, flow: Flow[Any, Any], height: int, position: int, operator: str, origin: str
+    def test_names_the_operator_by_the_way_to_it(
+        self, flow: Flow[Any, Any], path: tuple[int, ...], position: int, operator: str, origin: str
     ) -> None:
         length = flow.node.length
         assert length is not None
@@ -173,7 +173,7 @@ class TestFailure:
             list(Program(flow.node).rows(Addresses.span(1, 0, length)))
         failed = caught.value
         assert isinstance(failed.__cause__, ZeroDivisionError)
-        assert (failed.height, failed.epoch, failed.position) == (height, 1, position)
+        assert (failed.path, failed.epoch, failed.position) == (path, 1, position)
         error = failure_in(flow.node, *failed.args)
         assert isinstance(error, ElementError)
         assert (error.operator, error.position, error.epoch) == (operator, position, 1)
@@ -187,7 +187,7 @@ class TestFailure:
         node = fl.from_items(Broken([1, 2])).map(int).node
         with pytest.raises(OperatorFailed) as caught:
             list(Program(node).rows(Addresses.span(0, 1, 2)))
-        assert (caught.value.height, caught.value.position) == (1, 1)
+        assert (caught.value.path, caught.value.position) == ((0,), 1)
 
     def test_comes_after_the_elements_before_it(self) -> None:
         rows = Program(fl.from_range(9).map(lambda i: 1 // (i - 2)).node).rows(
@@ -204,7 +204,7 @@ class TestGroups:
         node = grouping(fl.from_range(length).batch(n))
         assert node.length is not None
         at = Addresses.span(2, 0, node.length)
-        members = members_of(node, at)
+        members, _ = members_of(node, at)
         assert members.position.tolist() == list(range(length))
         assert members.epoch.tolist() == [2] * length
         sizes = [size_of_group(node, i) for i in range(node.length)]
@@ -213,14 +213,14 @@ class TestGroups:
     def test_members_of_some_keep_their_epochs(self) -> None:
         node = grouping(fl.from_range(5).batch(2))
         at = Addresses(np.array([7, 3]), np.array([2, 0]))
-        members = members_of(node, at)
+        members, _ = members_of(node, at)
         assert members.position.tolist() == [4, 0, 1]
         assert members.epoch.tolist() == [7, 3, 3]
 
     def test_of_an_endless_flow_are_full(self) -> None:
         node = grouping(fl.from_range(5).repeat().batch(4))
         assert size_of_group(node, 10**9) == 4
-        assert members_of(node, Addresses.at(0, [10])).position.tolist() == [40, 41, 42, 43]
+        assert members_of(node, Addresses.at(0, [10]))[0].position.tolist() == [40, 41, 42, 43]
 
 
 class TestAllocate:

@@ -27,8 +27,9 @@ BIG = WORTH_SHARING  # elements: of any dtype, so many are worth it
 
 def by_message(elements: list[Any]) -> Any:
     """As a lease brings them to a worker."""
-    data, *beside = supply(elements)
-    return unpack(bytes(data), [bytearray(content) for content in beside])
+    data, *beside = supply([elements])
+    (received,) = unpack(bytes(data), [bytearray(content) for content in beside])
+    return received
 
 
 def by_slab(elements: list[Any]) -> Any:

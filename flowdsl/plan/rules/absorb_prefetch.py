@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowdsl.node import AnyNode, Placement
-from flowdsl.plan.tree import runs_in_worker, with_sources
+from flowdsl.node import AnyNode, Placement, with_sources
+from flowdsl.plan.tree import runs_in_worker
 
 
 def absorb_prefetch(node: AnyNode) -> AnyNode:

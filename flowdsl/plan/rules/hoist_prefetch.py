@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from flowdsl.node import AnyNode, Indexing, Placement
-from flowdsl.plan.tree import with_sources
+from flowdsl.node import AnyNode, Indexing, Joining, Merging, Placement, with_sources
 
 
 def hoist_prefetch(node: AnyNode) -> AnyNode:
     """``x.map(f).prefetch(p).shuffle()`` becomes ``x.map(f).shuffle().prefetch(p)``.
 
-    Over a random-access flow the choice is arithmetic on positions, so the workers make just what
-    is chosen, in the order in which it is wanted.
+    Over random-access flows the choice is arithmetic on positions, so the workers make just what
+    is chosen, in the order in which it is wanted. Several flows get as many as the one with most.
     """
-    if isinstance(node, Indexing) and node.indexable:
-        below = node.source
-        if isinstance(below, Placement):
-            return with_sources(below, (with_sources(node, below.sources),))
+    if isinstance(node, Indexing | Merging | Joining) and node.indexable:
+        placements = [source for source in node.sources if isinstance(source, Placement)]
+        if placements:
+            most = max(placements, key=lambda placement: placement.procs)
+            below = (s.source if isinstance(s, Placement) else s for s in node.sources)
+            return with_sources(most, (with_sources(node, tuple(below)),))
     return node

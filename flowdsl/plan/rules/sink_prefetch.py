@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from flowdsl.node import AnyNode, Placement
-from flowdsl.plan.tree import runs_in_worker, with_sources
+import attrs
+
+from flowdsl.node import AnyNode, Placement, with_sources
+from flowdsl.plan.tree import has_no_work, runs_in_worker
 
 
 def sink_prefetch(node: AnyNode) -> AnyNode:
     """``x.filter(f).batch(n).prefetch(p)`` becomes ``x.filter(f).prefetch(p).batch(n)``.
 
     Where a batch starts depends on how many rows were dropped before it, so it is formed at the
-    merge, and the workers run what is below it.
+    merge, and the workers run what is below it. Below an operator over several flows, those with
+    work share the processes.
     """
     if isinstance(node, Placement):
         below = node.source
         if not isinstance(below, Placement) and below.sources and not runs_in_worker(below):
-            moved = tuple(with_sources(node, (source,)) for source in below.sources)
+            busy = [not has_no_work(source) for source in below.sources]
+            share = max(min(1, node.procs), node.procs // max(1, sum(busy)))
+            moved = tuple(
+                attrs.evolve(node, source=source, procs=share) if works else source
+                for source, works in zip(below.sources, busy, strict=True)
+            )
             return with_sources(below, moved)
     return node

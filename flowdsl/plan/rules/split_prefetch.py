@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowdsl.node import AnyNode, Elementwise, Grouping, Placement
-from flowdsl.plan.tree import base_of, rewrite, runs_in_worker, walk, with_sources
+from flowdsl.node import AnyNode, Elementwise, Grouping, Placement, with_sources
+from flowdsl.plan.tree import bases_of, rewrite, runs_in_worker, walk
 
 
 def split_prefetch(node: AnyNode) -> AnyNode:
@@ -13,8 +13,9 @@ def split_prefetch(node: AnyNode) -> AnyNode:
     are others.
     """
     if isinstance(node, Placement) and node.procs:
-        base = base_of(node.source)
-        if base is not None and _has_work(base):
+        busy = [base for base in bases_of(node.source) if _has_work(base)]
+        if busy:
+            (base,) = busy  # a stream: what lies in memory has no work
             placed = with_sources(node, (base,))
             return rewrite(node, lambda part: placed if part is base else part)
     return node

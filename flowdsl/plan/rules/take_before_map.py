@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flowdsl.node import AnyNode, Elementwise, Indexing
-from flowdsl.plan.tree import with_sources
+from flowdsl.node import AnyNode, Elementwise, Indexing, with_sources
 
 
 def take_before_map(node: AnyNode) -> AnyNode:
