@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from typing import Any
 
 import msgspec
@@ -104,6 +105,16 @@ def _dtype(code: str) -> np.dtype[Any]:
     return np.dtype(code)
 
 
+def _check_content(dtype: np.dtype[Any], content: memoryview) -> None:
+    """Refuse bytes that are no value of a dtype; NumPy takes them, and fails when they are used."""
+    if dtype.kind == "U" and content:
+        points = np.frombuffer(content, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+        if points.max() > sys.maxunicode:
+            raise ValueError(f"{points.max():#x} is no character")
+    if dtype.kind == "b" and content and np.frombuffer(content, np.uint8).max() > 1:
+        raise ValueError("a byte that is neither True nor False")
+
+
 def _extension(code: int, data: memoryview) -> Any:
     if code == _TUPLE:
         return tuple(_decoder.decode(data))
@@ -113,6 +124,7 @@ def _extension(code: int, data: memoryview) -> Any:
     dtype = _dtype(dtype_code)
     if len(content) != dtype.itemsize * math.prod(shape):
         raise ValueError(f"{len(content)} bytes for {dtype}{list(shape)}")
+    _check_content(dtype, content)
     array: NDArray[Any] = np.require(np.ndarray(shape, dtype, content), requirements="A")
     array.flags.writeable = False
     return array[()] if code == _SCALAR else array
