@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 HEAVY = ("tensorflow", "keras", "matplotlib", "h5py", "sklearn", "scipy", "rich", "pandas", "torch")
-LIMIT_S = 0.25
+LIMIT = 3.0
 
 
 def fresh(program: str) -> str:
@@ -22,13 +22,14 @@ def test_import_loads_nothing_heavy() -> None:
     assert not set(HEAVY) & set(loaded.split())
 
 
-def test_import_is_quick() -> None:
-    # The least of several: a busy machine makes an import slower, never quicker.
+def test_import_costs_little_more_than_what_it_imports() -> None:
+    """In time of the processor, side by side: however fast or busy the machine is."""
     program = (
-        "from time import perf_counter; start = perf_counter(); import flowdsl; "
-        "print(perf_counter() - start)"
+        "from time import process_time as now; began = now(); "
+        "import attrs, cloudpickle, lmdb, msgspec, numpy, zmq; others = now(); "
+        "import flowdsl; print((now() - began) / (others - began))"
     )
-    assert min(float(fresh(program)) for _ in range(5)) < LIMIT_S
+    assert min(float(fresh(program)) for _ in range(5)) < LIMIT
 
 
 def test_every_public_name_is_there() -> None:
