@@ -4,14 +4,14 @@ PYTHON ?= python3
 
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := $(wildcard flowdsl examples tests bench)
-PAGES := $(wildcard README.md docs/*.md)
+CODE := $(wildcard flowdsl examples tests bench docs/*.py)
+PAGES := $(wildcard README.md docs/*.md docs/*.py)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit format lock clean
+.PHONY: help demo test lint types contract doctest unit docs format lock clean
 
 say = printf '==> %s\n'
 
@@ -23,6 +23,7 @@ help:
 	echo '  make contract  the import contract'
 	echo '  make doctest   the examples in the docstrings and the pages'
 	echo '  make unit      the tests'
+	echo 'make docs      write docs/operators.md from the operators'
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
 	echo 'make clean     remove .venv, caches and outputs'
@@ -57,6 +58,10 @@ doctest: $(VENV)/dev
 unit: $(VENV)/dev
 	$(say) 'tests'
 	$(BIN)/pytest -q
+
+docs: $(VENV)/dev
+	$(say) 'Writing docs/operators.md'
+	$(BIN)/python docs/generate_operators.py
 
 format: $(VENV)/dev
 	$(say) 'ruff check --fix, ruff format'

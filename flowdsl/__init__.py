@@ -36,7 +36,11 @@ from flowdsl.errors import (
     WorkerDied,
 )
 from flowdsl.flow import Flow
+from flowdsl.ops.fakes import fake
+from flowdsl.ops.files import from_files
+from flowdsl.ops.queues import from_queue
 from flowdsl.ops.sources import from_items, from_iterable, from_range
+from flowdsl.runtime.measure import Speed
 from flowdsl.runtime.run import Run
 from flowdsl.specs import Shape
 from flowdsl.stacking import lists, stack
@@ -64,6 +68,7 @@ __all__ = [
     "Shape",
     "SourceError",
     "SpecMismatch",
+    "Speed",
     "Stackable",
     "StateMismatch",
     "UnknownLength",
@@ -73,9 +78,12 @@ __all__ = [
     "c1",
     "c2",
     "c3",
+    "fake",
+    "from_files",
     "from_items",
     "from_iterable",
     "from_lmdb",
+    "from_queue",
     "from_range",
     "lists",
     "stack",

@@ -54,6 +54,9 @@ Finite: TypeAlias = Reordered | Resampled | Unsized
 InOrder: TypeAlias = Unsized | Endless
 """Allows what keeps every row, in order."""
 
+Unmoved: TypeAlias = Resampled | Unsized | Endless
+"""Allows what has not been reordered: its elements can be told, and paired, by position."""
+
 TAGS: tuple[Tag, ...] = (Reordered, Resampled, Unsized, Endless)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import count, islice
 from typing import (
     TYPE_CHECKING,
@@ -43,6 +43,7 @@ from typing_extensions import TypeIs
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from flowdsl.effects import Effect, Endless, Exact, Reordered, Resampled, Tag, Unsized
+from flowdsl.elements import Component
 from flowdsl.errors import ElementError, InvalidFlow, Where
 from flowdsl.specs import Spec, join
 from flowdsl.stacking import Allocate
@@ -120,9 +121,18 @@ class Node(ABC, Generic[T, E]):
     positional: ClassVar[bool] = False
     """It looks at positions: over a reordered flow, which rows it takes is chance."""
 
+    identity: ClassVar[bool] = False
+    """In epoch 0 its elements are those of its source: a probe need not come through it."""
+
+    _facts: dict[str, Any] = attrs.field(factory=dict[str, Any], init=False, eq=False, repr=False)
+    """What was asked of it before. A fact is made of those of the sources, some of them several
+    times: without a memory, the cost of asking would double with every operator."""
+
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.adds = _tags_written_on(cls)
+        for name in _FACTS & vars(cls).keys():
+            setattr(cls, name, _remembered(vars(cls)[name]))
 
     @property
     def sources(self) -> tuple[AnyNode, ...]:
@@ -146,11 +156,11 @@ class Node(ABC, Generic[T, E]):
     @property
     @abstractmethod
     def title(self) -> str:
-        """How a chain spells this operator, e.g. ``batch(32)``; one line."""
+        """How a chain spells this operator, e.g. ``batch(32)``; one line, ``...`` for flows."""
 
     @property
     def fingerprint(self) -> str:
-        """What a saved position holds it to: another fingerprint, other elements."""
+        """What a saved position holds it to: another one, other elements; none, no matter."""
         return self.title
 
     @property
@@ -200,6 +210,56 @@ class Node(ABC, Generic[T, E]):
 
 
 AnyNode: TypeAlias = Node[Any, Effect]
+
+_FACTS = frozenset({"sources", "effects", "length", "indexable", "dense", "depth", "spec"})
+
+
+class _Fact(property):
+    """A property that is remembered."""
+
+    def __get__(self, node: Any, owner: type | None = None) -> Any:
+        return self if node is None else _recall(node, self.fget, self.fget)
+
+    def __reduce__(self) -> tuple[type[_Fact], tuple[Any]]:
+        return _Fact, (self.fget,)  # with the class of a script, which travels by value
+
+
+class _Question:
+    """A method of one flag that is remembered."""
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._ask = ask
+        self.__isabstractmethod__ = getattr(ask, "__isabstractmethod__", False)
+
+    @property
+    def __closure__(self) -> Any:
+        return self._ask.__closure__  # attrs mends ``super()`` in what has one
+
+    def __get__(self, node: Any, owner: type | None = None) -> Any:
+        if node is None:
+            return self._ask
+
+        def answer(probe: bool) -> Any:
+            return _recall(node, self._ask, partial(self._ask, probe=probe), probe)
+
+        return answer
+
+
+def _recall(node: AnyNode, fact: Any, ask: Any, *flag: bool) -> Any:
+    key = f"{fact.__qualname__}{flag}"  # a class and its base answer apart
+    if key not in node._facts:
+        node._facts[key] = ask(node)
+    return node._facts[key]
+
+
+def _remembered(fact: Any) -> Any:
+    if isinstance(fact, _Fact | _Question):
+        return fact  # attrs makes a class with slots anew
+    return _Fact(fact.fget) if isinstance(fact, property) else _Question(fact)
+
+
+for _name in _FACTS & vars(Node).keys():
+    setattr(Node, _name, _remembered(vars(Node)[_name]))
 
 
 def _is_node(value: object) -> TypeIs[AnyNode]:
@@ -271,9 +331,6 @@ class Elementwise(Node[U, E], Generic[A, U, E]):
 
     counts: ClassVar[bool] = False
     """Its position is the number of the element: only a process that knows it can run this."""
-
-    looks: ClassVar[bool] = False
-    """It gives the element itself, once somebody has seen it."""
 
     source: Node[A, E]
 
@@ -352,7 +409,8 @@ class Grouping(Node[U, E], Generic[A, U, E]):
     def origin(self, epoch: int, position: int) -> Where:
         if not self.source.dense:
             return super().origin(epoch, position)
-        first, last = position * self.n, (position + 1) * self.n - 1
+        first = position * self.stride
+        last = first + self.n - 1
         if self.source.length is not None:
             last = min(last, self.source.length - 1)
         begin = self.source.origin(epoch, first).partition(" to ")[0]
@@ -450,8 +508,13 @@ class Joining(Node[T, E], Generic[T, E]):
 class Placement(Node[T, E], Generic[T, E]):
     """Says where the operators below it run; to the elements it is the identity."""
 
+    identity: ClassVar[bool] = True
     source: Node[T, E]
     procs: int
+
+    @property
+    def fingerprint(self) -> str:
+        return ""
 
     @property
     def indexable(self) -> bool:
@@ -508,18 +571,34 @@ def provide_surface(surface: Callable[[AnyNode], FlowBase[Any, Any]]) -> None:
     _surface[:] = [surface]
 
 
+MOST_ELEMENTS = 2**62
+"""Positions and epochs are int64, and some arithmetic is done on them."""
+
+
 def flow(node: Node[A, F]) -> Flow[A, F]:
-    """The fluent surface over a node: what every operator's method returns."""
+    """The fluent surface over a node: what every operator's method returns.
+
+    Raises:
+        InvalidFlow: It has more elements than can be numbered.
+    """
+    if (node.length or 0) >= MOST_ELEMENTS:
+        raise InvalidFlow(
+            f"{_spelled(node)}: {node.length} elements are more than can be numbered, which is "
+            f"2**62; where there is to be no end, write repeat()"
+        )
     return _surface[0](node)  # type: ignore[no-any-return]  # the slot is untyped: Flow is above
 
 
-def at_least(minimum: int) -> Callable[[AnyNode, attrs.Attribute[int], object], None]:
-    """An attrs validator: an int no smaller than ``minimum``, in the words of the chain."""
+def at_least(
+    minimum: int, most: int | None = MOST_ELEMENTS
+) -> Callable[[AnyNode, attrs.Attribute[int], object], None]:
+    """An attrs validator: an int from ``minimum`` to below ``most``, in the words of the chain."""
 
     def check(node: AnyNode, field: attrs.Attribute[int], value: object) -> None:
-        if not is_int(value, minimum):
+        if not is_int(value, minimum, most):
+            below = " and below 2**62" if is_int(value, minimum, None) else ""
             raise InvalidFlow(
-                f"{_spelled(node)}: {field.name} must be an int >= {minimum}, got {value!r}"
+                f"{_spelled(node)}: {field.name} must be an int >= {minimum}{below}, got {value!r}"
             )
 
     return check
@@ -542,11 +621,11 @@ def plain_int(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
-def is_int(value: object, minimum: int) -> bool:
-    """Whether it is an int, and no bool, of at least this much."""
+def is_int(value: object, minimum: int, most: int | None = MOST_ELEMENTS) -> bool:
+    """Whether it is an int, and no bool, of at least this much, and below ``most``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         return False
-    return bool(value >= minimum)
+    return bool(value >= minimum and (most is None or value < most))
 
 
 def _spelled(node: AnyNode) -> str:
@@ -560,5 +639,7 @@ def name_of(function: object) -> str:
     >>> name_of(len), name_of(lambda x: x)
     ('len', '<lambda>')
     """
+    if isinstance(function, Component):
+        return f"c{function.index}"
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return str(name).rpartition("<locals>.")[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_type_hints
 
-from flowdsl.node import AnyNode, Elementwise, Indexing, with_sources
+from flowdsl.node import AnyNode, Indexing, with_sources
 from flowdsl.specs import (
     UNKNOWN,
     Spec,
@@ -39,7 +39,9 @@ def probed(node: AnyNode, known: Spec) -> Spec:
         return known
     seen = spec_of(first[1])
     for source in node.sources:
-        row = next(_unmoved(source).rows(0))
+        row = next(_unmoved(source).rows(0), None)
+        if row is None:  # of a stream that was longer the first time
+            return known
         seen = without_axes(seen, varying_axes(source.spec(True), spec_of(row[1])))
     return meet(known, seen, f"{node.title}: element 0")
 
@@ -47,10 +49,9 @@ def probed(node: AnyNode, known: Spec) -> Spec:
 def _unmoved(node: AnyNode) -> AnyNode:
     """The same flow in its source's order: the first element of a shuffle would cost all others.
 
-    Nor does anybody look at it: a probe is no pass.
+    Nor does anybody see it go by, or keep it: a probe is no pass.
     """
-    if isinstance(node, Indexing) and node.length is not None and node.length == node.source.length:
-        return _unmoved(node.source)
-    if isinstance(node, Elementwise) and node.looks:
-        return _unmoved(node.source)
+    moves = isinstance(node, Indexing) and node.length is not None
+    if node.identity or (moves and node.length == node.sources[0].length):
+        return _unmoved(node.sources[0])
     return with_sources(node, tuple(map(_unmoved, node.sources)))

@@ -262,6 +262,23 @@ def without_axes(spec: Spec, axes: frozenset[tuple[int, int]]) -> Spec:
     return spec
 
 
+def with_sizes(seen: Spec, declared: Spec) -> Spec:
+    """What was seen of one element, with the sizes left open that are not declared for all.
+
+    >>> str(with_sizes(spec_of((np.zeros((2, 3)), 1)), UNKNOWN))
+    '(float64[?, ?], int)'
+    """
+    if isinstance(seen, StructSpec):
+        unknown = tuple((name, UNKNOWN) for name, _ in seen.fields)
+        parts = declared.fields if isinstance(declared, StructSpec) else unknown
+        pairs = zip(seen.fields, parts, strict=True)
+        return StructSpec(seen.form, tuple((n, with_sizes(s, d)) for (n, s), (_, d) in pairs))
+    if isinstance(seen, ArraySpec) and seen.shape is not None:
+        dims = declared.shape if isinstance(declared, ArraySpec) else None
+        return ArraySpec(seen.dtype, (None,) * len(seen.shape) if dims is None else dims)
+    return seen
+
+
 def leaf_specs(spec: Spec, name: str = "") -> list[tuple[str, ArraySpec | ValueSpec]]:
     """The same for a spec, with the name of each component.
 

@@ -6,15 +6,17 @@ each, and what differs is an error that names the component and the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import repeat
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements import Record, Rows, assemble, batch_type, components
+from flowdsl.elements import Record, assemble, batch_type, components
 from flowdsl.errors import SpecMismatch
-from flowdsl.specs import ArraySpec, Spec, StructSpec, ValueSpec, spec_of
+from flowdsl.specs import UNKNOWN, ArraySpec, Spec, StructSpec, ValueSpec, spec_of
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -23,6 +25,11 @@ D = TypeVar("D")
 
 Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]"]
 """Where a new array's memory comes from: ``np.empty``, or a slab that another process sees."""
+
+PaddingValue: TypeAlias = complex | str | bytes | np.generic
+Padding: TypeAlias = PaddingValue | tuple["Padding", ...] | Mapping[str, "Padding"] | None
+"""What arrays are padded with: one value for all of them, or a tuple or dict of them by component.
+``None``: not at all."""
 
 
 _FIXED = {bool: np.dtype(np.bool_), int: np.dtype(np.int64), float: np.dtype(np.float64)}
@@ -53,9 +60,83 @@ def stack(rows: Sequence[Any], allocate: Allocate = _empty, at: str = "element")
         return _stack_scalars(rows, allocate, at)
     columns = _columns(rows, at)
     stacked = {name: stack(column, allocate, f"{at}.{name}") for name, column in columns}
-    if isinstance(first, Record):
-        return assemble(batch_type(kind), stacked)
-    return assemble(dict if kind is dict else tuple, stacked)
+    return assemble(_batch_form(kind), stacked)
+
+
+def pad(
+    rows: Sequence[Any], padding: Padding, allocate: Allocate = _empty, at: str = "element"
+) -> Any:
+    """Stack rows whose arrays differ in shape: each is padded on the right of every axis.
+
+    Raises:
+        SpecMismatch: As for ``stack``, but for shapes of one rank; and for a padding that is no
+            value of its component's dtype, or not of the form of the rows.
+    """
+    first = rows[0]
+    kind = cast("type", type(first))
+    if isinstance(first, np.ndarray):
+        return _pad_arrays(rows, padding, allocate, at)
+    if len(set(map(type, rows))) > 1:
+        raise _differ(rows, at)
+    if isinstance(first, np.generic) or kind in _FIXED:
+        _check_single(padding, at)
+        return _stack_scalars(rows, allocate, at)
+    columns = _columns(rows, at)
+    paddings = _padding_of(padding, [name for name, _ in columns], at)
+    padded = {
+        name: pad(column, paddings[name], allocate, f"{at}.{name}") for name, column in columns
+    }
+    return assemble(_batch_form(kind), padded)
+
+
+def unstack(batch: Any) -> Iterator[Any]:
+    """The rows of a batch, one by one; those of arrays are views.
+
+    Raises:
+        SpecMismatch: Components have no leading axis, or differ in its size.
+
+    >>> list(unstack({"x": np.eye(2, dtype=int), "name": ["a", "b"]}))
+    [{'x': array([1, 0]), 'name': 'a'}, {'x': array([0, 1]), 'name': 'b'}]
+    """
+    (first, n), *others = _leading_sizes(batch, "element") or [("", 0)]
+    if not first:
+        raise SpecMismatch("element: without components it does not tell how many rows it has")
+    for name, size in others:
+        if size != n:
+            raise SpecMismatch(f"{first} has {n} rows, {name} has {size}: they must have as many")
+    return _rows_of(batch, n)
+
+
+def _leading_sizes(batch: Any, at: str) -> list[tuple[str, int]]:
+    """The number of rows of each component, nested ones opened."""
+    if isinstance(batch, list) or (isinstance(batch, np.ndarray) and batch.ndim):
+        return [(at, len(cast("list[Any]", batch)))]
+    parts = components(batch)
+    if parts is None:
+        raise _not_a_batch(str(spec_of(batch)), at)
+    return [found for name, part in parts for found in _leading_sizes(part, f"{at}.{name}")]
+
+
+def _rows_of(batch: Any, n: int) -> Iterator[Any]:
+    parts = components(batch)
+    if parts is None:
+        return iter(batch)
+    columns = [_rows_of(part, n) for _, part in parts]
+    rows = zip(*columns, strict=True) if columns else repeat((), n)
+    if isinstance(batch, dict):
+        return (dict(zip(batch, row, strict=True)) for row in rows)
+    return rows
+
+
+def _not_a_batch(what: str, at: str) -> SpecMismatch:
+    return SpecMismatch(f"{at}: {what} has no rows; arrays with a leading axis and lists have")
+
+
+def _batch_form(form: type) -> type:
+    """What rows of this form become."""
+    if issubclass(form, Record):
+        return batch_type(form)
+    return dict if form is dict else tuple
 
 
 def _columns(rows: Sequence[Any], at: str) -> list[tuple[str, Sequence[Any]]]:
@@ -101,23 +182,99 @@ _ARRAYS = (np.ndarray, np.memmap)
 
 
 def _stack_arrays(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[Any]:
-    shape, dtype = cast("NDArray[Any]", rows[0]).shape, cast("NDArray[Any]", rows[0]).dtype
-    if type(rows[0]) not in _ARRAYS:
-        raise _unstackable(type(rows[0]).__name__, at)
-    if any(type(row) not in _ARRAYS or row.dtype != dtype or row.shape != shape for row in rows):
+    shape, dtype = cast("NDArray[Any]", rows[0]).shape, _dtype_of_all(rows, at)
+    if any(row.shape != shape for row in rows):
         raise _differ(rows, at)
-    if dtype.hasobject:
-        raise _unstackable("an array of Python objects", at)
     out = allocate((len(rows), *shape), dtype)
     return np.stack(rows, out=out)
 
 
-def _differ(rows: Sequence[Any], at: str) -> SpecMismatch:
+def _dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
+    dtype = cast("np.dtype[Any]", rows[0].dtype)
+    if type(rows[0]) not in _ARRAYS:
+        raise _unstackable(type(rows[0]).__name__, at)
+    for i, row in enumerate(rows):
+        if type(row) not in _ARRAYS or row.dtype != dtype:
+            raise _differ(rows, at, i)
+    if dtype.hasobject:
+        raise _unstackable("an array of Python objects", at)
+    return dtype
+
+
+def _pad_arrays(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: str) -> NDArray[Any]:
+    shapes, dtype = (
+        [cast("tuple[int, ...]", np.shape(row)) for row in rows],
+        _dtype_of_all(rows, at),
+    )
+    if padding is None or not shapes[0]:
+        return _stack_arrays(rows, allocate, at)
+    i = next((i for i, shape in enumerate(shapes) if len(shape) != len(shapes[0])), None)
+    if i is not None:
+        raise SpecMismatch(
+            f"{at}: row 0 of the batch is {spec_of(rows[0])}, row {i} is {spec_of(rows[i])}; "
+            f"arrays of equal rank are padded"
+        )
+    fill = _fitting(padding, dtype, at)
+    if len(set(shapes)) == 1:
+        return _stack_arrays(rows, allocate, at)
+    out = allocate((len(rows), *map(max, zip(*shapes, strict=True))), dtype)
+    out[...] = fill
+    for place, row in zip(out, rows, strict=True):
+        place[tuple(map(slice, row.shape))] = row
+    return out
+
+
+def _padding_of(padding: Padding, names: Sequence[str], at: str) -> dict[str, Padding]:
+    """The padding of each of these components."""
+    if isinstance(padding, tuple):
+        if len(padding) != len(names):
+            raise SpecMismatch(f"{at}: {len(names)} components, and padding has {len(padding)}")
+        return dict(zip(names, padding, strict=True))
+    if isinstance(padding, Mapping):
+        if padding.keys() != set(names):
+            raise SpecMismatch(
+                f"{at}: components {', '.join(names)}, and padding names {', '.join(padding)}"
+            )
+        return {name: padding[name] for name in names}
+    return dict.fromkeys(names, padding)
+
+
+def _fitting(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
+    """The value of this dtype that the padding is."""
+    _check_single(padding, at)
+    given: Any = np.asarray(padding)
+    numbers = given.dtype.kind in "biufcO" and dtype.kind in "biufc"  # O: an int of any size
+    if numbers and (dtype.kind == "c" or given.dtype.kind != "c"):
+        with np.errstate(all="ignore"), suppress(OverflowError):
+            value = given.astype(dtype)[()]
+            if value.item() == given.item() or (value != value and given != given):
+                return value
+            if dtype.kind == "f" and np.isfinite(value):
+                raise _unfit(padding, dtype, at, f"; the nearest is {value!r}")
+    elif given.dtype.kind == dtype.kind:
+        value = given.astype(dtype)[()]
+        if value == padding or (value != value and padding != padding):
+            return value
+    raise _unfit(padding, dtype, at)
+
+
+def _unfit(padding: Padding, dtype: np.dtype[Any], at: str, hint: str = "") -> SpecMismatch:
+    return SpecMismatch(f"{at}: padding must be a value that {dtype} has, got {padding!r}{hint}")
+
+
+def _check_single(padding: Padding, at: str) -> None:
+    if isinstance(padding, (tuple, Mapping)):
+        raise SpecMismatch(f"{at}: a single component, and padding has several: {padding!r}")
+
+
+def _differ(rows: Sequence[Any], at: str, i: int | None = None) -> SpecMismatch:
+    """Row ``i`` is not like row 0; without ``i``, the first that is not."""
     kind, spec = type(rows[0]), spec_of(rows[0])
-    i, row = next((i, x) for i, x in enumerate(rows) if type(x) is not kind or spec_of(x) != spec)
-    sides = [str(spec), str(spec_of(row))]
+    if i is None:
+        i = next(i for i, x in enumerate(rows) if type(x) is not kind or spec_of(x) != spec)
+    sides = [str(spec), str(spec_of(rows[i]))]
     if sides[0] == sides[1]:
-        sides = [kind.__name__, type(row).__name__]
+        sides = [kind.__name__, type(rows[i]).__name__]
     return SpecMismatch(
         f"{at}: row 0 of the batch is {sides[0]}, row {i} is {sides[1]}; equal dtypes and "
         f"shapes stack (a dtype is never cast: use .map to make them alike)"
@@ -150,9 +307,54 @@ def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
             raise _unstackable(spec.type.__name__, at)
         return ArraySpec(_FIXED[spec.type], (n,))
     fields = tuple((name, spec_of_batch(s, n, f"{at}.{name}")) for name, s in spec.fields)
-    if issubclass(spec.form, Record):
-        return StructSpec(batch_type(spec.form), fields)
-    return StructSpec(dict if spec.form is dict else tuple, fields)
+    return StructSpec(_batch_form(spec.form), fields)
+
+
+def spec_of_padded_batch(spec: Spec, n: int | None, padding: Padding, at: str = "element") -> Spec:
+    """The spec of ``pad``, from the spec of its rows.
+
+    Raises:
+        SpecMismatch: Rows of this spec can not stack, or not with this padding.
+    """
+    if isinstance(spec, StructSpec):
+        names = [name for name, _ in spec.fields]
+        if spec.form is tuple:  # that of a batch of named ones keeps their names, for messages only
+            names = list(map(str, range(len(names))))
+        paddings = _padding_of(padding, names, at).values()
+        fields = tuple(
+            (name, spec_of_padded_batch(part, n, value, f"{at}.{name}"))
+            for (name, part), value in zip(spec.fields, paddings, strict=True)
+        )
+        return StructSpec(_batch_form(spec.form), fields)
+    if spec != UNKNOWN:
+        _check_single(padding, at)
+    batch = spec_of_batch(spec, n, at)
+    if isinstance(spec, ArraySpec) and spec.dtype and spec.shape != () and padding is not None:
+        _fitting(padding, spec.dtype, at)
+    return batch
+
+
+def spec_of_row(spec: Spec, at: str = "element") -> Spec:
+    """The spec of what ``unstack`` gives, from the spec of the batch.
+
+    Raises:
+        SpecMismatch: An element of this spec has no rows.
+    """
+    if isinstance(spec, StructSpec):
+        fields = tuple((name, spec_of_row(part, f"{at}.{name}")) for name, part in spec.fields)
+        return StructSpec(dict if spec.form is dict else tuple, fields)
+    if isinstance(spec, ValueSpec):
+        if spec.type is not object and not issubclass(spec.type, list):
+            raise _not_a_batch(str(spec), at)
+        return UNKNOWN
+    if spec.shape == ():
+        raise _not_a_batch(str(spec), at)
+    dtype, shape = spec.dtype, spec.shape and spec.shape[1:]
+    if dtype is not None and dtype.hasobject:
+        return UNKNOWN
+    if dtype is not None and not dtype.isnative and not shape:  # a scalar has native byte order
+        dtype = None if shape is None else np.zeros((), dtype)[()].dtype
+    return ArraySpec(dtype, shape)
 
 
 @overload
@@ -163,10 +365,28 @@ def lists(rows: Sequence[tuple[A, B]]) -> tuple[list[A], list[B]]: ...
 def lists(rows: Sequence[tuple[A, B, C]]) -> tuple[list[A], list[B], list[C]]: ...
 @overload
 def lists(rows: Sequence[tuple[A, B, C, D]]) -> tuple[list[A], list[B], list[C], list[D]]: ...
-def lists(rows: Sequence[Rows]) -> tuple[list[Any], ...]:
+@overload
+def lists(rows: Sequence[Mapping[str, A]]) -> dict[str, list[A]]: ...
+def lists(rows: Sequence[Any]) -> Any:
     """Collect each component in a list: ``batch(n, collate=lists)`` takes any values.
+
+    Of tuples it makes a tuple of lists, of dicts a dict. For any other element ``collate=list``
+    keeps the elements as they are.
+
+    Raises:
+        SpecMismatch: The rows are no tuples and no dicts, or differ in their components.
 
     >>> lists([(1, "a"), (2, "b")])
     ([1, 2], ['a', 'b'])
+    >>> lists([{"x": 1}, {"x": 2}])
+    {'x': [1, 2]}
     """
-    return tuple(list(column) for column in zip(*rows, strict=True))
+    if len(set(map(type, rows))) > 1:
+        raise _differ(rows, "element")
+    if not isinstance(rows[0], (tuple, dict)):
+        raise SpecMismatch(
+            f"lists: elements must be tuples or dicts, got {type(rows[0]).__name__}; collate=list "
+            f"keeps elements as they are"
+        )
+    collected = {name: list(column) for name, column in _columns(rows, "element")}
+    return assemble(dict if isinstance(rows[0], dict) else tuple, collected)

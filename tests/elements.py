@@ -1,8 +1,14 @@
-"""The elements that the laws are tested with: each carries the identity of its source row."""
+"""The elements that the laws are tested with: each carries the identity of its source rows.
+
+Row ``i`` is marked ``i + 1``, in a component of int32, or in an array of float64 as the one entry
+that is a whole number. Whatever an operator makes of elements, the marks in it tell the rows that
+went into it. Other components are float32; numbers that operators add are of other types; what
+arrays are padded with, 0 or less, is no mark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import attrs
@@ -10,68 +16,124 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl import Record
-from flowdsl.elements import components
 
 FORMS = ("tuple", "named", "record", "dict", "array")
 
 
 class Named(NamedTuple):
-    id: np.int64
-    data: NDArray[np.float64]
+    id: np.int32
+    data: NDArray[np.float32]
 
 
 @attrs.frozen
 class RowBatch:
-    id: NDArray[np.int64]
-    data: NDArray[np.float64]
+    id: NDArray[np.int32]
+    data: NDArray[np.float32]
 
 
 @attrs.frozen
 class Row(Record[RowBatch]):
-    id: np.int64
-    data: NDArray[np.float64]
+    id: np.int32
+    data: NDArray[np.float32]
 
 
-def make(form: str, i: int) -> Any:
-    """Row ``i`` in a form; its data depends on ``i`` alone."""
-    number, data = np.int64(i), np.array([i, 0.5 * i, -1.0])
+def formed(form: str, number: np.int32, data: NDArray[np.float32]) -> Any:
+    """A row of this mark and data."""
     if form == "array":
-        return data
-    values = {"id": number, "data": data}
+        return np.array([number, 0.25, -0.25])
     forms: dict[str, Any] = {
         "tuple": (number, data),
         "named": Named(number, data),
         "record": Row(number, data),
-        "dict": values,
+        "dict": {"id": number, "data": data},
     }
     return forms[form]
 
 
-def ids(element: Any) -> list[int]:
-    """The source rows in an element: one, or those of a batch."""
-    if isinstance(element, list):
-        return [i for part in element for i in ids(part)]
-    parts = components(element)
-    if parts is None:
-        return [int(i) for i in np.asarray(element)[..., 0].ravel()]
-    return [int(i) for i in np.ravel(parts[0][1])]
+def make(form: str, i: int) -> Any:
+    """Row ``i`` in a form; its data depends on ``i`` alone."""
+    return formed(form, np.int32(i + 1), np.array([i, 0.5 * i, -1.0], np.float32))
 
 
-def with_data(element: Any, change: Callable[[NDArray[np.float64]], Any]) -> Any:
-    """The element with its data changed and its identity kept."""
-    if isinstance(element, list):
-        return [with_data(part, change) for part in element]
-    if isinstance(element, np.ndarray):
-        changed = change(element)
-        changed[..., 0] = element[..., 0]
-        return changed
+def parts_of(element: Any) -> list[tuple[Any, Any]] | None:
+    """The components of an element by name, or None for a single value."""
     if isinstance(element, dict):
-        return {**element, "data": change(element["data"])}
+        return list(element.items())
+    if isinstance(element, tuple | list):
+        names = getattr(element, "_fields", None) or range(len(element))
+        return list(zip(names, element, strict=True))
     if attrs.has(type(element)):
-        return attrs.evolve(element, data=change(element.data))
-    if isinstance(element, Named):
-        return element._replace(data=change(element.data))
-    return (element[0], change(element[1]), *element[2:])
+        return list(attrs.asdict(element, recurse=False).items())
+    return None
+
+
+def rebuilt(element: Any, values: list[Any]) -> Any:
+    """An element of the same form with other components."""
+    if isinstance(element, dict):
+        return dict(zip(element, values, strict=True))
+    if attrs.has(type(element)) or hasattr(element, "_fields"):
+        return type(element)(*values)
+    return type(element)(values)
+
+
+def leaves(element: Any) -> Iterator[Any]:
+    parts = parts_of(element)
+    if parts is None:
+        yield element
+    else:
+        for _, part in parts:
+            yield from leaves(part)
+
+
+def with_leaves(element: Any, change: Callable[[Any], Any]) -> Any:
+    """The element with every single value in it changed."""
+    parts = parts_of(element)
+    if parts is None:
+        return change(element)
+    return rebuilt(element, [with_leaves(part, change) for _, part in parts])
+
+
+def _is_mark(leaf: Any) -> Any:
+    """Where in a value there are marks."""
+    dtype = getattr(leaf, "dtype", None)
+    if dtype == np.int32:
+        return leaf > 0
+    if dtype == np.float64:
+        return (leaf > 0) & (leaf == np.floor(leaf))
+    return np.zeros(np.shape(leaf), bool)
+
+
+def ids(element: Any) -> list[int]:
+    """The source rows in an element, in order."""
+    marks = (np.ravel(leaf)[np.ravel(_is_mark(leaf))] for leaf in leaves(element))
+    return [int(i) - 1 for found in marks for i in found]
+
+
+def without_ids(element: Any) -> Any:
+    """The element as one of no row."""
+    return with_leaves(
+        element,
+        lambda leaf: (
+            np.where(_is_mark(leaf), 0, leaf).astype(leaf.dtype)[()]
+            if hasattr(leaf, "dtype")
+            else leaf
+        ),
+    )
+
+
+def with_data(element: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
+    """The element with its data changed and its identity kept.
+
+    In what is no mark ``change`` must leave the quarters, lest they become one.
+    """
+
+    def changed(leaf: Any) -> Any:
+        if getattr(leaf, "dtype", None) not in (np.float32, np.float64):
+            return leaf
+        keep = _is_mark(leaf) | (np.asarray(leaf) == 0)
+        return np.where(keep, leaf, change(np.asarray(leaf))).astype(leaf.dtype)[()]
+
+    return with_leaves(element, changed)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -80,13 +142,9 @@ def same(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, np.ndarray | np.generic):
         return a.dtype == b.dtype and a.shape == b.shape and bool(np.array_equal(a, b))
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    parts = components(a)
-    if parts is None:
+    parts, others = parts_of(a), parts_of(b)
+    if parts is None or others is None:
         return bool(a == b)
-    others = components(b)
-    assert others is not None
     return [n for n, _ in parts] == [n for n, _ in others] and all(
         same(x, y) for (_, x), (_, y) in zip(parts, others, strict=True)
     )

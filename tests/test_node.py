@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Generic
+from typing import Any, Generic, TypeAlias
 
 import attrs
 import numpy as np
 import pytest
 
 import flowdsl as fl
-from flowdsl import Endless, InvalidFlow, Reordered, Resampled, Unsized
+from flowdsl import Endless, Flow, InvalidFlow, Reordered, Resampled, Unsized
 from flowdsl.effects import Effect, Exact
 from flowdsl.node import (
     Addresses,
@@ -208,7 +209,7 @@ class TestOrigin:
 
 
 class TestValidators:
-    @pytest.mark.parametrize("value", [1, 5, np.int64(3), 2**80])
+    @pytest.mark.parametrize("value", [1, 5, np.int64(3), 2**62 - 1])
     def test_pass_an_int(self, value: int) -> None:
         assert is_int(value, 1)
         assert Joined(RANGE, (), value).n == value
@@ -219,6 +220,11 @@ class TestValidators:
         with pytest.raises(InvalidFlow) as caught:
             Joined(RANGE, (), value)
         assert str(caught.value) == f"joined: n must be an int >= 1, got {value!r}"
+
+    def test_refuse_what_no_position_can_be(self) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            Joined(RANGE, (), 2**62)
+        assert str(caught.value) == (f"joined: n must be an int >= 1 and below 2**62, got {2**62}")
 
     def test_name_operator_and_argument(self) -> None:
         field: Any = attrs.fields(Joined).n
@@ -295,3 +301,49 @@ def test_the_kinds_are_apart() -> None:
     for flow in (fl.from_range(3), fl.from_range(3).map(str), fl.from_range(3).batch(2)):
         assert sum(isinstance(flow.node, kind) for kind in kinds) == 1
     assert issubclass(Exact, Reordered)
+
+
+AnyFlow: TypeAlias = Flow[Any, Any]
+CHAINS: dict[str, Callable[[AnyFlow], AnyFlow]] = {
+    "take": lambda flow: flow.take(1000),
+    "repeat": lambda flow: flow.repeat(1),
+    "zip": lambda flow: flow.zip(fl.from_range(5)),
+    "choose": lambda flow: flow.choose(fl.from_range(5).repeat(), stop="first"),
+    "map_component": lambda flow: flow.map(lambda x: (x, 1)).map_component(abs, -1),
+    "batch and take": lambda flow: flow.batch(1, drop_remainder=True, collate=list).take(9),
+}
+
+
+class TestFacts:
+    """Facts of a chain are made of those of what is below: to ask must not cost ever more."""
+
+    @pytest.mark.parametrize("name", CHAINS)
+    def test_are_asked_once_each(self, name: str) -> None:
+        flow: AnyFlow = fl.from_range(5)
+        for _ in range(60):
+            flow = CHAINS[name](flow)
+        asked = (flow.node.length, flow.effects, flow.node.indexable, flow.node.spec(probe=False))
+        assert len(asked) == 4
+
+    def test_a_probe_runs_each_function_a_few_times(self) -> None:
+        calls: list[int] = []
+
+        def note(i: int) -> int:
+            calls.append(i)
+            return i
+
+        flow: AnyFlow = fl.from_range(5).map(lambda i: (i, i))
+        for _ in range(8):
+            flow = flow.map_component(note, 0)
+        assert str(flow.spec) == "(int, int)"
+        assert len(calls) < 200
+
+    def test_of_a_class_and_its_base_are_two(self) -> None:
+        node = fl.from_range(6).batch(4, drop_remainder=True).node
+        assert node.effects == {Resampled}
+        assert Node.effects.__get__(node) == frozenset()
+
+    def test_travel_with_the_node(self) -> None:
+        node = fl.from_range(6).batch(4).node
+        assert node.length == 2
+        assert pickle.loads(pickle.dumps(node)).length == 2

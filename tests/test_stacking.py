@@ -1,26 +1,34 @@
-"""Stacking casts nothing, and refuses what differs with a name for it."""
+"""Stacking and padding cast nothing, and refuse what differs with a name for it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+import flowdsl as fl
 from flowdsl.elements import (
     components,
     leaves,
 )
 from flowdsl.errors import SpecMismatch
-from flowdsl.specs import (
-    leaf_specs,
-    meet,
-    spec_of,
+from flowdsl.specs import UNKNOWN, ArraySpec, StructSpec, leaf_specs, meet, spec_of, with_sizes
+from flowdsl.stacking import (
+    lists,
+    pad,
+    spec_of_batch,
+    spec_of_padded_batch,
+    spec_of_row,
+    stack,
+    unstack,
 )
-from flowdsl.stacking import spec_of_batch, stack
-from tests.rows import ROWS, Pair, Point, PointBatch, Unnamed, same
+from tests.rows import DTYPES, ROWS, Pair, Point, PointBatch, Unnamed, same
 
 if TYPE_CHECKING:
     pass
@@ -163,3 +171,237 @@ def test_dicts_stack_by_name() -> None:
 
 def test_empty_tuples_stack() -> None:
     assert stack([(), ()]) == ()
+
+
+# -- padding ---------------------------------------------------------------------------------------
+
+
+@given(ROWS)
+def test_rows_that_stack_are_not_padded(rows: list[object]) -> None:
+    assert same(pad(rows, None), stack(rows))
+    assert str(spec_of_padded_batch(spec_of(rows[0]), 3, None)) == str(
+        spec_of_batch(spec_of(rows[0]), 3)
+    )
+
+
+@st.composite
+def ragged(draw: st.DrawFn) -> tuple[list[NDArray[Any]], Any]:
+    """Arrays of one dtype and rank, in any memory order, and a value to pad them with."""
+    dtype = draw(DTYPES)
+    rank = draw(st.integers(1, 3))
+    shapes = hnp.array_shapes(min_dims=rank, max_dims=rank, min_side=0, max_side=3)
+    orders: list[Callable[[Any], NDArray[Any]]] = [np.asarray, np.asfortranarray, np.flip]
+    order = draw(st.sampled_from(orders))
+    arrays = shapes.flatmap(lambda shape: hnp.arrays(dtype, shape)).map(order)
+    value = draw(hnp.arrays(dtype.newbyteorder("="), ()))[()]
+    return draw(st.lists(arrays, min_size=1, max_size=4)), value
+
+
+@given(ragged())
+def test_arrays_are_padded_at_the_end_of_every_axis(case: tuple[list[NDArray[Any]], Any]) -> None:
+    rows, value = case
+    given_out: list[NDArray[Any]] = []
+
+    def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        given_out.append(np.empty(shape, dtype))
+        return given_out[-1]
+
+    batch = pad(rows, value, allocate)
+    assert [id(array) for array in given_out] == [id(batch)]
+    assert batch.shape == (len(rows), *np.max([row.shape for row in rows], axis=0))
+    assert batch.dtype == rows[0].dtype
+    for padded, row in zip(batch, rows, strict=True):
+        inside = np.zeros(padded.shape, bool)
+        inside[np.ix_(*map(range, row.shape))] = True
+        assert same(padded[inside].reshape(row.shape), np.ascontiguousarray(row))
+        rest = padded[~inside]
+        assert same(rest, np.full(rest.shape, value, rest.dtype))
+    spec = spec_of_padded_batch(with_sizes(spec_of(rows[0]), UNKNOWN), len(rows), value)
+    assert meet(spec, spec_of(batch)) == spec_of(batch)
+
+
+u8, f4, text = np.zeros(1, np.uint8), np.zeros(1, np.float32), np.zeros(1, "<U3")
+
+
+@pytest.mark.parametrize(
+    ("array", "padding", "padded"),
+    [
+        (u8, 255, 255),
+        (u8, 3.0, 3),
+        (u8, True, 1),
+        (u8, np.int64(7), 7),
+        (f4, 0.5, 0.5),
+        (f4, -(2**24), -(2**24)),
+        (f4, np.float32(0.1), np.float32(0.1)),
+        (f4, -np.inf, -np.inf),
+        (np.zeros(1, np.uint64), 2**64 - 1, 2**64 - 1),
+        (np.zeros(1, bool), 1, True),
+        (np.zeros(1, np.complex64), 1j, 1j),
+        (np.zeros(1, ">i4"), 5, 5),
+        (text, "abc", "abc"),
+        (np.zeros(1, "S2"), b"a", b"a"),
+        (np.zeros(1, "M8[s]"), np.datetime64("2020-01-01"), np.datetime64("2020-01-01")),
+    ],
+)
+def test_a_padding_that_the_dtype_has(array: NDArray[Any], padding: Any, padded: Any) -> None:
+    batch = pad([array, array[:0]], padding)
+    assert batch.dtype == array.dtype
+    assert batch[1, 0] == padded
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.complex64])
+def test_nan_pads(dtype: type[np.generic]) -> None:
+    assert np.isnan(pad([np.zeros(1, dtype), np.zeros(0, dtype)], float("nan"))[1, 0])
+    times = pad([np.zeros(1, "m8[s]"), np.zeros(0, "m8[s]")], np.timedelta64("NaT"))
+    assert np.isnat(times[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("array", "padding", "hint"),
+    [
+        (u8, 300, ""),
+        (u8, -1, ""),
+        (u8, 0.5, ""),
+        (u8, float("nan"), ""),
+        (u8, float("inf"), ""),
+        (u8, "0", ""),
+        (u8, 2**70, ""),
+        (np.zeros(1, bool), 2, ""),
+        (f4, 0.1, "; the nearest is np.float32(0.1)"),
+        (f4, np.float64(0.1), "; the nearest is np.float32(0.1)"),
+        (np.zeros(1), 2**53 + 1, "; the nearest is np.float64(9007199254740992.0)"),
+        (np.zeros(1, np.float16), 1e300, ""),
+        (f4, 0j, ""),
+        (text, 0, ""),
+        (text, "abcd", ""),
+        (text, b"a", ""),
+        (np.zeros(1, "M8[s]"), 0, ""),
+        (np.zeros(1, "M8[Y]"), np.datetime64("2020-05-05"), ""),
+    ],
+)
+def test_a_padding_that_the_dtype_has_not(array: NDArray[Any], padding: Any, hint: str) -> None:
+    said = f"element: padding must be a value that {array.dtype} has, got {padding!r}{hint}"
+    rows: list[list[NDArray[Any]]] = [[array, array[:0]], [array, array]]
+    for some in rows:  # padded or not: an error does not depend on the sizes
+        with pytest.raises(SpecMismatch) as caught:
+            pad(some, padding)
+        assert str(caught.value) == said
+    with pytest.raises(SpecMismatch) as caught:
+        spec_of_padded_batch(spec_of(array), 2, padding)
+    assert str(caught.value) == said
+
+
+def test_what_has_no_axis_is_not_padded() -> None:
+    rows = [(np.uint8(1), 2, np.zeros((), np.uint8)), (np.uint8(3), 4, np.zeros((), np.uint8))]
+    assert same(pad(rows, 0.5), stack(rows))
+    spec_of_padded_batch(spec_of(rows[0]), 2, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "padding", "said"),
+    [
+        ([u8, f4], 0, "element: row 0 of the batch is uint8[1], row 1 is float32[1]"),
+        ([u8, u8[:0], f4], 0, "row 0 of the batch is uint8[1], row 2 is float32[1]"),
+        ([u8, np.uint8(3)], 0, "row 0 of the batch is uint8[1], row 1 is uint8[]"),
+        ([u8, u8[:, None]], 0, "row 1 is uint8[1, 1]; arrays of equal rank are padded"),
+        ([u8, u8[:0]], None, "row 0 of the batch is uint8[1], row 1 is uint8[0]"),
+        ([(u8, 1), (u8, 1.5)], 0, "element.1: row 0 of the batch is int, row 1 is float"),
+        ([(u8,), (u8, u8)], 0, "row 1 is (uint8[1], uint8[1])"),
+        ([(u8, 1)], (0,), "element: 2 components, and padding has 1"),
+        ([(u8, 1)], (0, (0,)), "element.1: a single component, and padding has several: (0,)"),
+        ([u8], {"a": 0}, "element: a single component, and padding has several: {'a': 0}"),
+        ([{"a": u8}], {"b": 0}, "element: components a, and padding names b"),
+        ([{"a": (u8, u8)}], {"a": (0, 300)}, "element.a.1: padding must be a value that uint8"),
+        (["a"], 0, "element: str does not stack"),
+        ([np.array([{}])], 0, "an array of Python objects does not stack"),
+        ([np.ma.masked_array([1], [True])], 0, "MaskedArray does not stack"),
+    ],
+)
+def test_padding_refuses(rows: list[Any], padding: Any, said: str) -> None:
+    with pytest.raises(SpecMismatch) as caught:
+        pad(rows, padding)
+    assert said in str(caught.value)
+    if len(rows) == 1 and not isinstance(rows[0], np.ma.MaskedArray):
+        with pytest.raises(SpecMismatch) as known:
+            spec_of_padded_batch(spec_of(rows[0]), 2, padding)
+        assert str(known.value) == str(caught.value)
+
+
+# -- taking apart ----------------------------------------------------------------------------------
+
+
+def plain(row: Any) -> Any:
+    """A row as a batch gives it back: numbers as NumPy scalars, and no names but a dict's."""
+    parts = components(row)
+    if parts is None:
+        fixed: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64}
+        return np.asarray(row, fixed.get(type(row)))[()]
+    values = [plain(part) for _, part in parts]
+    if isinstance(row, dict):
+        return dict(zip(row, values, strict=True))
+    return tuple(values)
+
+
+@given(ROWS)
+def test_unstack_is_the_inverse_of_stack(rows: list[object]) -> None:
+    batch = stack(rows)
+    got = list(unstack(batch))
+    assert len(got) == len(rows)
+    for ours, row in zip(got, rows, strict=True):
+        assert same(ours, plain(row))
+        assert meet(spec_of_row(spec_of(batch)), spec_of(ours)) == spec_of_row(spec_of(batch))
+        for leaf, column in zip(leaves(ours), leaves(batch), strict=True):
+            if isinstance(leaf, np.ndarray) and leaf.size:
+                assert np.shares_memory(leaf, np.asarray(column))
+
+
+def test_lists_and_empty_tuples_are_taken_apart() -> None:
+    batch = {"a": ["x", "y"], "b": (), "c": [[1], [2]]}
+    assert list(unstack(batch)) == [{"a": "x", "b": (), "c": [1]}, {"a": "y", "b": (), "c": [2]}]
+    assert list(unstack([])) == []
+    assert list(unstack((np.zeros((0, 2)), []))) == []
+
+
+def test_the_spec_of_a_row() -> None:
+    known = ArraySpec(np.dtype("u1"), (None, 3))
+    assert spec_of_row(known) == ArraySpec(np.dtype("u1"), (3,))
+    assert spec_of_row(ArraySpec()) == ArraySpec()
+    big = np.dtype(">i2")
+    assert spec_of_row(ArraySpec(big, (3, 2))) == ArraySpec(big, (2,))
+    assert spec_of_row(ArraySpec(big, (3,))) == ArraySpec(np.dtype("i2"), ())
+    assert spec_of_row(ArraySpec(big)) == ArraySpec()
+    assert spec_of_row(spec_of([1, 2])) == spec_of_row(UNKNOWN) == UNKNOWN
+    assert spec_of_row(spec_of(np.array([{}, "a"]))) == UNKNOWN
+    assert (
+        str(spec_of_row(spec_of(Pair(np.zeros(2), np.zeros((2, 3)))))) == "(float64[], float64[3])"
+    )
+    assert str(spec_of_row(spec_of({"x": np.zeros(2)}))) == "{x: float64[]}"
+
+
+def test_sizes_are_left_open_but_where_they_are_declared() -> None:
+    seen = spec_of({"a": np.zeros((2, 3)), "b": 1})
+    assert str(with_sizes(seen, UNKNOWN)) == "{a: float64[?, ?], b: int}"
+    fields = (("a", ArraySpec(None, (None, 3))), ("b", UNKNOWN))
+    assert str(with_sizes(seen, StructSpec(dict, fields))) == "{a: float64[?, 3], b: int}"
+    assert str(with_sizes(spec_of(np.zeros((2, 3))), ArraySpec())) == "float64[?, ?]"
+
+
+class TestLists:
+    def test_of_dicts_is_a_dict(self) -> None:
+        flow = fl.from_items([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}])
+        assert flow.batch(2, collate=fl.lists).collect() == [{"a": [1, 2], "b": ["x", "y"]}]
+
+    @pytest.mark.parametrize("rows", [["ab", "cd"], [1, 2], [np.zeros(2)], [{1}, {2}], [[1], [2]]])
+    def test_refuses_what_has_no_components(self, rows: list[Any]) -> None:
+        with pytest.raises(SpecMismatch, match=r"^lists: elements must be tuples or dicts, got "):
+            lists(rows)
+
+    def test_refuses_rows_that_differ(self) -> None:
+        unequal: list[list[Any]] = [
+            [(1, 2), (3,)],
+            [{"a": 1}, {"b": 1}],
+            [(1, 2), {"a": 1}],
+        ]
+        for rows in unequal:
+            with pytest.raises(SpecMismatch, match=r"row 0 of the batch is .*, row 1 is "):
+                lists(rows)

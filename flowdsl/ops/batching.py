@@ -1,8 +1,9 @@
-"""batch: consecutive elements become one."""
+"""batch, window: consecutive elements become one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
@@ -17,6 +18,7 @@ from flowdsl.node import (
     E,
     FlowBase,
     Grouping,
+    Row,
     T,
     U,
     at_least,
@@ -27,7 +29,7 @@ from flowdsl.node import (
     plain_int,
 )
 from flowdsl.probing import probed, spec_of_result
-from flowdsl.specs import Spec
+from flowdsl.specs import Spec, StructSpec
 from flowdsl.stacking import Allocate, spec_of_batch, stack
 
 if TYPE_CHECKING:
@@ -41,14 +43,11 @@ D4 = TypeVar("D4", bound=np.generic)
 
 
 @attrs.frozen
-class Batch(Grouping[A, U, E], Generic[A, U, E]):
-    """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
+class Stacking(Grouping[A, U, E], Generic[A, U, E]):
+    """Groups of ``n`` consecutive elements; the last one may be smaller."""
 
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
     drop_remainder: bool = attrs.field(validator=is_flag)
-    collate: Callable[[Sequence[A]], U] | None = attrs.field(
-        validator=attrs.validators.optional(is_callable)
-    )
 
     def __attrs_post_init__(self) -> None:
         try:
@@ -57,17 +56,33 @@ class Batch(Grouping[A, U, E], Generic[A, U, E]):
             raise InvalidFlow(f"{self.title}: {error}") from error
 
     @property
-    def title(self) -> str:
-        remainder = ", drop_remainder=True" if self.drop_remainder else ""
-        collate = f", collate={name_of(self.collate)}" if self.collate else ""
-        return f"batch({self.n}{remainder}{collate})"
-
-    @property
     def effects(self) -> frozenset[Tag]:
         inherited = super().effects
         rows = self.source.length
         loses = self.drop_remainder and Endless not in inherited and (not rows or rows % self.n)
         return inherited | {Resampled} if loses else inherited
+
+    @property
+    def size_of_each(self) -> int | None:
+        """How many rows every group has; None where it is not known that all have as many."""
+        whole = self.drop_remainder or Endless in self.source.effects
+        rows = self.source.length
+        return self.n if whole or (rows is not None and rows % self.n == 0) else None
+
+
+@attrs.frozen
+class Batch(Stacking[A, U, E], Generic[A, U, E]):
+    """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
+
+    collate: Callable[[Sequence[A]], U] | None = attrs.field(
+        validator=attrs.validators.optional(is_callable)
+    )
+
+    @property
+    def title(self) -> str:
+        remainder = ", drop_remainder=True" if self.drop_remainder else ""
+        collate = f", collate={name_of(self.collate)}" if self.collate else ""
+        return f"batch({self.n}{remainder}{collate})"
 
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
         if self.collate is not None:
@@ -79,10 +94,44 @@ class Batch(Grouping[A, U, E], Generic[A, U, E]):
         if self.collate is not None:
             declared = spec_of_result(self.collate)
             return probed(self, declared) if probe else declared
-        whole = self.drop_remainder or Endless in self.source.effects
+        return spec_of_batch(self.source.spec(probe), self.size_of_each)
+
+
+def _is_size(node: Window[Any, Any], field: attrs.Attribute[int], value: object) -> None:
+    at_least(1)(node, field.evolve(name="size"), value)  # the method's name for it
+
+
+@attrs.frozen
+class Window(Grouping[A, tuple[A, ...], E | Resampled], Generic[A, E]):
+    """Every run of ``n`` consecutive elements, or every ``stride``-th of them."""
+
+    n: int = attrs.field(converter=plain_int, validator=_is_size)
+    stride: int = attrs.field(converter=plain_int, validator=at_least(1))  # pyright: ignore[reportIncompatibleMethodOverride]  # a field is a property too
+    drop_remainder: bool = attrs.field(default=True, init=False)
+
+    @property
+    def title(self) -> str:
+        stride = f", stride={self.stride}" if self.stride != 1 else ""
+        return f"window({self.n}{stride})"
+
+    @property
+    def length(self) -> int | None:
         rows = self.source.length
-        always_full = whole or (rows is not None and rows % self.n == 0)
-        return spec_of_batch(self.source.spec(probe), self.n if always_full else None)
+        return None if rows is None else max(0, (rows - self.n) // self.stride + 1)
+
+    def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> tuple[A, ...]:
+        return tuple(group)
+
+    def spec(self, probe: bool) -> Spec:
+        each = self.source.spec(probe)
+        return StructSpec(tuple, tuple((str(i), each) for i in range(self.n)))
+
+    def rows(self, epoch: int) -> Iterator[Row[tuple[A, ...]]]:
+        latest = deque[A](maxlen=self.n)
+        for begin, (_, x) in enumerate(self.source.rows(epoch), 1 - self.n):
+            latest.append(x)
+            if begin >= 0 and begin % self.stride == 0:
+                yield begin // self.stride, tuple(latest)
 
 
 class Batching(FlowBase[T, E]):
@@ -141,6 +190,13 @@ class Batching(FlowBase[T, E]):
         drop_remainder: Literal[False] = False,
     ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E]: ...
     @overload
+    def batch(  # type: ignore[overload-overlap]  # the fixed arities are asked first
+        self: FlowBase[tuple[Stackable[D1], ...], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[tuple[NDArray[D1], ...], E]: ...
+    @overload
     def batch(
         self, n: int, *, drop_remainder: Literal[False] = False, collate: Callable[[Sequence[T]], B]
     ) -> Flow[B, E]: ...
@@ -192,6 +248,10 @@ class Batching(FlowBase[T, E]):
     ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E | Resampled]: ...
     @overload
     def batch(
+        self: FlowBase[tuple[Stackable[D1], ...], E], n: int, *, drop_remainder: bool
+    ) -> Flow[tuple[NDArray[D1], ...], E | Resampled]: ...
+    @overload
+    def batch(
         self, n: int, *, drop_remainder: bool, collate: Callable[[Sequence[T]], B]
     ) -> Flow[B, E | Resampled]: ...
     def batch(
@@ -211,17 +271,47 @@ class Batching(FlowBase[T, E]):
 
         A tuple or NamedTuple gives a plain tuple, which ``starmap(Batch)`` names; a dict gives a
         dict, a ``Record`` the batch type that it names. Checkers follow records, dicts of arrays,
-        single values, and tuples of up to four arrays or NumPy scalars: write ``np.int64(label)``
-        for a number in a tuple.
+        single values, and tuples of arrays or NumPy scalars, up to four of different dtypes: write
+        ``np.int64(label)`` for a number in a tuple.
 
-        Effects: none: a batch is its rows. With ``drop_remainder``, ``Resampled``. Errors:
-        ``InvalidFlow`` for ``n < 1`` or elements known not to stack; an ``ElementError`` caused by
-        a ``SpecMismatch`` for rows that turn out not to.
+        Length: that of the source divided by ``n``, rounded up, or down with ``drop_remainder``.
+
+        Effects: none: a batch is its rows. With ``drop_remainder``, ``Resampled``.
+
+        Errors: ``InvalidFlow`` for ``n < 1`` or elements known not to stack; an ``ElementError``
+        caused by a ``SpecMismatch`` for rows that turn out not to.
 
         >>> import flowdsl as fl
         >>> fl.from_range(5).batch(2).collect()
         [array([0, 1]), array([2, 3]), array([4])]
 
-        Source: ``BatchData`` in tensorpack, ``batch`` in tf.data.
+        Source: ``BatchData`` in tensorpack, ``tf.train.batch``.
+
+        Elsewhere: tensorpack ``BatchData``; tf.data ``batch``; Grain ``batch``; torchdata
+        ``Batcher``.
         """
         return flow(Batch(self.node, n, drop_remainder, collate))
+
+    def window(self, size: int, stride: int = 1) -> Flow[tuple[T, ...], E | Resampled]:
+        """Give every run of ``size`` consecutive elements as a tuple, or every ``stride``-th run.
+
+        Windows overlap when ``stride < size``, and skip elements when ``stride > size``. All are
+        whole: elements at the end that fill none are left out. ``.map(fl.stack)`` stacks them.
+
+        Length: ``(length - size) // stride + 1``, or 0 for a flow shorter than ``size``.
+
+        Effects: ``Resampled``: a row may be in several windows, or in none.
+
+        Errors: ``InvalidFlow`` for ``size < 1`` or ``stride < 1``.
+
+        >>> import flowdsl as fl
+        >>> fl.from_range(5).window(3).collect()
+        [(0, 1, 2), (1, 2, 3), (2, 3, 4)]
+        >>> fl.from_range(7).window(2, stride=4).map(fl.stack).collect()
+        [array([0, 1]), array([4, 5])]
+
+        Source: ``window`` of tf.data, whose ``shift`` is the stride here.
+
+        Elsewhere: tensorpack none; tf.data ``window``; Grain none; torchdata none.
+        """
+        return flow(Window(self.node, size, stride))

@@ -1,22 +1,40 @@
-"""map, starmap, random_map, filter: what happens to each element by itself."""
+"""map, filter, flat_map, select, enumerate and their kin: each element by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import attrs
 import numpy as np
 from typing_extensions import TypeVarTuple
 
 from flowdsl.effects import Unsized
+from flowdsl.elements import Component, assemble, components, form_of
+from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
 from flowdsl.node import (
     DROPPED,
     A,
+    AnyNode,
     Dropped,
     E,
     Elementwise,
     FlowBase,
+    Node,
+    Row,
     T,
     U,
     at_least,
@@ -27,13 +45,21 @@ from flowdsl.node import (
 )
 from flowdsl.ops.randomness import generator
 from flowdsl.probing import probed, spec_of_result
-from flowdsl.specs import Spec
+from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, spec_of_type
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+V = TypeVar("V")
+W = TypeVar("W")
 Ts = TypeVarTuple("Ts")
+
+
+def _settled(node: AnyNode, known: Spec, probe: bool) -> Spec:
+    return probed(node, known) if probe else known
 
 
 @attrs.frozen
@@ -50,8 +76,7 @@ class Map(Elementwise[A, U, E], Generic[A, U, E]):
         return self.func(x)
 
     def spec(self, probe: bool) -> Spec:
-        declared = spec_of_result(self.func)
-        return probed(self, declared) if probe else declared
+        return _settled(self, spec_of_result(self.func), probe)
 
 
 @attrs.frozen
@@ -68,8 +93,7 @@ class StarMap(Elementwise[tuple[Any, ...], U, E], Generic[U, E]):
         return self.func(*x)
 
     def spec(self, probe: bool) -> Spec:
-        declared = spec_of_result(self.func)
-        return probed(self, declared) if probe else declared
+        return _settled(self, spec_of_result(self.func), probe)
 
 
 @attrs.frozen
@@ -77,7 +101,7 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
     """``func`` of every element and of a random generator that belongs to the element."""
 
     func: Callable[[A, np.random.Generator], U] = attrs.field(validator=is_callable)
-    seed: int = attrs.field(converter=plain_int, validator=at_least(0))
+    seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
     """Tells this operator's draws from those of its neighbours with the same seed."""
 
@@ -89,8 +113,7 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
         return self.func(x, generator(self.seed, self.salt, epoch, position))
 
     def spec(self, probe: bool) -> Spec:
-        declared = spec_of_result(self.func)
-        return probed(self, declared) if probe else declared
+        return _settled(self, spec_of_result(self.func), probe)
 
 
 @attrs.frozen
@@ -108,7 +131,257 @@ class Filter(Elementwise[A, A, E | Unsized], Generic[A, E]):
         return x if self.keep(x) else DROPPED
 
     def spec(self, probe: bool) -> Spec:
-        return self.source.spec(probe)
+        # What is known of all elements may come from looking at one that is left out.
+        return self.source.spec(True) if probe else UNKNOWN
+
+
+@attrs.frozen
+class FilterMap(Elementwise[A, U, E | Unsized], Generic[A, U, E]):
+    """``func`` of every element for which it is not None."""
+
+    drops: ClassVar[bool] = True
+    func: Callable[[A], U | None] = attrs.field(validator=is_callable)
+
+    @property
+    def title(self) -> str:
+        return f"filter_map({name_of(self.func)})"
+
+    def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
+        y = self.func(x)
+        return DROPPED if y is None else y
+
+    def spec(self, probe: bool) -> Spec:
+        return _settled(self, _spec_but_none(_annotation(self.func)), probe)
+
+
+@attrs.frozen
+class FlatMap(Node[U, E | Unsized], Generic[A, U, E]):
+    """The elements that ``func`` makes of every element, one after another."""
+
+    source: Node[A, E]
+    func: Callable[[A], Iterable[U]] = attrs.field(validator=is_callable)
+
+    @property
+    def title(self) -> str:
+        return f"flat_map({name_of(self.func)})"
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    def spec(self, probe: bool) -> Spec:
+        return _settled(self, _spec_of_items(_annotation(self.func)), probe)
+
+    def rows(self, epoch: int) -> Iterator[Row[U]]:
+        return enumerate(self._elements(epoch))
+
+    def _elements(self, epoch: int) -> Iterator[U]:
+        for position, x in self.source.rows(epoch):
+            try:
+                yield from _iterator(self.func(x))
+            except Exception as error:  # no ``failure``: what failed is an element of the source
+                origin = self.source.origin(epoch, position)
+                raise ElementError(self.title, position, epoch, origin) from error
+
+
+def _iterator(made: Iterable[A]) -> Iterator[A]:
+    try:
+        return iter(made)
+    except TypeError as error:
+        raise SpecMismatch(
+            f"the function of a flat_map must return an iterable of elements, such as a list or a "
+            f"generator, got {type(made).__name__}; for one element there is map, and for one or "
+            f"none filter_map"
+        ) from error
+
+
+def _annotation(function: object) -> Any:
+    """The type that a function is said to return; object where nothing useful is said."""
+    try:
+        return get_type_hints(function, include_extras=True).get("return", object)
+    except Exception:  # an annotation that can not be evaluated says nothing
+        return object
+
+
+def _spec_but_none(hint: Any) -> Spec:
+    """The spec of ``B``, from ``B | None``."""
+    if get_origin(hint) not in (Union, UnionType):
+        return UNKNOWN if hint is NoneType else spec_of_type(hint)
+    others = [arg for arg in get_args(hint) if arg is not NoneType]
+    return spec_of_type(others[0]) if len(others) == 1 else UNKNOWN
+
+
+_ITERABLES = (Iterable, Iterator, Generator, Collection, Sequence, list)
+
+
+def _spec_of_items(hint: Any) -> Spec:
+    """The spec of ``B``, from ``Iterable[B]`` and the like."""
+    origin, args = get_origin(hint), get_args(hint)
+    items = origin in _ITERABLES or (origin is tuple and args[1:] == (...,))
+    return spec_of_type(args[0]) if items else UNKNOWN
+
+
+# -- components ------------------------------------------------------------------------------------
+
+
+def _is_key_or_number(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, (int, str)) or isinstance(value, bool):
+        raise InvalidFlow(
+            f"map_component: {field.name} must be the number of a component, or its key in a dict, "
+            f"got {value!r}"
+        )
+
+
+def _are_selectors(node: AnyNode, field: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
+    keys = [x for x in value if isinstance(x, str)]
+    wrong = [x for x in value if not callable(x) and not isinstance(x, str)]
+    if wrong or not value or (keys and len(keys) < len(value)):
+        raise InvalidFlow(
+            f"select: give selectors, such as c0, or keys of a dict, one or more and all of one "
+            f"kind; got ({', '.join(map(_spelled, value))})"
+        )
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise InvalidFlow(f"select: a dict has each key once, got {twice!r} twice")
+
+
+def _spelled(selector: object) -> str:
+    return name_of(selector) if callable(selector) else repr(selector)
+
+
+@attrs.frozen
+class MapComponent(Elementwise[Any, Any, E], Generic[E]):
+    """Every element with ``func`` of one component in the component's place."""
+
+    func: Callable[[Any], Any] = attrs.field(validator=is_callable)
+    index: int | str = attrs.field(converter=plain_int, validator=_is_key_or_number)
+
+    def __attrs_post_init__(self) -> None:
+        _refuse_what_is_not_there(self)
+
+    @property
+    def title(self) -> str:
+        return f"map_component({name_of(self.func)}, {self.index!r})"
+
+    def apply(self, x: Any, epoch: int, position: int) -> Any:
+        parts = dict(components(x) or ())
+        name = _name(self.index, form_of(x), list(parts))
+        parts[name] = self.func(parts[name])
+        return assemble(dict if isinstance(x, dict) else tuple, parts)
+
+    def spec(self, probe: bool) -> Spec:
+        source = self.source.spec(probe)
+        if _may_have_any(source):
+            return _settled(self, UNKNOWN, probe)
+        form, parts = _parts(source)
+        parts[_name(self.index, form, list(parts))] = spec_of_result(self.func)
+        if form is dict:
+            return _settled(self, StructSpec(dict, tuple(parts.items())), probe)
+        return _settled(self, _tuple_of(parts.values()), probe)
+
+
+@attrs.frozen
+class Select(Elementwise[Any, Any, E], Generic[E]):
+    """What selectors or keys pick of every element, in their order."""
+
+    picks: tuple[Any, ...] = attrs.field(validator=_are_selectors)
+
+    def __attrs_post_init__(self) -> None:
+        _refuse_what_is_not_there(self)
+
+    @property
+    def title(self) -> str:
+        return f"select({', '.join(map(_spelled, self.picks))})"
+
+    def apply(self, x: Any, epoch: int, position: int) -> Any:
+        if callable(self.picks[0]):
+            return tuple(pick(x) for pick in self.picks)
+        parts = dict(components(x) or ())
+        return {key: parts[_name(key, form_of(x), list(parts))] for key in self.picks}
+
+    def spec(self, probe: bool) -> Spec:
+        source = self.source.spec(probe)
+        specs = [_spec_of_pick(pick, source) for pick in self.picks]
+        if callable(self.picks[0]):
+            return _settled(self, _tuple_of(specs), probe)
+        return _settled(self, StructSpec(dict, tuple(zip(self.picks, specs, strict=True))), probe)
+
+
+def _refuse_what_is_not_there(node: AnyNode) -> None:
+    try:
+        node.spec(probe=False)
+    except SpecMismatch as error:
+        raise InvalidFlow(f"{node.title}: {error}") from error
+
+
+def _name(component: int | str, form: type, names: Sequence[str]) -> str:
+    """The name of the component that a number in a tuple, or a key in a dict, stands for.
+
+    Raises:
+        SpecMismatch: There is none; the message says what there is.
+    """
+    if isinstance(component, str):
+        found = form is dict and component in names
+    else:
+        found = issubclass(form, tuple) and -len(names) <= component < len(names)
+    if found:
+        return component if isinstance(component, str) else names[component]
+    has = ", ".join(map(repr, names)) if form is dict else str(len(names))
+    of = f" of {has}" if issubclass(form, (tuple, dict)) else ""
+    raise SpecMismatch(
+        f"there is no component {component!r} in this {form.__name__}{of}; those of a tuple are "
+        f"numbered from 0, those of a dict are its keys, and for any other element there is map"
+    )
+
+
+def _may_have_any(spec: Spec) -> bool:
+    """Whether a spec leaves open which components there are."""
+    vague = (tuple, dict)
+    return isinstance(spec, ValueSpec) and (spec.type is object or issubclass(spec.type, vague))
+
+
+def _parts(spec: Spec) -> tuple[type, dict[str, Spec]]:
+    if isinstance(spec, StructSpec):
+        return spec.form, dict(spec.fields)
+    return (spec.type if isinstance(spec, ValueSpec) else np.ndarray), {}
+
+
+def _tuple_of(specs: Iterable[Spec]) -> StructSpec:
+    return StructSpec(tuple, tuple((str(i), spec) for i, spec in enumerate(specs)))
+
+
+def _spec_of_pick(pick: Any, source: Spec) -> Spec:
+    component = pick.index if isinstance(pick, Component) else pick
+    if callable(component):
+        return spec_of_result(component)
+    if _may_have_any(source):
+        return UNKNOWN
+    form, parts = _parts(source)
+    return parts[_name(component, form, list(parts))]
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Enumerate(Elementwise[A, tuple[int, A], E], Generic[A, E]):
+    """Pairs of a running number and an element."""
+
+    counts: ClassVar[bool] = True
+    start: int = attrs.field(converter=plain_int, validator=at_least(0))
+
+    @property
+    def title(self) -> str:
+        return f"enumerate(start={self.start})"
+
+    def apply(self, x: A, epoch: int, position: int) -> tuple[int, A]:
+        return self.start + position, x
+
+    def spec(self, probe: bool) -> Spec:
+        return _tuple_of([ValueSpec(int), self.source.spec(probe)])
+
+
+# -- methods ---------------------------------------------------------------------------------------
 
 
 class Mapping(FlowBase[T, E]):
@@ -120,27 +393,39 @@ class Mapping(FlowBase[T, E]):
         ``func`` must depend on its argument only: it may run in any process, at any time, and in
         no particular order; results come back in the order of their elements.
 
-        Effects: none. Errors: what ``func`` raises arrives at its place in the sequence, as the
-        cause of an ``ElementError``.
+        Length: as many elements as before.
+
+        Effects: none.
+
+        Errors: what ``func`` raises arrives at its place in the sequence, as the cause of an
+        ``ElementError``; ``InvalidFlow`` for what can not be called.
 
         >>> import flowdsl as fl
         >>> fl.from_range(3).map(lambda i: i * i).collect()
         [0, 1, 4]
 
-        Source: ``map`` of functional programming; ``MapData`` in tensorpack.
+        Source: ``map`` of functional programming.
+
+        Elsewhere: tensorpack ``MapData``; tf.data ``map``; Grain ``map``; torchdata ``Mapper``.
         """
         return flow(Map(self.node, func))
 
     def starmap(self: FlowBase[tuple[*Ts], E], func: Callable[[*Ts], B]) -> Flow[B, E]:
         """Apply ``func`` to the components of every tuple; ``starmap(Sample)`` names them.
 
-        Effects and errors: as for ``map``.
+        Length: as many elements as before.
+
+        Effects: none.
+
+        Errors: as for ``map``.
 
         >>> import flowdsl as fl
         >>> fl.from_items([(1, 2), (3, 4)]).starmap(lambda a, b: a + b).collect()
         [3, 7]
 
         Source: ``itertools.starmap``.
+
+        Elsewhere: tensorpack none; tf.data ``map``, of tuples; Grain none; torchdata none.
         """
         return flow(StarMap(self.node, func))
 
@@ -149,9 +434,14 @@ class Mapping(FlowBase[T, E]):
 
         The generator is a function of the seed, this operator's place in the chain, the epoch and
         the element's position: never of the worker. So the draws are the same on any number of
-        processes, and fresh in each epoch.
+        processes, and fresh in each epoch. The place is the number of operators below: in two
+        flows that are combined, equal seeds at equal places draw alike, so give each its own.
 
-        Effects: none. Errors: as for ``map``; ``InvalidFlow`` if ``seed`` is negative.
+        Length: as many elements as before.
+
+        Effects: none.
+
+        Errors: as for ``map``; ``InvalidFlow`` if ``seed`` is negative.
 
         >>> import flowdsl as fl
         >>> noisy = fl.from_range(3).random_map(lambda i, rng: i + rng.random())
@@ -159,18 +449,194 @@ class Mapping(FlowBase[T, E]):
         True
 
         Source: ``random_map`` in Grain; the generator is Philox, see ``generator``.
+
+        Elsewhere: tensorpack none; tf.data none; Grain ``random_map``; torchdata none.
         """
         return flow(RandomMap(self.node, func, seed, self.node.depth))
 
     def filter(self, keep: Callable[[T], bool | np.bool_]) -> Flow[T, E | Unsized]:
         """Keep the elements for which ``keep`` is true.
 
-        Effects: ``Unsized``: how many stay is known at the end of a pass. Errors: as for ``map``.
+        Length: unknown until the end of a pass.
+
+        Effects: ``Unsized``.
+
+        Errors: as for ``map``, with ``keep``.
 
         >>> import flowdsl as fl
         >>> fl.from_range(6).filter(lambda i: i % 3 == 0).collect()
         [0, 3]
 
-        Source: ``filter`` of functional programming; ``MapData`` returning None in tensorpack.
+        Source: ``filter`` of functional programming.
+
+        Elsewhere: tensorpack ``MapData``, returning None; tf.data ``filter``; Grain ``filter``;
+        torchdata ``Filter``.
         """
         return flow(Filter(self.node, keep))
+
+    def filter_map(self, func: Callable[[T], B | None]) -> Flow[B, E | Unsized]:
+        """Apply ``func`` to every element, and leave out those for which it returns None.
+
+        To check and convert at once, and for a type that ``filter`` can not narrow. Nowhere else
+        does None leave an element out.
+
+        Length: unknown until the end of a pass.
+
+        Effects: ``Unsized``.
+
+        Errors: as for ``map``.
+
+        >>> import flowdsl as fl
+        >>> fl.from_items(["a=1", "#", "b="]).filter_map(
+        ...     lambda line: line.split("=") if "=" in line else None
+        ... ).collect()
+        [['a', '1'], ['b', '']]
+
+        Source: ``filter_map`` of Rust's iterators.
+
+        Elsewhere: tensorpack ``MapData``, returning None; tf.data none; Grain none; torchdata none.
+        """
+        return flow(FilterMap[T, B, E](self.node, func))
+
+    def flat_map(self, func: Callable[[T], Iterable[B]]) -> Flow[B, E | Unsized]:
+        """Replace every element by the elements of ``func(element)``, a list, a generator, a flow.
+
+        They are taken one at a time, as they are asked for, in the consumer's process. An empty
+        iterable leaves its element out; an endless one keeps the next from ever coming.
+
+        Length: unknown until the end of a pass.
+
+        Effects: ``Unsized``.
+
+        Errors: what ``func`` or its iterable raises arrives at its place in the sequence, as the
+        cause of an ``ElementError`` that names the element which ``func`` was given; likewise a
+        ``SpecMismatch`` for a result that is no iterable.
+
+        >>> import flowdsl as fl
+        >>> fl.from_items(["a b", "", "c"]).flat_map(str.split).collect()
+        ['a', 'b', 'c']
+
+        Source: ``flatMap`` of functional programming, the bind of the list monad.
+
+        Elsewhere: tensorpack none; tf.data ``flat_map``; Grain ``FlatMapIterDataset``; torchdata
+        ``FlatMapper``.
+        """
+        return flow(FlatMap[T, B, E](self.node, func))
+
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A, *Ts], E], func: Callable[[A], W], index: Literal[0] = 0
+    ) -> Flow[tuple[W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A, B, *Ts], E], func: Callable[[B], W], index: Literal[1]
+    ) -> Flow[tuple[A, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A, B, C, *Ts], E], func: Callable[[C], W], index: Literal[2]
+    ) -> Flow[tuple[A, B, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A, B, C, D, *Ts], E], func: Callable[[D], W], index: Literal[3]
+    ) -> Flow[tuple[A, B, C, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[*Ts, A], E], func: Callable[[A], W], index: Literal[-1]
+    ) -> Flow[tuple[*Ts, W], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[dict[str, V], E], func: Callable[[V], W], index: str
+    ) -> Flow[dict[str, V | W], E]: ...
+    def map_component(
+        self: FlowBase[Any, Any], func: Callable[[Any], Any], index: int | str = 0
+    ) -> Flow[Any, Any]:
+        """Apply ``func`` to one component, and leave the others as they are.
+
+        ``index`` is the number of a tuple's component, -1 being the last, or a key of a dict. A
+        NamedTuple gives a plain tuple, since the component's type may change: ``starmap(Sample)``
+        names it again. Checkers follow the numbers 0 to 3 and -1, and dicts whose values are of one
+        type. For a field of a record there is ``map``.
+
+        Length: as many elements as before.
+
+        Effects: none.
+
+        Errors: as for ``map``. A component that is not there is ``InvalidFlow`` where the elements
+        are known beforehand, else a ``SpecMismatch`` in an ``ElementError``.
+
+        >>> import flowdsl as fl
+        >>> fl.from_items([("a", 1), ("b", 2)]).map_component(lambda i: i / 2, 1).collect()
+        [('a', 0.5), ('b', 1.0)]
+
+        Source: ``MapDataComponent`` in tensorpack.
+
+        Elsewhere: tensorpack ``MapDataComponent``; tf.data none; Grain none; torchdata ``Mapper``,
+        with ``input_col``.
+        """
+        return flow(MapComponent[Any](self.node, func, index))
+
+    @overload
+    def select(
+        self: FlowBase[dict[str, V], E], key: str, /, *keys: str
+    ) -> Flow[dict[str, V], E]: ...
+    @overload
+    def select(self, a: Callable[[T], A], /) -> Flow[tuple[A], E]: ...
+    @overload
+    def select(self, a: Callable[[T], A], b: Callable[[T], B], /) -> Flow[tuple[A, B], E]: ...
+    @overload
+    def select(
+        self, a: Callable[[T], A], b: Callable[[T], B], c: Callable[[T], C], /
+    ) -> Flow[tuple[A, B, C], E]: ...
+    @overload
+    def select(
+        self, a: Callable[[T], A], b: Callable[[T], B], c: Callable[[T], C], d: Callable[[T], D], /
+    ) -> Flow[tuple[A, B, C, D], E]: ...
+    def select(self: FlowBase[Any, Any], *picks: Any) -> Flow[Any, Any]:
+        """Keep some components, in the order in which they are named here.
+
+        Selectors, ``c0`` to ``c3`` or any functions of the element, give a tuple of what they
+        pick; keys give a dict with these keys. Checkers follow up to four selectors, and dicts
+        whose values are of one type.
+
+        Length: as many elements as before.
+
+        Effects: none.
+
+        Errors: ``InvalidFlow`` for nothing to select, for keys and selectors together, and for a
+        component that is known not to be there; else a ``SpecMismatch`` in an ``ElementError``, or
+        what the selector raises.
+
+        >>> import flowdsl as fl
+        >>> fl.from_items([("a", 1, 0.5)]).select(fl.c2, fl.c0).collect()
+        [(0.5, 'a')]
+        >>> fl.from_items([{"left": 1, "right": 2, "up": 3}]).select("up", "left").collect()
+        [{'up': 3, 'left': 1}]
+
+        Source: ``SelectComponent`` in tensorpack.
+
+        Elsewhere: tensorpack ``SelectComponent``; tf.data none; Grain none; torchdata ``Slicer``.
+        """
+        return flow(Select[Any](self.node, picks))
+
+    def enumerate(self, start: int = 0) -> Flow[tuple[int, T], E]:
+        """Put its number before every element: ``start``, ``start + 1``, and so on.
+
+        The numbers are those of the elements as they come here, without gaps: after a filter too,
+        and from ``start`` anew in each epoch.
+
+        Length: as many elements as before.
+
+        Effects: none.
+
+        Errors: ``InvalidFlow`` for ``start < 0``.
+
+        >>> import flowdsl as fl
+        >>> fl.from_items("abc").filter(lambda s: s != "b").enumerate(start=1).collect()
+        [(1, 'a'), (2, 'c')]
+
+        Source: the built-in ``enumerate``.
+
+        Elsewhere: tensorpack none; tf.data ``enumerate``; Grain ``map_with_index``; torchdata
+        ``Enumerator``.
+        """
+        return flow(Enumerate(self.node, start))

@@ -1,15 +1,17 @@
-"""shuffle: the order of elements."""
+"""shuffle, cache: the order of elements, drawn afresh or kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, overload
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 import attrs
 import numpy as np
 
-from flowdsl.effects import Counted, Reordered
-from flowdsl.errors import InvalidFlow
+from flowdsl.effects import Counted, Endless, Finite, Reordered
+from flowdsl.elements import assemble, components
+from flowdsl.errors import InvalidFlow, Where
 from flowdsl.node import (
     Addresses,
     E,
@@ -29,12 +31,14 @@ from flowdsl.specs import Spec
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
+A = TypeVar("A")
+
 
 @attrs.frozen
 class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
     """All elements in a random order, another one in each epoch."""
 
-    seed: int = attrs.field(converter=plain_int, validator=at_least(0))
+    seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
 
     def __attrs_post_init__(self) -> None:
@@ -75,7 +79,7 @@ class WindowShuffle(Node[T, E | Reordered], Generic[T, E]):
 
     source: Node[T, E]
     buffer: int = attrs.field(converter=plain_int, validator=at_least(1))
-    seed: int = attrs.field(converter=plain_int, validator=at_least(0))
+    seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
 
     @property
@@ -109,6 +113,96 @@ def _draw(window: list[Any], rng: np.random.Generator) -> Any:
     return window.pop()
 
 
+@attrs.define(eq=False)
+class Kept(Generic[A]):
+    """The first complete pass, once there was one; the flow's nodes share it, in one process."""
+
+    rows: list[Row[A]] | None = None
+
+    def keep(self, rows: list[Row[A]]) -> None:
+        """Of two passes under way, the first to be complete."""
+        if self.rows is None:
+            self.rows = rows
+
+    def __reduce__(self) -> tuple[type[Kept[A]], tuple[()]]:
+        return Kept, ()  # another process keeps its own
+
+
+@attrs.frozen
+class Cache(Node[T, E], Generic[T, E]):
+    """Epoch 0 of its source in every pass: made once, then kept in memory."""
+
+    identity: ClassVar[bool] = True
+    source: Node[T, E]
+    kept: Kept[Any] = attrs.field(factory=Kept[Any], eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if Endless in self.source.effects:
+            raise InvalidFlow(
+                "cache: its source never ends, so that a first pass is never complete; put cache() "
+                "before what repeats it, or take(n) before cache()"
+            )
+
+    @property
+    def title(self) -> str:
+        return "cache()"
+
+    @property
+    def length(self) -> int | None:
+        return self.source.length
+
+    @property
+    def dense(self) -> bool:
+        return self.source.dense
+
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        kept = self.kept.rows
+        if kept is not None:
+            yield from kept
+            return
+        rows: list[Row[T]] = []
+        for position, x in self.source.rows(0):
+            rows.append((position, _kept(x)))
+            if len(rows) == self.length:  # whoever counts, as take(n) does, asks for no end
+                self.kept.keep(rows)
+            yield rows[-1]
+        self.kept.keep(rows)
+
+    def origin(self, epoch: int, position: int) -> Where:
+        return self.source.origin(0, position)
+
+
+def _kept(element: Any) -> Any:
+    """The element with arrays that nobody writes to, and that hold nothing else.
+
+    Those of its consumer are the kept ones: what it did to them, the next pass would give. And a
+    view holds all that it is part of; what workers send are views of shared memory, of which a
+    process can hold only so many.
+    """
+    if isinstance(element, np.ndarray):
+        array = (element if element.flags.owndata else element.copy(order="K")).view()
+        array.flags.writeable = False
+        return array
+    if type(element) is list:
+        return [_kept(value) for value in element]
+    parts = components(element)
+    if parts is None:
+        return element
+    kept = {name: _kept(value) for name, value in parts}
+    if isinstance(element, tuple):
+        return assemble(type(element), kept)
+    twin = copy(element)
+    for name, value in kept.items():
+        if isinstance(twin, dict):
+            twin[name] = value
+        else:
+            object.__setattr__(twin, name, value)  # no constructor: converters have run
+    return twin
+
+
 class Ordering(FlowBase[T, E]):
     """Operators on the order of elements."""
 
@@ -127,20 +221,56 @@ class Ordering(FlowBase[T, E]):
         flow no element moves and nothing is held: positions are permuted by arithmetic. Over any
         other flow of known length the elements are collected first. With ``buffer``, each element
         is drawn from a window of that many, which a stream needs; memory: ``buffer`` elements.
-        Every epoch has its own order.
+        Every epoch has its own order, which the seed and the number of operators below tell.
 
-        Effects: ``Reordered``. Errors: ``InvalidFlow`` for a negative seed, ``buffer < 1``, or a
-        global shuffle of a flow of unknown length.
+        Length: the source's; unknown where that is.
+
+        Effects: ``Reordered``.
+
+        Errors: ``InvalidFlow`` for a negative seed, ``buffer < 1``, or a global shuffle of a flow
+        of unknown length.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(6).shuffle(seed=1)
         >>> flow.collect(), list(flow.epoch(1))
         ([4, 0, 5, 2, 3, 1], [3, 2, 5, 0, 1, 4])
 
-        Source: ``LocallyShuffleData`` and ``RandomShuffleQueue``; the global order is a Feistel
-        permutation, see ``randomness.permute``.
+        Source: ``LocallyShuffleData`` of tensorpack, ``RandomShuffleQueue`` of TensorFlow; the
+        global order is a Feistel permutation, see ``randomness.permute``.
+
+        Elsewhere: tensorpack ``LocallyShuffleData``; tf.data ``shuffle``; Grain ``shuffle``,
+        ``WindowShuffleIterDataset``; torchdata ``Shuffler``, ``RandomSampler``.
         """
         salt = self.node.depth
         if buffer is None:
             return flow(Shuffle(self.node, seed, salt))
         return flow(WindowShuffle(self.node, buffer, seed, salt))
+
+    def cache(self: FlowBase[T, Finite]) -> Flow[T, E]:
+        """Keep the elements of the first complete pass in memory, and give them ever after.
+
+        Every pass is epoch 0 of what is below: a random choice there is made once, and one above
+        afresh in each epoch, as in ``cache().shuffle()``. A pass that was cut short or failed
+        keeps nothing. The elements are kept for this flow and all that are chained to it, in the
+        consumer's process, for as long as one of them is there; an array that is a view, of a
+        batch or of what a worker made, is kept as a copy. The arrays that it gives are read-only,
+        in the first pass too. To what is above, it is a stream: a ``shuffle`` collects it.
+
+        Length: the source's; unknown where that is.
+
+        Effects: none.
+
+        Errors: ``InvalidFlow`` for an endless flow.
+
+        >>> import flowdsl as fl
+        >>> calls = []
+        >>> flow = fl.from_range(2).map(lambda i: calls.append(i) or -i).cache()
+        >>> list(flow), list(flow), calls
+        ([0, -1], [0, -1], [0, 1])
+
+        Source: ``CacheData`` of tensorpack.
+
+        Elsewhere: tensorpack ``CacheData``; tf.data ``cache``; Grain ``CacheIterDataset``;
+        torchdata ``InMemoryCacheHolder``.
+        """
+        return flow(Cache[T, Any](self.node))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from flowdsl.node import Positions
 
 
-def generator(seed: int, salt: int, epoch: int, position: int) -> np.random.Generator:
+def generator(seed: int, salt: int | str, epoch: int, position: int) -> np.random.Generator:
     """The random generator of one element: a function of where it stands, not of who asks.
 
     The position is the counter of a counter-based generator, so that any element's draws are

@@ -1,17 +1,38 @@
-"""take, repeat: how much of a flow there is."""
+"""take, skip, shard, repeat, repeat_each, fixed_size: how much of a flow there is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count, islice
+from itertools import chain, count, islice, repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 import attrs
 import numpy as np
 
-from flowdsl.effects import Counted, Endless, Exact, Finite, InOrder, Resampled, Unsized
+from flowdsl.effects import (
+    Counted,
+    Endless,
+    Exact,
+    Finite,
+    InOrder,
+    Resampled,
+    Tag,
+    Unmoved,
+    Unsized,
+)
 from flowdsl.errors import EndlessFlow, InvalidFlow
-from flowdsl.node import Addresses, E, FlowBase, Indexing, Row, T, at_least, flow, plain_int
+from flowdsl.node import (
+    Addresses,
+    E,
+    FlowBase,
+    Indexing,
+    Row,
+    T,
+    at_least,
+    flow,
+    is_flag,
+    plain_int,
+)
 from flowdsl.ops.randomness import epoch_of_pass
 
 if TYPE_CHECKING:
@@ -42,6 +63,58 @@ class Take(Indexing[T, E], Generic[T, E]):
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
         return islice(self.source.rows(epoch), self.n)
+
+
+@attrs.frozen
+class Skip(Indexing[T, E], Generic[T, E]):
+    """All elements but the first ``n``."""
+
+    positional: ClassVar[bool] = True
+    n: int = attrs.field(converter=plain_int, validator=at_least(0))
+
+    @property
+    def title(self) -> str:
+        return f"skip({self.n})"
+
+    @property
+    def length(self) -> int | None:
+        return None if self.source.length is None else max(0, self.source.length - self.n)
+
+    def resolve(self, at: Addresses) -> Addresses:
+        return Addresses(at.epoch, at.position + self.n)
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        return enumerate(x for _, x in islice(self.source.rows(epoch), self.n, None))
+
+
+@attrs.frozen
+class Shard(Indexing[T, E], Generic[T, E]):
+    """Every ``n``-th element, from the ``i``-th on."""
+
+    positional: ClassVar[bool] = True
+    n: int = attrs.field(converter=plain_int, validator=at_least(1))
+    i: int = attrs.field(converter=plain_int, validator=at_least(0))
+
+    def __attrs_post_init__(self) -> None:
+        if self.i >= self.n:
+            raise InvalidFlow(
+                f"shard: i must be below n, got {self.title}; the shards of {self.n} are numbered "
+                f"from 0 to {self.n - 1}"
+            )
+
+    @property
+    def title(self) -> str:
+        return f"shard({self.n}, {self.i})"
+
+    @property
+    def length(self) -> int | None:
+        return None if self.source.length is None else -((self.i - self.source.length) // self.n)
+
+    def resolve(self, at: Addresses) -> Addresses:
+        return Addresses(at.epoch, at.position * self.n + self.i)
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        return enumerate(x for _, x in islice(self.source.rows(epoch), self.i, None, self.n))
 
 
 @attrs.frozen
@@ -107,6 +180,93 @@ class RepeatForever(Indexing[T, E | Resampled | Endless], Generic[T, E]):
                 )
 
 
+@attrs.frozen
+class RepeatEach(Indexing[T, E | Resampled], Generic[T, E]):
+    """Every element ``n`` times in a row."""
+
+    n: int = attrs.field(converter=plain_int, validator=at_least(1))
+
+    @property
+    def title(self) -> str:
+        return f"repeat_each({self.n})"
+
+    @property
+    def length(self) -> int | None:
+        return None if self.source.length is None else self.n * self.source.length
+
+    def resolve(self, at: Addresses) -> Addresses:
+        return Addresses(at.epoch, at.position // self.n)
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        return enumerate(y for _, x in self.source.rows(epoch) for y in repeat(x, self.n))
+
+
+@attrs.frozen
+class FixedSize(Indexing[T, E | Resampled], Generic[T, E]):
+    """Exactly ``n`` elements in every pass, of as many passes over the source as that takes."""
+
+    bounds: ClassVar[bool] = True
+    n: int = attrs.field(converter=plain_int, validator=at_least(0))
+    keep_state: bool = attrs.field(validator=is_flag)
+
+    def __attrs_post_init__(self) -> None:
+        if self.n and self.source.length == 0:
+            raise InvalidFlow(
+                f"fixed_size: its source has no elements, so there are never {self.n} of them"
+            )
+
+    @property
+    def title(self) -> str:
+        return f"fixed_size({self.n}{'' if self.keep_state else ', keep_state=False'})"
+
+    @property
+    def length(self) -> int:
+        return self.n
+
+    @property
+    def effects(self) -> frozenset[Tag]:
+        return super().effects - {Endless, Unsized}
+
+    def resolve(self, at: Addresses) -> Addresses:
+        continues = (at.epoch <= self._last_to_continue) & self.keep_state
+        start = np.where(continues, at.epoch, 0) * self.n
+        if self.source.length is None:  # the first pass over an endless source never ends
+            passes, position = np.zeros_like(at.epoch), start + at.position
+        else:
+            passes, position = divmod(start + at.position, max(self.source.length, 1))
+        return Addresses(np.where(continues, passes, epoch_of_pass(at.epoch, passes)), position)
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        first, start = 0, 0
+        continues = self.keep_state and epoch <= self._last_to_continue
+        if continues:
+            start = epoch * self.n
+            if self.source.length is not None:
+                first, start = divmod(start, max(self.source.length, 1))
+        passes = (self._pass(k if continues else _inner(epoch, k), k) for k in count(first))
+        return enumerate(islice(chain.from_iterable(passes), start, start + self.n))
+
+    @property
+    def _last_to_continue(self) -> int:
+        return _MOST_BEFORE // max(self.n, 1)
+
+    def _pass(self, inner: int, k: int) -> Iterator[T]:
+        empty = True
+        for _, x in self.source.rows(inner):
+            empty = False
+            yield x
+        if empty:
+            raise EndlessFlow(
+                f"fixed_size: pass {k} of its source had no elements, and out of nothing there are "
+                f"never {self.n}; check what is filtered out"
+            )
+
+
+_MOST_BEFORE = 2**40
+"""Elements; an epoch that would continue after more has a number drawn by an outer repeat, and so
+no epoch before it."""
+
+
 def _inner(epoch: int, k: int) -> int:
     return int(epoch_of_pass(np.array([epoch]), np.array([k]))[0])
 
@@ -123,22 +283,91 @@ class Sizing(FlowBase[T, E]):
     @overload
     def take(self: FlowBase[T, Resampled | Endless], n: int) -> Flow[T, Resampled]: ...
     @overload
+    def take(  # type: ignore[overload-overlap]  # what fits both rows fits the one before, too
+        self: FlowBase[T, Resampled | Unsized | Endless], n: int
+    ) -> Flow[T, Resampled | Unsized]: ...
+    @overload
     def take(self: FlowBase[T, Counted | Endless], n: int) -> Flow[T, Counted]: ...
     @overload
     def take(self, n: int) -> Flow[T, Finite]: ...
     def take(self: FlowBase[Any, Any], n: int) -> Flow[Any, Any]:
         """The first ``n`` elements, or all of them if there are fewer.
 
+        No more than ``n`` are read.
+
+        Length: ``n``, or the source's if that is smaller; unknown where the source's is.
+
         Effects: ends an endless flow. After a shuffle, ``Resampled``: which rows come first is
-        chance, so the result is a permutation of nothing. Errors: ``InvalidFlow`` for ``n < 0``.
+        chance, so the result is a permutation of nothing.
+
+        Errors: ``InvalidFlow`` for ``n < 0``.
 
         >>> import flowdsl as fl
         >>> fl.from_range(3).repeat().take(5).collect()
         [0, 1, 2, 0, 1]
 
-        Source: ``take`` in tf.data.
+        Source: ``take`` of functional programming.
+
+        Elsewhere: tensorpack ``FixedSizeData``, with ``keep_state=False``; tf.data ``take``; Grain
+        ``slice(slice(n))``, ``LimitIterDataset``; torchdata ``Header``.
         """
         return flow(Take[Any, Any](self.node, n))
+
+    @overload
+    def skip(self: FlowBase[T, Unmoved], n: int) -> Flow[T, E]: ...
+    @overload
+    def skip(self, n: int) -> Flow[T, E | Resampled]: ...
+    def skip(self: FlowBase[Any, Any], n: int) -> Flow[Any, Any]:
+        """All elements but the first ``n``; none if there are no more than that.
+
+        Over a random-access flow, nothing of what is skipped is read.
+
+        Length: ``n`` less than the source's, or 0; unknown where the source's is.
+
+        Effects: none. After a shuffle, ``Resampled``: which rows come first is chance, so the rest
+        is a permutation of nothing.
+
+        Errors: ``InvalidFlow`` for ``n < 0``.
+
+        >>> import flowdsl as fl
+        >>> fl.from_range(5).skip(3).collect()
+        [3, 4]
+
+        Source: ``drop`` of functional programming.
+
+        Elsewhere: tensorpack none; tf.data ``skip``; Grain ``slice(slice(n, None))``; torchdata
+        none.
+        """
+        return flow(Skip[Any, Any](self.node, n))
+
+    @overload
+    def shard(self: FlowBase[T, Unmoved], n: int, i: int) -> Flow[T, E]: ...
+    @overload
+    def shard(self, n: int, i: int) -> Flow[T, E | Resampled]: ...
+    def shard(self: FlowBase[Any, Any], n: int, i: int) -> Flow[Any, Any]:
+        """Every ``n``-th element, from the ``i``-th on: one of ``n`` parts, for one of ``n`` jobs.
+
+        The shards 0 to ``n - 1`` have no row in common and together have all of them; their
+        lengths differ by one at most. Over a random-access flow, nothing of the others is read.
+
+        Length: the source's divided by ``n``, rounded up for the first shards and down for the
+        others; unknown where the source's is.
+
+        Effects: none. After a shuffle, ``Resampled``: which rows a shard has is chance, and another
+        in each epoch; before it, a shard keeps its rows.
+
+        Errors: ``InvalidFlow`` for ``n < 1``, or ``i`` not from 0 to ``n - 1``.
+
+        >>> import flowdsl as fl
+        >>> [fl.from_range(5).shard(2, i).collect() for i in range(2)]
+        [[0, 2, 4], [1, 3]]
+
+        Source: ``shard`` of tf.data.
+
+        Elsewhere: tensorpack none; tf.data ``shard``; Grain ``slice(slice(i, None, n))``; torchdata
+        ``ShardingFilter``, ``DistributedSampler``.
+        """
+        return flow(Shard[Any, Any](self.node, n, i))
 
     @overload
     def repeat(self, n: None = None) -> Flow[T, E | Resampled | Endless]: ...
@@ -148,17 +377,82 @@ class Sizing(FlowBase[T, E]):
         """``n`` passes in a row; without ``n``, pass after pass without end.
 
         Each pass is an epoch of its own: what shuffles or draws at random below it does so afresh,
-        and batches do not reach from one pass into the next.
+        and
+        batches formed below it do not reach from one pass into the next.
 
-        Effects: ``Resampled``, and ``Endless`` without ``n``. Errors: ``InvalidFlow`` for ``n < 1``
-        or an endless repetition of nothing; ``EndlessFlow`` when a pass turns out to be empty.
+        Length: ``n`` times the source's, unknown where that is; without ``n`` there is none.
+
+        Effects: ``Resampled``, and ``Endless`` without ``n``.
+
+        Errors: ``InvalidFlow`` for ``n < 1`` or an endless repetition of nothing; ``EndlessFlow``
+        when a pass without ``n`` turns out to be empty.
 
         >>> import flowdsl as fl
         >>> fl.from_range(3).batch(2).repeat(2).collect()
         [array([0, 1]), array([2]), array([0, 1]), array([2])]
 
-        Source: ``RepeatedData`` in tensorpack, ``repeat`` in tf.data.
+        Source: ``RepeatedData`` of tensorpack.
+
+        Elsewhere: tensorpack ``RepeatedData``; tf.data ``repeat``; Grain ``repeat``; torchdata
+        ``Cycler``.
         """
         if n is None:
             return flow(RepeatForever(self.node))
         return flow(Repeat(self.node, n))
+
+    def repeat_each(self, n: int) -> Flow[T, E | Resampled]:
+        """Every element ``n`` times in a row.
+
+        The ``n`` are one element: what is random below is drawn once for all of them. Before
+        ``shuffle(buffer)`` it spreads them over the window.
+
+        Length: ``n`` times the source's; unknown where that is.
+
+        Effects: ``Resampled``.
+
+        Errors: ``InvalidFlow`` for ``n < 1``.
+
+        >>> import flowdsl as fl
+        >>> fl.from_range(3).repeat_each(2).collect()
+        [0, 0, 1, 1, 2, 2]
+
+        Source: ``RepeatedDataPoint`` of tensorpack; Choi et al., "Faster Neural Network Training
+        with Data Echoing", 2019.
+
+        Elsewhere: tensorpack ``RepeatedDataPoint``; tf.data none; Grain none; torchdata
+        ``Repeater``.
+        """
+        return flow(RepeatEach(self.node, n))
+
+    @overload
+    def fixed_size(
+        self: FlowBase[T, Unmoved], n: int, keep_state: bool = True
+    ) -> Flow[T, Resampled]: ...
+    @overload
+    def fixed_size(self, n: int, keep_state: bool = True) -> Flow[T, Counted]: ...
+    def fixed_size(self: FlowBase[Any, Any], n: int, keep_state: bool = True) -> Flow[Any, Any]:
+        """Exactly ``n`` elements in every pass, however many the source has.
+
+        With ``keep_state`` epoch ``k`` continues where epoch ``k - 1`` ended in the passes of the
+        source, epoch after epoch of it: over random access by arithmetic, over a stream by reading
+        again all that came before. Without, every epoch begins with a pass of its own. A pass that
+        ends too soon is followed by the next. Where the epochs are those of an outer ``repeat`` in
+        any epoch but 0, none comes before another, and each begins with a pass of its own.
+
+        Length: ``n``.
+
+        Effects: ``Resampled``; no longer ``Unsized`` or ``Endless``.
+
+        Errors: ``InvalidFlow`` for ``n < 0``, or a source known to be empty; ``EndlessFlow`` when
+        a pass over it turns out to be.
+
+        >>> import flowdsl as fl
+        >>> flow = fl.from_items([1, 2, 3, 4, 5]).fixed_size(3)
+        >>> [list(run) for run in flow.epochs(3)]
+        [[1, 2, 3], [4, 5, 1], [2, 3, 4]]
+
+        Source: ``FixedSizeData`` of tensorpack.
+
+        Elsewhere: tensorpack ``FixedSizeData``; tf.data none; Grain none; torchdata none.
+        """
+        return flow(FixedSize[Any, Any](self.node, n, keep_state))

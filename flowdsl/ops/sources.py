@@ -1,23 +1,26 @@
-"""from_items, from_iterable, from_range: where elements come from."""
+"""from_items, from_range, from_iterable: where elements come from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 from flowdsl.effects import Exact, Unsized
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.node import IndexedSource, Node, Row, T, at_least, flow, name_of, plain_int
 from flowdsl.probing import probed
-from flowdsl.specs import UNKNOWN, Spec, ValueSpec, spec_of
+from flowdsl.specs import UNKNOWN, Spec, ValueSpec, spec_of, with_sizes
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
+D = TypeVar("D", bound=np.generic)
 
 
 @attrs.frozen(eq=False)
@@ -39,20 +42,38 @@ class FromItems(IndexedSource[T], Generic[T]):
         return self.items.__getitem__
 
     def spec(self, probe: bool) -> Spec:
-        return spec_of(self.items[0]) if len(self.items) else UNKNOWN
+        if not len(self.items):
+            return UNKNOWN
+        first = spec_of(self.items[0])
+        # One item tells no size of the others, but where they are the rows of an array.
+        alike = isinstance(self.items, np.ndarray)
+        return first if probe or alike else with_sizes(first, UNKNOWN)
 
 
-def from_items(items: Sequence[A]) -> Flow[A, Exact]:
-    """The items of a sequence, in order.
+@overload
+def from_items(items: NDArray[D]) -> Flow[NDArray[D] | D, Exact]: ...
+@overload
+def from_items(items: Sequence[A]) -> Flow[A, Exact]: ...
+def from_items(items: Sequence[Any] | NDArray[Any]) -> Flow[Any, Exact]:
+    """The items of a sequence, in order; the rows of an array.
 
     The sequence stays in this process; what workers need of it travels to them. It must not change
-    while a pass runs. Errors: ``InvalidFlow`` for what has no length or no numbered items.
+    while a pass runs.
+
+    Length: that of the sequence.
+
+    Effects: none.
+
+    Errors: ``InvalidFlow`` for what has no length or no numbered items.
 
     >>> import flowdsl as fl
     >>> fl.from_items(["a", "b"]).collect()
     ['a', 'b']
 
-    Source: ``DataFromList`` in tensorpack.
+    Source: ``DataFromList`` of tensorpack.
+
+    Elsewhere: tensorpack ``DataFromList``; tf.data ``from_tensor_slices``; Grain
+    ``MapDataset.source``; torchdata ``SequenceWrapper``.
     """
     numbered = hasattr(items, "__len__") and hasattr(items, "__getitem__")
     if not numbered or isinstance(items, Mapping) or getattr(items, "shape", None) == ():
@@ -60,7 +81,7 @@ def from_items(items: Sequence[A]) -> Flow[A, Exact]:
             f"from_items: items must be a sequence (list, tuple, array), got "
             f"{type(items).__name__}; for any other iterable use from_iterable"
         )
-    return flow(FromItems(items))
+    return flow(FromItems[Any](items))  # type: ignore[arg-type]  # an array of rows will do
 
 
 @attrs.frozen
@@ -85,32 +106,56 @@ class FromRange(IndexedSource[int]):
 
 
 def from_range(n: int) -> Flow[int, Exact]:
-    """The integers 0 to ``n - 1``. Errors: ``InvalidFlow`` for ``n < 0``.
+    """The integers 0 to ``n - 1``.
+
+    Length: ``n``.
+
+    Effects: none.
+
+    Errors: ``InvalidFlow`` for ``n < 0``.
 
     >>> import flowdsl as fl
     >>> fl.from_range(3).collect()
     [0, 1, 2]
 
-    Source: ``range_input_producer`` in tf.train.
+    Source: ``range_input_producer`` of tf.train.
+
+    Elsewhere: tensorpack none; tf.data ``range``; Grain ``MapDataset.range``; torchdata none.
     """
     return flow(FromRange(n))
 
 
 @attrs.define
-class _Once:
-    """An iterator that gives one pass: the only mutable thing behind a flow."""
+class Once:
+    """An iterator that gives one pass."""
 
     iterator: Iterator[Any]
+    refusal: str
     spent: bool = False
 
     def __iter__(self) -> Iterator[Any]:
         if self.spent:
-            raise SourceError(
-                "from_iterable: a second pass over a live iterator, which gives only one; pass a "
-                "function that makes a new iterator, e.g. from_iterable(lambda: open_stream())"
-            )
+            raise SourceError(self.refusal)
         self.spent = True
         return self.iterator
+
+
+@attrs.define
+class Anew(Generic[T]):
+    """A maker of iterators that is held to make a new one every time."""
+
+    make: Callable[[], Iterable[T]]
+    last: Iterator[T] | None = None
+
+    def __call__(self) -> Iterator[T]:
+        elements = iter(self.make())
+        if elements is self.last:
+            raise SourceError(
+                f"from_iterable: {name_of(self.make)} gave the same iterator as for the last pass, "
+                f"which took its elements; make a new one in the function"
+            )
+        self.last = elements
+        return elements
 
 
 @attrs.frozen(eq=False)
@@ -143,16 +188,21 @@ class FromIterable(Node[T, Unsized], Generic[T]):
             raise
         except Exception as error:
             raise SourceError(f"{self.title}: no iterator for epoch {epoch}: {error}") from error
-        for position in count():
-            try:
-                x = next(elements)
-            except StopIteration:
-                return
-            except FlowError:
-                raise
-            except Exception as error:
-                raise self.failure(epoch, position) from error
-            yield position, x
+        return numbered(self, elements, epoch)
+
+
+def numbered(node: Node[T, Unsized], elements: Iterator[T], epoch: int) -> Iterator[Row[T]]:
+    """The elements of a stream with their positions; what it raises, at its place."""
+    for position in count():
+        try:
+            x = next(elements)
+        except StopIteration:
+            return
+        except FlowError:
+            raise
+        except Exception as error:
+            raise node.failure(epoch, position) from error
+        yield position, x
 
 
 def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, Unsized]:
@@ -162,24 +212,37 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     iterator (a generator, say) gives one pass; the second is a ``SourceError``. The iterable is
     read in the consumer's process.
 
-    Effects: ``Unsized``. Errors: ``InvalidFlow`` for what is neither; an exception that the
-    iterable raises arrives at its place in the sequence, as the cause of an ``ElementError``;
-    ``SourceError`` if the function fails.
+    Length: unknown, whatever the iterable is.
+
+    Effects: ``Unsized``.
+
+    Errors: ``InvalidFlow`` for what is neither; an exception that the iterable raises arrives at
+    its place in the sequence, as the cause of an ``ElementError``; ``SourceError`` if the function
+    fails.
 
     >>> import flowdsl as fl
     >>> squares = fl.from_iterable(lambda: (i * i for i in range(3)))
     >>> squares.repeat(2).collect()
     [0, 1, 4, 0, 1, 4]
 
-    Source: ``DataFromGenerator`` and ``DataFromIterable`` in tensorpack.
+    Source: ``DataFromGenerator`` and ``DataFromIterable`` of tensorpack.
+
+    Elsewhere: tensorpack ``DataFromIterable``, ``DataFromGenerator``; tf.data ``from_generator``;
+    Grain none; torchdata ``IterableWrapper``.
     """
     if isinstance(iterable, Iterator):
-        once = _Once(iterable)
+        once = Once(iterable, _LIVE)
         return flow(FromIterable(lambda: once, False, name_of(iterable)))
     if isinstance(iterable, Iterable):
-        return flow(FromIterable(lambda: iterable, True, name_of(iterable)))
+        return flow(FromIterable(Anew(iterable.__iter__), True, name_of(iterable)))
     if callable(iterable):
-        return flow(FromIterable(iterable, True, name_of(iterable)))
+        return flow(FromIterable(Anew(iterable), True, name_of(iterable)))
     raise InvalidFlow(
         f"from_iterable: expected an iterable or a function that makes one, got {iterable!r}"
     )
+
+
+_LIVE = (
+    "from_iterable: a second pass over a live iterator, which gives only one; pass a function that "
+    "makes a new iterator, e.g. from_iterable(lambda: open_stream())"
+)

@@ -22,22 +22,22 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
     A line is an operator, with what leaves it: effects, number of elements, and the spec of one.
     Specs that no annotation gives are found by making one element. An operator keeps the number
     that it has in the chain as written, whatever the rules moved; ``prefetch``, which changes no
-    element, has none.
+    element, has none. The operators of a flow that is combined with another are set in.
 
     Raises:
         InvalidFlow: ``stage`` is not "flow", "rules" or "plan".
     """
     match stage:
         case "flow":
-            places = [("", part) for part in walk(node)]
+            places = [("", part, deep) for part, deep in _walk(node)]
         case "rules":
-            places = [("", part) for part in walk(optimize(node))]
+            places = [("", part, deep) for part, deep in _walk(optimize(node))]
         case "plan":
             places = list(_placed(lower(optimize(node))))
         case _:
             raise InvalidFlow(f"explain: stage must be one of flow, rules, plan, got {stage!r}")
     numbers = _numbers(node)
-    rows = [_HEADER, *(_cells(part, numbers) for _, part in places)]
+    rows = [_HEADER, *(_cells(part, numbers, deep) for _, part, deep in places)]
     header, *lines = _table(rows)
     text = [header]
     for where, group in groupby(zip(places, lines, strict=True), lambda pair: pair[0][0]):
@@ -45,25 +45,38 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
     return "\n".join(text)
 
 
-def _placed(node: AnyNode) -> Iterator[tuple[str, AnyNode]]:
-    """Every operator in the order that elements meet them, with the place where it runs."""
+def _walk(node: AnyNode, deep: int = 0) -> Iterator[tuple[AnyNode, int]]:
+    """Every operator, with the number of flows that it is inside of, as an argument."""
+    for k, source in enumerate(node.sources):
+        yield from _walk(source, deep + (k > 0))
+    yield node, deep
+
+
+def _placed(node: AnyNode, deep: int = 0) -> Iterator[tuple[str, AnyNode, int]]:
+    """The same, with the place where each runs; what a stage is supplied with comes before it."""
     if not isinstance(node, Stage):
-        for source in node.sources:
-            yield from _placed(source)
-        yield "in this process", node
+        for k, source in enumerate(node.sources):
+            yield from _placed(source, deep + (k > 0))
+        yield "in this process", node, deep
         return
-    for base in node.bases:
-        yield from _placed(base)
-    for part in _own(node.meaning, node.program):
-        yield _where(node), part
+    own = list(_own(node.meaning, node.program, deep))
+    bases = iter(node.bases)
+    for part, at in own:
+        if isinstance(part, Supplied):
+            yield from _placed(next(bases), at)
+    for part, at in own:
+        if not isinstance(part, Supplied):
+            yield _where(node), part, at
 
 
-def _own(meaning: AnyNode, program: AnyNode) -> Iterator[AnyNode]:
-    """The operators of a stage that it is not supplied with."""
-    if not isinstance(program, Supplied):
-        for source, run in zip(meaning.sources, program.sources, strict=True):
-            yield from _own(source, run)
-        yield meaning
+def _own(meaning: AnyNode, program: AnyNode, deep: int) -> Iterator[tuple[AnyNode, int]]:
+    """The operators of a stage, with the places where it is supplied."""
+    if isinstance(program, Supplied):
+        yield program, deep
+        return
+    for k, (source, run) in enumerate(zip(meaning.sources, program.sources, strict=True)):
+        yield from _own(source, run, deep + (k > 0))
+    yield meaning, deep
 
 
 def _where(stage: Stage) -> str:
@@ -83,9 +96,9 @@ def _numbers(node: AnyNode) -> dict[str, list[int]]:
     return numbers
 
 
-def _cells(node: AnyNode, numbers: dict[str, list[int]]) -> tuple[str, ...]:
+def _cells(node: AnyNode, numbers: dict[str, list[int]], deep: int) -> tuple[str, ...]:
     number = str(numbers[node.title].pop(0)) if numbers[node.title] else ""
-    return number, node.title, describe(node.effects), _length(node), _spec(node)
+    return number, "  " * deep + node.title, describe(node.effects), _length(node), _spec(node)
 
 
 def _length(node: AnyNode) -> str:

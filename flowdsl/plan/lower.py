@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -31,6 +31,8 @@ from flowdsl.specs import UNKNOWN, Spec
 
 class StandIn(Node[Any, Effect]):
     """A node in the place of another, which it agrees with in all but how its rows are made."""
+
+    identity: ClassVar[bool] = True
 
     @property
     @abstractmethod

@@ -54,7 +54,10 @@ def bases_of(node: AnyNode) -> tuple[AnyNode, ...]:
     return (node,)
 
 
-def has_no_work(node: AnyNode) -> bool:
-    """Whether all of it is for this process, workers or none."""
-    settled = runs_in_worker(node) or not node.sources  # else a prefetch has yet to sink
-    return settled and any(base is node for base in bases_of(node))
+def has_work(node: AnyNode) -> bool:
+    """Whether workers could do some of what makes these elements."""
+    return any(
+        not any(base is part for base in bases_of(part))
+        for part in walk(node)
+        if runs_in_worker(part)
+    )

@@ -305,9 +305,16 @@ def _attach_slab(worker: Worker) -> bool:
         return False
     if not data:
         return False
+    full = FlowError(
+        "no descriptor is left for a slab of shared memory, of which every large result that is "
+        "held takes one: raise ulimit -n, or hold copies"
+    )
     if not fds:
-        raise FlowError("no descriptor is left for a slab of shared memory: raise ulimit -n")
-    worker.window.attach(LENGTH.unpack(data)[0], fds[0])
+        raise full
+    try:
+        worker.window.attach(LENGTH.unpack(data)[0], fds[0])
+    except OSError as error:
+        raise full from error
     return True
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 
 from flowdsl.errors import ElementError
 from flowdsl.node import (
@@ -79,8 +80,7 @@ class Program:
         if isinstance(node, Grouping):
             return self._grouping(node, at, supplied, path)
         if isinstance(node, Indexing):
-            inner = self._rows(node.source, node.resolve(at), supplied, (*path, 0))
-            return zip(at.position.tolist(), (x for _, x in inner), strict=False)
+            return self._indexing(node, at, supplied, path)
         if isinstance(node, Merging):
             return self._merging(node, at, supplied, path)
         if isinstance(node, Joining):
@@ -89,6 +89,15 @@ class Program:
             return self._read(node, at, path)
         assert isinstance(node, Supplied), f"{node.title} can not run in a program"
         return zip(at.position.tolist(), supplied[node.slot], strict=False)
+
+    def _indexing(
+        self, node: Indexing[Any, Any], at: Addresses, supplied: Supply, path: Path
+    ) -> Iterator[Row[Any]]:
+        there, fresh = distinct(node.resolve(at))
+        elements = (x for _, x in self._rows(node.source, there, supplied, (*path, 0)))
+        if len(there.position) == len(at.position):
+            return zip(at.position.tolist(), elements, strict=False)
+        return zip(at.position.tolist(), _held(elements, fresh.tolist()), strict=False)
 
     def _elementwise(
         self, node: AnyNode, at: Addresses, supplied: Supply, path: Path
@@ -112,14 +121,14 @@ class Program:
     def _grouping(
         self, node: Grouping[Any, Any, Any], at: Addresses, supplied: Supply, path: Path
     ) -> Iterator[Row[Any]]:
-        members, fresh = members_of(node, at)
+        members, fresh, shared = members_of(node, at)
         elements = (x for _, x in self._rows(node.source, members, supplied, (*path, 0)))
         allocate = self.allocate if any(node is last for last in self._last) else None
         group: list[Any] = []
-        groups = zip(at.epoch.tolist(), at.position.tolist(), fresh.tolist(), strict=True)
-        for epoch, position, new in groups:
-            kept = group[new - node.n :] if new < node.n else []
-            group = kept + list(islice(elements, min(new, size_of_group(node, position))))
+        of_each = (at.epoch, at.position, fresh, shared)
+        groups = zip(*(column.tolist() for column in of_each), strict=True)
+        for epoch, position, new, old in groups:
+            group = group[len(group) - old :] + list(islice(elements, new))
             if not group or (node.drop_remainder and len(group) < node.n):
                 return  # a stream ended
             try:
@@ -177,28 +186,41 @@ def _last(node: AnyNode) -> Iterator[AnyNode]:
         yield node
 
 
-def size_of_group(node: Grouping[Any, Any, Any], position: int) -> int:
-    """How many rows the group at this position has: fewer than ``n`` at the end of a pass."""
-    length = node.source.length
-    return node.n if length is None else min(node.n, length - position * node.stride)
+def distinct(at: Addresses) -> tuple[Addresses, NDArray[np.bool_]]:
+    """The addresses without those that repeat the one before, and which these are not."""
+    fresh = np.ones(len(at.position), np.bool_)
+    fresh[1:] = (np.diff(at.position) != 0) | (np.diff(at.epoch) != 0)
+    return at.where(fresh), fresh
 
 
-def members_of(node: Grouping[Any, Any, Any], at: Addresses) -> tuple[Addresses, Positions]:
-    """The addresses of the rows that these groups are made of, and how many each group adds.
+def _held(elements: Iterator[Any], fresh: list[bool]) -> Iterator[Any]:
+    """Each element until the next is asked for."""
+    element: Any = None
+    for new in fresh:
+        if new:
+            element = next(elements)
+        yield element
 
-    A group that overlaps the one before it adds only what that one lacks.
+
+def members_of(
+    node: Grouping[Any, Any, Any], at: Addresses
+) -> tuple[Addresses, Positions, Positions]:
+    """The addresses of the rows that these groups are made of.
+
+    With how many each group adds, and how many it shares with the one before it, which are made
+    once. The last group of a pass may have fewer than ``n`` in all.
     """
-    fresh = np.full(len(at.position), node.n)
+    first = at.position * node.stride
+    fresh, shared = np.full(len(first), node.n), np.zeros(len(first), np.int64)
+    if node.source.length is not None:
+        fresh = np.clip(node.source.length - first, 0, node.n)
     if node.stride < node.n:
         ahead = np.diff(at.position) * node.stride
         overlap = (np.diff(at.epoch) == 0) & (ahead >= 0) & (ahead < node.n)
-        fresh[1:][overlap] = ahead[overlap]
-    first = at.position * node.stride + node.n - fresh
+        shared[1:][overlap] = node.n - ahead[overlap]
+    fresh, first = fresh - shared, first + shared
     within = np.arange(fresh.sum()) - np.repeat(np.cumsum(fresh) - fresh, fresh)
-    members = Addresses(np.repeat(at.epoch, fresh), np.repeat(first, fresh) + within)
-    if node.source.length is not None:
-        members = members.where(members.position < node.source.length)
-    return members, fresh
+    return Addresses(np.repeat(at.epoch, fresh), np.repeat(first, fresh) + within), fresh, shared
 
 
 def needed(node: AnyNode, at: Addresses) -> dict[int, Addresses]:
@@ -211,7 +233,7 @@ def needed(node: AnyNode, at: Addresses) -> dict[int, Addresses]:
     elif isinstance(node, Grouping):
         each = [needed(node.source, members_of(node, at)[0])]
     elif isinstance(node, Indexing):
-        each = [needed(node.source, node.resolve(at))]
+        each = [needed(node.source, distinct(node.resolve(at))[0])]
     else:
         each = [needed(source, at) for source in node.sources]
     return {slot: there for one in each for slot, there in one.items()}

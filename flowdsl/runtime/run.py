@@ -11,7 +11,7 @@ import attrs
 
 from flowdsl.effects import Effect, Endless
 from flowdsl.errors import EndlessFlow, FlowError, StateMismatch
-from flowdsl.node import Addresses, AnyNode, Node, Placement, Row, is_int, with_sources
+from flowdsl.node import Addresses, AnyNode, Node, Row, is_int, with_sources
 from flowdsl.plan.lower import Stage, StandIn, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk
@@ -240,4 +240,8 @@ def resume(node: Node[T, Effect], state: Mapping[str, object]) -> Run[T]:
 
 def _operators(node: AnyNode) -> list[str]:
     """What a state belongs to: every operator that says which elements come, and in what order."""
-    return [part.fingerprint for part in walk(node) if not isinstance(part, Placement)]
+    return [
+        part.fingerprint if len(part.sources) < 2 else f"{part.fingerprint} of {len(part.sources)}"
+        for part in walk(node)
+        if part.fingerprint
+    ]

@@ -226,6 +226,10 @@ def from_lmdb(path: str | os.PathLike[str], element: Any = object) -> Flow[Any, 
     says of its rows. Each process opens the file for itself and reads only the rows it works on.
     Reading runs no code from the file. Arrays are read-only views of the bytes read.
 
+    Length: the number of rows in the file.
+
+    Effects: none.
+
     Errors: ``SourceError`` at once, if the file is missing, damaged or of another kind;
     ``SpecMismatch`` at once, if the rows are not what ``element`` declares.
 
@@ -236,6 +240,8 @@ def from_lmdb(path: str | os.PathLike[str], element: Any = object) -> Flow[Any, 
     [(0, 0), (1, 1), (2, 4), (3, 9)]
 
     Source: ``LMDBSerializer.load`` in tensorpack; LMDB by Howard Chu.
+
+    Elsewhere: tensorpack ``LMDBSerializer.load``; tf.data none; Grain none; torchdata none.
     """
     where = str(Path(path).absolute())
     header, stored = _File(where).header()

@@ -1,4 +1,4 @@
-"""batch: against np.stack of slices."""
+"""batch: against np.stack of slices; window: against slices at every start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl import ElementError, Flow, InvalidFlow, Resampled, SpecMismatch, Unsized
+from flowdsl import (
+    ElementError,
+    Endless,
+    Flow,
+    InvalidFlow,
+    Reordered,
+    Resampled,
+    SpecMismatch,
+    Unsized,
+)
 from flowdsl.stacking import lists
 from tests.elements import same
 
@@ -167,6 +176,11 @@ def test_the_last_group_is_named_by_the_rows_that_it_has() -> None:
     assert node.origin(0, 1) == "row 2 of from_items(3 items)"
 
 
+def test_tuples_of_any_length_stack() -> None:
+    flow = fl.from_range(3).map(lambda i: (np.int8(i),) * 6).batch(3)
+    assert [c.tolist() for c in flow.collect()[0]] == [[0, 1, 2]] * 6
+
+
 @attrs.frozen
 class PointBatch:
     x: NDArray[np.int64]
@@ -181,3 +195,92 @@ def test_a_record_stacks_into_the_batch_type_that_it_names() -> None:
     batches = fl.from_items([Point(1), Point(2), Point(3)]).batch(2).collect()
     assert [type(b) for b in batches] == [PointBatch, PointBatch]
     assert [b.x.tolist() for b in batches] == [[1, 2], [3]]
+
+
+class TestWindow:
+    @given(lengths, sizes, sizes)
+    def test_gives_every_whole_run(self, length: int, size: int, stride: int) -> None:
+        flow = fl.from_range(length).window(size, stride)
+        items = list(range(length))
+        starts = [i for i in range(0, length, stride) if i + size <= length]
+        expected = [tuple(items[i : i + size]) for i in starts]
+        assert list(flow.node.rows(0)) == list(enumerate(expected))
+        assert flow.collect() == expected
+        assert len(flow) == len(expected)
+
+    @pytest.mark.parametrize("procs", [0, 1])
+    def test_of_a_stream_that_workers_share(self, procs: int) -> None:
+        flow = fl.from_iterable(range(8)).window(3, stride=3).map(sum).prefetch(procs=procs)
+        assert flow.collect() == [3, 12]
+
+    @given(lengths, sizes, sizes, sizes)
+    def test_of_a_stream(self, length: int, size: int, stride: int, modulus: int) -> None:
+        flow = fl.from_iterable(range(length)).filter(lambda i: i % modulus != 1)
+        items = [i for i in range(length) if i % modulus != 1]
+        starts = [i for i in range(0, len(items), stride) if i + size <= len(items)]
+        assert flow.window(size, stride).collect() == [tuple(items[i : i + size]) for i in starts]
+        assert flow.window(size, stride).effects == {Resampled, Unsized}
+
+    def test_reads_no_more_than_it_gives(self) -> None:
+        stream = iter(range(10))
+        run = iter(fl.from_iterable(stream).window(2, stride=3))
+        assert [next(run), next(run)] == [(0, 1), (3, 4)]
+        assert next(stream) == 5
+
+    def test_keeps_the_elements_as_they_are(self) -> None:
+        items = [{"a": "x"}, {"a": "y"}]
+        assert fl.from_items(items).window(2).collect()[0] == (items[0], items[1])
+        assert fl.from_items(items).window(2).collect()[0][1] is items[1]
+
+    def test_effects(self) -> None:
+        assert fl.from_range(6).window(2, 2).effects == {Resampled}
+        assert fl.from_range(6).shuffle().window(2).effects == {Resampled, Reordered}
+        assert fl.from_range(6).repeat().window(2).effects == {Resampled, Endless}
+
+    def test_of_an_endless_flow(self) -> None:
+        flow = fl.from_range(3).repeat().window(2, stride=2).take(3)
+        assert flow.collect() == [(0, 1), (2, 0), (1, 2)]
+
+    def test_windows_of_windows(self) -> None:
+        flow = fl.from_range(5).window(2).window(2, 2)
+        assert flow.collect() == [((0, 1), (1, 2)), ((2, 3), (3, 4))]
+
+    def test_stacks(self) -> None:
+        batches = fl.from_range(5).map(lambda i: (i, i / 2)).window(2, 3).map(fl.stack).collect()
+        assert [tuple(part.tolist() for part in b) for b in batches] == [
+            ([0, 1], [0.0, 0.5]),
+            ([3, 4], [1.5, 2.0]),
+        ]
+
+    def test_reads_late(self) -> None:
+        flow = fl.from_range(10**12).window(2).shuffle(seed=3).take(2)
+        assert flow.node.indexable
+        assert all(b == a + 1 for a, b in flow)
+
+    def test_spec(self) -> None:
+        assert str(fl.from_range(5).window(3).spec) == "(int, int, int)"
+        flow = fl.from_range(5).map(lambda i: np.zeros(2, np.uint8)).window(2)
+        assert str(flow.spec) == "(uint8[2], uint8[2])"
+
+    def test_names_the_rows_that_a_window_is_of(self) -> None:
+        flow = fl.from_items([1, 2, 3, 4, 0]).window(2, 3).map(lambda w: w[0] // w[1])
+        with pytest.raises(ElementError) as caught:
+            flow.collect()
+        row = "row {} of from_items(5 items)"
+        assert caught.value.origin == f"{row.format(3)} to {row.format(4)}"
+        assert fl.from_items([1, 2]).window(1).node.origin(0, 1) == "row 1 of from_items(2 items)"
+        gaps = fl.from_items([1, 2]).filter(bool).window(1).node
+        assert gaps.origin(0, 1) == "element 1 of window(1)"
+
+    def test_title(self) -> None:
+        assert repr(fl.from_range(3).window(2)) == "from_range(3).window(2)"
+        assert repr(fl.from_range(3).window(2, stride=4)) == "from_range(3).window(2, stride=4)"
+
+    @pytest.mark.parametrize("bad", [0, -1, 2.5, True, None, "2"])
+    def test_refuses(self, bad: Any) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(3).window(bad)
+        assert str(caught.value) == f"window: size must be an int >= 1, got {bad!r}"
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(3).window(2, bad)
+        assert str(caught.value) == f"window: stride must be an int >= 1, got {bad!r}"

@@ -1,19 +1,40 @@
-"""map, starmap, random_map, filter: against list comprehensions."""
+"""Each operator on elements by themselves: against list comprehensions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from flowdsl import ElementError, Flow, InvalidFlow, Unsized
+from flowdsl import ElementError, Flow, InvalidFlow, Reordered, SpecMismatch, Unsized
+from flowdsl.elements import Component
 
 ints = st.lists(st.integers(-100, 100), max_size=20)
+
+
+class Pair(NamedTuple):
+    number: int
+    text: str
+
+
+@attrs.frozen
+class Point:
+    x: int
+
+
+class Words(dict[str, int]):
+    pass
+
+
+class Numbers(tuple[int, ...]):
+    pass
 
 
 def draw(_: int, rng: np.random.Generator) -> int:
@@ -44,6 +65,26 @@ def test_filter(items: list[int], modulus: int) -> None:
     assert list(flow.node.rows(0)) == kept  # with the positions that they had
 
 
+@given(ints, st.integers(1, 5))
+def test_filter_map(items: list[int], modulus: int) -> None:
+    def func(x: int) -> int | None:
+        return x // modulus if x % modulus == 0 else None
+
+    flow = fl.from_items(items).filter_map(func)
+    assert flow.collect() == [x // modulus for x in items if x % modulus == 0]
+    assert flow.effects == {Unsized}
+    assert flow.node.length is None
+    kept = [(i, x // modulus) for i, x in enumerate(items) if x % modulus == 0]
+    assert list(flow.node.rows(0)) == kept
+
+
+def test_filter_map_leaves_out_none_and_nothing_else() -> None:
+    falsy = [0, "", False, [], None, 0.0, ()]
+    flow = fl.from_items(falsy).filter_map(lambda x: x)
+    assert flow.collect() == [x for x in falsy if x is not None]
+    assert fl.from_items(falsy).map(lambda x: x).collect() == falsy
+
+
 def test_a_function_is_called_once_an_element_and_only_when_asked() -> None:
     seen: list[int] = []
 
@@ -59,7 +100,7 @@ def test_a_function_is_called_once_an_element_and_only_when_asked() -> None:
     assert seen == [0, 1, 2]
 
 
-@pytest.mark.parametrize("method", ["map", "starmap", "filter", "random_map"])
+@pytest.mark.parametrize("method", ["map", "starmap", "filter", "random_map", "filter_map"])
 def test_what_a_function_raises_is_the_cause(method: str) -> None:
     def fail(x: Any, *_: object) -> Any:
         if x == 2:
@@ -133,13 +174,321 @@ GOLDEN = [
 ]
 
 
-@pytest.mark.parametrize("method", ["map", "starmap", "random_map", "filter"])
+METHODS = ["map", "starmap", "random_map", "filter", "filter_map", "flat_map", "map_component"]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_refuses_what_can_not_be_called(method: str) -> None:
-    flow: Any = fl.from_range(3)
+    flow: Any = fl.from_items([(0,)])
     with pytest.raises(InvalidFlow) as caught:
         getattr(flow, method)(3)
     argument = "keep" if method == "filter" else "func"
     assert str(caught.value) == f"{method}: {argument} must be callable, got 3"
+
+
+class TestFlatMap:
+    @given(st.lists(st.lists(st.none() | st.integers(), max_size=4), max_size=6))
+    def test_gives_the_elements_of_each_in_turn(self, items: list[list[int | None]]) -> None:
+        forms: list[Callable[[list[int | None]], Iterable[int | None]]] = [
+            list,
+            tuple,
+            iter,
+            lambda made: (x for x in made),
+            lambda made: fl.from_items(made).filter(lambda _: True),
+        ]
+        expected = [x for made in items for x in made]
+        for form in forms:
+            flow = fl.from_items(items).flat_map(form)
+            assert flow.collect() == expected
+            assert list(flow.node.rows(0)) == list(enumerate(expected))
+        assert fl.from_items(items).flat_map(list).node.length is None
+        assert fl.from_items(items).flat_map(list).effects == {Unsized}
+        assert fl.from_items(items).shuffle().flat_map(list).effects == {Reordered, Unsized}
+
+    def test_takes_what_is_asked_for_and_no_more(self) -> None:
+        seen: list[str] = []
+
+        def count_up(i: int) -> Iterator[int]:
+            try:
+                for j in range(10 * i, 10 * i + 10):
+                    seen.append(f"made {j}")
+                    yield j
+            finally:
+                seen.append(f"closed {i}")
+
+        run = iter(fl.from_range(3).flat_map(count_up))
+        assert seen == []
+        assert list(islice(run, 11)) == [*range(10), 10]
+        assert seen == [*(f"made {j}" for j in range(10)), "closed 0", "made 10"]
+        run.close()
+        del run
+        assert seen[-1] == "closed 1"
+
+    def test_each_epoch_is_the_sources(self) -> None:
+        source = fl.from_range(9).shuffle()
+        flow = source.flat_map(lambda i: [i, -i])
+        for k in range(3):
+            assert list(flow.epoch(k)) == [x for i in source.epoch(k) for x in (i, -i)]
+
+    def test_below_and_above_workers(self) -> None:
+        source = fl.from_range(12).map(lambda i: i % 4).prefetch(procs=1)
+        flow = source.flat_map(range).map(lambda i: -i).prefetch(procs=1)
+        assert flow.collect() == [-j for i in range(12) for j in range(i % 4)]
+
+    @pytest.mark.parametrize("before", [0, 2])
+    def test_an_error_names_the_element_of_the_source(self, before: int) -> None:
+        def fail(i: int) -> Iterator[int]:
+            if i != 4:
+                return iter([i])
+            return fail_late(before)
+
+        def fail_late(n: int) -> Iterator[int]:
+            yield from range(n)
+            raise KeyError("k")
+
+        run = fl.from_range(6).filter(lambda i: i > 2).flat_map(fail).epoch(1)
+        assert list(islice(run, 1 + before)) == [3, *range(before)]
+        with pytest.raises(ElementError) as caught:
+            next(run)
+        error = caught.value
+        assert (error.position, error.epoch) == (4, 1)
+        name = error.operator
+        assert name == "flat_map(fail)"
+        assert str(error) == f"{name} failed on element 4 of epoch 1 (row 4 of from_range(6))"
+        assert repr(error.__cause__) == "KeyError('k')"
+
+    def test_an_error_of_the_source_is_its_own(self) -> None:
+        flow = fl.from_range(3).map(lambda i: 1 // (i - 1)).flat_map(lambda i: [i])
+        with pytest.raises(ElementError, match=r"^map\(<lambda>\) failed on element 1 "):
+            flow.collect()
+
+    def test_a_function_that_stops_iteration_ends_no_pass(self) -> None:
+        def stop(i: int) -> list[int]:
+            raise StopIteration
+
+        with pytest.raises(ElementError) as caught:
+            fl.from_range(2).flat_map(stop).collect()
+        assert isinstance(caught.value.__cause__, StopIteration)
+
+    def test_refuses_what_is_no_iterable(self) -> None:
+        flow: Any = fl.from_range(2)
+        with pytest.raises(ElementError) as caught:
+            flow.flat_map(lambda i: None if i else []).collect()
+        assert caught.value.position == 1
+        assert isinstance(caught.value.__cause__, SpecMismatch)
+        assert str(caught.value.__cause__) == (
+            "the function of a flat_map must return an iterable of elements, such as a list or a "
+            "generator, got NoneType; for one element there is map, and for one or none filter_map"
+        )
+
+
+class TestMapComponent:
+    @given(st.lists(st.tuples(*[st.integers()] * 4), max_size=6), st.integers(-4, 3))
+    def test_of_tuples(self, items: list[tuple[int, ...]], index: int) -> None:
+        flow: Any = fl.from_items(items)
+        mapped = flow.map_component(str, index)
+        expected = [list(item) for item in items]
+        changed = [[str(v) if i == index % 4 else v for i, v in enumerate(x)] for x in expected]
+        assert mapped.collect() == [tuple(x) for x in changed]
+        assert mapped.effects == frozenset()
+        assert len(mapped) == len(items)
+        assert mapped.node.indexable
+
+    @given(st.dictionaries(st.text(max_size=3), st.integers(), min_size=1), st.data())
+    def test_of_dicts(self, item: dict[str, int], data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(item)))
+        before = dict(item)
+        mapped = fl.from_items([item]).map_component(str, key).collect()[0]
+        assert list(mapped.items()) == [(k, str(v) if k == key else v) for k, v in before.items()]
+        assert item == before
+
+    def test_the_first_by_default_and_numpy_numbers(self) -> None:
+        flow: Any = fl.from_items([(1, 2)])
+        assert flow.map_component(str).collect() == [("1", 2)]
+        last = flow.map_component(str, np.int64(1))
+        assert last.collect() == [(1, "2")]
+        assert repr(last) == "from_items(1 items).map_component(str, 1)"
+
+    def test_a_named_tuple_gives_a_plain_one(self) -> None:
+        flow = fl.from_items([Pair(1, "a")]).map_component(str.upper, 1)
+        (element,) = flow.collect()
+        assert type(element) is tuple
+        assert element == (1, "A")
+        assert flow.starmap(Pair).collect() == [Pair(1, "A")]
+
+    @pytest.mark.parametrize("index", [True, 1.0, None, b"text"])
+    def test_refuses_an_index(self, index: Any) -> None:
+        flow: Flow[Any, Any] = fl.from_items([(1, 2)])
+        with pytest.raises(InvalidFlow) as caught:
+            flow.map_component(str, index)
+        assert str(caught.value) == (
+            "map_component: index must be the number of a component, or its key in a dict, "
+            f"got {index!r}"
+        )
+
+
+THERE = (
+    "those of a tuple are numbered from 0, those of a dict are its keys, and for any other element "
+    "there is map"
+)
+MISSING: list[tuple[object, int | str, str]] = [
+    ((1, 2), 2, "there is no component 2 in this tuple of 2"),
+    ((1, 2), -3, "there is no component -3 in this tuple of 2"),
+    ((1, 2), "0", "there is no component '0' in this tuple of 2"),
+    (Pair(1, "a"), "text", "there is no component 'text' in this Pair of 2"),
+    ({"a": 1, "b": 2}, "c", "there is no component 'c' in this dict of 'a', 'b'"),
+    ({"a": 1, "b": 2}, 0, "there is no component 0 in this dict of 'a', 'b'"),
+    (Point(1), "x", "there is no component 'x' in this Point"),
+    (Point(1), 0, "there is no component 0 in this Point"),
+    (np.zeros(3), 0, "there is no component 0 in this ndarray"),
+    ([1, 2], 0, "there is no component 0 in this list"),
+    ("text", 0, "there is no component 0 in this str"),
+]
+
+
+class TestComponentThatIsNotThere:
+    @pytest.mark.parametrize(("element", "index", "message"), MISSING)
+    def test_is_refused_where_elements_are_known(
+        self, element: object, index: int | str, message: str
+    ) -> None:
+        flow: Any = fl.from_items([element])
+        with pytest.raises(InvalidFlow) as caught:
+            flow.map_component(str, index)
+        assert str(caught.value) == f"map_component(str, {index!r}): {message}; {THERE}"
+        pick: Any = index if isinstance(index, str) else Component(index)
+        with pytest.raises(InvalidFlow) as caught:
+            flow.select(pick)
+        spelled = repr(index) if isinstance(index, str) else f"c{index}"
+        assert str(caught.value) == f"select({spelled}): {message}; {THERE}"
+
+    @pytest.mark.parametrize(("element", "index", "message"), MISSING)
+    def test_is_an_error_of_the_element_elsewhere(
+        self, element: object, index: int | str, message: str
+    ) -> None:
+        def unknown(_: int) -> Any:
+            return element
+
+        flow: Any = fl.from_range(1).map(unknown)
+        with pytest.raises(ElementError) as caught:
+            flow.map_component(str, index).collect()
+        assert isinstance(caught.value.__cause__, SpecMismatch)
+        assert str(caught.value.__cause__) == f"{message}; {THERE}"
+        if isinstance(index, str):
+            with pytest.raises(ElementError) as caught:
+                flow.select(index).collect()
+            assert str(caught.value.__cause__) == f"{message}; {THERE}"
+
+
+class TestSelect:
+    @given(
+        st.lists(st.tuples(*[st.integers()] * 4), max_size=6),
+        st.lists(st.integers(0, 3), min_size=1, max_size=5),
+    )
+    def test_of_tuples(self, items: list[tuple[int, ...]], order: list[int]) -> None:
+        selectors: list[Any] = [fl.c0, fl.c1, fl.c2, fl.c3]
+        flow: Flow[Any, Any] = fl.from_items(items)
+        selected = flow.select(*[selectors[i] for i in order])
+        assert selected.collect() == [tuple(item[i] for i in order) for item in items]
+        assert selected.effects == frozenset()
+        assert len(selected) == len(items)
+        assert selected.node.indexable
+        assert selected.node.title == f"select({', '.join(f'c{i}' for i in order)})"
+
+    @given(st.permutations(["a", "b", "c"]), st.integers(1, 3))
+    def test_of_dicts(self, keys: list[str], n: int) -> None:
+        item = {"a": 1, "b": 2, "c": 3}
+        selected = fl.from_items([item]).select(*keys[:n])
+        assert list(selected.collect()[0].items()) == [(key, item[key]) for key in keys[:n]]
+        assert selected.node.title == f"select({', '.join(map(repr, keys[:n]))})"
+
+    def test_by_any_function(self) -> None:
+        flow = fl.from_items([Point(3)]).select(lambda p: p.x, str)
+        assert flow.collect() == [(3, "Point(x=3)")]
+        with pytest.raises(ElementError) as caught:
+            fl.from_items([Point(3)]).select(lambda p: 1 // (p.x - 3)).collect()
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+    @pytest.mark.parametrize(
+        ("picks", "got"),
+        [
+            ((), "()"),
+            ((fl.c0, "a"), "(c0, 'a')"),
+            (("a", fl.c0), "('a', c0)"),
+            ((0,), "(0)"),
+            ((fl.c1, None), "(c1, None)"),
+            ((["a", "b"],), "(['a', 'b'])"),
+        ],
+    )
+    def test_refuses_selectors(self, picks: tuple[Any, ...], got: str) -> None:
+        flow: Flow[Any, Any] = fl.from_items([(1, 2)])
+        with pytest.raises(InvalidFlow) as caught:
+            flow.select(*picks)
+        assert str(caught.value) == (
+            "select: give selectors, such as c0, or keys of a dict, one or more and all of one "
+            f"kind; got {got}"
+        )
+
+    def test_refuses_a_key_that_comes_twice(self) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_items([{"a": 1, "b": 2}]).select("b", "a", "b")
+        assert str(caught.value) == "select: a dict has each key once, got 'b' twice"
+        twice = fl.from_items([(1, 2)]).select(fl.c1, fl.c1)
+        assert twice.collect() == [(2, 2)]
+
+
+class TestEnumerate:
+    @given(ints, st.integers(0, 9), st.integers(1, 4))
+    def test_numbers_the_elements_as_they_come(
+        self, items: list[int], start: int, modulus: int
+    ) -> None:
+        flow = fl.from_items(items).enumerate(start)
+        assert flow.collect() == list(enumerate(items, start))
+        assert flow.effects == frozenset()
+        assert len(flow) == len(items)
+        kept = [x for x in items if x % modulus]
+        filtered = fl.from_items(items).filter(lambda x: x % modulus != 0).enumerate(start)
+        assert filtered.collect() == list(enumerate(kept, start))
+        assert filtered.effects == {Unsized}
+        shuffled = fl.from_items(items).shuffle(seed=1)
+        assert shuffled.enumerate().collect() == list(enumerate(shuffled))
+        assert shuffled.enumerate().take(3).collect() == list(enumerate(shuffled))[:3]
+
+    def test_anew_in_each_pass(self) -> None:
+        source = fl.from_range(4).shuffle()
+        for k in range(3):
+            assert list(source.enumerate().epoch(k)) == list(enumerate(source.epoch(k)))
+        assert [i for i, _ in source.enumerate().repeat(2)] == [0, 1, 2, 3, 0, 1, 2, 3]
+        assert [i for i, _ in source.repeat(2).enumerate()] == list(range(8))
+
+    def test_numbers_stay_with_their_elements(self) -> None:
+        flow = fl.from_range(9).map(lambda i: 10 * i).enumerate().shuffle()
+        assert sorted(flow.collect()) == [(i, 10 * i) for i in range(9)]
+
+    def test_keeps_positions(self) -> None:
+        flow = fl.from_range(5).filter(lambda i: i in (2, 4)).enumerate()
+        assert list(flow.node.rows(0)) == [(2, (0, 2)), (4, (1, 4))]
+
+    def test_over_workers_of_a_filter(self) -> None:
+        flow = fl.from_range(40).filter(lambda i: i % 3 == 0).enumerate(5).prefetch(procs=2)
+        assert flow.collect() == list(enumerate(range(0, 40, 3), 5))
+
+    def test_resumes_with_the_number_that_comes(self) -> None:
+        flow = fl.from_range(9).filter(lambda i: i != 2).enumerate()
+        with iter(flow) as run:
+            begun = list(islice(run, 3))
+            state = run.state_dict()
+        assert begun + list(flow.resume(state)) == flow.collect()
+
+    @pytest.mark.parametrize("start", [-1, 0.5, True, "1"])
+    def test_refuses_a_start(self, start: Any) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(3).enumerate(start)
+        assert str(caught.value) == f"enumerate: start must be an int >= 0, got {start!r}"
+
+    def test_takes_a_numpy_number(self) -> None:
+        flow: Any = fl.from_items("ab")
+        first, second = flow.enumerate(np.uint8(255)).collect()
+        assert [type(first[0]), *first, *second] == [int, 255, "a", 256, "b"]
 
 
 class TestSpec:
@@ -163,3 +512,101 @@ class TestSpec:
 
     def test_of_a_filter_is_its_sources(self) -> None:
         assert str(fl.from_range(3).filter(bool).spec) == "int"
+
+    def test_of_a_filter_map_is_what_is_not_none(self) -> None:
+        def declared(i: int) -> float | None:
+            raise AssertionError("not asked")
+
+        def optional(i: int) -> Optional[str]:  # noqa: UP045  # the older spelling
+            raise AssertionError("not asked")
+
+        def several(i: int) -> float | str | None:
+            return "text" if i else None
+
+        def always(i: int) -> Pair:
+            raise AssertionError("not asked")
+
+        source = fl.from_range(3)
+        assert str(source.filter_map(declared).spec) == "float"
+        assert str(source.filter_map(optional).spec) == "str"
+        assert str(source.filter_map(always).spec) == "Pair(number: int, text: str)"
+        assert str(source.filter_map(several).node.spec(probe=False)) == "?"
+        assert str(source.filter_map(several).spec) == "str"
+        assert str(source.filter_map(lambda i: i / 2 if i else None).spec) == "float"
+
+    @pytest.mark.parametrize(
+        "hint",
+        [
+            Iterable[float],
+            Iterator[float],
+            Generator[float, None, None],
+            Sequence[float],
+            list[float],
+            tuple[float, ...],
+        ],
+    )
+    def test_of_a_flat_map_is_what_the_iterable_declares(self, hint: Any) -> None:
+        def declared(i: int) -> Any:
+            raise AssertionError("not asked")
+
+        declared.__annotations__["return"] = hint
+        assert str(fl.from_range(3).flat_map(declared).spec) == "float"
+
+    @pytest.mark.parametrize("hint", [Any, dict[str, float], tuple[float, int], list, "Missing"])
+    def test_of_a_flat_map_is_that_of_an_element_elsewhere(self, hint: Any) -> None:
+        def vague(i: int) -> Any:
+            return [i] * i
+
+        vague.__annotations__["return"] = hint
+        flow = fl.from_range(3).flat_map(vague)
+        assert str(flow.node.spec(probe=False)) == "?"
+        assert str(flow.spec) == "int"
+
+    def test_of_a_component_is_what_the_function_declares(self) -> None:
+        def declared(x: object) -> float:
+            raise AssertionError("not asked")
+
+        pairs = fl.from_items([Pair(1, "a")])
+        assert str(pairs.map_component(declared, 1).spec) == "(int, float)"
+        assert str(pairs.map_component(declared, -1).spec) == "(int, float)"
+        assert str(pairs.map_component(declared).spec) == "(float, str)"
+        dicts = fl.from_items([{"a": 1, "b": 2}])
+        assert str(dicts.map_component(declared, "a").spec) == "{a: float, b: int}"
+        flow = pairs.map_component(lambda text: np.zeros((2, 3)), 1)
+        assert str(flow.node.spec(probe=False)) == "(int, ?)"
+        assert str(flow.spec) == "(int, float64[2, 3])"
+        unknown = fl.from_range(3).map(lambda i: (i, str(i))).map_component(declared)
+        assert str(unknown.node.spec(probe=False)) == "?"
+
+    def test_of_a_component_leaves_open_what_varies(self) -> None:
+        batches = fl.from_range(5).map(lambda i: (np.zeros(3), np.int64(i))).batch(2)
+        assert str(batches.map_component(np.negative).spec) == "(float64[?, 3], int64[?])"
+        assert str(batches.select(fl.c1).spec) == "(int64[?])"
+
+    def test_of_a_selection_is_that_of_its_components(self) -> None:
+        def declared(x: object) -> float:
+            raise AssertionError("not asked")
+
+        pairs = fl.from_items([Pair(1, "a")])
+        assert str(pairs.select(fl.c1, declared, fl.c0).spec) == "(str, float, int)"
+        assert str(pairs.select(lambda p: p.number / 2).spec) == "(float)"
+        dicts = fl.from_items([{"a": 1, "b": "x"}])
+        assert str(dicts.select("b", "a").spec) == "{b: str, a: int}"
+        unknown = fl.from_range(3).map(lambda i: {"a": i})
+        assert str(unknown.select("a").node.spec(probe=False)) == "{a: ?}"
+        assert str(unknown.select("a").spec) == "{a: int}"
+
+    def test_of_a_subclass_of_dict_or_tuple_is_open(self) -> None:
+        def words(i: int) -> Words:
+            return Words(a=i)
+
+        def numbers(i: int) -> Numbers:
+            return Numbers((i, i))
+
+        source: Any = fl.from_range(2)
+        assert source.map(words).select("a").collect() == [{"a": 0}, {"a": 1}]
+        assert source.map(numbers).map_component(str, 1).collect() == [(0, "0"), (1, "1")]
+
+    def test_of_pairs_with_a_number(self) -> None:
+        assert str(fl.from_items("ab").enumerate().spec) == "(int, str)"
+        assert str(fl.from_range(3).map(lambda i: i / 2).enumerate().spec) == "(int, float)"

@@ -46,3 +46,10 @@ def test_refuses(procs: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).prefetch(procs=procs)
     assert str(caught.value) == f"prefetch: procs must be an int >= 0, got {procs!r}"
+
+
+def test_refuses_what_no_machine_can_start() -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        fl.from_range(3).prefetch(procs=10**9)
+    assert str(caught.value) == "prefetch: procs must be at most 1024, got 1000000000"
+    fl.from_range(3).prefetch(procs=1024)

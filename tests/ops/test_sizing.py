@@ -1,4 +1,4 @@
-"""take and repeat: against slices and concatenated epochs."""
+"""take, skip, shard: against slices; and how long a flow is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import (
+    ElementError,
     Endless,
     EndlessFlow,
     Flow,
@@ -20,12 +21,9 @@ from flowdsl import (
     UnknownLength,
     Unsized,
 )
+from tests.ops.passes import passes, reference, resolved
 
 lengths = st.integers(0, 12)
-
-
-def passes(flow: Flow[int, Any], n: int) -> list[int]:
-    return [x for k in range(n) for x in flow.epoch(k)]
 
 
 class TestTake:
@@ -71,78 +69,140 @@ class TestTake:
         assert str(caught.value) == f"take: n must be an int >= 0, got {n!r}"
 
 
-class TestRepeat:
-    @given(lengths, st.integers(1, 4))
-    def test_walks_through_the_epochs(self, length: int, n: int) -> None:
-        flow = fl.from_range(length).shuffle()
-        assert flow.repeat(n).collect() == passes(flow, n)
-        assert len(flow.repeat(n)) == n * length
+class TestSkip:
+    @given(lengths, st.integers(0, 15))
+    def test_gives_the_rest(self, length: int, n: int) -> None:
+        flow = fl.from_range(length).skip(n)
+        assert flow.collect() == list(range(length))[n:]
+        assert len(flow) == max(0, length - n)
+        assert flow.effects == frozenset()
 
-    @given(lengths, st.integers(1, 4))
+    @given(lengths, st.integers(0, 15))
     def test_of_a_stream(self, length: int, n: int) -> None:
-        flow = fl.from_iterable(range(length)).shuffle(4)
-        assert flow.repeat(n).collect() == passes(flow, n)
-        assert flow.repeat(n).effects == {Reordered, Resampled, Unsized}
+        flow = fl.from_iterable(range(length)).filter(lambda i: i % 2 == 1).skip(n)
+        assert flow.collect() == [i for i in range(length) if i % 2 == 1][n:]
+        assert flow.effects == {Unsized}
+        assert flow.node.length is None
 
-    @given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 3))
-    def test_of_a_repeat(self, length: int, n: int, m: int) -> None:
-        flow = fl.from_range(length).repeat(n).repeat(m)
-        assert flow.collect() == list(range(length)) * n * m
+    @given(lengths, st.integers(0, 15))
+    def test_resolves_as_it_reads(self, length: int, n: int) -> None:
+        flow = fl.from_range(length).shuffle().skip(n)
+        assert resolved(flow) == passes(flow, 3) == reference(flow, 3)
 
-    def test_repeated_passes_share_no_order(self) -> None:
-        flow = fl.from_range(30).shuffle().repeat(3)
-        inner = [tuple(islice(run, 30)) for k in range(4) for run in [flow.epoch(k)] for _ in "abc"]
-        assert len(set(inner)) == 12
+    @given(lengths, st.integers(0, 15))
+    def test_with_take_is_the_whole(self, length: int, n: int) -> None:
+        flow = fl.from_range(length)
+        assert flow.take(n).collect() + flow.skip(n).collect() == flow.collect()
 
-    def test_batches_do_not_reach_into_the_next_pass(self) -> None:
-        batches = fl.from_range(3).batch(2).repeat(2).collect()
-        assert [b.tolist() for b in batches] == [[0, 1], [2], [0, 1], [2]]
-        batches = fl.from_range(3).repeat(2).batch(2).collect()
-        assert [b.tolist() for b in batches] == [[0, 1], [2, 0], [1, 2]]
+    @given(st.integers(0, 9), st.integers(0, 9))
+    def test_of_a_skip_adds_up(self, n: int, m: int) -> None:
+        flow = fl.from_range(12)
+        assert flow.skip(n).skip(m).collect() == flow.skip(n + m).collect()
 
-    @pytest.mark.parametrize("n", [0, -1, 1.5, True])
+    def test_numbers_anew(self) -> None:
+        flow = fl.from_range(9).filter(lambda i: i > 4).skip(2)
+        assert list(flow.node.rows(0)) == [(0, 7), (1, 8)]
+        assert flow.node.dense
+
+    def test_of_an_endless_flow_is_endless(self) -> None:
+        flow = fl.from_range(3).repeat().skip(2)
+        assert flow.effects == {Resampled, Endless}
+        assert flow.node.length is None
+        assert list(islice(flow, 4)) == [2, 0, 1, 2]
+
+    def test_reads_nothing_of_it_where_rows_are_numbered(self) -> None:
+        seen: list[int] = []
+        flow = fl.from_range(10**12).map(lambda i: seen.append(i) or i).skip(10**12 - 2)  # type: ignore[func-returns-value]  # None or i
+        assert flow.collect() == seen == [10**12 - 2, 10**12 - 1]
+
+    def test_after_a_shuffle_is_a_sample(self) -> None:
+        assert fl.from_range(9).skip(3).shuffle().effects == {Reordered}
+        assert fl.from_range(9).shuffle().skip(3).effects == {Reordered, Resampled}
+        assert fl.from_range(9).shuffle(4).skip(3).effects == {Reordered, Resampled}
+
+    def test_names_the_row_that_fails(self) -> None:
+        with pytest.raises(ElementError, match=r"element 1 \(row 4 of from_range\(5\)\)"):
+            fl.from_range(5).skip(3).map(lambda i: 1 // (i - 4)).collect()
+
+    @pytest.mark.parametrize("n", [-1, 1.5, True, None])
     def test_refuses(self, n: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
-            fl.from_range(3).repeat(n)
-        assert str(caught.value) == f"repeat: n must be an int >= 1, got {n!r}"
+            fl.from_range(3).skip(n)
+        assert str(caught.value) == f"skip: n must be an int >= 0, got {n!r}"
 
 
-class TestRepeatForever:
-    @given(st.integers(1, 12), st.integers(0, 60))
-    def test_walks_through_the_epochs(self, length: int, n: int) -> None:
-        flow = fl.from_range(length).shuffle()
-        assert list(islice(flow.repeat(), n)) == passes(flow, n // length + 1)[:n]
+shards = st.integers(1, 5).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n - 1)))
 
-    def test_of_a_stream(self) -> None:
-        flow = fl.from_iterable([1, 2]).shuffle(2)
-        assert list(islice(flow.repeat(), 10)) == passes(flow, 5)
-        assert flow.repeat().effects == {Reordered, Resampled, Unsized, Endless}
 
-    def test_a_later_epoch_starts_with_a_pass_of_its_own(self) -> None:
-        flow = fl.from_range(40).shuffle().repeat()
-        first, second = list(islice(flow, 80)), list(islice(flow.epoch(1), 80))
-        halves = {tuple(first[:40]), tuple(first[40:]), tuple(second[:40]), tuple(second[40:])}
-        assert len(halves) == 4
+class TestShard:
+    @given(lengths, shards)
+    def test_gives_every_nth(self, length: int, shard: tuple[int, int]) -> None:
+        n, i = shard
+        flow = fl.from_range(length).shard(n, i)
+        assert flow.collect() == list(range(length))[i::n]
+        assert len(flow) == len(range(length)[i::n])
+        assert flow.effects == frozenset()
 
-    def test_of_nothing_is_refused_at_once(self) -> None:
+    @given(lengths, shards)
+    def test_of_a_stream(self, length: int, shard: tuple[int, int]) -> None:
+        n, i = shard
+        flow = fl.from_iterable(range(length)).filter(lambda x: x % 3 > 0).shard(n, i)
+        assert flow.collect() == [x for x in range(length) if x % 3 > 0][i::n]
+        assert flow.effects == {Unsized}
+        assert flow.node.length is None
+        assert [position for position, _ in flow.node.rows(0)] == list(range(len(flow.collect())))
+
+    @given(lengths, shards)
+    def test_resolves_as_it_reads(self, length: int, shard: tuple[int, int]) -> None:
+        flow = fl.from_range(length).shuffle().shard(*shard)
+        assert resolved(flow) == passes(flow, 3) == reference(flow, 3)
+
+    @given(lengths, st.integers(1, 5), st.booleans())
+    def test_of_all_numbers_is_the_whole(self, length: int, n: int, stream: bool) -> None:
+        flow: Flow[int, Any] = fl.from_range(length)
+        flow = flow.shuffle(4) if stream else flow
+        rows = [x for i in range(n) for x in flow.shard(n, i)]
+        assert sorted(rows) == list(range(length))
+
+    def test_of_one_is_the_identity(self) -> None:
+        assert fl.from_range(7).shard(1, 0).collect() == list(range(7))
+
+    def test_of_an_endless_flow_is_endless(self) -> None:
+        flow = fl.from_range(5).repeat().shard(2, 1)
+        assert flow.effects == {Resampled, Endless}
+        assert list(islice(flow, 6)) == [1, 3, 0, 2, 4, 1]
+
+    def test_reads_nothing_of_the_others_where_rows_are_numbered(self) -> None:
+        seen: list[int] = []
+        flow = fl.from_range(10).map(lambda i: seen.append(i) or i).shard(4, 1)  # type: ignore[func-returns-value]  # None or i
+        assert flow.collect() == seen == [1, 5, 9]
+
+    def test_after_a_shuffle_is_a_sample(self) -> None:
+        assert fl.from_range(9).shard(2, 0).shuffle().effects == {Reordered}
+        assert fl.from_range(9).shuffle().shard(2, 0).effects == {Reordered, Resampled}
+
+    def test_before_a_shuffle_keeps_its_rows_in_every_epoch(self) -> None:
+        flow = fl.from_range(9).shard(2, 1).shuffle()
+        assert [sorted(run) for run in flow.epochs(3)] == [[1, 3, 5, 7]] * 3
+
+    @pytest.mark.parametrize("n", [0, -1, 1.5, True, None])
+    def test_refuses_a_number_of_shards(self, n: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
-            fl.from_range(0).repeat()
+            fl.from_range(3).shard(n, 0)
+        assert str(caught.value) == f"shard: n must be an int >= 1, got {n!r}"
+
+    @pytest.mark.parametrize("i", [-1, 0.0, False, None])
+    def test_refuses_a_number(self, i: Any) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(3).shard(2, i)
+        assert str(caught.value) == f"shard: i must be an int >= 0, got {i!r}"
+
+    def test_refuses_a_number_that_no_shard_has(self) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(3).shard(3, 3)
         assert str(caught.value) == (
-            "repeat: its source has no elements, and without n it never ends"
+            "shard: i must be below n, got shard(3, 3); the shards of 3 are numbered from 0 to 2"
         )
-
-    @pytest.mark.parametrize("procs", [0, 1])
-    def test_of_what_turns_out_to_be_nothing_is_an_error(self, procs: int) -> None:
-        flow = fl.from_range(3).filter(lambda i: i > 5).repeat().prefetch(procs=procs)
-        with pytest.raises(EndlessFlow, match="repeat: pass 0 had no elements"):
-            next(iter(flow))
-
-    def test_says_which_pass_was_empty(self) -> None:
-        once = iter([[1], []])
-        run = iter(fl.from_iterable(lambda: next(once)).repeat())
-        assert next(run) == 1
-        with pytest.raises(EndlessFlow, match="pass 1 had no elements"):
-            next(run)
 
 
 class TestAskingForALength:

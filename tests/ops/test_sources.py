@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from flowdsl import ElementError, Flow, InvalidFlow, SourceError, Unsized
+from flowdsl import ElementError, InvalidFlow, SourceError, Unsized
 
 
 class TestFromItems:
@@ -29,10 +29,16 @@ class TestFromItems:
 
     def test_takes_an_array_by_rows(self) -> None:
         rows = np.arange(12).reshape(4, 3)
-        items: Any = rows  # no Sequence to a checker
-        flow: Flow[Any, Any] = fl.from_items(items)
+        flow = fl.from_items(rows)
+        assert len(flow) == 4
         assert np.array_equal(np.stack(flow.collect()), rows)
         assert str(flow.spec) == "int64[3]"
+
+    def test_takes_an_array_of_numbers(self) -> None:
+        flow = fl.from_items(np.arange(5, dtype=np.uint8)).shuffle()
+        assert flow.batch(5).collect()[0].dtype == np.uint8
+        assert sorted(flow.collect()) == [0, 1, 2, 3, 4]
+        assert str(flow.spec) == "uint8[]"
 
     def test_of_nothing_has_no_spec(self) -> None:
         assert str(fl.from_items([]).spec) == "?"
@@ -132,3 +138,25 @@ class TestFromIterable:
         assert str(caught.value) == (
             "from_iterable: expected an iterable or a function that makes one, got 3"
         )
+
+
+class TestTheSameIteratorAgain:
+    @pytest.mark.parametrize("kind", ["function", "object"])
+    def test_is_an_error_on_the_second_pass(self, kind: str) -> None:
+        live = iter([1, 2, 3])
+
+        class Stream:
+            def __iter__(self) -> Iterator[int]:
+                return live
+
+        flow = fl.from_iterable((lambda: live) if kind == "function" else Stream())
+        assert flow.collect() == [1, 2, 3]
+        with pytest.raises(SourceError, match="gave the same iterator as for the last pass"):
+            flow.collect()
+
+    def test_that_a_probe_took_is_an_error_and_no_empty_pass(self) -> None:
+        live = iter([1, 2, 3])
+        flow = fl.from_iterable(lambda: live)
+        assert str(flow.spec) == "int"
+        with pytest.raises(SourceError):
+            flow.collect()

@@ -76,7 +76,21 @@ def wrong(_: Path) -> Flow[Any, Any]:
     return fl.from_range(3).map(lambda i: 1 // i).batch(2)
 
 
-FLOWS = (readme, stream, items, nested, both_sides, no_prefetch, wrong)
+def several(_: Path) -> Flow[Any, Any]:
+    rows = fl.from_items(range(1000)).map(double)
+    some = fl.from_range(1000).filter(odd).map(double)
+    flow = fl.from_range(10**6).map(double).concat(rows.shuffle()).prefetch(procs=2)
+    return flow.choose(some.prefetch(procs=2), probabilities=[3, 1]).batch(8).prefetch(procs=4)
+
+
+def one_plan(_: Path) -> Flow[Any, Any]:
+    rows = fl.from_items(range(1000)).map(double)
+    return (
+        fl.from_range(1000).map(double).zip(rows).starmap(max).shuffle().batch(8).prefetch(procs=2)
+    )
+
+
+FLOWS = (readme, stream, items, nested, both_sides, no_prefetch, wrong, several, one_plan)
 
 
 @pytest.mark.parametrize("make", FLOWS, ids=lambda make: make.__name__)
@@ -124,3 +138,13 @@ def test_other_stages_are_refused() -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).explain("stages")
     assert str(caught.value) == "explain: stage must be one of flow, rules, plan, got 'stages'"
+
+
+def test_what_is_above_a_stage_is_probed_through_it() -> None:
+    shuffled = fl.from_items(["a b", "c"]).shuffle()
+    for flow in (
+        shuffled.cache().map(lambda words: words),
+        shuffled.flat_map(str.split).map(lambda word: word),
+        shuffled.repeat(2).batch(2, collate=list).unbatch(str).map(lambda word: word),
+    ):
+        assert flow.explain().splitlines()[-1].endswith("str")

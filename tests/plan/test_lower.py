@@ -14,6 +14,7 @@ from flowdsl.plan.lower import Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk
 from tests.elements import same
+from tests.laws import reference
 from tests.plan.test_rules import double, odd, picture
 
 
@@ -179,3 +180,54 @@ def test_a_program_keeps_the_effects_of_what_it_is_supplied_with(flow: Flow[Any,
     assert stage.program.effects == flow.effects
     assert stage.program.length == flow.node.length
     assert same(flow.prefetch(procs=2).collect(), flow.collect())
+
+
+class TestSeveralFlows:
+    def test_positions_travel_for_all(self) -> None:
+        flow = fl.from_range(20).map(double).concat(fl.from_range(9)).shuffle().prefetch(procs=2)
+        stage = stage_of(flow)
+        assert stage.bases == ()
+        assert stage.program is stage.meaning
+
+    def test_every_base_in_memory_has_its_slot(self) -> None:
+        rows = fl.from_items(range(20))
+        flow = rows.map(double).zip(rows.repeat().take(20).map(abs))
+        stage = stage_of(flow.map(str).prefetch(procs=2))
+        assert [base.title for base in stage.bases] == ["from_items(20 items)", "take(20)"]
+        slots = [part for part in walk(stage.program) if isinstance(part, Supplied)]
+        assert [(part.slot, part.length, part.indexable) for part in slots] == [
+            (0, 20, True),
+            (1, 20, True),
+        ]
+
+    def test_a_flow_in_two_places_is_two_bases(self) -> None:
+        rows = fl.from_items(range(20))
+        stage = stage_of(rows.map(double).concat(rows.map(abs), rows).prefetch(procs=2))
+        assert [base.title for base in stage.bases] == ["from_items(20 items)"] * 3
+        slots = [part.slot for part in walk(stage.program) if isinstance(part, Supplied)]
+        assert slots == [0, 1, 2]
+
+    def test_a_base_inside_another_is_not_taken_for_it(self) -> None:
+        rows = fl.from_items(range(20))
+        flow = rows.map(double).concat(rows.shuffle(seed=3).map(abs)).prefetch(procs=2)
+        stage = stage_of(flow)
+        assert [base.title for base in stage.bases] == ["from_items(20 items)", "shuffle(seed=3)"]
+        assert picture(stage.program) == "supplied > map(double) > concat(supplied > map(abs))"
+        assert flow.collect() == reference(flow.node).elements
+
+    def test_what_is_chosen_among_rows_in_memory_is_a_base_itself(self) -> None:
+        rows = fl.from_items(range(20))
+        stage = stage_of(rows.mix(rows.take(3)).shuffle().map(str).prefetch(procs=2))
+        (base,) = stage.bases
+        assert base.title == "shuffle(seed=0)"
+        assert picture(stage.program) == "supplied > map(str)"
+
+    def test_a_stream_among_them_makes_it_one(self) -> None:
+        flow = fl.from_range(9).map(double).interleave(fl.from_iterable(range(9))).map(str)
+        stage = stage_of(flow.prefetch(procs=4))
+        (merged,) = stage.bases
+        assert merged.title == "interleave(...)"
+        below, stream = merged.sources
+        assert isinstance(below, Stage)
+        assert (below.procs, picture(below.meaning)) == (4, "from_range(9) > map(double)")
+        assert stream.title == "from_iterable(range)"

@@ -260,3 +260,42 @@ class TestPace:
             pace.observe(1000, 1e-9, 0)
         assert pace.size(600) == 100
         assert [pace.size(n) for n in (12, 6, 5, 1)] == [2, 1, 1, 1]
+
+
+class TestSeveralBases:
+    @given(whims, st.integers(0, 9), st.integers(0, 9))
+    def test_the_row_that_fails_first_in_the_output_is_raised(
+        self, sizes: list[int], bad: int, worse: int
+    ) -> None:
+        class Failing(list[int]):
+            def __init__(self, bad: int) -> None:
+                super().__init__(range(9 + 1))
+                self.bad = bad
+
+            def __getitem__(self, i: Any) -> Any:
+                if i == self.bad:
+                    raise OSError(f"row {i}")
+                return i
+
+        one, other = Failing(bad), Failing(worse)
+        flow = fl.from_items(one).map(str).interleave(fl.from_items(other).map(str))
+        stage = stage_of(flow)
+        assert stage is not None
+        assert len(stage.bases) == 2
+        got = list[Any]()
+        with pytest.raises(fl.ElementError) as caught:
+            got.extend(work_off(work_of(stage, Whim(sizes))))
+        first = min((2 * bad, 0), (2 * worse + 1, 1))
+        assert len(got) == first[0]
+        assert str(caught.value.__cause__) == f"row {(bad, worse)[first[1]]}"
+
+    def test_a_row_that_can_not_travel_comes_after_those_before_it(self) -> None:
+        one, other = fl.from_items(range(4)), fl.from_items([0, 1, Lock(), 3])
+        flow: Flow[Any, Any] = one.map(str)
+        stage = stage_of(flow.interleave(other.map(str)))
+        assert stage is not None
+        got = list[Any]()
+        with pytest.raises(fl.ElementError) as caught:
+            got.extend(work_off(work_of(stage, Whim([3]))))
+        assert got == ["0", "0", "1", "1", "2"]
+        assert caught.value.origin == "row 2 of from_items(4 items)"

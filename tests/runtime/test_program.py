@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,6 @@ from flowdsl.runtime.program import (
     failure_in,
     members_of,
     needed,
-    size_of_group,
 )
 from tests.elements import same
 from tests.laws import reference
@@ -70,7 +70,7 @@ def test_a_filter_leaves_gaps(recipe: Recipe, start: int, size: int) -> None:
     assert same([x for _, x in got], [x for _, x in expected])
 
 
-@given(st.integers(0, 20), st.integers(1, 5), st.lists(st.integers(0, 30)))
+@given(st.integers(0, 20), st.integers(1, 5), st.lists(st.integers(0, 30), unique=True))
 def test_what_is_supplied_is_used_in_order(length: int, n: int, wanted: list[int]) -> None:
     flow = fl.from_items(range(length)).shuffle().map(str).repeat(3).batch(n, collate=list)
     stage = stage_of(flow.prefetch(procs=1))
@@ -204,23 +204,28 @@ class TestGroups:
         node = grouping(fl.from_range(length).batch(n))
         assert node.length is not None
         at = Addresses.span(2, 0, node.length)
-        members, _ = members_of(node, at)
+        members, sizes, shared = members_of(node, at)
         assert members.position.tolist() == list(range(length))
         assert members.epoch.tolist() == [2] * length
-        sizes = [size_of_group(node, i) for i in range(node.length)]
-        assert sizes == [len(range(i, min(i + n, length))) for i in range(0, length, n)]
+        assert not shared.any()
+        assert sizes.tolist() == [len(range(i, min(i + n, length))) for i in range(0, length, n)]
 
     def test_members_of_some_keep_their_epochs(self) -> None:
         node = grouping(fl.from_range(5).batch(2))
         at = Addresses(np.array([7, 3]), np.array([2, 0]))
-        members, _ = members_of(node, at)
+        members, _, _ = members_of(node, at)
         assert members.position.tolist() == [4, 0, 1]
         assert members.epoch.tolist() == [7, 3, 3]
 
     def test_of_an_endless_flow_are_full(self) -> None:
         node = grouping(fl.from_range(5).repeat().batch(4))
-        assert size_of_group(node, 10**9) == 4
-        assert members_of(node, Addresses.at(0, [10]))[0].position.tolist() == [40, 41, 42, 43]
+        members, sizes, _ = members_of(node, Addresses.at(0, [10]))
+        assert (members.position.tolist(), sizes.tolist()) == ([40, 41, 42, 43], [4])
+
+    def test_a_group_far_larger_than_the_flow_costs_no_more(self) -> None:
+        node = grouping(fl.from_range(5).batch(2**61))
+        members, sizes, _ = members_of(node, Addresses.span(0, 0, 1))
+        assert (members.position.tolist(), sizes.tolist()) == ([0, 1, 2, 3, 4], [5])
 
 
 class TestAllocate:
@@ -244,3 +249,107 @@ class TestAllocate:
         ((_, x),) = Program(flow.node, allocate).rows(Addresses.span(0, 0, 1))
         assert len(asked) == places
         assert not places or asked[0] is x
+
+
+class TestOverlappingGroups:
+    @given(st.integers(0, 20), st.integers(1, 6), st.integers(1, 6), st.lists(st.integers(0, 40)))
+    def test_any_windows_in_any_order(
+        self, length: int, size: int, stride: int, wanted: list[int]
+    ) -> None:
+        flow = fl.from_range(length).map(str).window(size, stride)
+        windows = reference(flow.node).elements
+        wanted = [i for i in wanted if i < len(windows)]
+        got = list(Program(flow.node).rows(Addresses.at(1, wanted)))
+        assert got == [(i, windows[i]) for i in wanted]
+
+    def test_a_row_that_two_share_is_made_once(self) -> None:
+        made: list[int] = []
+
+        def note(i: int) -> int:
+            made.append(i)
+            return i
+
+        flow = fl.from_range(9).map(note).window(4, 2)
+        assert flow.collect() == [(0, 1, 2, 3), (2, 3, 4, 5), (4, 5, 6, 7)]
+        made.clear()
+        list(Program(flow.node).rows(Addresses.span(0, 0, 3)))
+        assert made == [*range(8)]
+
+    def test_those_of_two_epochs_share_nothing(self) -> None:
+        flow = fl.from_range(9).shuffle().window(3)
+        at = Addresses(np.array([0, 1, 1]), np.array([0, 1, 2]))
+        got = [x for _, x in Program(flow.node).rows(at)]
+        first, second = (reference(flow.node, epoch).elements for epoch in range(2))
+        assert got == [first[0], second[1], second[2]]
+
+
+class TestSeveralFlows:
+    merged = fl.from_range(4).map(part).concat(fl.from_range(9).map(part)).map(abs)
+
+    def test_a_failure_is_found_in_its_part(self) -> None:
+        with pytest.raises(OperatorFailed) as caught:
+            list(Program(self.merged.node).rows(Addresses.span(1, 0, 13)))
+        failed = caught.value
+        assert (failed.path, failed.epoch, failed.position) == ((0, 1), 1, 4)
+        error = failure_in(self.merged.node, *failed.args)
+        assert (error.operator, error.origin) == ("map(part)", "row 4 of from_range(9)")
+
+    def test_a_failure_to_join_is_the_zips(self) -> None:
+        one: Flow[Any, Any] = fl.from_items([{"a": 1}, {"b": 1}])
+        flow: Flow[Any, Any] = one.zip(fl.from_items([{"b": 2}, {"b": 2}])).map(len)
+        with pytest.raises(OperatorFailed) as caught:
+            list(Program(flow.node).rows(Addresses.span(0, 0, 2)))
+        assert (caught.value.path, caught.value.position) == ((0,), 1)
+
+    @given(st.lists(st.integers(0, 19)), st.integers(0, 2))
+    def test_each_base_is_asked_for_what_is_needed_of_it(
+        self, wanted: list[int], epoch: int
+    ) -> None:
+        one, other = fl.from_items(range(12)), fl.from_items(range(100, 108))
+        flow = one.map(str).mix(other.shuffle().map(str))
+        stage = stage_of(flow.prefetch(procs=1))
+        whole = reference(flow.node, epoch).elements
+        at = Addresses.at(epoch, wanted)
+        asked = needed(stage.program, at)
+        rows = [
+            [x for _, x in Program(_meaning(base)).rows(asked[slot])]
+            for slot, base in enumerate(stage.bases)
+        ]
+        got = [x for _, x in Program(stage.program).rows(at, rows)]
+        assert got == [whole[i] for i in wanted]
+        assert [len(found) for found in rows] == [
+            sum(int(x) < 100 for x in got),
+            sum(int(x) >= 100 for x in got),
+        ]
+
+
+class TestRepeatedElements:
+    def test_are_made_once(self) -> None:
+        made: list[int] = []
+
+        def note(i: int) -> int:
+            made.append(i)
+            return i
+
+        flow = fl.from_range(4).map(note).repeat_each(3)
+        assert flow.collect() == [i for i in range(4) for _ in range(3)]
+        made.clear()
+        list(Program(flow.node).rows(Addresses.span(0, 1, 11)))
+        assert made == [0, 1, 2, 3]
+
+    def test_of_two_epochs_are_two(self) -> None:
+        flow = fl.from_range(4).random_map(lambda i, rng: rng.random()).repeat_each(2)
+        at = Addresses(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
+        first, second, third, fourth = (x for _, x in Program(flow.node).rows(at))
+        assert first == second != third == fourth
+
+    @given(st.lists(st.integers(0, 17)))
+    def test_are_supplied_once(self, wanted: list[int]) -> None:
+        flow = fl.from_items(range(6)).map(str).repeat_each(3)
+        stage = stage_of(flow.prefetch(procs=1))
+        (base,) = stage.bases
+        at = Addresses.at(0, wanted)
+        rows = [x for _, x in Program(_meaning(base)).rows(needed(stage.program, at)[0])]
+        got = [x for _, x in Program(stage.program).rows(at, [rows])]
+        assert got == [str(i // 3) for i in wanted]
+        assert len(rows) == sum(1 for _ in itertools.groupby(got))

@@ -1,4 +1,4 @@
-"""What the good file claims of types is so at run time: of the elements, and of the effects."""
+"""What the good files claim of types is so at run time: of the elements, and of the effects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 import typing
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import attrs
 import numpy as np
@@ -16,21 +17,20 @@ import pytest
 import flowdsl as fl
 from flowdsl.effects import Exact
 
-GOOD = "tests.typing.good"
+GOOD = [file.stem for file in Path(__file__).parent.glob("good*.py")]
 
 
 def fits(value: Any, form: Any) -> bool:
-    """Whether a value is of a type, to the depth that the good file speaks of."""
+    """Whether a value is of a type, to the depth that the good files speak of."""
     origin, args = get_origin(form), get_args(form)
     if origin is fl.Flow:
         row = set(get_args(args[1]) or (args[1],)) - {Exact}
-        return value.effects <= row and all(fits(x, args[0]) for x in islice(value, 3))
-    if origin is fl.Run:  # a run is spent by looking: its flow's other claims cover its elements
-        return isinstance(value, fl.Run)
+        elements = list(islice(value, 3))  # none would be of any type
+        return value.effects <= row and elements != [] and all(fits(x, args[0]) for x in elements)
+    if origin in (Union, UnionType):
+        return any(fits(value, arg) for arg in args)
     if origin is list:
         return isinstance(value, list) and all(fits(x, args[0]) for x in value)
-    if origin is frozenset:
-        return isinstance(value, frozenset)
     if origin is dict:
         return isinstance(value, dict) and all(fits(x, args[1]) for x in value.values())
     if origin is tuple:
@@ -46,7 +46,8 @@ def fits(value: Any, form: Any) -> bool:
     if attrs.has(form) or hasattr(form, "_fields"):
         named = get_type_hints(form)
         return isinstance(value, form) and all(fits(getattr(value, n), named[n]) for n in named)
-    return isinstance(value, form)
+    # A run, too: it is spent by looking, and its flow's other claims cover its elements.
+    return isinstance(value, origin or form)
 
 
 @attrs.define
@@ -63,12 +64,15 @@ class Claims:
         return value
 
 
-def test_every_claim_of_the_good_file_holds_at_run_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("name", GOOD)
+def test_every_claim_of_a_good_file_holds_at_run_time(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     claims = Claims()
     monkeypatch.setattr(typing, "assert_type", claims.check)
-    monkeypatch.delitem(sys.modules, GOOD, raising=False)
-    importlib.import_module(GOOD).stored(tmp_path)
+    monkeypatch.delitem(sys.modules, f"tests.typing.{name}", raising=False)
+    good = importlib.import_module(f"tests.typing.{name}")
+    if hasattr(good, "stored"):
+        good.stored(tmp_path)
     assert claims.wrong == []
-    assert claims.count > 100
+    assert claims.count > 10

@@ -1,4 +1,8 @@
-"""The row that mypy reveals for a chain is the row that the chain computes when it runs."""
+"""The row that a checker reveals for a chain is the row that the chain computes when it runs.
+
+Every method is called on a flow of every row that there is, and every operator over two flows on
+every two of them, in one run of each checker. What a checker refuses is refused when it is built.
+"""
 
 from __future__ import annotations
 
@@ -9,97 +13,357 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, TypeAlias, get_args
 
+import attrs
 import pytest
 
 import flowdsl as fl
+from flowdsl import effects
 from flowdsl.effects import TAGS
 
 ROOT = Path(__file__).parents[2]
 
-CHAINS = {
-    "fl.from_range(6)": "",
-    "fl.from_items([1, 2, 3])": "",
-    "fl.from_iterable([1, 2, 3])": "",
-    "fl.from_lmdb(path, int)": "",
-    "s.map(str)": "",
-    "s.map(lambda i: (i, i)).starmap(lambda i, j: i + j)": "",
-    "s.random_map(lambda i, rng: i + rng.random())": "",
-    "s.filter(bool)": "",
-    "s.batch(4)": "",
-    "s.batch(4, drop_remainder=True)": "",
-    "s.batch(3, drop_remainder=True)": "Resampled",  # 3 divides 6
-    "s.repeat().batch(4, drop_remainder=True)": "",
-    "s.filter(bool).batch(2, collate=list)": "",
-    "s.take(3)": "",
-    "s.filter(bool).take(3)": "",
-    "s.shuffle().take(3)": "",
-    "s.shuffle(2).take(3)": "",
-    "s.repeat(2).take(3)": "",
-    "s.repeat().take(3)": "",
-    "s.repeat().shuffle(2).take(3)": "",
-    "s.filter(bool).repeat().take(3)": "Reordered | Unsized",  # there is no row for each case
-    "s.filter(bool).shuffle(2).take(3)": "",
-    "s.repeat(2)": "",
-    "s.repeat()": "",
-    "s.repeat(None)": "",
-    "s.filter(bool).repeat()": "",
-    "s.shuffle(seed=7)": "",
-    "s.shuffle(2).repeat()": "",
-    "s.repeat(2).shuffle()": "",
-    "s.filter(bool).shuffle(2)": "",
-    "s.shuffle().prefetch(procs=2)": "",
-    "s.shuffle().pipe(evens)": "",
-    "s.apply(Repeat, 2)": "",
-    "s.shuffle().map(str).batch(2, collate=list).repeat().prefetch()": "",
-}
-"""Chains, and the tags by which the static row is wider than it need be."""
+Tags: TypeAlias = frozenset[str]
+Wider: TypeAlias = Callable[..., set[str]]
 
-HEAD = """
+SETUP = """
+import queue
+from pathlib import Path
 from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
 import flowdsl as fl
 from flowdsl.effects import Effect
 from flowdsl.ops.sizing import Repeat
+
 F = TypeVar("F", bound=Effect)
+
+
 def evens(flow: fl.Flow[int, F]) -> fl.Flow[int, F | fl.Unsized]:
     return flow.filter(lambda i: i % 2 == 0)
-s = fl.from_range(6)
+
+
+def yes(i: int) -> bool:
+    return True
+
+
+def optional(i: int) -> int | None:
+    return i or None
+
+
+def pair(i: int) -> tuple[int, int]:
+    return i, i
+
+
+def array(i: int) -> NDArray[np.int64]:
+    return np.ones(3, np.int64)
+
+
+def same(x: NDArray[np.int64]) -> NDArray[np.int64]:
+    return x
+
+
+def noisy(i: int, rng: np.random.Generator) -> float:
+    return i + rng.random()
+
+
+flag = yes(1)
+some, none = optional(2), optional(0)
+folder = Path("FOLDER")
+filled: queue.Queue[int | None] = queue.Queue()
+exact = fl.from_range(6)
+reordered = exact.shuffle()
+resampled = fl.from_range(3).repeat(2)
+unsized = exact.filter(yes)
+reordered_resampled = fl.from_range(3).shuffle().repeat(2)
+reordered_unsized = reordered.filter(yes)
+resampled_unsized = resampled.filter(yes)
+reordered_resampled_unsized = reordered_resampled.filter(yes)
+resampled_endless = exact.repeat()
+reordered_resampled_endless = reordered.repeat()
+resampled_unsized_endless = unsized.repeat()
+reordered_resampled_unsized_endless = reordered_unsized.repeat()
 """
+"""A flow of each row that there can be: of six numbers, or endless."""
+
+ROWS = re.findall(r"^(\w+) = ", SETUP[SETUP.index("exact = ") :], re.MULTILINE)
+
+SOURCES = [
+    "fl.from_range(6)",
+    "fl.from_items([1, 2, 3])",
+    "fl.from_items(np.zeros((3, 2)))",
+    "fl.from_iterable([1, 2, 3])",
+    "fl.from_iterable(lambda: iter([1, 2, 3]))",
+    "fl.from_queue(filled)",
+    "fl.from_queue(filled, end=0)",
+    "fl.from_files(folder / '*.png')",
+    "fl.from_lmdb(folder / 'numbers.lmdb')",
+    "fl.from_lmdb(folder / 'numbers.lmdb', int)",
+    "fl.fake([(2, 3)])",
+    "fl.fake([(2, 3)], dtype=np.uint8)",
+    "fl.fake([(2, 3)], dtype='uint8')",
+]
 
 
-def tags(row: str) -> set[str]:
-    return set(re.findall(r"\w+", row.replace("flowdsl.effects.", ""))) - {"Exact"}
+def exactly(*sources: Tags) -> set[str]:
+    """The static row is no wider than it need be."""
+    return set()
+
+
+def for_all(*tags: str) -> Wider:
+    """There is one type whatever the arguments, which may do less."""
+    return lambda *sources: set(tags)
+
+
+def endless_with_an_end(x: Tags, y: Tags) -> set[str]:
+    """There is no type that knows that the one that ends stops the other."""
+    return {"Endless"} & (x ^ y)
+
+
+def unsized_in_vain(x: Tags) -> set[str]:
+    """A tag can be removed by a type for each row, and there is none for every row."""
+    return {"Unsized"} if {"Unsized", "Endless"} <= x else set()
+
+
+def whole(x: Tags) -> set[str]:
+    """No type knows that three divides six."""
+    return {"Resampled"} if x <= {"Reordered"} else set()
+
+
+OPERATORS: dict[str, Wider] = {
+    "x.map(str)": exactly,
+    "x.map(pair).starmap(max)": exactly,
+    "x.random_map(noisy)": exactly,
+    "x.filter(yes)": exactly,
+    "x.filter_map(optional)": exactly,
+    "x.flat_map(fl.from_range)": exactly,
+    "x.map(pair).map_component(str)": exactly,
+    "x.map(pair).select(fl.c1)": exactly,
+    "x.enumerate()": exactly,
+    "x.inspect(0)": exactly,
+    "x.batch(4)": exactly,
+    "x.batch(4, drop_remainder=True)": exactly,
+    "x.batch(4, drop_remainder=flag)": exactly,
+    "x.batch(3, drop_remainder=True)": whole,
+    "x.batch(2, collate=list)": exactly,
+    "x.batch(4, collate=list, drop_remainder=True)": exactly,
+    "x.map(array).padded_batch(4)": exactly,
+    "x.map(array).padded_batch(4, drop_remainder=True)": exactly,
+    "x.map(array).batch_by_shape(4, same)": exactly,
+    "x.map(array).batch_by_shape(4, same, drop_remainder=True)": exactly,
+    "x.window(2)": exactly,
+    "x.batch(4).unbatch()": exactly,
+    "x.batch(4).unbatch(int)": exactly,
+    "x.take(3)": unsized_in_vain,
+    "x.take(9)": unsized_in_vain,
+    "x.skip(1)": exactly,
+    "x.shard(2, 0)": exactly,
+    "x.repeat()": exactly,
+    "x.repeat(None)": exactly,
+    "x.repeat(2)": exactly,
+    "x.repeat(some)": for_all("Endless"),
+    "x.repeat_each(2)": exactly,
+    "x.fixed_size(4)": exactly,
+    "x.fixed_size(4, keep_state=False)": exactly,
+    "x.shuffle(seed=7)": exactly,
+    "x.shuffle(2)": exactly,
+    "x.shuffle(none)": exactly,
+    "x.cache()": exactly,
+    "x.prefetch(procs=2)": exactly,
+    "x.pipe(evens)": exactly,
+    "x.apply(Repeat, 2)": exactly,
+    "x.zip(y)": endless_with_an_end,
+    "x.map(pair).zip(y.map(pair))": endless_with_an_end,
+    "x.concat(y)": exactly,
+    "x.interleave(y)": exactly,
+    "x.choose(y)": exactly,
+    "x.choose(y, stop='first')": endless_with_an_end,
+    "x.mix(y)": exactly,
+    # What ends a chain, for what it refuses.
+    "x.collect()": exactly,
+    "x.size()": exactly,
+    "x.write_lmdb(folder / 'written.lmdb', overwrite=True)": exactly,
+}
+"""Calls, and the tags by which their static row may be wider than it need be."""
+
+LONG = [
+    "exact.shuffle().map(str).batch(2, collate=list).repeat().prefetch().take(3)",
+    "resampled_unsized.take(6).map(array).zip(resampled.map(array))",
+    "exact.concat(exact, exact)",
+]
+
+DIFFERENT = [
+    "exact.concat(reordered, resampled_endless)",
+    "exact.interleave(reordered, resampled)",
+    "exact.choose(unsized, resampled)",
+    "exact.mix(reordered, resampled)",
+]
+
+REFUSED_LATE = re.compile(r"endless\.concat\(")
+"""No type knows which of the flows that ``concat`` joins is the last, and may be endless."""
+
+JOINED_BY_MYPY = ("x.apply(Repeat, 2)", *DIFFERENT)
+"""mypy may join several tags to their base: such a row promises nothing."""
+
+
+@attrs.frozen
+class Chain:
+    call: str
+    text: str
+    wider: Tags
+
+    @classmethod
+    def over(cls, call: str, *names: str) -> Chain:
+        flow = dict(zip("xy", names, strict=False))
+        text = re.sub(r"\b[xy]\b(?=[.,)])", lambda found: flow[found[0]], call)
+        wider = OPERATORS.get(call, exactly)(*map(tags, names))
+        return cls(call, text, frozenset(wider))
+
+
+def tags(names: str) -> Tags:
+    return frozenset(name.capitalize() for name in names.split("_") if name != "exact")
+
+
+def _chains() -> list[Chain]:
+    chains = [Chain.over(call) for call in (*SOURCES, *LONG, *DIFFERENT)]
+    for call in OPERATORS:
+        if re.search(r"\by\b[.,)]", call):
+            chains += [Chain.over(call, x, y) for x in ROWS for y in ROWS]
+        else:
+            chains += [Chain.over(call, x) for x in ROWS]
+    return chains
+
+
+CHAINS = _chains()
+
+Revealed: TypeAlias = list[Tags | None]
+"""The static row of each chain; None where it is refused, empty where it is of no flow."""
+
+ALIASES = {
+    name: [tag.__name__ for tag in get_args(value)]
+    for name, value in vars(effects).items()
+    if isinstance(value, UnionType)
+}
+
+
+def row(revealed: str) -> Tags:
+    """The tags that a type ends with, as a checker spells it."""
+    found = re.search(r"Flow\[.*, ([^,\[\]]+)\]\"$", revealed)
+    names = re.findall(r"\w+", found[1].replace("flowdsl.effects.", "")) if found else []
+    return frozenset(tag for name in names for tag in ALIASES.get(name, [name])) - {"Exact"}
 
 
 @pytest.fixture(scope="module")
-def revealed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """The row of each chain, from one run of mypy."""
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All chains, one a line, after the setup."""
     file = tmp_path_factory.mktemp("chains") / "chains.py"
-    lines = [f"reveal_type({chain})\n" for chain in CHAINS]
-    file.write_text(HEAD + "path = ''\n" + "".join(lines))
-    command = [sys.executable, "-m", "mypy", "--output=json", str(file)]
+    file.write_text(SETUP + "".join(f"reveal_type({chain.text})\n" for chain in CHAINS))
+    return file
+
+
+def run(module: str, *arguments: object) -> str:
+    command = [sys.executable, "-m", module, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert not done.stderr, done.stderr
-    notes = map(json.loads, done.stdout.splitlines())
+    return done.stdout
+
+
+def collected(told: list[tuple[int, bool, str]]) -> Revealed:
+    """What is revealed of each chain, from lines, whether each is an error, and messages."""
+    lines = SETUP.count("\n")
+    assert min(line for line, _, _ in told) == lines + 1, "an error in the setup"
+    refused = {line for line, error, _ in told if error}
+    types = {line: message for line, error, message in told if not error}
+    numbers = range(lines + 1, lines + 1 + len(CHAINS))
+    return [None if line in refused else row(types[line]) for line in numbers]
+
+
+def mypy(file: Path) -> Revealed:
+    notes = map(json.loads, run("mypy", "--output=json", file).splitlines())
     told = [note for note in notes if Path(note["file"]).name == file.name]
-    assert {note["severity"] for note in told} == {"note"}, told
-    rows = [re.search(r", ([^,\[\]]+)\]\"$", note["message"]) for note in told]
-    return {chain: tags(row[1]) for chain, row in zip(CHAINS, rows, strict=True) if row}
+    return collected([(n["line"], n["severity"] == "error", n["message"]) for n in told])
 
 
-@pytest.mark.parametrize("chain", CHAINS)
+def pyright(file: Path) -> Revealed:
+    project = file.with_name("pyrightconfig.json")
+    settings = {
+        "include": [str(file)],
+        "extraPaths": [str(ROOT)],
+        "stubPath": str(ROOT / "stubs"),
+        "pythonVersion": "3.11",
+        "typeCheckingMode": "standard",
+    }
+    project.write_text(json.dumps(settings))
+    arguments = ("--outputjson", "--pythonpath", sys.executable, "--project", project)
+    told = json.loads(run("basedpyright", *arguments))["generalDiagnostics"]
+    return collected(
+        [(n["range"]["start"]["line"] + 1, n["severity"] == "error", n["message"]) for n in told]
+    )
+
+
+@pytest.fixture(scope="module", params=[mypy, pyright], ids=["mypy", "pyright"])
+def checker(request: pytest.FixtureRequest) -> Callable[[Path], Revealed]:
+    checker: Callable[[Path], Revealed] = request.param
+    return checker
+
+
+@pytest.fixture(scope="module")
+def revealed(checker: Callable[[Path], Revealed], file: Path) -> dict[Chain, Tags | None]:
+    """The static row of each chain, from one run of a checker."""
+    return dict(zip(CHAINS, checker(file), strict=True))
+
+
+@pytest.fixture(scope="module")
+def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "a.png").touch()
+    fl.from_range(3).write_lmdb(folder / "numbers.lmdb")
+    scope: dict[str, Any] = {}
+    exec(SETUP.replace("FOLDER", str(folder)), scope)
+    return scope
+
+
+def computed(chain: Chain, scope: dict[str, Any]) -> Tags | None:
+    """The dynamic row of a chain; None where it is refused, empty where it is of no flow."""
+    try:
+        made = eval(chain.text, scope)
+    except fl.FlowError:
+        return None
+    return frozenset(tag.__name__ for tag in getattr(made, "effects", ()))
+
+
+@pytest.mark.parametrize("call", dict.fromkeys(chain.call for chain in CHAINS))
 def test_static_row_is_dynamic_row(
-    chain: str, revealed: dict[str, set[str]], tmp_path: Path
+    call: str,
+    checker: Callable[[Path], Revealed],
+    revealed: dict[Chain, Tags | None],
+    scope: dict[str, Any],
 ) -> None:
-    scope: dict[str, Any] = {"path": tmp_path / "numbers.lmdb"}
-    fl.from_range(3).write_lmdb(scope["path"])
-    exec(HEAD, scope)
-    flow: fl.Flow[object] = eval(chain, scope)
-    dynamic = {tag.__name__ for tag in flow.effects}
-    wider = tags(CHAINS[chain])
-    assert revealed[chain] == dynamic | wider
-    assert not dynamic & wider, "the static row is exact: say no more than it needs"
+    differences = {}
+    for chain in CHAINS:
+        if chain.call == call:
+            static, dynamic = revealed[chain], computed(chain, scope)
+            if dynamic is None:
+                agree = static is None or bool(REFUSED_LATE.search(chain.text))
+            elif static is not None and "Effect" in static:
+                agree = checker is mypy and call in JOINED_BY_MYPY
+            else:
+                agree = static == dynamic | chain.wider
+            if not agree:
+                differences[chain.text] = static, dynamic
+    assert differences == {}
+
+
+def test_the_rows_are_what_they_are_named(scope: dict[str, Any]) -> None:
+    assert len(ROWS) == 12
+    for name in ROWS:
+        assert {tag.__name__ for tag in scope[name].effects} == tags(name)
+    # Without a row, or the tags by which one is wider, no chain would be tested.
+    assert set().union(*map(tags, ROWS)) == {tag.__name__ for tag in TAGS}
 
 
 def test_every_operator_and_source_is_here() -> None:
@@ -109,11 +373,9 @@ def test_every_operator_and_source_is_here() -> None:
 
     methods = inspect.getmembers(fl.Flow, inspect.isfunction)
     operators = [f".{name}(" for name, method in methods if returns_flow(name, method)]
-    sources = [f"fl.{name}(" for name in fl.__all__ if name.startswith("from_")]
-    assert len(operators) >= 11
-    chains = " ".join(CHAINS)
-    assert [call for call in operators + sources if call not in chains] == []
-
-
-def test_every_tag_is_here(revealed: dict[str, set[str]]) -> None:
-    assert set().union(*revealed.values()) == {tag.__name__ for tag in TAGS}
+    functions = inspect.getmembers(fl, inspect.isfunction)
+    sources = [f"fl.{name}(" for name, function in functions if returns_flow(name, function)]
+    assert len(operators) >= 30
+    assert len(sources) >= 7
+    assert [call for call in operators if not any(call in key for key in OPERATORS)] == []
+    assert [call for call in sources if not any(key.startswith(call) for key in SOURCES)] == []

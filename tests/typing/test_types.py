@@ -1,4 +1,4 @@
-"""The checkers, run once each over the package and two files: nothing fails but what must."""
+"""The checkers, run once each over the package and these files: nothing fails but what must."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+BAD = sorted(HERE.glob("bad*.py"))
 # A package that a checker only finds by import is one whose own errors mypy hides: it is a target.
-TARGETS = [ROOT / "flowdsl", HERE / "good.py", HERE / "bad.py"]
+TARGETS = [ROOT / "flowdsl", *HERE.glob("good*.py"), *BAD]
 MARK = re.compile(r"# E: ([a-z, -]+)$")
 
 Failures: TypeAlias = dict[tuple[str, int], set[str]]
 """The codes of the errors on each line, by file and line number."""
 
 
-def marked(file: Path) -> Failures:
-    lines = enumerate(file.read_text().splitlines(), 1)
-    marks = ((number, MARK.search(line)) for number, line in lines)
-    name = file.relative_to(ROOT).as_posix()
-    return {(name, number): set(mark[1].split(", ")) for number, mark in marks if mark}
+def marked() -> Failures:
+    found: Failures = {}
+    for file in BAD:
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            if mark := MARK.search(line):
+                found[file.relative_to(ROOT).as_posix(), number] = set(mark[1].split(", "))
+    return found
 
 
 def run(module: str, *arguments: object) -> str:
@@ -51,7 +54,7 @@ def pyright(tmp_path_factory: pytest.TempPathFactory) -> Failures:
     project = tmp_path_factory.mktemp("pyright") / "pyrightconfig.json"
     settings = {
         "include": [str(target) for target in TARGETS],
-        "exclude": [],  # the project's own settings leave the bad file out, even when it is named
+        "exclude": [],  # the project's own settings leave the bad files out, even when named
         "extraPaths": [str(ROOT)],
         "stubPath": str(ROOT / "stubs"),
         "pythonVersion": "3.11",
@@ -70,15 +73,16 @@ def pyright(tmp_path_factory: pytest.TempPathFactory) -> Failures:
 
 
 def test_mypy_rejects_each_bad_line_with_its_codes_and_nothing_else(mypy: Failures) -> None:
-    assert mypy == marked(HERE / "bad.py")
+    assert mypy == marked()
 
 
 def test_pyright_rejects_each_bad_line_and_nothing_else(pyright: Failures) -> None:
-    assert sorted(pyright) == sorted(marked(HERE / "bad.py"))
+    assert sorted(pyright) == sorted(marked())
 
 
-def test_every_statement_of_the_bad_file_is_marked() -> None:
-    text = (HERE / "bad.py").read_text()
+@pytest.mark.parametrize("file", BAD, ids=lambda file: file.stem)
+def test_every_statement_of_a_bad_file_is_marked(file: Path) -> None:
+    text = file.read_text()
     statements = text[text.index("# -- ") :].splitlines()
     unmarked = [line for line in statements if line and not line.startswith("# --")]
     assert [line for line in unmarked if not MARK.search(line)] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from flowdsl.node import AnyNode, Placement, with_sources
-from flowdsl.plan.tree import has_no_work, runs_in_worker
+from flowdsl.plan.tree import has_work, runs_in_worker
 
 
 def sink_prefetch(node: AnyNode) -> AnyNode:
@@ -18,7 +18,7 @@ def sink_prefetch(node: AnyNode) -> AnyNode:
     if isinstance(node, Placement):
         below = node.source
         if not isinstance(below, Placement) and below.sources and not runs_in_worker(below):
-            busy = [not has_no_work(source) for source in below.sources]
+            busy = list(map(has_work, below.sources))
             share = max(min(1, node.procs), node.procs // max(1, sum(busy)))
             moved = tuple(
                 attrs.evolve(node, source=source, procs=share) if works else source

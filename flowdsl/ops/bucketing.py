@@ -1,0 +1,320 @@
+"""batch_by_shape: batches of elements that are alike in shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
+from flowdsl.elements import Record, Stackable
+from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
+from flowdsl.node import (
+    A,
+    E,
+    FlowBase,
+    Node,
+    Row,
+    T,
+    U,
+    at_least,
+    flow,
+    is_callable,
+    is_flag,
+    name_of,
+    plain_int,
+)
+from flowdsl.probing import probed, spec_of_result
+from flowdsl.specs import Spec, with_sizes
+from flowdsl.stacking import spec_of_batch, stack
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+B = TypeVar("B")
+D1 = TypeVar("D1", bound=np.generic)
+D2 = TypeVar("D2", bound=np.generic)
+D3 = TypeVar("D3", bound=np.generic)
+D4 = TypeVar("D4", bound=np.generic)
+
+
+@attrs.frozen
+class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
+    """Groups of ``n`` elements of one shape, each when it is full; then those that are left."""
+
+    source: Node[A, E]
+    n: int = attrs.field(converter=plain_int, validator=at_least(1))
+    selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=is_callable)
+    drop_remainder: bool = attrs.field(validator=is_flag)
+    collate: Callable[[Sequence[A]], U] | None = attrs.field(
+        validator=attrs.validators.optional(is_callable)
+    )
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            self.spec(probe=False)
+        except SpecMismatch as error:
+            raise InvalidFlow(f"{self.title}: {error}") from error
+
+    @property
+    def title(self) -> str:
+        remainder = ", drop_remainder=True" if self.drop_remainder else ""
+        collate = f", collate={name_of(self.collate)}" if self.collate else ""
+        return f"batch_by_shape({self.n}, {name_of(self.selector)}{remainder}{collate})"
+
+    @property
+    def length(self) -> None:
+        return None
+
+    @property
+    def effects(self) -> frozenset[Tag]:
+        return super().effects | ({Resampled} if self.drop_remainder else frozenset())
+
+    def spec(self, probe: bool) -> Spec:
+        if self.collate is not None:
+            declared = spec_of_result(self.collate)
+            return probed(self, declared) if probe else declared
+        rows = self.source.spec(False)
+        if probe:  # the one element that is made to look at tells no size of the others
+            rows = with_sizes(self.source.spec(True), rows)
+        always_full = self.drop_remainder or Endless in self.source.effects
+        return spec_of_batch(rows, self.n if always_full else None)
+
+    def rows(self, epoch: int) -> Iterator[Row[U]]:
+        return enumerate(self._batches(epoch))
+
+    def _batches(self, epoch: int) -> Iterator[U]:
+        groups: dict[tuple[int, ...], list[Row[A]]] = {}
+        for position, x in self.source.rows(epoch):
+            try:
+                shape = self._shape(x)
+            except Exception as error:
+                raise self._failure(epoch, [(position, x)]) from error
+            groups.setdefault(shape, []).append((position, x))
+            if len(groups[shape]) == self.n:
+                yield self._gather(epoch, groups.pop(shape))
+        if not self.drop_remainder:
+            for group in groups.values():
+                yield self._gather(epoch, group)
+
+    def _shape(self, x: A) -> tuple[int, ...]:
+        array = self.selector(x)
+        if not isinstance(array, np.ndarray):
+            raise SpecMismatch(
+                f"the selector must give an array, whose shape the element is grouped by; "
+                f"{name_of(self.selector)} gave {type(array).__name__}"
+            )
+        return array.shape
+
+    def _gather(self, epoch: int, group: list[Row[A]]) -> U:
+        elements = [x for _, x in group]
+        try:
+            if self.collate is not None:
+                return self.collate(elements)
+            stacked: U = stack(elements)
+        except Exception as error:
+            raise self._failure(epoch, group) from error
+        return stacked
+
+    def _failure(self, epoch: int, group: list[Row[A]]) -> ElementError:
+        """The rows of a group may stand far from each other: the first is named."""
+        first = group[0][0]
+        more = f" and {len(group) - 1} more of its shape" if len(group) > 1 else ""
+        return ElementError(self.title, first, epoch, self.source.origin(epoch, first) + more)
+
+
+class ShapeBatching(FlowBase[T, E]):
+    """Operators that group elements of equal shape."""
+
+    @overload
+    def batch_by_shape(
+        self: FlowBase[Record[B], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[B, E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[Stackable[D1], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[NDArray[D1], E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[Mapping[str, Stackable[D1]], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[dict[str, NDArray[D1]], E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[tuple[Stackable[D1]], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[tuple[NDArray[D1]], E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[
+        tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E | Reordered | Unsized
+    ]: ...
+    @overload
+    def batch_by_shape(  # type: ignore[overload-overlap]  # the fixed arities are asked first
+        self: FlowBase[tuple[Stackable[D1], ...], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+    ) -> Flow[tuple[NDArray[D1], ...], E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self,
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+        collate: Callable[[Sequence[T]], B],
+    ) -> Flow[B, E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[Record[B], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+    ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[Stackable[D1], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+    ) -> Flow[NDArray[D1], E | Reordered | Resampled | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[Mapping[str, Stackable[D1]], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+    ) -> Flow[dict[str, NDArray[D1]], E | Reordered | Resampled | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[tuple[Stackable[D1]], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+    ) -> Flow[tuple[NDArray[D1]], E | Reordered | Resampled | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E | Reordered | Resampled | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+    ) -> Flow[
+        tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E | Reordered | Resampled | Unsized
+    ]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+    ) -> Flow[
+        tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]],
+        E | Reordered | Resampled | Unsized,
+    ]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[tuple[Stackable[D1], ...], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+    ) -> Flow[tuple[NDArray[D1], ...], E | Reordered | Resampled | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self,
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+        collate: Callable[[Sequence[T]], B],
+    ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
+    def batch_by_shape(
+        self: FlowBase[Any, Any],
+        n: int,
+        selector: Callable[[Any], NDArray[np.generic]],
+        *,
+        drop_remainder: bool = False,
+        collate: Callable[[Sequence[Any]], Any] | None = None,
+    ) -> Flow[Any, Any]:
+        """Group ``n`` elements in which the selected array has one shape, and stack them.
+
+        ``selector`` gives the array: ``c0`` to ``c3``, or a function. A group is given as soon as
+        it is full. At the end of a pass the groups that are not full are given too, in the order
+        of their first rows, or left out with ``drop_remainder``; none reaches into the next pass.
+        Meanwhile up to ``n - 1`` elements of every shape are held.
+
+        Shapes and ``collate`` are those of ``batch``; components that are not selected have to
+        agree in shape within a group.
+
+        Length: known only at the end of a pass.
+
+        Effects: ``Reordered`` and ``Unsized``; with ``drop_remainder``, ``Resampled`` too.
+
+        Errors: ``InvalidFlow`` for ``n < 1`` or elements known not to stack; an ``ElementError``
+        for rows that turn out not to, or of which ``selector`` gives no array.
+
+        >>> import flowdsl as fl, numpy as np
+        >>> words = fl.from_items([np.array(w) for w in ([1, 2], [3], [4, 5], [6], [7])])
+        >>> [batch.tolist() for batch in words.batch_by_shape(2, lambda word: word)]
+        [[[1, 2], [4, 5]], [[3], [6]], [[7]]]
+
+        Source: ``BatchDataByShape`` in tensorpack, whose remainders go into the next pass.
+
+        Elsewhere: tensorpack ``BatchDataByShape``; tf.data ``group_by_window``; Grain none;
+        torchdata ``Grouper``.
+        """
+        return flow(BatchByShape(self.node, n, selector, drop_remainder, collate))

@@ -1,0 +1,663 @@
+"""zip, concat, interleave, choose, mix: several flows become one."""
+
+# The overloads of zip are asked in order, the last for what none before it takes.
+# mypy: disable-error-code="overload-overlap"
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, count, islice
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+import attrs
+import numpy as np
+from typing_extensions import TypeVarTuple
+
+from flowdsl.effects import Counted, Effect, Endless, Reordered, Resampled, Tag, Unmoved, Unsized
+from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
+from flowdsl.node import (
+    Addresses,
+    AnyNode,
+    E,
+    FlowBase,
+    Joining,
+    Merging,
+    Node,
+    Positions,
+    Row,
+    T,
+    at_least,
+    flow,
+    plain_int,
+)
+from flowdsl.ops.draws import MOST, Draws, Independent, Mixed
+from flowdsl.probing import probed
+from flowdsl.specs import UNKNOWN, Spec, StructSpec
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+A = TypeVar("A")
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
+A4 = TypeVar("A4")
+V = TypeVar("V")
+W = TypeVar("W")
+F = TypeVar("F", bound=Effect)
+Ts = TypeVarTuple("Ts")
+
+P = TypeVar("P", bound=Unmoved)
+C = TypeVar("C", bound=Counted)
+
+
+# -- zip -------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Zip(Joining[T, E], Generic[T, E]):
+    """The elements at a position, one of each of two flows, as one."""
+
+    def __attrs_post_init__(self) -> None:
+        for part in self.parts:
+            if Reordered in part.effects:
+                raise InvalidFlow(
+                    f"zip: {part.title} is reordered, so its elements would be paired by chance; "
+                    f"zip first, then shuffle"
+                )
+        one, other = self.parts
+        try:
+            _joined_spec(one.spec(probe=False), other.spec(probe=False))
+        except SpecMismatch as error:
+            raise InvalidFlow(str(error)) from error
+        if None not in (one.length, other.length) and one.length != other.length:
+            raise InvalidFlow(
+                f"zip: {one.title} has {one.length} elements and {other.title} {other.length}; "
+                f"put .take(n) after the longer one, or .repeat() after the shorter"
+            )
+
+    @property
+    def title(self) -> str:
+        return "zip(...)"
+
+    @property
+    def effects(self) -> frozenset[Tag]:
+        return _ending(super().effects, self.parts)
+
+    @property
+    def length(self) -> int | None:
+        return None if Unsized in self.effects else self._shortest
+
+    @property
+    def _shortest(self) -> int | None:
+        return min((part.length for part in self.parts if part.length is not None), default=None)
+
+    def gather(self, group: Sequence[Any]) -> T:
+        joined: T = _joined(*group)
+        return joined
+
+    def spec(self, probe: bool) -> Spec:
+        known = _joined_spec(*(part.spec(probe) for part in self.parts))
+        return probed(self, known) if probe else known
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        streams = [part.rows(epoch) for part in self.parts]
+        for position in count():
+            group = [x for stream in streams for _, x in islice(stream, 1)]
+            if len(group) < len(streams):
+                if group and all(Endless not in part.effects for part in self.parts):
+                    raise FlowError(
+                        f"zip: one of the two flows ended after {position} elements, and the other "
+                        f"goes on; put .take(n) after the longer one, or .repeat() after the "
+                        f"shorter"
+                    )
+                return
+            try:
+                y = self.gather(group)
+            except Exception as error:
+                raise self.failure(epoch, position) from error
+            yield position, y
+
+
+def _joined(one: Any, other: Any) -> Any:
+    """Two dicts are merged; of tuples, every component is one of the result's."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        _check_keys(one.keys() & other.keys())
+        return {**one, **other}
+    return (
+        *(one if isinstance(one, tuple) else (one,)),
+        *(other if isinstance(other, tuple) else (other,)),
+    )
+
+
+def _check_keys(both: set[Any]) -> None:
+    if both:
+        raise SpecMismatch(
+            f"zip: both elements have the keys {sorted(map(str, both))}; rename one with .map"
+        )
+
+
+def _joined_spec(one: Spec, other: Spec) -> Spec:
+    if UNKNOWN in (one, other):
+        return UNKNOWN
+    if _is(one, dict) and _is(other, dict):
+        _check_keys(dict(_fields(one)).keys() & dict(_fields(other)).keys())
+        return StructSpec(dict, (*_fields(one), *_fields(other)))
+    specs = (spec for _, spec in (*_parts_of(one), *_parts_of(other)))
+    return StructSpec(tuple, tuple((str(i), spec) for i, spec in enumerate(specs)))
+
+
+def _is(spec: Spec, form: type) -> bool:
+    return isinstance(spec, StructSpec) and issubclass(spec.form, form)
+
+
+def _fields(spec: Spec) -> tuple[tuple[str, Spec], ...]:
+    return spec.fields if isinstance(spec, StructSpec) else ()
+
+
+def _parts_of(spec: Spec) -> tuple[tuple[str, Spec], ...]:
+    return _fields(spec) if _is(spec, tuple) else (("", spec),)
+
+
+# -- one after another, and in turn ----------------------------------------------------------------
+
+
+@attrs.frozen
+class Concat(Merging[T, E], Generic[T, E]):
+    """All elements of the first flow, then all of the next."""
+
+    def __attrs_post_init__(self) -> None:
+        for part in self.parts[:-1]:
+            if Endless in part.effects:
+                raise InvalidFlow(
+                    f"concat: {part.title} never ends, so what comes after it is never reached; "
+                    f"put .take(n) after it, or interleave them"
+                )
+
+    @property
+    def title(self) -> str:
+        return "concat(...)"
+
+    @property
+    def length(self) -> int | None:
+        return _total(self.parts)
+
+    def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
+        starts = np.cumsum([0, *(part.length or 0 for part in self.parts[:-1])])
+        part = np.searchsorted(starts, at.position, side="right") - 1
+        return part, Addresses(at.epoch, at.position - starts[part])
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        streams = (part.rows(epoch) for part in self.parts)
+        return enumerate(x for _, x in chain.from_iterable(streams))
+
+
+@attrs.frozen
+class Interleave(Merging[T, E | Reordered], Generic[T, E]):
+    """An element of each flow in turn; one that ends is left out from there on."""
+
+    @property
+    def title(self) -> str:
+        return "interleave(...)"
+
+    @property
+    def length(self) -> int | None:
+        return _total(self.parts)
+
+    def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
+        # Between the ends of parts, every turn takes one element of each that is left.
+        lengths = np.array([_NEVER if p.length is None else p.length for p in self.parts])
+        ends = np.unique(np.append(0, lengths[lengths < lengths.max()]))  # fewer are left after
+        before = np.minimum(lengths, ends[:, None]).sum(axis=1)
+        section = np.searchsorted(before, at.position, side="right") - 1
+        left = [np.flatnonzero(lengths > end) for end in ends]
+        size = np.array([len(one) for one in left], np.int64)[section]
+        turn, place = np.divmod(at.position - before[section], size)
+        table = np.array([np.resize(one, len(lengths)) for one in left])
+        return table[section, place], Addresses(at.epoch, ends[section] + turn)
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        return enumerate(self._elements(epoch))
+
+    def _elements(self, epoch: int) -> Iterator[T]:
+        streams = [part.rows(epoch) for part in self.parts]
+        while streams:
+            left: list[Iterator[Row[T]]] = []
+            for stream in streams:
+                for _, x in islice(stream, 1):
+                    left.append(stream)
+                    yield x
+            streams = left
+
+
+_NEVER = np.iinfo(np.int64).max // 4096
+"""The end of a part that has none: beyond every position, and few enough to add up."""
+
+
+# -- at random -------------------------------------------------------------------------------------
+
+
+_MOST_TO_CHOOSE = 10**12
+"""Where a flow ends is found in milliseconds up to here, and in minutes not far beyond."""
+
+_MOST_WEIGHT = 1e300
+_LEAST = 1e-6
+"""A flow that is chosen less often than this would be waited for very long."""
+
+
+def _are_weights(node: Choose[Any, Any], field: object, value: tuple[float, ...]) -> None:
+    numbers = (isinstance(p, (int, float, np.number)) and 0 < p < _MOST_WEIGHT for p in value)
+    if len(value) != len(node.parts) or not all(numbers) or min(value) < _LEAST * sum(value):
+        raise InvalidFlow(
+            f"choose: probabilities must be {len(node.parts)} positive numbers, one a flow and "
+            f"none below a millionth of their sum, got {list(value)!r}"
+        )
+
+
+@attrs.frozen
+class Choose(Merging[T, E | Reordered], Generic[T, E]):
+    """Each element from a flow drawn at random, among those that have not ended."""
+
+    def __attrs_post_init__(self) -> None:
+        known = sum(part.length or 0 for part in self.parts)
+        if known > _MOST_TO_CHOOSE:
+            raise InvalidFlow(
+                f"choose: at most {_MOST_TO_CHOOSE:,} rows of known number, got {known:,}; where "
+                f"there is to be no end, write repeat()"
+            )
+
+    probabilities: tuple[float, ...] = attrs.field(validator=_are_weights)
+    seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
+    salt: int = attrs.field()
+
+    @property
+    def title(self) -> str:
+        return f"choose(..., {self._arguments})"
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.title} {self.probabilities}"  # to the last digit
+
+    @property
+    def _arguments(self) -> str:
+        weights = ", ".join(f"{p:g}" for p in self.probabilities)
+        return f"probabilities=[{weights}], seed={self.seed}"
+
+    @property
+    def length(self) -> int | None:
+        return _total(self.parts)
+
+    def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
+        return _by_epoch(at, self._locate)
+
+    def _locate(self, epoch: int, position: Positions) -> tuple[Positions, Positions]:
+        lengths = tuple(part.length for part in self.parts)
+        phases = _phases(self.probabilities, self.seed, self.salt, epoch, lengths)
+        number = np.searchsorted([phase.start for phase in phases], position, side="right") - 1
+        part, rank = np.empty_like(position), np.empty_like(position)
+        for k in np.unique(number):
+            here, phase = number == k, phases[k]
+            drawn, before = phase.draws.locate(position[here] - phase.start)
+            part[here] = phase.alive[drawn]
+            rank[here] = phase.taken[drawn] + before
+        return part, rank
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        return enumerate(self._elements(epoch))
+
+    def _elements(self, epoch: int) -> Iterator[T]:
+        streams = dict(enumerate(part.rows(epoch) for part in self.parts))
+        while streams:
+            alive = tuple(streams)
+            for drawn in _draws(self.probabilities, self.seed, self.salt, epoch, alive).parts():
+                row = next(streams[alive[drawn]], None)
+                if row is None:
+                    del streams[alive[drawn]]
+                    break
+                yield row[1]
+
+
+@attrs.frozen
+class ChooseFirst(Choose[T, E | Reordered | Resampled | Unsized], Generic[T, E]):
+    """Each element from a flow drawn at random, until one is drawn that has ended."""
+
+    @property
+    def _arguments(self) -> str:
+        return f"{super()._arguments}, stop='first'"
+
+    @property
+    def effects(self) -> frozenset[Tag]:
+        return _ending(super().effects, self.parts)
+
+    @property
+    def indexable(self) -> bool:
+        # Where a pass stops depends on its draws: each has its own length.
+        return super().indexable and Endless in self.effects
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    def _elements(self, epoch: int) -> Iterator[T]:
+        streams = [part.rows(epoch) for part in self.parts]
+        alive = tuple(range(len(streams)))
+        for drawn in _draws(self.probabilities, self.seed, self.salt, epoch, alive).parts():
+            row = next(streams[drawn], None)
+            if row is None:
+                return
+            yield row[1]
+
+
+@attrs.frozen
+class _Phase:
+    """The elements between two ends of flows."""
+
+    start: int
+    """The position of its first element."""
+    draws: Draws
+    alive: Positions
+    """The flows that have not ended."""
+    taken: Positions
+    """How many elements of each of them come before."""
+
+
+@lru_cache(maxsize=64)
+def _phases(
+    weights: tuple[float, ...], seed: int, salt: int, epoch: int, lengths: tuple[int | None, ...]
+) -> list[_Phase]:
+    start, phases = 0, list[_Phase]()
+    alive = np.arange(len(weights))
+    taken = np.zeros(len(weights), np.int64)
+    while len(alive):
+        draws = _draws(weights, seed, salt, epoch, tuple(alive.tolist()))
+        phases.append(_Phase(start, draws, alive, taken))
+        ends = [
+            (draws.find(k, length - int(taken[k])), k)
+            for k, part in enumerate(alive)
+            if (length := lengths[part]) is not None
+        ]
+        if not ends:
+            break
+        end, ended = min(ends)
+        start += end
+        taken = np.delete(taken + draws.before(end), ended)
+        alive = np.delete(alive, ended)
+    return phases
+
+
+def _draws(
+    weights: tuple[float, ...], seed: int, salt: int, epoch: int, alive: tuple[int, ...]
+) -> Draws:
+    """Which of the flows alive are drawn, one after another."""
+    total = sum(weights[k] for k in alive)
+    normal = tuple(float(weights[k] / total) for k in alive)
+    return Independent(seed, f"{salt}-{len(alive)}", epoch, normal)
+
+
+@attrs.frozen
+class Mix(Merging[T, E | Reordered], Generic[T, E]):
+    """All elements in a random order that keeps that of each flow; each such order is as likely."""
+
+    seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
+    salt: int = attrs.field()
+
+    def __attrs_post_init__(self) -> None:
+        for part in self.parts:
+            if part.length is None:
+                raise InvalidFlow(
+                    f"mix: {part.title} has no known length, and only flows that have one can be "
+                    f"mixed evenly; choose(...) needs none"
+                )
+        if sum(self._lengths) >= MOST:
+            raise InvalidFlow(f"mix: at most {MOST - 1:,} rows, got {sum(self._lengths):,}")
+
+    @property
+    def title(self) -> str:
+        return f"mix(..., seed={self.seed})"
+
+    @property
+    def _lengths(self) -> tuple[int, ...]:
+        return tuple(part.length or 0 for part in self.parts)
+
+    @property
+    def length(self) -> int | None:
+        return sum(self._lengths)
+
+    def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
+        return _by_epoch(at, lambda epoch, position: self._draws(epoch).locate(position))
+
+    def _draws(self, epoch: int) -> Draws:
+        return Mixed(self.seed, str(self.salt), epoch, self._lengths)
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        streams = [part.rows(epoch) for part in self.parts]
+        drawn = islice(self._draws(epoch).parts(), self.length)
+        return enumerate(x for part in drawn for _, x in islice(streams[part], 1))
+
+
+def _by_epoch(
+    at: Addresses, locate: Callable[[int, Positions], tuple[Positions, Positions]]
+) -> tuple[Positions, Addresses]:
+    """The part and the position in it for every address, from those of one epoch at a time."""
+    part, position = np.empty_like(at.position), np.empty_like(at.position)
+    for epoch in np.unique(at.epoch):
+        here = at.epoch == epoch
+        part[here], position[here] = locate(int(epoch), at.position[here])
+    return part, Addresses(at.epoch, position)
+
+
+def _ending(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> frozenset[Tag]:
+    """The effects of what ends with the first of its parts that does."""
+    endless = all(Endless in part.effects for part in parts)
+    return effects if endless else effects - {Endless}
+
+
+def _total(parts: Sequence[AnyNode]) -> int | None:
+    lengths = [part.length for part in parts]
+    return None if None in lengths else sum(length or 0 for length in lengths)
+
+
+class Combining(FlowBase[T, E]):
+    """Operators on several flows."""
+
+    @overload
+    def zip(
+        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1], P]
+    ) -> Flow[tuple[*Ts, A1], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1, A2], P]
+    ) -> Flow[tuple[*Ts, A1, A2], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1, A2, A3], P]
+    ) -> Flow[tuple[*Ts, A1, A2, A3], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1, A2, A3, A4], P]
+    ) -> Flow[tuple[*Ts, A1, A2, A3, A4], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[tuple[A1, ...], Unmoved], other: FlowBase[tuple[A2, ...], P]
+    ) -> Flow[tuple[A1 | A2, ...], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[A, P]
+    ) -> Flow[tuple[*Ts, A], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[dict[str, V], Unmoved], other: FlowBase[Mapping[str, W], P]
+    ) -> Flow[dict[str, V | W], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[T, Unmoved], other: FlowBase[tuple[*Ts], P]
+    ) -> Flow[tuple[T, *Ts], E | P]: ...
+    @overload
+    def zip(self: FlowBase[T, Unmoved], other: FlowBase[A, P]) -> Flow[tuple[T, A], E | P]: ...
+    def zip(self: FlowBase[Any, Any], other: FlowBase[Any, Any]) -> Flow[Any, Any]:
+        """Pair the elements at each position: one of this flow, one of the other, joined to one.
+
+        Of tuples and NamedTuples every component is one of the result's, which is a plain tuple;
+        two dicts are merged; anything else is a component by itself. More flows are zipped one
+        after another: ``a.zip(b).zip(c)``.
+
+        Both must be equally long, lest rows be lost; one that never ends, such as ``b.repeat()``,
+        ends with the other.
+
+        Length: that of both. Effects: those of both. A reordered flow cannot be paired by
+        position: zip first, then shuffle. Errors: ``InvalidFlow`` for a reordered flow, or for
+        lengths known to differ; ``FlowError`` at the end of a pass if they turn out to; an
+        ``ElementError`` for two dicts with a key in common.
+
+        >>> import flowdsl as fl
+        >>> fl.from_range(3).zip(fl.from_items("abc")).collect()
+        [(0, 'a'), (1, 'b'), (2, 'c')]
+
+        Source: ``zip`` of Python, with its ``strict=True``.
+
+        Elsewhere: tensorpack ``JoinData``; tf.data ``zip``; Grain ``ZipMapDataset``,
+        ``ZipIterDataset``; torchdata ``Zipper``.
+        """
+        _check("zip", [other])
+        return flow(Zip((self.node, other.node)))
+
+    def concat(self, *others: FlowBase[T, F]) -> Flow[T, E | F]:
+        """All elements of this flow, then all of the next, and so on.
+
+        Length: the sum. Effects: those of all; what is in order stays so. Errors: ``InvalidFlow``
+        if one that never ends has others after it.
+
+        >>> import flowdsl as fl
+        >>> fl.from_range(2).concat(fl.from_items([7, 8, 9])).collect()
+        [0, 1, 7, 8, 9]
+
+        Source: ``itertools.chain``.
+
+        Elsewhere: tensorpack ``ConcatData``; tf.data ``concatenate``; Grain
+        ``MapDataset.concatenate``; torchdata ``Concater``.
+        """
+        _check("concat", others)
+        return flow(Concat(_parts(self, others)))
+
+    def interleave(self, *others: FlowBase[T, F]) -> Flow[T, E | F | Reordered]:
+        """An element of each flow in turn; one that has ended is left out from there on.
+
+        Length: the sum. Effects: ``Reordered``: each row once, in order within each flow.
+
+        >>> import flowdsl as fl
+        >>> fl.from_range(2).interleave(fl.from_items([7, 8, 9])).collect()
+        [0, 7, 1, 8, 9]
+
+        Source: the merging of several inputs by ``tf.train.batch_join``, in a fixed order.
+
+        Elsewhere: tensorpack none; tf.data ``interleave``; Grain ``InterleaveIterDataset``;
+        torchdata ``MultiplexerLongest``.
+        """
+        _check("interleave", others)
+        return flow(Interleave(_parts(self, others)))
+
+    @overload
+    def choose(
+        self,
+        *others: FlowBase[T, F],
+        probabilities: Sequence[float] | None = None,
+        seed: int = 0,
+        stop: Literal["last"] = "last",
+    ) -> Flow[T, E | F | Reordered]: ...
+    @overload
+    def choose(
+        self,
+        *others: FlowBase[T, F],
+        probabilities: Sequence[float] | None = None,
+        seed: int = 0,
+        stop: Literal["first", "last"],
+    ) -> Flow[T, E | F | Reordered | Resampled | Unsized]: ...
+    def choose(
+        self: FlowBase[Any, Any],
+        *others: FlowBase[Any, Any],
+        probabilities: Sequence[float] | None = None,
+        seed: int = 0,
+        stop: Literal["first", "last"] = "last",
+    ) -> Flow[Any, Any]:
+        """Draw each element from one of the flows at random.
+
+        ``probabilities`` are weights, one a flow, this one first; without them each is as likely.
+        A flow keeps its own order. One that has ended is drawn no more, until the last has ended;
+        with ``stop="first"`` the pass ends when a flow is drawn that has no more to give, so that
+        the proportions hold to the end.
+
+        Over random-access flows no element moves: which flow gives the element at a position, and
+        which of its elements, is computed for that position by itself. With ``stop="first"`` that
+        needs flows without end.
+
+        Length: the sum; with ``stop="first"`` every pass has its own. Effects: ``Reordered``; with
+        ``stop="first"`` also ``Resampled`` and ``Unsized``. Errors: ``InvalidFlow`` for
+        probabilities that are not positive numbers, one a flow.
+
+        >>> import flowdsl as fl
+        >>> flow = fl.from_range(3).choose(fl.from_items([7, 8, 9]), probabilities=[2, 1])
+        >>> flow.collect(), list(flow.epoch(1))
+        ([0, 7, 8, 9, 1, 2], [0, 1, 2, 7, 8, 9])
+
+        Source: ``RandomChooseData`` in tensorpack, with ``stop="first"``.
+
+        Elsewhere: tensorpack ``RandomChooseData``; tf.data ``sample_from_datasets``; Grain
+        ``MapDataset.mix``, in fixed turns; torchdata ``SampleMultiplexer``.
+        """
+        _check("choose", others)
+        if stop not in ("first", "last"):
+            raise InvalidFlow(f"choose: stop must be 'first' or 'last', got {stop!r}")
+        parts = _parts(self, others)
+        if isinstance(probabilities, (int, float)):
+            raise InvalidFlow(
+                f"choose: probabilities must be a list of numbers, one a flow, got {probabilities}"
+            )
+        weights = [1.0] * len(parts) if probabilities is None else probabilities
+        kind = Choose if stop == "last" else ChooseFirst
+        return flow(kind(parts, tuple(weights), seed, _salt(parts)))
+
+    def mix(
+        self: FlowBase[T, Counted], *others: FlowBase[T, C], seed: int = 0
+    ) -> Flow[T, E | C | Reordered]:
+        """Mix all elements evenly, keeping the order within each flow.
+
+        Every such order is as likely, and each epoch has its own. Over random-access flows no
+        element moves: the order is computed for each position by itself.
+
+        Length: the sum. Effects: ``Reordered``. Errors: ``InvalidFlow`` for a flow of unknown
+        length, or 10**9 rows and more.
+
+        >>> import flowdsl as fl
+        >>> fl.from_range(3).mix(fl.from_items([7, 8, 9])).collect()
+        [0, 7, 8, 1, 2, 9]
+
+        Source: ``RandomMixData`` in tensorpack.
+
+        Elsewhere: tensorpack ``RandomMixData``; tf.data none; Grain none; torchdata none.
+        """
+        _check("mix", others)
+        parts = _parts(self, others)
+        return flow(Mix(parts, seed, _salt(parts)))
+
+
+def _parts(
+    first: FlowBase[Any, Any], others: Sequence[FlowBase[Any, Any]]
+) -> tuple[Node[Any, Any], ...]:
+    return (first.node, *(other.node for other in others))
+
+
+def _salt(parts: Sequence[AnyNode]) -> int:
+    return max(part.depth for part in parts)
+
+
+def _check(operator: str, others: Sequence[object]) -> None:
+    """Refuse what can not be combined with a flow, before it is asked for its node."""
+    for other in others:
+        if isinstance(other, FlowBase):
+            continue
+        flows = isinstance(other, (list, tuple)) and any(isinstance(x, FlowBase) for x in other)
+        hint = f"give them one by one, {operator}(*flows)" if flows else "from_items(...) makes one"
+        raise InvalidFlow(
+            f"{operator}: expected flows to combine with, got {type(other).__name__}; {hint}"
+        )

@@ -1,0 +1,211 @@
+"""fake: elements of given shapes and dtypes, to try a flow without its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.effects import Exact
+from flowdsl.errors import InvalidFlow
+from flowdsl.node import IndexedSource, at_least, flow, is_flag, is_int, plain_int
+from flowdsl.ops.randomness import generator
+from flowdsl.specs import ArraySpec, Spec, StructSpec
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+D = TypeVar("D", bound=np.generic)
+
+Shapes: TypeAlias = Sequence[Sequence[int]]
+Interval: TypeAlias = tuple[float, float]
+
+
+@attrs.frozen
+class FakeArray:
+    """One array of every element: its shape, its dtype, and where its values lie."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)} in [{self.low}, {self.high})"
+
+    def draw(self, rng: np.random.Generator) -> NDArray[Any]:
+        """An array of it."""
+        native = self.dtype.newbyteorder("=")
+        if native.kind != "f":
+            whole = rng.integers(int(self.low), int(self.high), self.shape, native.type)
+            return np.asarray(whole, self.dtype)
+        part = rng.random(self.shape, np.float32 if native.itemsize <= 4 else np.float64)
+        values = np.asarray(part * self.high + (1 - part) * self.low, native)
+        low, high = native.type(self.low), native.type(self.high)
+        # Rounding may have reached what is to stay above.
+        return np.asarray(np.clip(values, low, np.nextafter(high, low)), self.dtype)
+
+
+@attrs.frozen
+class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
+    """Arrays of given shapes and dtypes, each a function of the seed and of its row alone."""
+
+    parts: tuple[FakeArray, ...]
+    size: int = attrs.field(converter=plain_int, validator=at_least(0))
+    random: bool = attrs.field(validator=is_flag)
+    seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
+
+    @property
+    def title(self) -> str:
+        shapes = ", ".join(str(part.shape) for part in self.parts)
+        same = "" if self.random else ", random=False"
+        return f"fake([{shapes}], {self.size}{same}, seed={self.seed})"
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.title} of {', '.join(map(str, self.parts))}"
+
+    @property
+    def length(self) -> int:
+        return self.size
+
+    def open(self) -> Callable[[int], tuple[NDArray[D], ...]]:
+        if self.random:
+            return self._draw
+        same = self._draw(0)
+        for array in same:
+            array.flags.writeable = False  # every row shares it
+        return lambda _: same
+
+    def _draw(self, i: int) -> tuple[NDArray[D], ...]:
+        rng = generator(self.seed, 0, 0, i)
+        return tuple(part.draw(rng) for part in self.parts)
+
+    def spec(self, probe: bool) -> Spec:
+        specs = (ArraySpec(part.dtype, part.shape) for part in self.parts)
+        return StructSpec(tuple, tuple((str(i), spec) for i, spec in enumerate(specs)))
+
+
+@overload
+def fake(
+    shapes: Shapes,
+    size: int = 1000,
+    *,
+    random: bool = True,
+    domain: Interval | Sequence[Interval] = (0, 1),
+    seed: int = 0,
+) -> Flow[tuple[NDArray[np.float32], ...], Exact]: ...
+@overload
+def fake(
+    shapes: Shapes,
+    size: int = 1000,
+    *,
+    random: bool = True,
+    dtype: type[D] | np.dtype[D],
+    domain: Interval | Sequence[Interval] = (0, 1),
+    seed: int = 0,
+) -> Flow[tuple[NDArray[D], ...], Exact]: ...
+@overload
+def fake(
+    shapes: Shapes,
+    size: int = 1000,
+    *,
+    random: bool = True,
+    dtype: str | Sequence[str | type[np.generic] | np.dtype[Any]],
+    domain: Interval | Sequence[Interval] = (0, 1),
+    seed: int = 0,
+) -> Flow[tuple[NDArray[Any], ...], Exact]: ...
+def fake(
+    shapes: Shapes,
+    size: int = 1000,
+    *,
+    random: bool = True,
+    dtype: Any = "float32",
+    domain: Any = (0, 1),
+    seed: int = 0,
+) -> Flow[tuple[NDArray[Any], ...], Exact]:
+    """``size`` tuples of arrays, one array a shape, to try a flow without its data.
+
+    ``dtype`` and ``domain`` are for all arrays, or a list of them with one a shape. Floats are
+    drawn uniformly from the domain, low <= x < high; so are integers and booleans, which makes
+    them all 0 in the default domain. Element ``i`` is a function of the seed and ``i``, the same
+    in every epoch. With ``random=False`` all elements are the same read-only arrays, drawn once:
+    what a flow costs without the drawing.
+
+    Length: ``size``.
+
+    Effects: none.
+
+    Errors: ``InvalidFlow`` for ``size < 0``, a negative seed, what is no list of shapes, a dtype
+    other than of booleans, integers and floats, a domain that is empty or that the dtype can not
+    hold, and another number of dtypes or domains than of shapes.
+
+    >>> import flowdsl as fl
+    >>> flow = fl.fake([(28, 28), ()], 100, dtype=["float32", "int64"], domain=[(0, 1), (0, 10)])
+    >>> len(flow), str(flow.spec)
+    (100, '(float32[28, 28], int64[])')
+
+    Source: ``FakeData`` of tensorpack.
+
+    Elsewhere: tensorpack ``FakeData``; tf.data none; Grain none; torchdata none.
+    """
+    if not _is_list(shapes) or not all(map(_is_shape, shapes)):
+        raise InvalidFlow(
+            f"fake: shapes must be a list of one shape or more, e.g. [(28, 28), ()], got {shapes!r}"
+        )
+    dtypes = list(dtype) if isinstance(dtype, list | tuple) else [dtype] * len(shapes)
+    one = isinstance(domain, tuple | list) and not any(isinstance(x, tuple | list) for x in domain)
+    domains = [domain] * len(shapes) if one else domain
+    for name, values in (("dtype", dtypes), ("domain", domains)):
+        if not isinstance(values, list | tuple) or len(values) != len(shapes):
+            raise InvalidFlow(
+                f"fake: {name} must be one for all, or a list with one for each of the "
+                f"{len(shapes)} shapes, got {dtype if name == 'dtype' else domain!r}"
+            )
+    parts = tuple(map(_component, shapes, dtypes, domains))
+    return flow(Fake[Any](parts, size, random, seed))
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(is_int(n, 0) for n in value)
+
+
+def _component(shape: Sequence[int], dtype: Any, domain: Any) -> FakeArray:
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError):
+        kind = np.dtype(object)
+    if kind.kind not in "biuf" or dtype is None:
+        raise InvalidFlow(f"fake: dtype must be of booleans, integers or floats, got {dtype!r}")
+    if not isinstance(domain, list | tuple) or len(domain) != 2 or not _holds(kind, *domain):
+        raise InvalidFlow(
+            f"fake: domain must be (low, high) with low < high, between which {kind} has values, "
+            f"got {domain!r}"
+        )
+    low, high = (x.item() if isinstance(x, np.generic) else x for x in domain)
+    return FakeArray(tuple(map(int, shape)), kind, low, high)
+
+
+def _holds(dtype: np.dtype[Any], low: Any, high: Any) -> bool:
+    """Whether there are numbers from ``low`` to below ``high``, and all are of this dtype."""
+    if dtype.kind != "f":
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return (
+            is_int(low, least, None) and is_int(high, least, None) and low < high <= int(most) + 1
+        )
+    for x in (low, high):
+        if isinstance(x, bool) or not isinstance(x, int | float | np.integer | np.floating):
+            return False
+    try:
+        with np.errstate(over="ignore"):
+            low, high = dtype.type(low), dtype.type(high)
+    except OverflowError:
+        return False
+    return bool(np.isfinite(low) and np.isfinite(high) and low < high)

@@ -1,0 +1,178 @@
+"""inspect: what the elements look like, as they pass by."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.elements import components
+from flowdsl.errors import InvalidFlow
+from flowdsl.node import A, AnyNode, E, Elementwise, FlowBase, T, at_least, flow, plain_int
+from flowdsl.specs import Spec
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+
+def _is_name(node: AnyNode, field: attrs.Attribute[str | None], value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        raise InvalidFlow(f"inspect: {field.name} must be a string or None, got {value!r}")
+
+
+@attrs.frozen
+class Inspect(Elementwise[A, A, E], Generic[A, E]):
+    """The elements as they are; the first ``num`` are described on standard error."""
+
+    counts: ClassVar[bool] = True
+    identity: ClassVar[bool] = True
+    num: int = attrs.field(converter=plain_int, validator=at_least(0))
+    name: str | None = attrs.field(validator=_is_name)
+    max_depth: int = attrs.field(converter=plain_int, validator=at_least(0))
+    max_list: int = attrs.field(converter=plain_int, validator=at_least(0))
+
+    @property
+    def title(self) -> str:
+        return f"inspect({self.num}{'' if self.name is None else f', name={self.name!r}'})"
+
+    @property
+    def fingerprint(self) -> str:
+        return ""
+
+    def apply(self, x: A, epoch: int, position: int) -> A:
+        if epoch == 0 and position < self.num:
+            described = describe_element(x, self.max_depth, self.max_list)
+            # One write, so that the lines of several processes do not mix.
+            sys.stderr.write(
+                f"{self.name or 'inspect'}: element {position}<{self.num}: {described}\n"
+            )
+        return x
+
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    @property
+    def depth(self) -> int:
+        return self.source.depth  # looking changes no seeded operator's draws
+
+
+def describe_element(element: object, max_depth: int = 3, max_list: int = 3) -> str:
+    """What an element looks like: the type of each component, its shape and range, or its value.
+
+    Components in components are opened down to ``max_depth`` levels. An element's own components
+    are all described; of each list, and of what is nested deeper, the first ``max_list``.
+
+    >>> import numpy as np
+    >>> print(describe_element((np.arange(6.0).reshape(2, 3), {"label": 7}, [1, 2, 3]), max_list=2))
+    tuple with 3 components
+       0: ndarray:float64 of shape (2, 3) in range [0, 5]
+       1: dict with 1 component
+          label: int with value 7
+       2: list of len 3
+          0: int with value 1
+          1: int with value 2
+          ...
+    """
+    most = max_list if isinstance(element, list) else None
+    return "\n".join(_lines(element, max_depth, most, max_list))
+
+
+_INDENT = "   "
+
+
+def _lines(value: object, depth: int, most: int | None, max_list: int) -> Iterator[str]:
+    """One line for a value, and more for ``most`` of its entries; None for all of them."""
+    entries = list(enumerate(value)) if isinstance(value, list) else components(value)
+    yield _headline(value, entries)
+    if depth == 0 or entries is None:
+        return
+    for name, entry in entries[:most]:
+        first, *others = _lines(entry, depth - 1, max_list, max_list)
+        yield f"{_INDENT}{name}: {first}"
+        yield from (_INDENT + line for line in others)
+    if most is not None and len(entries) > most:
+        yield f"{_INDENT}..."
+
+
+def _headline(value: object, entries: list[Any] | None) -> str:
+    kind = type(value).__name__
+    if isinstance(value, np.ndarray):
+        return f"{kind}:{value.dtype} of shape {value.shape}{_range(np.asarray(value))}"
+    if isinstance(value, list):
+        return f"{kind} of len {len(value)}"
+    if entries is not None:
+        return f"{kind} with {len(entries)} component{'' if len(entries) == 1 else 's'}"
+    if isinstance(value, np.generic):
+        return f"{kind} with value {_brief(str, value)}"
+    if isinstance(value, (str, bytes)):
+        return f"{kind} of len {len(value)} with value {_brief(repr, value[:_WIDTH])}"
+    return f"{kind} with value {_brief(repr, value)}"
+
+
+def _range(values: NDArray[Any]) -> str:
+    """The least and the greatest number, where there are numbers, and how many are none."""
+    kind, size = values.dtype.kind, values.size
+    if kind not in "biufmM":
+        return ""
+    if kind in "fmM":
+        values = values[~np.isnan(values)]
+    nans = f", {size - values.size} NaN" if values.size < size else ""
+    if not values.size:
+        return nans
+    least, greatest = (f"{x:.5g}" if kind == "f" else str(x) for x in (values.min(), values.max()))
+    return f" in range [{least}, {greatest}]{nans}"
+
+
+_WIDTH = 60
+
+
+def _brief(spell: Callable[[object], str], value: object) -> str:
+    try:
+        text = spell(value)
+    except Exception as error:  # to look at an element must not be what fails
+        return f"unknown: {spell.__name__} raised {type(error).__name__}"
+    text = " ".join(text.splitlines())
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
+class Inspecting(FlowBase[T, E]):
+    """Operators to look at a flow, which change nothing."""
+
+    def inspect(
+        self, num: int = 1, *, name: str | None = None, max_depth: int = 3, max_list: int = 3
+    ) -> Flow[T, E]:
+        """Describe the first ``num`` elements of epoch 0 on standard error, as they pass by.
+
+        A line a component: its type, with dtype, shape and range for an array, and else its value.
+        What is nested is opened down to ``max_depth`` levels, with ``max_list`` entries of each
+        list, tuple, dict or record in it; an element's own components are all described. ``name``
+        tells several of these operators from each other.
+
+        It may stand anywhere: it changes no element, and no seeded operator's draws. A description
+        is written when its element is made, by the process that makes it; below a shuffle or a
+        ``take``, elements are made in another order, or never.
+
+        Length: as many elements as before.
+
+        Effects: none.
+
+        Errors: ``InvalidFlow`` for a negative number, or a name that is no string.
+
+        >>> import contextlib, sys
+        >>> import flowdsl as fl
+        >>> flow = fl.from_items([("a", 0.5), ("b", 1.5)]).inspect(name="letters")
+        >>> with contextlib.redirect_stderr(sys.stdout):
+        ...     elements = flow.collect()
+        letters: element 0<1: tuple with 2 components
+           0: str of len 1 with value 'a'
+           1: float with value 0.5
+
+        Source: ``PrintData`` in tensorpack.
+
+        Elsewhere: tensorpack ``PrintData``; tf.data none; Grain none; torchdata none.
+        """
+        return flow(Inspect(self.node, num, name, max_depth, max_list))

@@ -1,0 +1,224 @@
+"""padded_batch: batches of arrays that differ in shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.effects import Resampled
+from flowdsl.elements import Record, Stackable
+from flowdsl.errors import InvalidFlow
+from flowdsl.node import A, AnyNode, E, FlowBase, T, U, flow
+from flowdsl.ops.batching import Stacking
+from flowdsl.specs import Spec, with_sizes
+from flowdsl.stacking import Allocate, Padding, pad, spec_of_padded_batch
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+B = TypeVar("B")
+D1 = TypeVar("D1", bound=np.generic)
+D2 = TypeVar("D2", bound=np.generic)
+D3 = TypeVar("D3", bound=np.generic)
+D4 = TypeVar("D4", bound=np.generic)
+
+
+def _owned(padding: Any) -> Any:
+    """An attrs converter: nobody else can change the dicts in it."""
+    if isinstance(padding, Mapping):
+        return {name: _owned(part) for name, part in padding.items()}
+    return tuple(map(_owned, padding)) if isinstance(padding, tuple) else padding
+
+
+def _is_padding(node: AnyNode, field: attrs.Attribute[Padding], value: object) -> None:
+    if isinstance(value, (tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            _is_padding(node, field, part)
+    elif value is not None and not isinstance(value, (complex, float, int, str, bytes, np.generic)):
+        raise InvalidFlow(
+            f"padded_batch: padding must be a number, text, a NumPy scalar, None, or a tuple or "
+            f"dict of them, got {value!r}"
+        )
+
+
+@attrs.frozen
+class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
+    """Groups of ``n`` consecutive elements, their arrays padded to one shape and stacked."""
+
+    padding: Padding = attrs.field(converter=_owned, validator=_is_padding)
+
+    @property
+    def title(self) -> str:
+        remainder = ", drop_remainder=True" if self.drop_remainder else ""
+        padding = "" if repr(self.padding) == "0" else f", padding={self.padding!r}"
+        return f"padded_batch({self.n}{remainder}{padding})"
+
+    def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
+        padded: U = pad(group, self.padding, allocate) if allocate else pad(group, self.padding)
+        return padded
+
+    def spec(self, probe: bool) -> Spec:
+        rows = self.source.spec(False)
+        if probe:  # the one element that is made to look at tells no size of the others
+            rows = with_sizes(self.source.spec(True), rows)
+        return spec_of_padded_batch(rows, self.size_of_each, self.padding)
+
+
+class PaddedBatching(FlowBase[T, E]):
+    """Operators that group elements of different shapes, and pad them."""
+
+    @overload
+    def padded_batch(
+        self: FlowBase[Record[B], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        padding: Padding = 0,
+    ) -> Flow[B, E]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[Stackable[D1], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        padding: Padding = 0,
+    ) -> Flow[NDArray[D1], E]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[Mapping[str, Stackable[D1]], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        padding: Padding = 0,
+    ) -> Flow[dict[str, NDArray[D1]], E]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[tuple[Stackable[D1]], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        padding: Padding = 0,
+    ) -> Flow[tuple[NDArray[D1]], E]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        padding: Padding = 0,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        padding: Padding = 0,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        padding: Padding = 0,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E]: ...
+    @overload
+    def padded_batch(  # type: ignore[overload-overlap]  # the fixed arities are asked first
+        self: FlowBase[tuple[Stackable[D1], ...], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        padding: Padding = 0,
+    ) -> Flow[tuple[NDArray[D1], ...], E]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[Record[B], E], n: int, *, drop_remainder: bool, padding: Padding = 0
+    ) -> Flow[B, E | Resampled]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[Stackable[D1], E], n: int, *, drop_remainder: bool, padding: Padding = 0
+    ) -> Flow[NDArray[D1], E | Resampled]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[Mapping[str, Stackable[D1]], E],
+        n: int,
+        *,
+        drop_remainder: bool,
+        padding: Padding = 0,
+    ) -> Flow[dict[str, NDArray[D1]], E | Resampled]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[tuple[Stackable[D1]], E],
+        n: int,
+        *,
+        drop_remainder: bool,
+        padding: Padding = 0,
+    ) -> Flow[tuple[NDArray[D1]], E | Resampled]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E],
+        n: int,
+        *,
+        drop_remainder: bool,
+        padding: Padding = 0,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E | Resampled]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
+        n: int,
+        *,
+        drop_remainder: bool,
+        padding: Padding = 0,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E | Resampled]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
+        n: int,
+        *,
+        drop_remainder: bool,
+        padding: Padding = 0,
+    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E | Resampled]: ...
+    @overload
+    def padded_batch(
+        self: FlowBase[tuple[Stackable[D1], ...], E],
+        n: int,
+        *,
+        drop_remainder: bool,
+        padding: Padding = 0,
+    ) -> Flow[tuple[NDArray[D1], ...], E | Resampled]: ...
+    def padded_batch(
+        self: FlowBase[Any, Any], n: int, *, drop_remainder: bool = False, padding: Padding = 0
+    ) -> Flow[Any, Any]:
+        """Group ``n`` consecutive elements and stack their arrays, padded to the largest of them.
+
+        Shapes: every axis of an array is padded at its end, to the largest size that it has in the
+        batch; ranks and dtypes must agree. NumPy scalars and numbers stack as in ``batch``. What an
+        element becomes is as in ``batch``, too.
+
+        ``padding`` is one value for all arrays, or a tuple or dict (by name) of one a component;
+        ``None`` says that an array must not be padded. A value must be one that the dtype has:
+        300 for uint8 or 0.5 for int64 is an error, and text is padded with ``""``.
+
+        Length: that of the source divided by ``n``, rounded up, or down with ``drop_remainder``.
+
+        Effects: none: a batch is its rows. With ``drop_remainder``, ``Resampled``.
+
+        Errors: ``InvalidFlow`` for ``n < 1``, elements known not to stack, or a padding known not
+        to fit them; an ``ElementError`` caused by a ``SpecMismatch`` for rows that turn out so.
+
+        >>> import flowdsl as fl, numpy as np
+        >>> words = fl.from_items([np.array([1, 2, 3]), np.array([4])])
+        >>> words.padded_batch(2, padding=-1).collect()
+        [array([[ 1,  2,  3],
+               [ 4, -1, -1]])]
+
+        Source: ``dynamic_pad`` in ``tf.train.batch``; ``padded_batch`` in tf.data.
+
+        Elsewhere: tensorpack none; tf.data ``padded_batch``; Grain none; torchdata none.
+        """
+        return flow(PaddedBatch(self.node, n, drop_remainder, padding))

@@ -1,0 +1,176 @@
+"""unbatch: one element becomes its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.effects import Unsized
+from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
+from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow, is_callable, name_of
+from flowdsl.probing import probed, spec_of_result
+from flowdsl.specs import Spec, with_sizes
+from flowdsl.stacking import spec_of_row, unstack
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+D1 = TypeVar("D1", bound=np.generic)
+D2 = TypeVar("D2", bound=np.generic)
+D3 = TypeVar("D3", bound=np.generic)
+D4 = TypeVar("D4", bound=np.generic)
+
+
+@attrs.frozen
+class Unbatch(Node[U, E | Unsized], Generic[A, U, E]):
+    """The rows of every element, one by one."""
+
+    source: Node[A, E]
+    into: Callable[..., U] | None = attrs.field(validator=attrs.validators.optional(is_callable))
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            spec_of_row(self.source.spec(probe=False))
+        except SpecMismatch as error:
+            raise InvalidFlow(f"{self.title}: {error}") from error
+
+    @property
+    def title(self) -> str:
+        return f"unbatch({name_of(self.into) if self.into else ''})"
+
+    @property
+    def length(self) -> None:
+        return None
+
+    def spec(self, probe: bool) -> Spec:
+        if self.into is not None:
+            declared = spec_of_result(self.into)
+            return probed(self, declared) if probe else declared
+        row = spec_of_row(self.source.spec(probe))
+        # One row that is made to look at tells no size of the others in its list.
+        return with_sizes(probed(self, row), row) if probe else row
+
+    def rows(self, epoch: int) -> Iterator[Row[U]]:
+        return enumerate(self._elements(epoch))
+
+    def _elements(self, epoch: int) -> Iterator[U]:
+        for position, batch in self.source.rows(epoch):
+            rows = self._split(batch)
+            while True:
+                try:
+                    row = next(rows)
+                except StopIteration:
+                    break
+                except Exception as error:  # named by the batch, for a source knows no rows of it
+                    origin = self.source.origin(epoch, position)
+                    raise ElementError(self.title, position, epoch, origin) from error
+                yield row
+
+    def _split(self, batch: Any) -> Iterator[U]:
+        for row in unstack(batch):
+            if self.into is None:
+                yield row
+            elif isinstance(batch, tuple):
+                yield self.into(*row)
+            elif isinstance(batch, dict):
+                yield self.into(**row)
+            elif attrs.has(type(batch)):
+                names = (field.alias or field.name for field in attrs.fields(type(batch)))
+                yield self.into(**dict(zip(names, row, strict=True)))
+            else:
+                yield self.into(row)
+
+
+class Unbatching(FlowBase[T, E]):
+    """Operators that take batches apart."""
+
+    @overload
+    def unbatch(
+        self: FlowBase[NDArray[D1], E], into: None = None
+    ) -> Flow[NDArray[D1] | D1, E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[Mapping[str, NDArray[D1]], E], into: None = None
+    ) -> Flow[dict[str, NDArray[D1] | D1], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[NDArray[D1]], E], into: None = None
+    ) -> Flow[tuple[NDArray[D1] | D1], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[NDArray[D1], NDArray[D2]], E], into: None = None
+    ) -> Flow[tuple[NDArray[D1] | D1, NDArray[D2] | D2], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E], into: None = None
+    ) -> Flow[tuple[NDArray[D1] | D1, NDArray[D2] | D2, NDArray[D3] | D3], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E],
+        into: None = None,
+    ) -> Flow[
+        tuple[NDArray[D1] | D1, NDArray[D2] | D2, NDArray[D3] | D3, NDArray[D4] | D4], E | Unsized
+    ]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[NDArray[D1], ...], E], into: None = None
+    ) -> Flow[tuple[NDArray[D1] | D1, ...], E | Unsized]: ...
+    @overload
+    def unbatch(self: FlowBase[list[A], E], into: None = None) -> Flow[A, E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[Mapping[str, list[A]], E], into: None = None
+    ) -> Flow[dict[str, A], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[list[A]], E], into: None = None
+    ) -> Flow[tuple[A], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[list[A], list[B]], E], into: None = None
+    ) -> Flow[tuple[A, B], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[list[A], list[B], list[C]], E], into: None = None
+    ) -> Flow[tuple[A, B, C], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[list[A], list[B], list[C], list[D]], E], into: None = None
+    ) -> Flow[tuple[A, B, C, D], E | Unsized]: ...
+    @overload
+    def unbatch(self, into: Callable[..., B]) -> Flow[B, E | Unsized]: ...
+    def unbatch(self: FlowBase[Any, Any], into: Callable[..., Any] | None = None) -> Flow[Any, Any]:
+        """Take every element apart along its leading axis: the inverse of ``batch``.
+
+        Shapes: a component of shape ``(n, *s)`` gives ``n`` of shape ``s``, which are views; one of
+        shape ``(n,)`` gives NumPy scalars. The components of an element must have one leading size.
+        Lists are taken apart like arrays, so that ``collate=list`` and ``lists`` are undone too.
+
+        A tuple gives tuples, a dict dicts. ``into`` makes something else of the components of a
+        row: ``unbatch(Sample)`` calls ``Sample`` with those of a tuple in their order, with those
+        of a dict or record by name. Without it a NamedTuple or record gives plain tuples.
+
+        Length: known only at the end of a pass.
+
+        Effects: ``Unsized``.
+
+        Errors: ``InvalidFlow`` for elements known to have no leading axis; an ``ElementError`` that
+        names the batch for one whose components differ in their leading size, or where ``into``
+        raises.
+
+        >>> import flowdsl as fl
+        >>> fl.from_range(5).batch(2).unbatch(int).collect()
+        [0, 1, 2, 3, 4]
+
+        Source: ``enqueue_many`` in ``tf.train.batch``; ``unbatch`` in tf.data.
+
+        Elsewhere: tensorpack none; tf.data ``unbatch``; Grain none; torchdata ``Unbatcher``.
+        """
+        return flow(Unbatch(self.node, into))

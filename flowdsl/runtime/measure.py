@@ -1,0 +1,127 @@
+"""How fast a flow delivers, as its consumer sees it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+
+from flowdsl.elements import leaves
+from flowdsl.errors import FlowError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_BLOCK_SECONDS = 0.02
+_MOST_A_BLOCK = 256
+
+
+@attrs.frozen
+class Speed:
+    """What ``flow.measure`` saw."""
+
+    elements: int
+    """How many were timed."""
+    seconds: float
+    """From asking for the first of them to having the last."""
+    nbytes: int
+    """What is in them: arrays, NumPy scalars, bytes and text; other values count for nothing."""
+
+    @property
+    def rate(self) -> float:
+        """Elements per second."""
+        return self.elements / self.seconds
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second."""
+        return self.nbytes / self.seconds
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rate:,.0f} elements/s, {self.bandwidth / 1e6:,.1f} MB/s "
+            f"({self.elements:,} in {self.seconds:.3g} s)"
+        )
+
+
+def measure(elements: Iterator[object], size: int, warmup: int, length: int | None) -> Speed:
+    """Time up to ``size`` elements after ``warmup`` others; ``length`` is how many there are.
+
+    Raises:
+        FlowError: There is none to time.
+    """
+    warmed = sum(1 for _ in islice(elements, warmup))
+    expected = size if length is None else min(size, max(0, length - warmup))
+    timed, nbytes, seconds = 0, 0, 0.0
+    with _progress() as progress:
+        task = progress.add_task("measure", total=expected, rate="")
+        ended = False
+        while timed < size and not ended:
+            block, spent = _timed(elements, min(size - timed, _MOST_A_BLOCK))
+            ended = not block
+            seconds += spent if block else 0.0
+            timed += len(block)
+            nbytes += sum(map(_nbytes, block))
+            progress.update(task, completed=timed, rate=f"{timed / max(seconds, 1e-9):,.0f}/s")
+    if not timed:
+        raise FlowError(
+            f"measure: the pass ended after {warmed} elements, with a warmup of {warmup}; there is "
+            f"nothing to time. Measure flow.repeat(), or give a smaller warmup"
+        )
+    return Speed(timed, seconds, nbytes)
+
+
+def _timed(elements: Iterator[object], most: int) -> tuple[list[object], float]:
+    """A block of elements, and how long it took; they are looked at off the clock."""
+    block: list[object] = []
+    began = now = time.perf_counter()
+    while len(block) < most and now - began < _BLOCK_SECONDS:
+        element = next(elements, _END)
+        now = time.perf_counter()
+        if element is _END:
+            break
+        block.append(element)
+    return block, now - began
+
+
+_END = object()
+
+
+def _nbytes(element: object) -> int:
+    return sum(_size(leaf) for leaf in leaves(element))
+
+
+def _size(leaf: object) -> int:
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return int(leaf.nbytes)
+    if isinstance(leaf, list):
+        return sum(map(_nbytes, leaf))
+    return len(leaf) if isinstance(leaf, (bytes, str)) else 0
+
+
+def _progress() -> Progress:
+    from rich.console import Console  # slow to import, and few programs measure
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(file=sys.stderr)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

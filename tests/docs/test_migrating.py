@@ -1,0 +1,287 @@
+"""The migration page names all that its readers know, and nothing that is not here."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+import flowdsl as fl
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "migrating.md").read_text()
+
+TENSORPACK = {
+    "DataFlow": "__iter__ __len__ reset_state",
+    "ProxyDataFlow": "ds",
+    "RNGDataFlow": "rng",
+    "DataFlowTerminated": "",
+    "TestDataSpeed": "ds size warmup start",
+    "PrintData": "ds num name max_depth max_list",
+    "BatchData": "ds batch_size remainder use_list aggregate_batch data_holder",
+    "BatchDataByShape": "ds batch_size idx",
+    "FixedSizeData": "ds size keep_state",
+    "MapData": "ds func",
+    "MapDataComponent": "ds func index",
+    "RepeatedData": "ds num",
+    "RepeatedDataPoint": "ds num",
+    "RandomChooseData": "df_lists",
+    "RandomMixData": "df_lists",
+    "JoinData": "df_lists",
+    "ConcatData": "df_lists",
+    "SelectComponent": "ds idxs",
+    "LocallyShuffleData": "ds buffer_size num_reuse shuffle_interval",
+    "CacheData": "ds shuffle",
+    "HDF5Data": "filename data_paths shuffle",
+    "LMDBData": "lmdb_path shuffle keys",
+    "LMDBDataDecoder": "lmdb_data decoder",
+    "CaffeLMDB": "lmdb_path shuffle keys",
+    "SVMLightData": "filename shuffle",
+    "ImageFromFile": "files channel resize shuffle",
+    "AugmentImageComponent": "ds augmentors index copy catch_exceptions",
+    "AugmentImageCoordinates": "ds augmentors img_index coords_index copy catch_exceptions",
+    "AugmentImageComponents": "ds augmentors index coords_index copy catch_exceptions",
+    "MultiProcessRunner": "ds num_prefetch num_proc",
+    "MultiProcessRunnerZMQ": "ds num_proc hwm",
+    "MultiThreadRunner": "get_df num_prefetch num_thread",
+    "MultiThreadMapData": "ds num_thread map_func buffer_size strict",
+    "MultiProcessMapData": "num_proc map_func buffer_size strict",
+    "MultiProcessMapDataZMQ": "num_proc map_func buffer_size strict",
+    "MultiProcessMapAndBatchData": "num_proc map_func batch_size buffer_size",
+    "MultiProcessMapAndBatchDataZMQ": "num_proc map_func batch_size buffer_size",
+    "FakeData": "shapes size random dtype domain",
+    "DataFromQueue": "queue",
+    "DataFromList": "lst shuffle",
+    "DataFromGenerator": "gen",
+    "DataFromIterable": "iterable",
+    "send_dataflow_zmq": "df addr hwm format bind",
+    "RemoteDataZMQ": "addr1 addr2 hwm bind cnt1 cnt2 bind_or_connect",
+    "LMDBSerializer": "save df path write_frequency load shuffle",
+    "NumpySerializer": "save df path load shuffle",
+    "TFRecordSerializer": "save df path load size",
+    "HDF5Serializer": "save df path data_paths load shuffle",
+}
+
+_EACH = "num_epochs shuffle seed capacity shared_name name"
+_MANY = "batch_size capacity enqueue_many shapes allow_smaller_final_batch shared_name name"
+
+TF_TRAIN = {
+    "match_filenames_once": "pattern name",
+    "limit_epochs": "tensor num_epochs name",
+    "input_producer": f"input_tensor element_shape {_EACH} summary_name cancel_op",
+    "range_input_producer": f"limit {_EACH}",
+    "slice_input_producer": f"tensor_list {_EACH}",
+    "string_input_producer": f"string_tensor {_EACH} cancel_op",
+    "batch": f"tensors num_threads dynamic_pad {_MANY}",
+    "maybe_batch": f"tensors keep_input num_threads dynamic_pad {_MANY}",
+    "batch_join": f"tensors_list dynamic_pad {_MANY}",
+    "maybe_batch_join": f"tensors_list keep_input dynamic_pad {_MANY}",
+    "shuffle_batch": f"tensors min_after_dequeue num_threads seed {_MANY}",
+    "maybe_shuffle_batch": f"tensors min_after_dequeue keep_input num_threads seed {_MANY}",
+    "shuffle_batch_join": f"tensors_list min_after_dequeue seed {_MANY}",
+    "maybe_shuffle_batch_join": f"tensors_list min_after_dequeue keep_input seed {_MANY}",
+}
+
+NOT_YET = {
+    *("from_lmdb_raw", "from_caffe_lmdb", "from_tfrecord", "from_hdf5", "from_npz"),
+    *("from_svmlight", "from_images", "from_zmq"),
+    *("write_tfrecord", "write_hdf5", "write_npz", "send_zmq"),
+    *("augment", "replicate", "prefetch(threads)"),
+}
+
+SHOWN_BY = {
+    "apply": "docs/adding-an-operator.md",
+    "QueueInput": "tests/graph/test_queue_input.py",
+}
+"""What no example on the page shows, and the page or test that does."""
+
+
+@attrs.frozen
+class Row:
+    """A line of a table: what it was, what it is here, and what else there is to say."""
+
+    before: str
+    chains: str
+    remark: str
+
+
+@attrs.frozen
+class Section:
+    """What stands between two headings."""
+
+    title: str
+    text: str
+    rows: list[Row]
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def examples(self) -> str:
+        return "\n".join(re.findall(r"```python\n(.*?)```", self.text, re.DOTALL))
+
+
+def _sections() -> Iterator[Section]:
+    for part in re.split(r"^#+ ", PAGE, flags=re.MULTILINE)[1:]:
+        title, _, text = part.partition("\n")
+        lines = re.findall(r"^\| (.*) \|$", re.sub(r"\| \|", "|  |", text), re.MULTILINE)
+        cells = [[cell.strip() for cell in line.split(" | ")] for line in lines]
+        yield Section(title, text, [Row(*row) for row in cells[1:]])
+
+
+SECTIONS = list(_sections())
+TITLES = [section.title for section in SECTIONS]
+TF_STARTS = TITLES.index("tf.train queues")
+TABLES = [section for section in SECTIONS if section.rows]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+def _missing(names: dict[str, str], sections: list[Section], always: set[str]) -> dict[str, str]:
+    """The names that no row begins with, and the options that none of a name's rows tells of."""
+    missing: dict[str, str] = {}
+    for name, options in names.items():
+        rows = [row for s in sections for row in s.rows if name in _words(row.before)]
+        told = always.union(*(_words(f"{row.before} {row.remark}") for row in rows))
+        wanted = set(options.split()) - told
+        if wanted or not rows:
+            missing[name] = " ".join(sorted(wanted))
+    return missing
+
+
+def test_the_page_has_its_tables() -> None:
+    assert sum(len(section.rows) for section in TABLES) > 70
+    for row in (row for section in TABLES for row in section.rows):
+        assert row.before
+        assert row.chains or row.remark, row.before
+
+
+def test_every_name_of_tensorpack_is_there() -> None:
+    assert _missing(TENSORPACK, SECTIONS[:TF_STARTS], set()) == {}
+
+
+def test_every_name_of_tf_train_is_there() -> None:
+    sections = SECTIONS[TF_STARTS:]
+    (options,) = (section for section in sections if section.title == "Their options")
+    told = {word for row in options.rows for word in _words(row.before)}
+    assert _missing(TF_TRAIN, sections, told) == {}
+    assert told - {"option"} <= {option for name in TF_TRAIN.values() for option in name.split()}
+
+
+def test_a_name_that_is_not_there_is_noticed() -> None:
+    section = Section("x", "", [Row("`A(ds, size=1)`", "", "no `seed`")])
+    assert _missing({"A": "ds size seed"}, [section], set()) == {}
+    assert _missing({"A": "ds num", "B": ""}, [section], set()) == {"A": "num", "B": ""}
+
+
+# -- what the chains name --------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Use:
+    """A name of flowdsl in a chain, and where it is to be found."""
+
+    name: str
+    home: object
+    options: tuple[str, ...]
+
+
+def _uses(chain: str) -> Iterator[Use]:
+    """The names in a chain: of ``fl``, of ``flowdsl.graph``, of a flow, or of a run."""
+    tree = ast.parse(f"flow{chain}" if chain.startswith(".") else chain, mode="eval")
+    calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            call = calls.get(id(node))
+            options = tuple(k.arg for k in call.keywords if k.arg) if call else ()
+            yield Use(node.attr, _home(node.value), options)
+
+
+def _home(value: ast.expr) -> object:
+    if isinstance(value, ast.Name):
+        homes: dict[str, object] = {"fl": fl, "run": fl.Run, "flowdsl": fl}
+        return homes.get(value.id, fl.Flow)
+    if isinstance(value, ast.Attribute) and value.attr == "graph":
+        return importlib.import_module("flowdsl.graph")
+    return fl.Flow
+
+
+def _is_there(use: Use) -> bool:
+    if use.home is fl and use.name == "graph":
+        return True  # a module that import flowdsl does not import
+    found = inspect.getattr_static(use.home, use.name, None)
+    if found is None:
+        return False
+    if not use.options:
+        return True
+    return set(use.options) <= set(inspect.signature(getattr(use.home, use.name)).parameters)
+
+
+def _spelled(use: Use) -> str:
+    return f"{use.name}({', '.join(use.options)})" if use.name == "prefetch" else use.name
+
+
+_CHAIN = re.compile(r"(?:fl|[ab]|run|flowdsl)?\.\w.*|\w+\(flow\)")
+
+
+def _chains_in(text: str) -> list[str]:
+    return [span for span in re.findall(r"`([^`]+)`", text) if _CHAIN.fullmatch(span)]
+
+
+def _chains(row: Row) -> Iterator[tuple[str, bool]]:
+    """The chains in the second column and in the remark, and whether the page says: not yet."""
+    for part in (*row.chains.split("; "), *row.remark.split("; ")):
+        for chain in _chains_in(part):
+            yield chain, part.startswith("not yet: ")
+
+
+CHAINS = [
+    (section, chain, not_yet)
+    for section in TABLES
+    for row in section.rows
+    for chain, not_yet in _chains(row)
+]
+
+
+@pytest.mark.parametrize(("section", "chain", "not_yet"), CHAINS, ids=lambda x: str(x)[:60])
+def test_what_a_chain_names_is_there_and_shown(section: Section, chain: str, not_yet: bool) -> None:
+    missing = {_spelled(use) for use in _uses(chain) if not _is_there(use)}
+    assert missing <= NOT_YET
+    assert bool(missing) == not_yet
+    for use in _uses(chain):
+        if _is_there(use) and use.name != "graph":
+            page = SHOWN_BY.get(use.name)
+            examples = (ROOT / page).read_text() if page else section.examples
+            assert use.name in _words(examples), f"no example of {use.name} in: {section.title}"
+
+
+def test_nothing_is_not_yet_that_is_here() -> None:
+    uses = (use for _, chain, _ in CHAINS for use in _uses(chain))
+    assert {_spelled(use) for use in uses if not _is_there(use)} == NOT_YET
+
+
+def test_prose_names_what_is_there() -> None:
+    prose = re.sub(r"(?ms)^```.*?^```$|^\|[^\n]*$", "", PAGE)
+    chains = _chains_in(prose)
+    assert len(chains) > 5
+    for chain in chains:
+        assert all(map(_is_there, _uses(chain))), chain
+
+
+def test_every_section_says_what_is_different() -> None:
+    for section in TABLES:
+        if section.title not in ("Other machines", "Their options"):
+            assert "Different on purpose: " in section.text, section.title
+
+
+def test_its_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", PAGE):
+        assert (ROOT / "docs" / target).is_file(), target

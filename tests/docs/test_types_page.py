@@ -1,0 +1,156 @@
+"""The page on types: checkers say what it says they say, and lines do what it says they do."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+
+import flowdsl as fl
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "types.md").read_text()
+
+Messages: TypeAlias = dict[str, list[str]]
+"""The first lines of the errors of every line of code, in order."""
+
+
+def rows(header: str) -> list[list[str]]:
+    """The cells of a table, without backquotes where they are code and nothing else."""
+    _, _, table = PAGE.partition(f"{header}\n|-")
+    lines = table.partition("\n\n")[0].splitlines()[1:]
+    cells = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in lines]
+    return [[re.sub(r"^`([^`]*)`$", r"\1", c.replace(r"\|", "|")) for c in row] for row in cells]
+
+
+MISTAKES = rows("| the line | would | the checkers |")
+REFUSED = rows("| refused | by | since | write |")
+ACCEPTED = rows("| accepted | comes to |")
+
+CODE = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+LINES = [
+    *(line for line, *_ in MISTAKES),
+    *(line for line, *_ in REFUSED),
+    *(line for *_, line in REFUSED),
+    *(line for line, *_ in ACCEPTED),
+]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code of the page, then the lines of its tables."""
+    file = tmp_path_factory.mktemp("types") / "page.py"
+    file.write_text("\n".join([CODE, *LINES, ""]))
+    return file
+
+
+def run(module: str, *arguments: object) -> str:
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, f"{module} found no error, or broke:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def messages(file: Path, told: list[tuple[int, str]]) -> Messages:
+    code = file.read_text().splitlines()
+    found: Messages = defaultdict(list)
+    for number, message in told:
+        found[code[number - 1]].append(message.splitlines()[0])
+    return found
+
+
+@pytest.fixture(scope="module")
+def mypy(file: Path) -> Messages:
+    notes = [json.loads(line) for line in run("mypy", "--output=json", file).splitlines()]
+    told = [n for n in notes if n["severity"] == "error" and Path(n["file"]).name == file.name]
+    return messages(file, [(n["line"], n["message"]) for n in told])
+
+
+@pytest.fixture(scope="module")
+def pyright(file: Path) -> Messages:
+    project = file.with_name("pyrightconfig.json")
+    settings = {
+        "include": [str(file)],
+        "extraPaths": [str(ROOT)],
+        "stubPath": str(ROOT / "stubs"),
+        "pythonVersion": "3.11",
+        "typeCheckingMode": "standard",
+    }
+    project.write_text(json.dumps(settings))
+    arguments = ("--outputjson", "--pythonpath", sys.executable, "--project", project)
+    told = json.loads(run("basedpyright", *arguments))["generalDiagnostics"]
+    errors = [note for note in told if note["severity"] == "error"]
+    return messages(file, [(n["range"]["start"]["line"] + 1, n["message"]) for n in errors])
+
+
+def says(found: list[str], shown: str) -> bool:
+    """Whether the page shows the first message, whole or up to where it is cut."""
+    first = found[0] if found else ""
+    start, cut, _ = shown.partition(" …")
+    return first.startswith(start) if cut else first == shown
+
+
+def test_there_are_ten_mistakes() -> None:
+    assert len(MISTAKES) == 10
+    assert len({line for line, *_ in MISTAKES}) == 10
+
+
+@pytest.mark.parametrize(("line", "shown"), [(line, shown) for line, _, shown in MISTAKES])
+def test_a_mistake_is_told_in_these_words(
+    line: str, shown: str, mypy: Messages, pyright: Messages
+) -> None:
+    by_mypy, by_pyright = shown.strip("`").split("` <br> `")
+    assert says(mypy[line], by_mypy), mypy[line]
+    assert says(pyright[line], by_pyright), pyright[line]
+
+
+def test_what_is_refused_though_it_is_right(mypy: Messages, pyright: Messages) -> None:
+    for line, by, *_ in REFUSED:
+        assert mypy[line], line
+        assert bool(pyright[line]) == (by == "both"), line
+
+
+def test_nothing_else_is_refused(mypy: Messages, pyright: Messages) -> None:
+    refused = {line for found in (mypy, pyright) for line in found if found[line]}
+    assert refused == {line for line, *_ in MISTAKES + REFUSED}
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the code of the page defines, with files for it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits/0.png", "digits/1.png", "digits/2.png", "more/3.png"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).touch()
+    digits = fl.from_range(3).map(lambda i: (np.zeros((8, 8), np.uint8), np.int64(i)))
+    digits.write_lmdb("digits.lmdb")
+    page: dict[str, Any] = {"__name__": "page"}
+    exec(CODE, page)
+    return page
+
+
+def deliver(line: str, page: dict[str, Any]) -> None:
+    made = eval(line, page)
+    if isinstance(made, fl.Flow):
+        assert next(iter(made), None) is not None
+
+
+@pytest.mark.parametrize("line", [line for row in REFUSED for line in (row[0], row[-1])])
+def test_what_is_right_runs(line: str, page: dict[str, Any]) -> None:
+    deliver(line, page)
+
+
+@pytest.mark.parametrize(("line", "comes_to"), ACCEPTED)
+def test_what_is_accepted_comes_to_this(line: str, comes_to: str, page: dict[str, Any]) -> None:
+    (named,) = re.findall(r"^(?:an? )?`(\w+)`", comes_to) or ["nothing bad"]
+    expected = getattr(fl, named, None)
+    with pytest.raises(expected) if expected else nullcontext():
+        deliver(line, page)

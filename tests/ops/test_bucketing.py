@@ -1,0 +1,231 @@
+"""batch_by_shape: against a sort of the elements into lists."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl import (
+    ElementError,
+    Endless,
+    InvalidFlow,
+    Reordered,
+    Resampled,
+    SpecMismatch,
+    UnknownLength,
+    Unsized,
+    c0,
+    c1,
+)
+from tests.elements import same
+
+kinds = st.lists(st.sampled_from([(1,), (2,), (1, 2), (2, 1)]), max_size=16)
+sizes = st.integers(1, 4)
+
+
+def rows_of(shapes: list[tuple[int, ...]]) -> list[tuple[NDArray[np.float32], np.int64]]:
+    return [(np.full(shape, i, np.float32), np.int64(i)) for i, shape in enumerate(shapes)]
+
+
+def model(shapes: list[tuple[int, ...]], n: int, drop: bool) -> list[list[int]]:
+    """The numbers in each batch: full ones by the place of their last, others of their first."""
+    full, left = [], []
+    for shape in set(shapes):
+        numbers = [i for i, s in enumerate(shapes) if s == shape]
+        groups = [numbers[i : i + n] for i in range(0, len(numbers), n)]
+        full += [group for group in groups if len(group) == n]
+        left += [group for group in groups if len(group) < n and not drop]
+    return sorted(full, key=lambda group: group[-1]) + sorted(left)
+
+
+@given(kinds, sizes, st.booleans())
+def test_groups_what_is_alike(shapes: list[tuple[int, ...]], n: int, drop: bool) -> None:
+    rows = rows_of(shapes)
+    flow = fl.from_items(rows).pipe(_by_shape, n, drop)
+    expected = [
+        (np.stack([rows[i][0] for i in group]), np.array(group)) for group in model(shapes, n, drop)
+    ]
+    assert same(flow.collect(), expected)
+    assert [position for position, _ in flow.node.rows(0)] == list(range(len(expected)))
+    assert flow.effects == {Reordered, Unsized} | ({Resampled} if drop else set())
+
+
+def _by_shape(flow: Any, n: int, drop: bool) -> Any:
+    return flow.batch_by_shape(n, c0, drop_remainder=drop)
+
+
+@given(kinds, sizes)
+def test_collate_is_given_the_list_of_elements(shapes: list[tuple[int, ...]], n: int) -> None:
+    rows = rows_of(shapes)
+    flow = fl.from_items(rows).batch_by_shape(n, lambda row: row[0], collate=list)
+    assert [[i for _, i in group] for group in flow] == model(shapes, n, drop=False)
+
+
+@given(kinds, sizes)
+def test_no_batch_reaches_into_the_next_pass(shapes: list[tuple[int, ...]], n: int) -> None:
+    flow = fl.from_items(rows_of(shapes)).batch_by_shape(n, c0)
+    once = [batch[1].tolist() for batch in flow]
+    assert [batch[1].tolist() for batch in flow.repeat(2)] == once * 2
+    assert [batch[1].tolist() for batch in flow.epoch(3)] == once
+
+
+def test_a_batch_is_given_as_soon_as_it_is_full() -> None:
+    stream = iter(rows_of([(1,), (2,), (1,), (2,)]))
+    run = iter(fl.from_iterable(stream).batch_by_shape(2, c0))
+    assert next(run)[1].tolist() == [0, 2]
+    assert next(stream)[1] == 3
+
+
+@attrs.frozen
+class WordBatch:
+    word: NDArray[np.int64]
+
+
+@attrs.frozen
+class Word(fl.Record[WordBatch]):
+    word: NDArray[np.int64]
+
+
+def test_elements_become_what_they_become_in_batch() -> None:
+    words = [np.array([1]), np.array([2, 3]), np.array([4])]
+    records = fl.from_items([Word(w) for w in words]).batch_by_shape(2, lambda r: r.word).collect()
+    assert [type(b) for b in records] == [WordBatch, WordBatch]
+    assert [b.word.tolist() for b in records] == [[[1], [4]], [[2, 3]]]
+    dicts = fl.from_items([{"w": w} for w in words]).batch_by_shape(2, lambda d: d["w"]).collect()
+    assert [{k: v.tolist() for k, v in d.items()} for d in dicts] == [
+        {"w": [[1], [4]]},
+        {"w": [[2, 3]]},
+    ]
+
+
+class TestEffects:
+    def test_an_endless_flow_has_no_remainder(self) -> None:
+        flow = fl.from_items(rows_of([(1,), (2,), (1,)])).repeat()
+        batches = flow.batch_by_shape(2, c0, drop_remainder=True)
+        assert batches.effects == {Resampled, Reordered, Unsized, Endless}
+        assert [b[1].tolist() for b in batches.take(3)] == [[0, 2], [1, 1], [0, 2]]
+
+    def test_the_length_is_unknown(self) -> None:
+        flow: Any = fl.from_items(rows_of([(1,)])).batch_by_shape(2, c0)
+        with pytest.raises(UnknownLength, match="there is batch_by_shape"):
+            flow.size()
+
+
+def wide(i: int) -> Annotated[NDArray[np.uint8], fl.Shape(2, None)]:
+    return np.zeros((2, i), np.uint8)
+
+
+class TestSpec:
+    def test_has_the_size_that_every_batch_has(self) -> None:
+        flow = fl.from_range(4).map(wide)
+        by_shape = flow.batch_by_shape(2, lambda x: x)
+        assert str(by_shape.spec) == "uint8[?, 2, ?]"
+        assert str(flow.repeat().batch_by_shape(2, lambda x: x).spec) == "uint8[2, 2, ?]"
+        full = flow.batch_by_shape(2, lambda x: x, drop_remainder=True)
+        assert str(full.spec) == "uint8[2, 2, ?]"
+
+    def test_sizes_of_one_element_say_nothing_of_the_others(self) -> None:
+        flow = fl.from_range(4).map(lambda i: (np.zeros(i, np.uint8), np.int64(i)))
+        assert str(flow.batch_by_shape(2, c0).spec) == "(uint8[?, ?], int64[?])"
+
+    def test_of_a_collate_is_asked(self) -> None:
+        flow = fl.from_items(rows_of([(1,)]))
+
+        def total(rows: Any) -> float:
+            raise AssertionError("not asked")
+
+        assert str(flow.batch_by_shape(2, c0, collate=total).spec) == "float"
+        assert str(flow.batch_by_shape(2, c0, collate=lambda rows: len(rows)).spec) == "int"
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("n", [0, -1, 2.5, True, None, "2"])
+    def test_n(self, n: Any) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_items(rows_of([(1,)])).batch_by_shape(n, c0)
+        assert str(caught.value) == f"batch_by_shape: n must be an int >= 1, got {n!r}"
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ({"selector": 0}, "selector must be callable, got 0"),
+            ({"selector": "image"}, "selector must be callable, got 'image'"),
+            ({"selector": c0, "drop_remainder": 1}, "drop_remainder must be True or False, got 1"),
+            ({"selector": c0, "collate": 3}, "collate must be callable, got 3"),
+        ],
+    )
+    def test_arguments(self, arguments: Any, said: str) -> None:
+        flow: Any = fl.from_items(rows_of([(1,)]))
+        with pytest.raises(InvalidFlow) as caught:
+            flow.batch_by_shape(2, **arguments)
+        assert str(caught.value) == f"batch_by_shape: {said}"
+
+    def test_elements_known_not_to_stack(self) -> None:
+        flow: Any = fl.from_items([(np.zeros(2), "a")])
+        with pytest.raises(InvalidFlow) as caught:
+            flow.batch_by_shape(2, c0)
+        assert str(caught.value).startswith("batch_by_shape(2, c0): element.1: str does not stack")
+
+    def test_a_selector_that_gives_no_array(self) -> None:
+        flow: Any = fl.from_items(rows_of([(1,), (1,)])).filter(lambda row: row[1] > 0)
+        with pytest.raises(ElementError) as caught:
+            flow.batch_by_shape(2, c1).collect()
+        assert str(caught.value) == (
+            "batch_by_shape(2, c1) failed on element 1 (row 1 of from_items(2 items))"
+        )
+        assert str(caught.value.__cause__) == (
+            "the selector must give an array, whose shape the element is grouped by; c1 gave int64"
+        )
+
+    def test_a_selector_that_raises(self) -> None:
+        flow: Any = fl.from_items([{"x": np.zeros(2)}, {"x": np.zeros(2), "y": np.zeros(3)}])
+        with pytest.raises(ElementError) as caught:
+            flow.batch_by_shape(2, lambda row: row["y"]).collect()
+        assert caught.value.origin == "row 0 of from_items(2 items)"
+        assert isinstance(caught.value.__cause__, KeyError)
+
+    def test_rows_that_turn_out_not_to_stack(self) -> None:
+        small, large = np.zeros(1), np.zeros(2)
+        rows = [(large, small), (small, small), (small, large), (large, small)]
+        run = iter(fl.from_items(rows).batch_by_shape(3, c0))
+        with pytest.raises(ElementError) as caught:
+            list(run)
+        assert caught.value.origin == "row 1 of from_items(4 items) and 1 more of its shape"
+        assert isinstance(caught.value.__cause__, SpecMismatch)
+        assert "element.1: row 0 of the batch is float64[1], row 1 is float64[2]" in str(
+            caught.value.__cause__
+        )
+
+    def test_a_collate_that_fails(self) -> None:
+        flow = fl.from_items(rows_of([(1,), (2,)])).batch_by_shape(
+            1, c0, collate=lambda rows: 1 / 0
+        )
+        with pytest.raises(ElementError) as caught:
+            flow.collect()
+        assert caught.value.origin == "row 0 of from_items(2 items)"
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_title() -> None:
+    flow = fl.from_items(rows_of([(1,)]))
+    batches = flow.batch_by_shape(2, c0, drop_remainder=True, collate=len)
+    assert repr(batches).endswith(".batch_by_shape(2, c0, drop_remainder=True, collate=len)")
+    other = flow.batch_by_shape(2, c1)  # type: ignore[arg-type]  # only its name is looked at
+    assert batches.node.fingerprint != other.node.fingerprint
+    assert repr(flow.batch_by_shape(3, lambda row: row[0])).endswith("(3, <lambda>)")
+
+
+@pytest.mark.parametrize("procs", [0, 1])
+def test_between_prefetches(procs: int) -> None:
+    flow = (
+        fl.from_range(8).map(lambda i: (np.full(1 + i % 3, i), np.int64(i))).prefetch(procs=procs)
+    )
+    got = flow.batch_by_shape(2, c0).map(lambda b: b[1].tolist()).prefetch(procs=procs).collect()
+    assert got == [[0, 3], [1, 4], [2, 5], [6], [7]]

@@ -1,0 +1,342 @@
+"""cache: the first complete pass, and nothing but a complete one."""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from itertools import islice
+from typing import Any, NamedTuple
+
+import attrs
+import cloudpickle
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl import (
+    ElementError,
+    Flow,
+    InvalidFlow,
+    Reordered,
+    Resampled,
+    SourceError,
+    Unsized,
+)
+from flowdsl.ops.ordering import Cache
+from tests.elements import FORMS, make, same
+
+lengths = st.integers(0, 12)
+
+
+def counted(length: int) -> tuple[Flow[int, Any], list[int]]:
+    """A flow, and the elements that were made for it."""
+    made: list[int] = []
+
+    def see(i: int) -> int:
+        made.append(i)
+        return i
+
+    return fl.from_range(length).map(see), made
+
+
+class TestKeeping:
+    @given(lengths)
+    def test_makes_each_element_once(self, length: int) -> None:
+        source, made = counted(length)
+        flow = source.cache()
+        assert [list(flow.epoch(k)) for k in (2, 0, 1)] == [list(range(length))] * 3
+        assert made == list(range(length))
+
+    @given(st.integers(1, 12), st.data())
+    def test_a_pass_cut_short_keeps_nothing(self, length: int, data: st.DataObject) -> None:
+        source, made = counted(length)
+        flow = source.cache()
+        seen = data.draw(st.integers(0, length - 1))
+        with iter(flow) as run:
+            assert list(islice(run, seen)) == list(range(seen))
+        assert flow.collect() == list(range(length))
+        assert len(made) == seen + length
+
+    def test_a_pass_of_unknown_length_is_complete_at_its_end(self) -> None:
+        source, made = counted(3)
+        flow = source.filter(lambda i: True).cache()
+        assert list(islice(flow, 3)) == [0, 1, 2]
+        assert flow.collect() == [0, 1, 2]
+        assert made == [0, 1, 2] * 2
+
+    def test_a_pass_that_failed_keeps_nothing(self) -> None:
+        failures = [OSError("gone")]
+
+        def read(i: int) -> int:
+            if i == 2 and failures:
+                raise failures.pop()
+            return i
+
+        flow = fl.from_range(4).map(read).cache()
+        with pytest.raises(ElementError, match=r"map\(.*read\) failed on element 2"):
+            flow.collect()
+        assert flow.collect() == [0, 1, 2, 3]
+
+    def test_of_two_passes_under_way_either_may_end_first(self) -> None:
+        source, made = counted(3)
+        flow = source.cache()
+        first, second = iter(flow), iter(flow)
+        assert [next(first), next(second), next(second)] == [0, 0, 1]
+        assert list(second) == [2]
+        third = iter(flow)
+        assert next(third) == 0
+        assert list(first) == [1, 2]
+        assert list(third) == [1, 2]
+        assert made.count(2) == 2
+
+    def test_of_two_passes_that_differ_keeps_the_first_to_end(self) -> None:
+        names = iter("ab")
+
+        def stream() -> Iterator[str]:
+            name = next(names)
+            return iter([f"{name}{i}" for i in range(2)])
+
+        flow = fl.from_iterable(stream).cache()
+        a, b = iter(flow), iter(flow)
+        assert [next(a), next(b)] == ["a0", "b0"]
+        assert [list(b), list(a)] == [["b1"], ["a1"]]
+        assert flow.collect() == ["b0", "b1"]
+
+    def test_is_shared_by_all_that_is_chained_to_it(self) -> None:
+        source, made = counted(4)
+        flow = source.cache()
+        assert flow.map(lambda i: -i).collect() == [0, -1, -2, -3]
+        assert flow.take(2).collect() == [0, 1]
+        assert flow.prefetch(procs=0).batch(4).collect()[0].tolist() == [0, 1, 2, 3]
+        assert made == [0, 1, 2, 3]
+
+    def test_another_cache_keeps_its_own(self) -> None:
+        source, made = counted(2)
+        assert source.cache().collect() == source.cache().collect()
+        assert made == [0, 1] * 2
+
+    def test_of_a_live_iterator_is_passed_over_again(self) -> None:
+        flow = fl.from_iterable(iter([1, 2])).cache()
+        assert flow.collect() == flow.collect() == flow.collect() == [1, 2]
+        cut = fl.from_iterable(iter([1, 2])).cache()
+        assert next(iter(cut)) == 1
+        with pytest.raises(SourceError, match="a second pass"):
+            cut.collect()
+
+    @given(st.integers(1, 9), st.data())
+    def test_resumes(self, length: int, data: st.DataObject) -> None:
+        source, made = counted(length)
+        flow = source.cache()
+        done = data.draw(st.integers(0, length))
+        run = iter(flow)
+        assert list(islice(run, done)) == list(range(done))
+        assert list(flow.resume(run.state_dict())) == list(range(done, length))
+        assert flow.collect() == list(range(length))
+        assert len(made) == (length if done == length else done + length)
+
+
+class TestRandomness:
+    def test_below_is_drawn_once(self) -> None:
+        source = fl.from_range(20).shuffle().random_map(lambda i, rng: i + rng.random())
+        flow = source.cache()
+        assert [list(run) for run in flow.epochs(3)] == [source.collect()] * 3
+        fresh = source.cache()
+        assert list(fresh.epoch(2)) == [x for _, x in fresh.node.rows(1)] == source.collect()
+
+    def test_above_is_drawn_afresh(self) -> None:
+        flow = fl.from_range(20).cache().shuffle()
+        passes = [list(run) for run in flow.epochs(3)]
+        assert len(set(map(tuple, passes))) == 3
+        assert [sorted(one) for one in passes] == [list(range(20))] * 3
+        assert flow.repeat(3).collect() == [x for one in passes for x in one]
+
+    def test_a_pass_is_complete_with_its_last_element(self) -> None:
+        made: list[int] = []
+
+        def note(i: int) -> int:
+            made.append(i)
+            return i
+
+        flow = fl.from_range(3).map(note).cache()
+        assert flow.take(3).collect() == flow.fixed_size(3).collect() == [0, 1, 2]
+        assert made == [0, 1, 2]
+
+    def test_a_probe_is_no_pass(self) -> None:
+        order = fl.from_range(3).shuffle(4).shuffle(seed=1).collect()
+        flow = fl.from_range(3).shuffle(4).shuffle(seed=1).cache()
+        above = flow.batch(4).map(lambda batch: batch.tolist())
+        assert order != [0, 1, 2]
+        assert str(above.spec) == "list"  # settled by an element, made of all rows in another order
+        assert flow.collect() == order
+
+
+class TestPromises:
+    @given(lengths)
+    def test_changes_no_position(self, length: int) -> None:
+        source = fl.from_range(length).filter(lambda i: i % 3 > 0)
+        flow = source.cache()
+        assert list(flow.node.rows(0)) == list(flow.node.rows(1)) == list(source.node.rows(0))
+        assert not flow.node.dense
+        assert fl.from_range(length).cache().node.dense
+
+    def test_length_effects_and_spec(self) -> None:
+        assert len(fl.from_range(3).cache()) == 3
+        assert str(fl.from_range(3).cache().spec) == "int"
+        assert fl.from_range(3).cache().effects == frozenset()
+        assert fl.from_range(3).shuffle().repeat(2).cache().effects == {Reordered, Resampled}
+        assert fl.from_iterable([1]).cache().effects == {Unsized}
+        assert fl.from_iterable([1]).cache().node.length is None
+
+    def test_names_the_row_of_epoch_0(self) -> None:
+        node = fl.from_range(9).shuffle().node
+        cached = Cache[Any, Any](node)
+        assert [cached.origin(3, i) for i in range(9)] == [node.origin(0, i) for i in range(9)]
+
+    def test_is_told_by_its_source(self) -> None:
+        flow = fl.from_range(3)
+        one, other = flow.cache().node, flow.cache().node
+        assert flow.cache().collect() == [0, 1, 2]
+        assert one == other
+        assert hash(one) == hash(other)
+        assert repr(one) == "Cache(source=FromRange(n=3))"
+
+    def test_travels_empty(self) -> None:
+        source, made = counted(2)
+        flow = source.cache()
+        assert flow.collect() == [0, 1]
+        there = cloudpickle.loads(cloudpickle.dumps(flow.node))
+        assert there.kept.rows is None
+        assert [x for _, x in there.rows(0)] == [0, 1]
+        assert made == [0, 1]
+        plain = fl.from_range(2).cache()
+        assert plain.collect() == [0, 1]
+        assert pickle.loads(pickle.dumps(plain.node)).kept.rows is None
+
+    def test_refuses_what_never_ends(self) -> None:
+        endless: Any = fl.from_range(3).repeat()
+        with pytest.raises(InvalidFlow) as caught:
+            endless.cache()
+        assert str(caught.value) == (
+            "cache: its source never ends, so that a first pass is never complete; put cache() "
+            "before what repeats it, or take(n) before cache()"
+        )
+
+
+class Mark(NamedTuple):
+    at: NDArray[np.float64]
+    name: str
+
+
+@attrs.frozen
+class Open:
+    number: int
+    at: NDArray[np.float64]
+
+
+@attrs.frozen
+class Sealed:
+    at: NDArray[np.float64]
+    total: float = attrs.field(init=False, default=0.0)
+
+
+def kept(element: Any) -> Any:
+    """What a cache gives for an element: the same in every pass."""
+    flow: Flow[Any, Any] = fl.from_iterable([element]).cache()
+    (first,), (again,) = flow.collect(), flow.collect()
+    assert again is first
+    return first
+
+
+class TestMemory:
+    """What is kept holds no more than itself: a batch's rows would hold the batch."""
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_keeps_the_form_and_the_values(self, form: str) -> None:
+        element = make(form, 3)
+        assert same(kept(element), element)
+
+    def test_copies_views_wherever_they_are(self) -> None:
+        whole = np.arange(12.0).reshape(4, 3)
+        row = whole[1]
+        cases: list[tuple[Any, Callable[[Any], Any]]] = [
+            (row, lambda x: x),
+            ((1, row), lambda x: x[1]),
+            (Mark(row, "a"), lambda x: x.at),
+            ({"at": row}, lambda x: x["at"]),
+            ([1, (row, "a")], lambda x: x[1][0]),
+            (Open(3, row), lambda x: x.at),
+        ]
+        for element, find in cases:
+            copy = kept(element)
+            array = find(copy)
+            assert type(copy) is type(element)
+            assert array.base.flags.owndata
+            assert array.tolist() == row.tolist()
+            assert not np.shares_memory(array, whole)
+
+    def test_keeps_the_order_of_memory_and_the_dtype(self) -> None:
+        view = np.arange(24, dtype=">i4").reshape(2, 3, 4).transpose(2, 0, 1)
+        copy = kept(view)
+        assert copy.dtype == view.dtype
+        assert np.array_equal(copy, view)
+        assert copy.strides == view.copy(order="K").strides
+
+    def test_copies_nothing_else(self) -> None:
+        own = np.arange(3.0)
+        assert np.shares_memory(kept(own), own)
+        assert np.shares_memory(kept({"at": own})["at"], own)
+        for element in ("text", None, 3, Decimal(1)):
+            assert kept(element) is element
+
+    def test_constructs_no_record_anew(self) -> None:
+        sealed = kept(Sealed(np.arange(4.0)[1:]))
+        assert (sealed.at.tolist(), sealed.total) == ([1.0, 2.0, 3.0], 0.0)
+        named = OrderedDict(at=np.arange(4.0)[1:], by="a")
+        assert type(kept(named)) is OrderedDict
+        assert list(kept(named)) == ["at", "by"]
+
+    @pytest.mark.parametrize("procs", [0, 1])
+    def test_nobody_can_write_to_what_is_kept(self, procs: int) -> None:
+        rows = [np.full(2, float(i)) for i in range(4)]
+        flow = fl.from_items(rows).batch(2).map(lambda b: {"x": [b]}).prefetch(procs).cache()
+        for run in flow.epochs(2):
+            for element in run:
+                with pytest.raises(ValueError, match="read-only"):
+                    element["x"][0] /= 2
+        rows[0] /= 2  # what its owner does to it is no business of the cache's
+        assert rows[0].flags.writeable
+
+
+class TestWorkers:
+    """With large arrays: those that workers make lie in memory that they share."""
+
+    def test_below_and_above(self) -> None:
+        rows = fl.from_range(12).map(_image)
+        expected = [_image(i) + 1 for i in range(12)]
+        below = rows.prefetch(procs=2).cache()
+        above = rows.cache().map(_brighter).prefetch(procs=2)
+        both = below.map(_brighter).prefetch(procs=2)
+        for flow in (above, both):
+            for run in flow.epochs(2):
+                assert all(map(np.array_equal, run, expected))
+        assert all(row.base is not None and row.base.flags.owndata for row in below)
+        assert len(below.collect()) == 12
+
+    def test_shuffled_above(self) -> None:
+        flow = fl.from_range(12).map(_image).prefetch(procs=2).cache().shuffle().batch(5)
+        first, second = ([int(x) for b in run for x in b[:, 0]] for run in flow.epochs(2))
+        assert sorted(first) == sorted(second) == list(range(12))
+        assert first != second
+
+
+def _image(i: int) -> NDArray[np.int64]:
+    return np.full(20_000, i)
+
+
+def _brighter(image: NDArray[np.int64]) -> NDArray[np.int64]:
+    return image + 1

@@ -1,0 +1,433 @@
+"""zip, concat, interleave, choose, mix: against itertools, counts and chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl import (
+    ElementError,
+    Endless,
+    Exact,
+    Flow,
+    FlowError,
+    InvalidFlow,
+    Reordered,
+    Resampled,
+    Unsized,
+)
+
+AnyFlow = Flow[Any, Any]
+sizes = st.lists(st.integers(0, 9), min_size=1, max_size=4)
+
+
+def numbered(sizes: list[int], stream: bool = False) -> list[AnyFlow]:
+    """Flows of these sizes, whose elements all differ: 100 k + i."""
+    rows = [range(100 * k, 100 * k + n) for k, n in enumerate(sizes)]
+    return [fl.from_iterable(row) if stream else fl.from_items(row) for row in rows]
+
+
+def lists(flows: list[AnyFlow]) -> list[list[Any]]:
+    return [flow.collect() for flow in flows]
+
+
+def in_order_within_each(elements: list[int]) -> bool:
+    return all(
+        [x for x in elements if x // 100 == k] == sorted(x for x in elements if x // 100 == k)
+        for k in range(4)
+    )
+
+
+class Left(NamedTuple):
+    a: int
+    b: str
+
+
+class TestZip:
+    @given(st.integers(0, 9))
+    def test_pairs_by_position(self, n: int) -> None:
+        flow = fl.from_range(n).zip(fl.from_range(n).map(str))
+        assert flow.collect() == [(i, str(i)) for i in range(n)]
+        assert len(flow) == n
+        assert flow.effects == frozenset()
+
+    @pytest.mark.parametrize(
+        ("left", "right", "joined"),
+        [
+            ((1, 2), (3, 4), (1, 2, 3, 4)),
+            ((1, 2), 3, (1, 2, 3)),
+            (1, (2, 3), (1, 2, 3)),
+            (Left(1, "x"), Left(2, "y"), (1, "x", 2, "y")),
+            ({"a": 1}, {"b": 2, "c": 3}, {"a": 1, "b": 2, "c": 3}),
+            ({"a": 1}, 2, ({"a": 1}, 2)),
+            ([1], [2], ([1], [2])),
+        ],
+    )
+    def test_joins_components(self, left: object, right: object, joined: object) -> None:
+        one: AnyFlow = fl.from_items([left])
+        flow: AnyFlow = one.zip(fl.from_items([right]))
+        (got,) = flow.collect()
+        assert got == joined
+        assert type(got) is type(joined)
+        assert flow.node.spec(probe=True) == fl.from_items([joined]).spec
+        assert flow.map(lambda x: x).spec == fl.from_items([joined]).spec
+
+    def test_knows_its_spec_without_an_element(self) -> None:
+        flow: AnyFlow = fl.from_range(0).zip(fl.fake([(2, 3), ()], 0))
+        assert str(flow.node.spec(probe=False)) == "(int, float32[2, 3], float32[])"
+        assert flow.collect() == []
+
+    def test_goes_on_with_another(self) -> None:
+        three = fl.from_range(2).zip(fl.from_items("ab")).zip(fl.from_items([0.5, 1.5]))
+        assert three.collect() == [(0, "a", 0.5), (1, "b", 1.5)]
+
+    def test_wants_equal_lengths(self) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(3).zip(fl.from_range(4))
+        assert str(caught.value) == (
+            "zip: from_range(3) has 3 elements and from_range(4) 4; put .take(n) after the longer "
+            "one, or .repeat() after the shorter"
+        )
+
+    @given(st.integers(0, 5), st.integers(0, 5), st.booleans())
+    def test_finds_out_at_the_end(self, n: int, m: int, swap: bool) -> None:
+        one, other = fl.from_iterable(range(n)), fl.from_range(m)
+        flow: AnyFlow = other.zip(one) if swap else one.zip(other)
+        assert flow.effects == {Unsized}
+        assert flow.node.length is None
+        run, got = iter(flow), list[Any]()
+        if n == m:
+            assert list(run) == [(i, i) for i in range(n)]
+            return
+        with pytest.raises(FlowError, match=f"ended after {min(n, m)} elements"):
+            got.extend(run)
+        assert got == [(i, i) for i in range(min(n, m))]
+
+    @given(st.integers(1, 9), st.integers(1, 4), st.booleans(), st.booleans())
+    def test_endless_ends_with_the_other(self, n: int, m: int, swap: bool, stream: bool) -> None:
+        finite: AnyFlow = fl.from_iterable(range(n)) if stream else fl.from_range(n)
+        endless: AnyFlow = fl.from_range(m).repeat()
+        flow: AnyFlow = endless.zip(finite) if swap else finite.zip(endless)
+        expected = [(i, i % m) for i in range(n)]
+        assert flow.collect() == [pair[::-1] for pair in expected] if swap else expected
+        assert flow.effects == {Resampled} | ({Unsized} if stream else set())
+        assert flow.node.length == (None if stream else n)
+
+    def test_of_two_endless_is_endless(self) -> None:
+        flow = fl.from_range(2).repeat().zip(fl.from_range(3).repeat())
+        assert flow.effects == {Resampled, Endless}
+        assert flow.take(4).collect() == [(0, 0), (1, 1), (0, 2), (1, 0)]
+
+    @pytest.mark.parametrize("swap", [False, True])
+    def test_refuses_a_reordered_flow(self, swap: bool) -> None:
+        one: AnyFlow = fl.from_range(3)
+        other: AnyFlow = fl.from_range(3).shuffle().map(str)
+        with pytest.raises(InvalidFlow) as caught:
+            other.zip(one) if swap else one.zip(other)
+        assert str(caught.value) == (
+            "zip: map(str) is reordered, so its elements would be paired by chance; zip first, "
+            "then shuffle"
+        )
+
+    def test_two_dicts_with_a_key_in_common(self) -> None:
+        one: AnyFlow = fl.from_items([{"a": 1}, {"a": 2}])
+        run = iter(one.zip(fl.from_items([{"b": 1}, {"a": 3, "b": 2}])))  # known of the first only
+        first: object = next(run)
+        assert first == {"a": 1, "b": 1}
+        with pytest.raises(ElementError) as caught:
+            next(run)
+        assert caught.value.position == 1
+        assert str(caught.value.__cause__) == (
+            "zip: both elements have the keys ['a']; rename one with .map"
+        )
+
+    def test_names_the_rows_of_both(self) -> None:
+        flow = fl.from_range(3).zip(fl.from_items("abc")).map(lambda pair: 1 // (pair[0] - 1))
+        with pytest.raises(ElementError) as caught:
+            flow.collect()
+        assert caught.value.origin == "row 1 of from_range(3) and row 1 of from_items(3 items)"
+        same = fl.from_range(3)
+        assert same.zip(same).node.origin(0, 1) == "row 1 of from_range(3)"
+
+
+class TestConcat:
+    @given(sizes, st.booleans())
+    def test_is_chain(self, sizes: list[int], stream: bool) -> None:
+        flows = numbered(sizes, stream)
+        flow = flows[0].concat(*flows[1:])
+        assert flow.collect() == list(chain(*lists(flows)))
+        assert flow.effects == ({Unsized} if stream else set())
+        assert flow.node.length == (None if stream else sum(sizes))
+
+    def test_every_part_in_its_epoch(self) -> None:
+        one, other = fl.from_range(9).shuffle(), fl.from_range(9).map(lambda i: -i).shuffle(seed=1)
+        both = one.concat(other)
+        assert list(both.epoch(2)) == [*one.epoch(2), *other.epoch(2)]
+        assert both.effects == {Reordered}
+
+    def test_may_end_with_an_endless_flow(self) -> None:
+        flow = fl.from_range(2).concat(fl.from_range(3).repeat())
+        assert flow.take(6).collect() == [0, 1, 0, 1, 2, 0]
+        assert Endless in flow.effects
+        assert flow.node.indexable
+
+    def test_nothing_comes_after_an_endless_flow(self) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(2).repeat().concat(fl.from_range(3))
+        assert str(caught.value) == (
+            "concat: repeat() never ends, so what comes after it is never reached; put .take(n) "
+            "after it, or interleave them"
+        )
+
+    def test_names_the_row_of_its_part(self) -> None:
+        flow = fl.from_items([1]).concat(fl.from_range(4)).map(lambda i: 1 // (i - 2))
+        with pytest.raises(ElementError) as caught:
+            flow.collect()
+        assert caught.value.origin == "row 2 of from_range(4)"
+
+
+class TestInterleave:
+    @given(sizes, st.booleans())
+    def test_takes_turns(self, sizes: list[int], stream: bool) -> None:
+        flows = numbered(sizes, stream)
+        flow = flows[0].interleave(*flows[1:])
+        rounds = zip_longest(*lists(flows))
+        assert flow.collect() == [x for turn in rounds for x in turn if x is not None]
+        assert flow.effects == {Reordered} | ({Unsized} if stream else set())
+
+    @given(st.lists(st.integers(0, 9) | st.none(), min_size=1, max_size=4), st.integers(0, 40))
+    def test_finds_any_place(self, lengths: list[int | None], start: int) -> None:
+        flows = numbered([9 if n is None else n for n in lengths])
+        parts: list[AnyFlow] = [
+            flow.map(abs).repeat() if n is None else flow
+            for flow, n in zip(flows, lengths, strict=True)
+        ]
+        flow = parts[0].interleave(*parts[1:])
+        whole = flow.take(60).collect()
+        assert flow.skip(start).take(5).collect() == whole[start : start + 5]
+
+    def test_goes_on_without_those_that_ended(self) -> None:
+        flow = fl.from_items("ab").interleave(fl.from_items("xyz").repeat(), fl.from_items("."))
+        assert "".join(flow.take(9).collect()) == "ax.byzxyz"
+
+
+class TestChoose:
+    @settings(deadline=None)
+    @given(sizes, st.integers(0, 3), st.integers(0, 2), st.booleans())
+    def test_is_every_row_in_the_order_of_each(
+        self, sizes: list[int], seed: int, epoch: int, stream: bool
+    ) -> None:
+        flows = numbered(sizes, stream)
+        flow = flows[0].choose(*flows[1:], probabilities=range(1, len(sizes) + 1), seed=seed)
+        got = list(flow.epoch(epoch))
+        assert sorted(got) == sorted(chain(*lists(flows)))
+        assert in_order_within_each(got)
+        assert flow.effects == {Reordered} | ({Unsized} if stream else set())
+        assert flow.node.length == (None if stream else sum(sizes))
+        in_memory = numbered(sizes)
+        twin = in_memory[0].choose(
+            *in_memory[1:], probabilities=range(1, len(sizes) + 1), seed=seed
+        )
+        assert list(twin.epoch(epoch)) == got  # a stream is chosen from alike
+
+    @settings(deadline=None)
+    @given(sizes, st.integers(0, 3), st.booleans())
+    def test_to_the_first_that_has_no_more(self, sizes: list[int], seed: int, stream: bool) -> None:
+        flows = numbered(sizes, stream)
+        flow = flows[0].choose(*flows[1:], seed=seed, stop="first")
+        got = flow.collect()
+        rest = flows[0].choose(*flows[1:], seed=seed).collect()
+        assert got == rest[: len(got)]
+        taken = [sum(x // 100 == k for x in got) for k in range(len(sizes))]
+        assert any(n == size for n, size in zip(taken, sizes, strict=True))
+        assert {Reordered, Resampled, Unsized} <= flow.effects
+
+    def test_to_the_first_is_endless_if_all_are(self) -> None:
+        finite, endless = fl.from_range(1), fl.from_range(2).repeat()
+        assert Endless not in finite.choose(endless, stop="first").effects
+        ends: AnyFlow = endless.choose(fl.from_range(0), stop="first")
+        assert set(ends.collect()) <= {0, 1}
+        assert Endless in endless.choose(endless, stop="first").effects
+
+    def test_as_often_as_its_weight_says(self) -> None:
+        parts = [fl.from_items([k]).repeat() for k in range(3)]
+        flow = parts[0].choose(parts[1], parts[2], probabilities=[5, 3, 2], stop="first")
+        counts = np.bincount(flow.take(20_000).collect())
+        assert np.all(np.abs(counts / 20_000 - (0.5, 0.3, 0.2)) < 0.02)
+        evenly = np.bincount(parts[0].choose(*parts[1:]).take(9_000).collect())
+        assert np.all(np.abs(evenly / 9_000 - 1 / 3) < 0.025)
+
+    def test_reads_late(self) -> None:
+        many = fl.from_range(10**9).map(lambda i: -i)
+        flow = fl.from_range(10**9).choose(many, probabilities=[1, 3])
+        assert flow.node.indexable
+        assert len(flow) == 2 * 10**9
+        run = flow.resume({**iter(flow).state_dict(), "position": 19 * 10**8})
+        # the other has ended by then, so what is left are the last tenth of this one
+        assert [next(run) for _ in range(3)] == [9 * 10**8, 9 * 10**8 + 1, 9 * 10**8 + 2]
+
+    def test_each_epoch_draws_afresh(self) -> None:
+        flow = fl.from_range(20).choose(fl.from_range(20))
+        assert len({tuple(flow.epoch(k)) for k in range(4)}) == 4
+        twice = flow.repeat(2).collect()
+        assert twice == [*flow.epoch(0), *flow.epoch(1)]
+
+    def test_two_in_a_chain_draw_apart(self) -> None:
+        one = fl.from_range(40).choose(fl.from_range(40))
+        two = one.choose(fl.from_range(80))
+        pattern = [x for x in two.collect() if x < 40]
+        assert pattern != one.collect()
+
+    @pytest.mark.parametrize(
+        ("probabilities", "given_"),
+        [
+            ([1], "[1]"),
+            ([1, 0], "[1, 0]"),
+            ([1, -1], "[1, -1]"),
+            ([1, float("nan")], "[1, nan]"),
+            ([1, float("inf")], "[1, inf]"),
+            ([1, "a"], "[1, 'a']"),
+            ([1, 1e-9], "[1, 1e-09]"),
+            ([1, 10**400], f"[1, {10**400}]"),
+            ([1, 1j], "[1, 1j]"),
+            ([], "[]"),
+        ],
+    )
+    def test_refuses(self, probabilities: Any, given_: str) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(3).choose(fl.from_range(3), probabilities=probabilities)
+        assert str(caught.value) == (
+            "choose: probabilities must be 2 positive numbers, one a flow and none below a "
+            f"millionth of their sum, got {given_}"
+        )
+
+    def test_need_not_sum_to_one(self) -> None:
+        ten = [fl.from_range(2) for _ in range(10)]
+        assert len(ten[0].choose(*ten[1:], probabilities=[0.1] * 10)) == 20
+        weights = np.array([0.5, 0.5], np.float32)
+        assert len(ten[0].choose(ten[1], probabilities=weights.tolist())) == 4
+
+    def test_refuses_another_stop(self) -> None:
+        stop: Any = "never"
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(3).choose(fl.from_range(3), stop=stop)
+        assert str(caught.value) == "choose: stop must be 'first' or 'last', got 'never'"
+        seed: Any = -1
+        with pytest.raises(InvalidFlow, match="choose: seed must be an int >= 0, got -1"):
+            fl.from_range(3).choose(fl.from_range(3), seed=seed)
+
+
+class TestMix:
+    @settings(deadline=None)
+    @given(sizes, st.integers(0, 3), st.integers(0, 2))
+    def test_is_every_row_in_the_order_of_each(
+        self, sizes: list[int], seed: int, epoch: int
+    ) -> None:
+        flows = numbered(sizes)
+        flow = flows[0].mix(*flows[1:], seed=seed)
+        got = list(flow.epoch(epoch))
+        assert sorted(got) == sorted(chain(*lists(flows)))
+        assert in_order_within_each(got)
+        assert len(flow) == sum(sizes)
+        assert flow.effects == {Reordered}
+
+    def test_every_order_is_as_likely(self) -> None:
+        flow = fl.from_items("aa").mix(fl.from_items("bb"))
+        seen = ["".join(flow.epoch(k)) for k in range(1200)]
+        counts = [seen.count(order) for order in ("aabb", "abab", "abba", "baab", "baba", "bbaa")]
+        assert sum(counts) == 1200
+        assert all(abs(count - 200) < 60 for count in counts)
+
+    def test_of_a_flow_that_reads_by_itself(self) -> None:
+        flow = fl.from_range(4).mix(
+            fl.from_range(4).filter(bool).shuffle(1).repeat(1).fixed_size(3)
+        )
+        assert sorted(flow.collect()) == [0, 1, 1, 2, 2, 3, 3]
+        assert flow.prefetch(procs=2).collect() == flow.collect()
+
+    def test_needs_lengths(self) -> None:
+        stream: AnyFlow = fl.from_iterable([1])
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(3).mix(stream)
+        assert str(caught.value) == (
+            "mix: from_iterable(list) has no known length, and only flows that have one can be "
+            "mixed evenly; choose(...) needs none"
+        )
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(10**9).mix(fl.from_range(1))
+        assert str(caught.value) == "mix: at most 999,999,999 rows, got 1,000,000,001"
+
+
+class TestAll:
+    @pytest.mark.parametrize("name", ["zip", "concat", "interleave", "choose", "mix"])
+    def test_refuse_what_is_no_flow(self, name: str) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            getattr(fl.from_range(2), name)([1, 2])
+        assert str(caught.value) == (
+            f"{name}: expected flows to combine with, got list; from_items(...) makes one"
+        )
+
+    def test_tell_how_to_give_a_list_of_flows(self) -> None:
+        flows: Any = [fl.from_range(2), fl.from_range(3)]
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(2).mix(flows)
+        assert str(caught.value) == (
+            "mix: expected flows to combine with, got list; give them one by one, mix(*flows)"
+        )
+
+    def test_two_dicts_known_to_have_a_key_in_common(self) -> None:
+        with pytest.raises(InvalidFlow, match=r"both elements have the keys \['a'\]"):
+            fl.from_items([{"a": 1}]).zip(fl.from_items([{"a": 2, "b": 3}]))
+
+    def test_a_state_tells_probabilities_to_the_last_digit(self) -> None:
+        one, other = fl.from_range(9), fl.from_range(9)
+        state = iter(one.choose(other, probabilities=[0.3333331, 0.6666669])).state_dict()
+        with pytest.raises(fl.StateMismatch):
+            one.choose(other, probabilities=[0.3333334, 0.6666666]).resume(state)
+
+    @pytest.mark.parametrize("name", ["choose", "concat", "interleave", "mix"])
+    def test_more_than_can_be_numbered_is_refused(self, name: str) -> None:
+        many = fl.from_range(2**61)
+        with pytest.raises(InvalidFlow):
+            getattr(many, name)(many)
+        with pytest.raises(InvalidFlow, match=r"^repeat: 13835058055282163709 elements are more"):
+            fl.from_range(3).repeat(2**62 - 1)
+
+    @pytest.mark.parametrize("name", ["concat", "interleave", "choose", "mix"])
+    def test_of_one_flow_are_that_flow(self, name: str) -> None:
+        assert getattr(fl.from_range(5), name)().collect() == list(range(5))
+
+    @pytest.mark.parametrize("name", ["concat", "interleave", "choose", "mix"])
+    def test_spec_is_what_all_have_in_common(self, name: str) -> None:
+        one = fl.from_items([np.zeros((2, 3), np.float32)])
+        other = fl.from_items([np.zeros((4, 3), np.float32)])
+        assert str(getattr(one, name)(other).spec) == "float32[?, 3]"
+
+    def test_a_flow_can_be_combined_with_itself(self) -> None:
+        flow = fl.from_items(range(4)).map(lambda i: i * i)
+        both = flow.map(str).concat(flow.map(str)).prefetch(procs=2)
+        assert both.collect() == ["0", "1", "4", "9"] * 2
+        pairs = flow.map(lambda i: i + 1).zip(flow.map(lambda i: -i)).prefetch(procs=2)
+        assert pairs.collect() == [(i * i + 1, -i * i) for i in range(4)]
+
+    def test_a_stream_that_fails_fails_at_its_place(self) -> None:
+        def broken() -> Iterator[int]:
+            yield 100
+            raise OSError("unplugged")
+
+        flow: Flow[int, Exact | Unsized | Reordered] = fl.from_range(3).interleave(
+            fl.from_iterable(broken)
+        )
+        for procs in (0, 2):
+            run, got = iter(flow.map(lambda i: i).prefetch(procs=procs)), list[int]()
+            with pytest.raises(ElementError) as caught:
+                got.extend(run)
+            assert got == [0, 100, 1]
+            assert str(caught.value.__cause__) == "unplugged"

@@ -1,0 +1,87 @@
+"""Mistakes with operators that group elements, as in ``bad``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import flowdsl as fl
+from tests.typing.good import (
+    Sample,
+    arrays,
+    is_even,
+    named,
+    numbers,
+    pairs,
+    points,
+    samples,
+    texts,
+)
+
+# -- batching text, or what else does not stack ----------------------------------------------------
+texts.batch(4)  # E: call-overload
+named.batch(4)  # E: call-overload
+numbers.map(lambda i: object()).batch(4)  # E: call-overload
+numbers.map(lambda i: None).batch(4)  # E: call-overload
+numbers.map(lambda i: [i]).batch(4)  # E: call-overload
+texts.map(lambda s: (s, s, s, s, s)).batch(4)  # E: call-overload
+texts.map(lambda s: {"text": s}).batch(4)  # E: call-overload
+texts.batch(4, drop_remainder=True)  # E: call-overload
+texts.padded_batch(4)  # E: misc
+named.padded_batch(4)  # E: misc
+texts.batch_by_shape(4, lambda s: s)  # E: call-overload
+named.batch_by_shape(4, fl.c0)  # E: call-overload
+texts.window(3).batch(2)  # E: call-overload
+named.batch(4, collate=fl.lists).unbatch().batch(4)  # E: call-overload
+
+# -- arguments -------------------------------------------------------------------------------------
+samples.batch("3")  # E: call-overload
+samples.batch(3.0)  # E: call-overload
+samples.batch()  # E: call-overload
+samples.batch(3, True)  # E: call-overload
+samples.batch(3, drop_last=True)  # E: call-overload
+samples.padded_batch("4")  # E: call-overload
+samples.padded_batch(4, padding=[0, 0])  # E: call-overload
+samples.padded_batch(4, 0)  # E: call-overload
+samples.padded_batch(4, collate=list)  # E: call-overload
+arrays.padded_batch(4, padding=np.zeros(2))  # E: call-overload
+samples.batch_by_shape(4)  # E: call-overload
+samples.batch_by_shape(4, 0)  # E: call-overload
+samples.batch_by_shape(4, fl.c0, True)  # E: call-overload
+numbers.window()  # E: call-arg
+numbers.window("3")  # E: arg-type
+numbers.window(3, stride=1.5)  # E: arg-type
+numbers.window(3, step=2)  # E: call-arg
+samples.batch(4).unbatch(into=3)  # E: call-overload
+samples.batch(4).unbatch("Sample")  # E: call-overload
+
+# -- wrong functions -------------------------------------------------------------------------------
+named.batch(4, collate=sum)  # E: arg-type
+numbers.batch(4, collate=fl.lists)  # E: arg-type
+samples.batch_by_shape(4, fl.c0, collate=sum)  # E: arg-type
+samples.batch_by_shape(4, fl.c2)  # E: arg-type
+samples.batch_by_shape(4, fl.c1)  # E: arg-type
+samples.batch_by_shape(4, lambda s: s.label)  # E: arg-type, return-value
+samples.batch_by_shape(4, lambda s: s.imgae)  # E: attr-defined
+points.batch_by_shape(4, fl.c0)  # E: arg-type
+
+# -- what a batch is -------------------------------------------------------------------------------
+samples.batch(4).map(lambda b: b.image)  # E: attr-defined
+points.batch(4).map(lambda b: b.wieght)  # E: attr-defined
+samples.batch(4).starmap(Sample)  # E: arg-type
+arrays.batch(4).map(is_even)  # E: arg-type
+samples.padded_batch(4).map(lambda b: b.image)  # E: attr-defined
+numbers.window(3).map(is_even)  # E: arg-type
+numbers.window(3).starmap(lambda a, b: a + b)  # E: arg-type, misc
+samples.batch_by_shape(4, fl.c0).size()  # E: misc
+samples.batch_by_shape(4, fl.c0).shuffle()  # E: call-arg
+
+# -- taking batches apart --------------------------------------------------------------------------
+numbers.unbatch()  # E: call-arg
+texts.unbatch()  # E: call-arg
+points.batch(4).unbatch()  # E: call-arg
+samples.unbatch()  # E: call-arg
+named.unbatch()  # E: call-arg
+samples.batch(4).unbatch().map(lambda s: s.image)  # E: attr-defined
+samples.batch(4).unbatch().size()  # E: misc
+samples.batch(4).unbatch(Sample).map(lambda s: s.lable)  # E: attr-defined
+pairs.batch(4).unbatch().starmap(Sample)  # E: arg-type

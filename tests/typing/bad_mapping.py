@@ -1,0 +1,96 @@
+"""Mistakes with operators on each element by itself, as in ``bad``."""
+
+from __future__ import annotations
+
+import flowdsl as fl
+from tests.typing.good import (
+    Sample,
+    SampleBatch,
+    arrays,
+    dicts,
+    features,
+    is_even,
+    numbers,
+    pairs,
+    points,
+    samples,
+    scale,
+    texts,
+)
+from tests.typing.good_mapping import Label, halved, noisy, wide
+
+# -- a wrong component -----------------------------------------------------------------------------
+samples.map(lambda s: s.imgae)  # E: attr-defined
+points.map(lambda p: p.x)  # E: attr-defined
+pairs.map(lambda p: p.image)  # E: attr-defined
+pairs.map(lambda p: p[2])  # E: misc
+samples.map(features).map(lambda f: f["lable"])  # E: typeddict-item
+samples.map(fl.c2)  # E: arg-type
+points.map(fl.c0)  # E: arg-type
+arrays.map(fl.c0)  # E: arg-type
+numbers.map_component(str)  # E: misc
+points.map_component(scale, "at")  # E: misc
+pairs.map_component(scale, 1)  # E: call-overload
+pairs.map_component(str, 2)  # E: call-overload
+pairs.map_component(str, "label")  # E: call-overload
+pairs.map_component(str, True)  # E: call-overload
+wide.map_component(len, 3)  # E: call-overload
+samples.map_component(scale).map(lambda s: s.image)  # E: attr-defined
+samples.map_component(scale).starmap(Sample)  # E: arg-type
+pairs.map_component(str, 1).batch(4)  # E: call-overload
+dicts.map_component(scale, 0)  # E: arg-type
+dicts.map_component(is_even, "left")  # E: arg-type
+samples.map(features).map_component(scale, "image")  # E: misc
+samples.select()  # E: call-overload
+samples.select("image")  # E: call-overload
+pairs.select(fl.c2)  # E: arg-type
+samples.select(fl.c0, "label")  # E: call-overload
+dicts.select(fl.c0)  # E: arg-type
+points.select(fl.c0)  # E: arg-type
+samples.select(fl.c1, fl.c0).starmap(Sample)  # E: arg-type
+pairs.select(fl.c0, fl.c1, fl.c0, fl.c1, fl.c0)  # E: call-overload
+
+# -- a wrong lambda, or another function -----------------------------------------------------------
+samples.map(lambda s, rng: s)  # E: arg-type, misc
+samples.map(lambda: 0)  # E: arg-type, misc
+arrays.map(lambda x: x.upper())  # E: attr-defined
+samples.map(scale)  # E: arg-type
+arrays.map(scale).map(scale)  # E: arg-type
+arrays.map(is_even)  # E: arg-type
+arrays.map(scale(3))  # E: arg-type
+arrays.map(Label())  # E: arg-type
+arrays.map()  # E: call-arg
+arrays.map(scale, procs=4)  # E: call-arg
+pairs.starmap(scale)  # E: arg-type
+pairs.starmap(lambda x: x)  # E: arg-type, misc
+pairs.starmap(lambda x, label, weight: x)  # E: arg-type, misc
+pairs.starmap(SampleBatch)  # E: arg-type
+points.starmap(lambda at, weight: at)  # E: arg-type, misc
+numbers.starmap(lambda i: i)  # E: arg-type, misc
+numbers.random_map(lambda i: i)  # E: arg-type, misc
+numbers.random_map(noisy)  # E: arg-type
+arrays.random_map(noisy, seed="7")  # E: arg-type
+
+# -- some, or more than one, of each ---------------------------------------------------------------
+numbers.filter(lambda i: i.is_even)  # E: attr-defined
+numbers.filter(str)  # E: arg-type
+numbers.filter(lambda i: None)  # E: arg-type, return-value
+numbers.filter(is_even).size()  # E: misc
+numbers.filter(is_even).shuffle()  # E: call-arg
+numbers.filter_map(scale)  # E: arg-type
+numbers.filter_map(halved).map(str.upper)  # E: arg-type
+numbers.filter_map(lambda i: i.odd)  # E: attr-defined
+numbers.filter_map(halved).size()  # E: misc
+numbers.flat_map(is_even)  # E: arg-type
+numbers.flat_map(lambda i: i)  # E: arg-type, return-value
+texts.flat_map(str.split).map(is_even)  # E: arg-type
+texts.flat_map(str.split).shuffle()  # E: call-arg
+
+# -- numbers, and looking --------------------------------------------------------------------------
+texts.enumerate("1")  # E: arg-type
+texts.enumerate().map(str.upper)  # E: arg-type
+texts.enumerate().batch(4)  # E: call-overload
+samples.inspect("samples")  # E: arg-type
+samples.inspect(1, "samples")  # E: call-arg
+samples.inspect(depth=2)  # E: call-arg
+samples.inspect().map(lambda s: s.imgae)  # E: attr-defined

@@ -1,0 +1,56 @@
+"""Mistakes with sources, as in ``bad``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import flowdsl as fl
+from tests.typing.good import Sample, is_even, numbers, scale
+from tests.typing.good_sources import marked
+
+# -- in memory -------------------------------------------------------------------------------------
+fl.from_items(3)  # E: call-overload
+fl.from_items({"a": 1})  # E: call-overload
+fl.from_items({1, 2})  # E: call-overload
+fl.from_items(i for i in range(3))  # E: call-overload
+fl.from_items([1, 2]).map(str.upper)  # E: arg-type
+fl.from_items(np.zeros((2, 3), np.uint8)).map(str.upper)  # E: arg-type
+fl.from_items(numbers)  # E: call-overload
+fl.from_range("3")  # E: arg-type
+fl.from_range()  # E: call-arg
+fl.from_range(0, 3)  # E: call-arg
+
+# -- made up ---------------------------------------------------------------------------------------
+fl.fake(3)  # E: call-overload
+fl.fake((28, 28))  # E: arg-type
+fl.fake([(28, 28)], "10")  # E: call-overload
+fl.fake([(28, 28)], dtype=3)  # E: call-overload
+fl.fake([(28, 28)], dtype=str)  # E: type-var
+fl.fake([(28, 28)], domain=1)  # E: call-overload
+fl.fake([(28, 28)], 10, False)  # E: call-overload
+fl.fake([(28, 28)]).starmap(is_even)  # E: arg-type
+
+# -- streams ---------------------------------------------------------------------------------------
+fl.from_iterable(3)  # E: arg-type
+fl.from_iterable(lambda path: [path])  # E: arg-type, misc
+fl.from_iterable(is_even)  # E: arg-type
+fl.from_iterable([1, 2]).size()  # E: misc
+fl.from_iterable([1, 2]).shuffle(seed=7)  # E: call-arg
+fl.from_queue([1, 2])  # E: call-overload
+fl.from_queue({"a": 1})  # E: call-overload
+fl.from_queue(marked, "")  # E: call-overload
+fl.from_queue(marked, timeout="3")  # E: call-overload
+fl.from_queue(marked).map(scale)  # E: arg-type
+fl.from_queue(marked).size()  # E: misc
+
+# -- files -----------------------------------------------------------------------------------------
+fl.from_files(3)  # E: arg-type
+fl.from_files(["a.png", 3])  # E: list-item
+fl.from_files("*.png").map(scale)  # E: arg-type
+fl.from_lmdb(3)  # E: call-overload
+fl.from_lmdb("digits.lmdb", 3)  # E: call-overload
+fl.from_lmdb("digits.lmdb", Sample).map(lambda s: s.lable)  # E: attr-defined
+fl.from_lmdb("digits.lmdb").map(lambda s: s.label)  # E: attr-defined
+fl.from_lmdb("digits.lmdb").batch(32)  # E: call-overload
+numbers.repeat().write_lmdb("numbers.lmdb")  # E: misc
+numbers.write_lmdb(3)  # E: arg-type

@@ -1,0 +1,209 @@
+"""Elements in groups: chains of exactly these types, as in ``good``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias, assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl import Endless, Exact, Finite, Flow, Reordered, Resampled, Unsized
+from tests.typing.good import (
+    F32,
+    I64,
+    U8,
+    Features,
+    Point,
+    PointBatch,
+    Sample,
+    SampleBatch,
+    arrays,
+    batches,
+    dicts,
+    features,
+    is_even,
+    named,
+    numbers,
+    pairs,
+    points,
+    samples,
+    scale,
+    stream,
+    texts,
+)
+
+Full: TypeAlias = Exact | Resampled
+Shaped: TypeAlias = Exact | Reordered | Unsized
+FullShaped: TypeAlias = Exact | Reordered | Resampled | Unsized
+
+
+def joined(rows: Sequence[str]) -> str:
+    return "".join(rows)
+
+
+def dicts_of(rows: Sequence[Features]) -> dict[str, list[F32]]:
+    return {"image": [row["image"] for row in rows]}
+
+
+one = arrays.map(lambda x: (x,))
+three = pairs.map(lambda p: (*p, scale(p[0])))
+four = pairs.map(lambda p: (*p, *p))
+five = arrays.map(lambda x: (x, x, x, x, x))
+labelled = samples.map(lambda s: (s.image, str(s.label)))
+
+# -- batch -----------------------------------------------------------------------------------------
+
+assert_type(numbers.batch(4), Flow[I64, Exact])
+assert_type(numbers.map(is_even).batch(4), Flow[NDArray[np.bool_], Exact])
+assert_type(numbers.map(lambda i: i / 2).batch(4), Flow[NDArray[np.float64], Exact])
+assert_type(numbers.map(np.float32).batch(4), Flow[F32, Exact])
+assert_type(numbers.filter(is_even).batch(2), Flow[I64, Exact | Unsized])
+assert_type(arrays.batch(4), Flow[U8, Exact])
+assert_type(arrays.batch(4).batch(1), Flow[U8, Exact])
+assert_type(dicts.batch(4), Flow[dict[str, U8], Exact])
+assert_type(numbers.map(lambda i: {"n": np.int64(i)}).batch(4), Flow[dict[str, I64], Exact])
+assert_type(one.batch(4), Flow[tuple[U8], Exact])
+assert_type(samples.batch(4), Flow[tuple[U8, I64], Exact])
+assert_type(samples.batch(4).starmap(SampleBatch), Flow[SampleBatch, Exact])
+assert_type(three.batch(4), Flow[tuple[U8, I64, F32], Exact])
+assert_type(four.batch(4), Flow[tuple[U8, I64, U8, I64], Exact])
+assert_type(five.batch(4), Flow[tuple[U8, ...], Exact])
+assert_type(points.batch(4), Flow[PointBatch, Exact])
+
+assert_type(samples.batch(4, drop_remainder=False), Flow[tuple[U8, I64], Exact])
+assert_type(points.batch(4, drop_remainder=True), Flow[PointBatch, Full])
+assert_type(numbers.map(is_even).batch(4, drop_remainder=True), Flow[NDArray[np.bool_], Full])
+assert_type(numbers.batch(4, drop_remainder=True), Flow[I64, Full])
+assert_type(numbers.batch(4, drop_remainder=is_even(1)), Flow[I64, Full])
+assert_type(numbers.map(float).batch(4, drop_remainder=True), Flow[NDArray[np.float64], Full])
+assert_type(arrays.batch(4, drop_remainder=True), Flow[U8, Full])
+assert_type(dicts.batch(4, drop_remainder=True), Flow[dict[str, U8], Full])
+assert_type(one.batch(4, drop_remainder=True), Flow[tuple[U8], Full])
+assert_type(samples.batch(4, drop_remainder=True), Flow[tuple[U8, I64], Full])
+assert_type(three.batch(4, drop_remainder=True), Flow[tuple[U8, I64, F32], Full])
+assert_type(four.batch(4, drop_remainder=True), Flow[tuple[U8, I64, U8, I64], Full])
+assert_type(five.batch(4, drop_remainder=True), Flow[tuple[U8, ...], Full])
+
+assert_type(texts.batch(4, collate=list), Flow[list[str], Exact])
+assert_type(texts.batch(4, collate=joined), Flow[str, Exact])
+assert_type(texts.batch(4, collate=joined, drop_remainder=True), Flow[str, Full])
+assert_type(samples.map(features).batch(4, collate=dicts_of), Flow[dict[str, list[F32]], Exact])
+assert_type(texts.map(lambda s: (s,)).batch(4, collate=fl.lists), Flow[tuple[list[str]], Exact])
+assert_type(named.batch(4, collate=fl.lists), Flow[tuple[list[str], list[int]], Exact])
+assert_type(
+    named.map(lambda p: (*p, p[0])).batch(4, collate=fl.lists),
+    Flow[tuple[list[str], list[int], list[str]], Exact],
+)
+assert_type(
+    named.map(lambda p: (*p, *p)).batch(4, collate=fl.lists),
+    Flow[tuple[list[str], list[int], list[str], list[int]], Exact],
+)
+
+# -- padded_batch ----------------------------------------------------------------------------------
+
+assert_type(points.padded_batch(4), Flow[PointBatch, Exact])
+assert_type(arrays.padded_batch(4, padding=np.uint8(7)), Flow[U8, Exact])
+assert_type(dicts.padded_batch(4, padding={"left": 0, "right": None}), Flow[dict[str, U8], Exact])
+assert_type(one.padded_batch(4), Flow[tuple[U8], Exact])
+assert_type(samples.padded_batch(4, padding=(255, None)), Flow[tuple[U8, I64], Exact])
+assert_type(three.padded_batch(4, padding=0), Flow[tuple[U8, I64, F32], Exact])
+assert_type(four.padded_batch(4), Flow[tuple[U8, I64, U8, I64], Exact])
+assert_type(five.padded_batch(4), Flow[tuple[U8, ...], Exact])
+assert_type(points.padded_batch(4, drop_remainder=True), Flow[PointBatch, Full])
+assert_type(arrays.padded_batch(4, drop_remainder=is_even(1)), Flow[U8, Full])
+assert_type(dicts.padded_batch(4, drop_remainder=True), Flow[dict[str, U8], Full])
+assert_type(one.padded_batch(4, drop_remainder=True), Flow[tuple[U8], Full])
+assert_type(samples.padded_batch(4, drop_remainder=True), Flow[tuple[U8, I64], Full])
+assert_type(three.padded_batch(4, drop_remainder=True), Flow[tuple[U8, I64, F32], Full])
+assert_type(four.padded_batch(4, drop_remainder=True), Flow[tuple[U8, I64, U8, I64], Full])
+assert_type(five.padded_batch(4, drop_remainder=True), Flow[tuple[U8, ...], Full])
+assert_type(samples.shuffle().padded_batch(4), Flow[tuple[U8, I64], Exact | Reordered])
+
+# -- batch_by_shape --------------------------------------------------------------------------------
+
+assert_type(points.batch_by_shape(4, lambda p: p.at), Flow[PointBatch, Shaped])
+assert_type(arrays.batch_by_shape(4, lambda x: x), Flow[U8, Shaped])
+assert_type(dicts.batch_by_shape(4, lambda d: d["left"]), Flow[dict[str, U8], Shaped])
+assert_type(one.batch_by_shape(4, fl.c0), Flow[tuple[U8], Shaped])
+assert_type(samples.batch_by_shape(4, fl.c0), Flow[tuple[U8, I64], Shaped])
+assert_type(samples.batch_by_shape(4, lambda s: s.image), Flow[tuple[U8, I64], Shaped])
+assert_type(three.batch_by_shape(4, fl.c2), Flow[tuple[U8, I64, F32], Shaped])
+assert_type(four.batch_by_shape(4, fl.c2), Flow[tuple[U8, I64, U8, I64], Shaped])
+assert_type(five.batch_by_shape(4, fl.c2), Flow[tuple[U8, ...], Shaped])
+assert_type(
+    labelled.batch_by_shape(4, fl.c0, collate=fl.lists), Flow[tuple[list[U8], list[str]], Shaped]
+)
+assert_type(
+    points.batch_by_shape(4, lambda p: p.at, drop_remainder=True), Flow[PointBatch, FullShaped]
+)
+assert_type(arrays.batch_by_shape(4, lambda x: x, drop_remainder=True), Flow[U8, FullShaped])
+assert_type(
+    dicts.batch_by_shape(4, lambda d: d["left"], drop_remainder=True),
+    Flow[dict[str, U8], FullShaped],
+)
+assert_type(one.batch_by_shape(4, fl.c0, drop_remainder=True), Flow[tuple[U8], FullShaped])
+assert_type(
+    samples.batch_by_shape(4, fl.c0, drop_remainder=is_even(2)), Flow[tuple[U8, I64], FullShaped]
+)
+assert_type(
+    three.batch_by_shape(4, fl.c2, drop_remainder=True), Flow[tuple[U8, I64, F32], FullShaped]
+)
+assert_type(
+    four.batch_by_shape(4, fl.c2, drop_remainder=True), Flow[tuple[U8, I64, U8, I64], FullShaped]
+)
+assert_type(five.batch_by_shape(4, fl.c2, drop_remainder=True), Flow[tuple[U8, ...], FullShaped])
+assert_type(
+    labelled.batch_by_shape(4, fl.c0, drop_remainder=True, collate=list),
+    Flow[list[tuple[U8, str]], FullShaped],
+)
+assert_type(samples.repeat().batch_by_shape(4, fl.c0).take(2), Flow[tuple[U8, I64], Finite])
+
+# -- window ----------------------------------------------------------------------------------------
+
+assert_type(numbers.window(3), Flow[tuple[int, ...], Full])
+assert_type(samples.window(2, stride=3), Flow[tuple[Sample, ...], Full])
+assert_type(samples.shuffle().window(2, 2), Flow[tuple[Sample, ...], Exact | Reordered | Resampled])
+assert_type(numbers.repeat().window(2), Flow[tuple[int, ...], Exact | Resampled | Endless])
+assert_type(arrays.window(2).batch(3), Flow[tuple[U8, ...], Full])
+
+# -- unbatch ---------------------------------------------------------------------------------------
+
+assert_type(arrays.batch(4).unbatch(), Flow[U8 | np.uint8, Exact | Unsized])
+assert_type(dicts.batch(4).unbatch(), Flow[dict[str, U8 | np.uint8], Exact | Unsized])
+assert_type(one.batch(4).unbatch(), Flow[tuple[U8 | np.uint8], Exact | Unsized])
+assert_type(batches.unbatch(), Flow[tuple[U8 | np.uint8, I64 | np.int64], Exact | Unsized])
+assert_type(
+    three.batch(4).unbatch(),
+    Flow[tuple[U8 | np.uint8, I64 | np.int64, F32 | np.float32], Exact | Unsized],
+)
+assert_type(
+    four.batch(4).unbatch(),
+    Flow[tuple[U8 | np.uint8, I64 | np.int64, U8 | np.uint8, I64 | np.int64], Exact | Unsized],
+)
+assert_type(five.batch(4).unbatch(), Flow[tuple[U8 | np.uint8, ...], Exact | Unsized])
+assert_type(texts.batch(4, collate=list).unbatch(), Flow[str, Exact | Unsized])
+assert_type(stream.batch(2, collate=list).unbatch(), Flow[str, Unsized])
+assert_type(
+    texts.map(lambda s: (s,)).batch(4, collate=fl.lists).unbatch(),
+    Flow[tuple[str], Exact | Unsized],
+)
+assert_type(named.batch(4, collate=fl.lists).unbatch(), Flow[tuple[str, int], Exact | Unsized])
+assert_type(
+    named.map(lambda p: (*p, p[0])).batch(4, collate=fl.lists).unbatch(),
+    Flow[tuple[str, int, str], Exact | Unsized],
+)
+assert_type(
+    named.map(lambda p: (*p, *p)).batch(4, collate=fl.lists).unbatch(),
+    Flow[tuple[str, int, str, int], Exact | Unsized],
+)
+assert_type(
+    samples.map(features).batch(4, collate=dicts_of).unbatch(),
+    Flow[dict[str, F32], Exact | Unsized],
+)
+assert_type(samples.batch(4).unbatch().batch(2), Flow[tuple[U8, I64], Exact | Unsized])
+assert_type(samples.batch(4).unbatch(Sample), Flow[Sample, Exact | Unsized])
+assert_type(points.batch(4).unbatch(Point), Flow[Point, Exact | Unsized])
+assert_type(numbers.batch(4).unbatch(int), Flow[int, Exact | Unsized])
+assert_type(numbers.repeat(2).batch(2).unbatch(int), Flow[int, Full | Unsized])

@@ -1,0 +1,74 @@
+"""Several flows: chains of exactly these types, as in ``good``."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import numpy as np
+
+import flowdsl as fl
+from flowdsl import Endless, Exact, Flow, Reordered, Resampled, Unsized
+from tests.typing.good import (
+    F32,
+    I64,
+    U8,
+    Point,
+    arrays,
+    dicts,
+    evaluate,
+    is_even,
+    named,
+    numbers,
+    pairs,
+    points,
+    predict,
+    samples,
+    stream,
+    texts,
+)
+
+fakes = fl.fake([(2, 3), ()], 10)
+some = numbers.filter(is_even)
+
+# -- side by side ----------------------------------------------------------------------------------
+
+assert_type(numbers.zip(texts), Flow[tuple[int, str], Exact])
+assert_type(samples.zip(numbers), Flow[tuple[U8, np.int64, int], Exact])
+assert_type(numbers.zip(samples), Flow[tuple[int, U8, np.int64], Exact])
+assert_type(samples.zip(samples), Flow[tuple[U8, np.int64, U8, np.int64], Exact])
+assert_type(numbers.zip(texts).zip(arrays), Flow[tuple[int, str, U8], Exact])
+assert_type(numbers.zip(arrays.map(lambda x: (x,))), Flow[tuple[int, U8], Exact])
+assert_type(numbers.zip(named.map(lambda p: (*p, 1.5))), Flow[tuple[int, str, int, float], Exact])
+assert_type(numbers.zip(named.map(lambda p: (*p, *p))), Flow[tuple[int, str, int, str, int], Exact])
+assert_type(points.zip(points), Flow[tuple[Point, Point], Exact])
+assert_type(points.zip(samples), Flow[tuple[Point, U8, np.int64], Exact])
+assert_type(fakes.zip(fakes), Flow[tuple[F32, ...], Exact])
+assert_type(fakes.zip(fakes).batch(4), Flow[tuple[F32, ...], Exact])
+assert_type(stream.zip(stream), Flow[tuple[str, str], Unsized])
+assert_type(samples.zip(dicts), Flow[tuple[U8, np.int64, dict[str, U8]], Exact])
+assert_type(dicts.zip(numbers.map(lambda i: {"n": i})), Flow[dict[str, U8 | int], Exact])
+assert_type(numbers.zip(texts.repeat()), Flow[tuple[int, str], Exact | Resampled | Endless])
+assert_type(samples.zip(samples).batch(4), Flow[tuple[U8, I64, U8, I64], Exact])
+assert_type(some.zip(some), Flow[tuple[int, int], Exact | Unsized])
+assert_type(stream.repeat().take(3).zip(stream), Flow[tuple[str, str], Resampled | Unsized])
+predict(samples.zip(texts).starmap(lambda x, label, text: (x, text)))
+
+# -- one after another, in turn, at random ---------------------------------------------------------
+
+assert_type(numbers.concat(numbers, numbers), Flow[int, Exact])
+assert_type(numbers.concat(*[numbers, numbers]), Flow[int, Exact])
+assert_type(pairs.concat(samples), Flow[tuple[U8, np.int64], Exact])
+assert_type(numbers.concat(numbers.shuffle()), Flow[int, Exact | Reordered])
+assert_type(numbers.concat(numbers.repeat()), Flow[int, Exact | Resampled | Endless])
+assert_type(numbers.interleave(numbers), Flow[int, Exact | Reordered])
+assert_type(numbers.interleave(some, some), Flow[int, Exact | Unsized | Reordered])
+assert_type(stream.interleave(stream), Flow[str, Unsized | Reordered])
+assert_type(numbers.choose(numbers.repeat()), Flow[int, Exact | Resampled | Endless | Reordered])
+assert_type(numbers.choose(numbers, probabilities=[1, 2]), Flow[int, Exact | Reordered])
+assert_type(
+    numbers.choose(numbers, stop="first"), Flow[int, Exact | Reordered | Resampled | Unsized]
+)
+assert_type(numbers.mix(numbers, numbers, seed=3), Flow[int, Exact | Reordered])
+assert_type(numbers.mix(numbers.repeat(2)), Flow[int, Exact | Resampled | Reordered])
+assert_type(numbers.choose(some, stop="last", seed=3), Flow[int, Exact | Unsized | Reordered])
+evaluate(samples.mix(samples).batch(4))

@@ -1,0 +1,69 @@
+"""How much, in what order, and where: chains of exactly these types, as in ``good``."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from flowdsl import Endless, Exact, Finite, Flow, Reordered, Resampled, Unsized
+from flowdsl.effects import Counted
+from tests.typing.good import I64, U8, Sample, batches, is_even, numbers, predict, samples, stream
+
+some = samples.filter(lambda s: s.label > 2)
+
+# -- a part ----------------------------------------------------------------------------------------
+
+assert_type(samples.take(4), Flow[Sample, Exact])
+assert_type(some.take(4), Flow[Sample, Unsized])
+assert_type(stream.take(1), Flow[str, Unsized])
+assert_type(samples.repeat().take(4), Flow[Sample, Resampled])
+assert_type(samples.repeat(2).take(4), Flow[Sample, Resampled])
+assert_type(some.repeat(2).take(4), Flow[Sample, Resampled | Unsized])
+assert_type(stream.repeat().take(4), Flow[str, Resampled | Unsized])
+assert_type(samples.shuffle().take(4), Flow[Sample, Counted])
+assert_type(samples.shuffle().repeat().take(4), Flow[Sample, Counted])
+assert_type(samples.shuffle().filter(lambda s: s.label > 2).take(4), Flow[Sample, Finite])
+assert_type(samples.skip(4), Flow[Sample, Exact])
+assert_type(stream.skip(1), Flow[str, Unsized])
+assert_type(samples.repeat().skip(4), Flow[Sample, Exact | Resampled | Endless])
+assert_type(samples.shuffle().skip(4), Flow[Sample, Exact | Reordered | Resampled])
+assert_type(samples.shard(4, 0), Flow[Sample, Exact])
+assert_type(numbers.filter(is_even).shard(2, 1), Flow[int, Exact | Unsized])
+assert_type(samples.shuffle().shard(4, 0), Flow[Sample, Exact | Reordered | Resampled])
+predict(batches.cache().shard(2, 0))
+
+# -- more ------------------------------------------------------------------------------------------
+
+assert_type(samples.repeat(), Flow[Sample, Exact | Resampled | Endless])
+assert_type(samples.repeat(None), Flow[Sample, Exact | Resampled | Endless])
+assert_type(samples.repeat(2), Flow[Sample, Exact | Resampled])
+assert_type(samples.repeat(n=len(samples)), Flow[Sample, Exact | Resampled])
+assert_type(samples.repeat_each(3), Flow[Sample, Exact | Resampled])
+assert_type(samples.repeat_each(3).shuffle(9), Flow[Sample, Exact | Resampled | Reordered])
+assert_type(stream.repeat_each(2), Flow[str, Unsized | Resampled])
+assert_type(samples.fixed_size(4), Flow[Sample, Resampled])
+assert_type(stream.fixed_size(4, keep_state=False), Flow[str, Resampled])
+assert_type(stream.repeat().fixed_size(4), Flow[str, Resampled])
+assert_type(samples.shuffle().fixed_size(4), Flow[Sample, Counted])
+assert_type(stream.fixed_size(4).size(), int)
+assert_type(
+    samples.shuffle().batch(4).repeat(),
+    Flow[tuple[U8, I64], Exact | Reordered | Resampled | Endless],
+)
+
+# -- in another order, or kept ---------------------------------------------------------------------
+
+assert_type(samples.shuffle(), Flow[Sample, Exact | Reordered])
+assert_type(samples.shuffle(None, seed=7), Flow[Sample, Exact | Reordered])
+assert_type(samples.shuffle(4, seed=7), Flow[Sample, Exact | Reordered])
+assert_type(stream.shuffle(2), Flow[str, Unsized | Reordered])
+assert_type(samples.repeat(2).shuffle(), Flow[Sample, Exact | Resampled | Reordered])
+assert_type(samples.repeat().shuffle(2), Flow[Sample, Exact | Resampled | Endless | Reordered])
+assert_type(samples.cache(), Flow[Sample, Exact])
+assert_type(stream.cache(), Flow[str, Unsized])
+assert_type(samples.shuffle().cache(), Flow[Sample, Exact | Reordered])
+
+# -- where -----------------------------------------------------------------------------------------
+
+assert_type(samples.prefetch(), Flow[Sample, Exact])
+assert_type(samples.shuffle().prefetch(procs=0), Flow[Sample, Exact | Reordered])
+assert_type(stream.repeat().prefetch(0), Flow[str, Unsized | Resampled | Endless])

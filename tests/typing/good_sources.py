@@ -1,0 +1,99 @@
+"""Where elements come from: chains of exactly these types, as in ``good``."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+from typing import Annotated, assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl import Exact, Flow, Resampled, Unsized
+from tests.typing.good import (
+    F32,
+    I64,
+    U8,
+    A,
+    Features,
+    Point,
+    PointBatch,
+    Sample,
+    arrays,
+    features,
+    lines,
+    points,
+    samples,
+)
+
+# -- in memory -------------------------------------------------------------------------------------
+
+assert_type(fl.from_range(3), Flow[int, Exact])
+assert_type(fl.from_items("ab"), Flow[str, Exact])
+assert_type(fl.from_items((1.5, 2.5)), Flow[float, Exact])
+assert_type(fl.from_items([("a", 1), ("b", 2)]), Flow[tuple[str, int], Exact])
+assert_type(fl.from_items([{"a": 1}]).map(lambda d: d["a"]), Flow[int, Exact])
+assert_type(fl.from_items(np.zeros((4, 3), np.float32)).batch(2), Flow[F32, Exact])
+assert_type(fl.from_items(np.arange(4, dtype=np.uint8)).batch(2), Flow[U8, Exact])
+assert_type(fl.from_items(samples.collect()), Flow[Sample, Exact])
+assert_type(samples.map(features).map(lambda f: f["label"]), Flow[np.int64, Exact])
+
+# -- made up ---------------------------------------------------------------------------------------
+
+assert_type(fl.fake([(28, 28), ()]), Flow[tuple[F32, ...], Exact])
+assert_type(fl.fake([[2, 3]], 10, random=False, seed=3), Flow[tuple[F32, ...], Exact])
+assert_type(fl.fake([(2, 3)], dtype=np.uint8, domain=(0, 256)), Flow[tuple[U8, ...], Exact])
+assert_type(fl.fake([(2, 3)], dtype=np.dtype(np.uint8)), Flow[tuple[U8, ...], Exact])
+assert_type(fl.fake([(2,)], dtype=np.uint8).batch(4), Flow[tuple[U8, ...], Exact])
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+def filled(*elements: A) -> queue.Queue[A]:
+    q: queue.Queue[A] = queue.Queue()
+    for element in elements:
+        q.put(element)
+    return q
+
+
+ended: queue.Queue[str | None] = filled("a", None)
+marked: queue.Queue[str] = filled("a", "b", "")
+again = fl.from_queue(filled(1, None)).cache().repeat_each(2)
+
+assert_type(fl.from_iterable([1, 2]), Flow[int, Unsized])
+assert_type(fl.from_iterable(lines), Flow[str, Unsized])
+assert_type(fl.from_iterable(lines()), Flow[str, Unsized])
+assert_type(fl.from_iterable(lambda: (i / 2 for i in range(3))), Flow[float, Unsized])
+assert_type(fl.from_iterable({"a": 1}.items()), Flow[tuple[str, int], Unsized])
+assert_type(fl.from_iterable(samples.shuffle()), Flow[Sample, Unsized])
+assert_type(fl.from_queue(ended), Flow[str, Unsized])
+assert_type(fl.from_queue(marked, end="", timeout=0.5), Flow[str, Unsized])
+assert_type(again, Flow[int, Unsized | Resampled])
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def stored(folder: Path) -> None:
+    (folder / "a.png").touch()
+    assert_type(fl.from_files(folder / "*.png"), Flow[str, Exact])
+    assert_type(fl.from_files([f"{folder}/*.png", folder / "a.png"]), Flow[str, Exact])
+
+    path, dict_path = folder / "samples.lmdb", str(folder / "dicts.lmdb")
+    assert_type(samples.write_lmdb(path), int)
+    assert_type(samples.map(features).write_lmdb(dict_path, overwrite=True), int)
+
+    assert_type(fl.from_lmdb(path), Flow[object, Exact])
+    assert_type(fl.from_lmdb(path, Sample), Flow[Sample, Exact])
+    assert_type(fl.from_lmdb(str(path), tuple[U8, np.int64]), Flow[tuple[U8, np.int64], Exact])
+    shaped = fl.from_lmdb(path, tuple[Annotated[U8, fl.Shape(None, 3)], np.int64])
+    assert_type(shaped, Flow[tuple[U8, np.int64], Exact])
+    assert_type(fl.from_lmdb(dict_path, Features), Flow[Features, Exact])
+    assert_type(fl.from_lmdb(path, Sample).batch(4), Flow[tuple[U8, I64], Exact])
+
+    points_path, arrays_path = folder / "points.lmdb", folder / "arrays.lmdb"
+    points.write_lmdb(points_path)
+    arrays.write_lmdb(arrays_path)
+    assert_type(fl.from_lmdb(points_path, Point).batch(4), Flow[PointBatch, Exact])
+    assert_type(fl.from_lmdb(arrays_path, NDArray[np.uint8]).batch(4), Flow[U8, Exact])
+    assert_type(fl.from_lmdb(arrays_path, Annotated[U8, fl.Shape(2, None)]), Flow[U8, Exact])
