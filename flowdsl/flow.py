@@ -65,7 +65,7 @@ class Flow(
     def epoch(self, k: int) -> Run[T]:
         """The ``k``-th pass: seeded operators draw afresh in each. ``epoch(0)`` is ``iter``."""
         if not is_int(k, 0):
-            raise InvalidFlow(f"epoch: k must be an int >= 0, got {k!r}")
+            raise InvalidFlow(f"epoch: k must be an int >= 0 and below 2**62, got {k!r}")
         return Run(self.node, int(k))
 
     def epochs(self, n: int) -> Iterator[Run[T]]:

@@ -234,7 +234,7 @@ class TestAskingForALength:
 def test_an_epoch_is_a_number(k: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).epoch(k)
-    assert str(caught.value) == f"epoch: k must be an int >= 0, got {k!r}"
+    assert str(caught.value) == f"epoch: k must be an int >= 0 and below 2**62, got {k!r}"
 
 
 def test_epochs_are_passes_in_turn() -> None:
