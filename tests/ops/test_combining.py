@@ -392,6 +392,12 @@ class TestAll:
         with pytest.raises(fl.StateMismatch):
             one.choose(other, probabilities=[0.3333334, 0.6666666]).resume(state)
 
+    def test_a_state_tells_which_flows_are_combined(self) -> None:
+        a, b, c = fl.from_range(3), fl.from_range(4), fl.from_range(5)
+        one, other = a.concat(b).mix(c), a.mix(b.concat(), c)  # the same operators, in this order
+        with pytest.raises(fl.StateMismatch):
+            other.resume(iter(one).state_dict())
+
     @pytest.mark.parametrize("name", ["choose", "concat", "interleave", "mix"])
     def test_more_than_can_be_numbered_is_refused(self, name: str) -> None:
         many = fl.from_range(2**61)
