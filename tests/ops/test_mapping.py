@@ -610,3 +610,14 @@ class TestSpec:
     def test_of_pairs_with_a_number(self) -> None:
         assert str(fl.from_items("ab").enumerate().spec) == "(int, str)"
         assert str(fl.from_range(3).map(lambda i: i / 2).enumerate().spec) == "(int, float)"
+
+
+class TestFilterForgets:
+    """What is known only by looking at the first item, which may be the one that is left out."""
+
+    def test_so_that_what_is_right_for_the_rest_is_not_refused(self) -> None:
+        pairs: Flow[Any, Any] = fl.from_items([(1,), (1, 2), (3, 4)])
+        assert pairs.filter(lambda t: len(t) == 2).select(fl.c1).collect() == [(2,), (4,)]
+        mixed: Flow[Any, Any] = fl.from_items(["a", 1, 2])
+        assert mixed.filter(lambda x: x != "a").batch(2).collect()[0].tolist() == [1, 2]
+        assert str(mixed.filter(lambda x: x == "a").spec) == "str"
