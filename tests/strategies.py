@@ -170,6 +170,10 @@ class Recipe:
         )
 
     @property
+    def repeats(self) -> bool:
+        return any(step.name.startswith(("repeat(", "fixed_size(")) for step in self.steps)
+
+    @property
     def endless(self) -> bool:
         return Endless in self.flow.effects
 
