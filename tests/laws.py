@@ -183,7 +183,7 @@ def spec_is_true(recipe: Recipe) -> None:
         assert Reordered in recipe.flow.effects
         assert recipe.chooses
         return
-    if recipe.is_ragged:  # one element is looked at, and tells no size of the others
+    if recipe.is_ragged or recipe.is_combined:  # one element tells no size of those of another flow
         spec = with_sizes(spec, UNKNOWN)
     for element in got.elements:
         meet(spec, spec_of(element))
