@@ -11,7 +11,8 @@ PAGES := $(wildcard README.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit docs format lock clean
+.PHONY: help demo test lint types contract doctest unit chaos docs bench bench-regression format lock \
+	clean
 
 say = printf '==> %s\n'
 
@@ -23,7 +24,10 @@ help:
 	echo '  make contract  the import contract'
 	echo '  make doctest   the examples in the docstrings and the pages'
 	echo '  make unit      the tests'
+	echo 'make chaos     10,000 random pipelines in random trouble (SEED=0 PIPELINES=10000 MINUTES=60)'
 	echo 'make docs      write docs/operators.md from the operators'
+	echo 'make bench     time flowdsl beside others: make bench OPTIONS=--quick for a minute of it'
+	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
 	echo 'make clean     remove .venv, caches and outputs'
@@ -59,9 +63,26 @@ unit: $(VENV)/dev
 	$(say) 'tests'
 	$(BIN)/pytest -q
 
+# Seeded: a failure prints the seed that shows it again. It ends after MINUTES, done or not.
+SEED ?= 0
+PIPELINES ?= 10000
+MINUTES ?= 60
+
+chaos: $(VENV)/dev
+	$(say) 'chaos'
+	$(BIN)/python -m tests.chaos --pipelines $(PIPELINES) --seed $(SEED) --minutes $(MINUTES)
+
 docs: $(VENV)/dev
 	$(say) 'Writing docs/operators.md'
 	$(BIN)/python docs/generate_operators.py
+
+bench: $(VENV)/bench/ready
+	$(say) 'Benches'
+	$(VENV)/bench/bin/python -m bench $(OPTIONS)
+
+bench-regression: $(VENV)/dev
+	$(say) 'Benches of flowdsl alone; add OPTIONS=--benchmark-compare for the difference'
+	$(BIN)/pytest -q bench --benchmark-autosave $(OPTIONS)
 
 format: $(VENV)/dev
 	$(say) 'ruff check --fix, ruff format'
@@ -79,6 +100,7 @@ lock: $(VENV)/dev
 	$(say) 'Locking requirements/'
 	$(LOCK) pyproject.toml --extra tensorflow --extra demo --group build -o requirements/demo.txt
 	$(LOCK) --group dev -c requirements/demo.txt -o requirements/dev.txt
+	$(LOCK) pyproject.toml --group bench -c requirements/demo.txt -o requirements/bench.txt
 
 clean:
 	$(say) 'Removing .venv, caches and outputs'
@@ -99,6 +121,14 @@ $(VENV)/demo: requirements/demo.txt pyproject.toml | $(BIN)/python
 $(VENV)/dev: requirements/dev.txt $(VENV)/demo
 	$(say) 'Installing the development tools into .venv'
 	$(INSTALL) --only-binary :all: --require-hashes -r requirements/dev.txt
+	touch $@
+
+# Whom flowdsl is timed beside, in an environment of their own.
+$(VENV)/bench/ready: requirements/bench.txt | $(BIN)/python
+	$(say) 'Installing the contestants into .venv/bench (some gigabytes, the first time)'
+	$(BIN)/python -m venv --clear $(VENV)/bench
+	$(VENV)/bench/bin/python -m pip install --quiet --disable-pip-version-check \
+		--only-binary :all: --require-hashes -r requirements/bench.txt
 	touch $@
 
 # TensorFlow, as locked, has wheels for Python 3.11 to 3.13.

@@ -23,13 +23,13 @@ import flowdsl as fl
 from flowdsl.effects import TAGS, Tag
 from flowdsl.node import (
     AnyNode,
+    Aside,
     Elementwise,
     Grouping,
     IndexedSource,
     Indexing,
     Joining,
     Merging,
-    Placement,
 )
 
 PAGE = Path(__file__).with_name("operators.md")
@@ -93,6 +93,16 @@ FAMILIES: dict[str, list[Operator]] = {
         _source(fl.from_queue, Queue()),
         _source(fl.from_files, __file__),
         Operator("from_lmdb", {"": lambda _: _from_lmdb()}, _numbers),
+        Operator(
+            "from_zmq",
+            {
+                "": lambda _: fl.from_zmq("ipc://a"),
+                "with several `senders`": lambda _: fl.from_zmq("ipc://a", senders=2),
+                "with `senders=None`": lambda _: fl.from_zmq("ipc://a", senders=None),
+                'with `format="zmq_ops"`': lambda _: fl.from_zmq("ipc://a", format="zmq_ops"),
+            },
+            _numbers,
+        ),
         _source(fl.fake, [(2, 2)]),
     ],
     "Mapping": [
@@ -170,7 +180,18 @@ FAMILIES: dict[str, list[Operator]] = {
         ),
         _method("mix", lambda flow: flow.mix(_numbers())),
     ],
-    "Placement": [_method("prefetch", lambda flow: flow.prefetch(procs=2))],
+    "Placement": [
+        Operator(
+            "prefetch",
+            {
+                "": lambda flow: flow.prefetch(procs=2),
+                "with `ordered=False`": lambda flow: flow.prefetch(procs=2, ordered=False),
+                "with `on_error`": lambda flow: flow.prefetch(procs=2, on_error="skip"),
+            },
+            _numbers,
+        ),
+        _method("replicate", lambda flow: flow.replicate(procs=2)),
+    ],
     "Looking": [_method("inspect", lambda flow: flow.inspect())],
 }
 
@@ -184,7 +205,7 @@ _KINDS: dict[type[object], str] = {
     Indexing: "indexing",
     Merging: "merging",
     Joining: "joining",
-    Placement: "placement",
+    Aside: "placement",
 }
 
 
@@ -419,14 +440,14 @@ def _row(operator: Operator) -> list[str]:
     return [
         _code(signature_of(operator.function)),
         "<br>".join(elements_of(operator)),
-        _of_each(operator, effects_of) if not operator.is_source else _effects(operator),
+        _of_each(operator, effects_of if not operator.is_source else _effects),
         paragraph_of(operator.function, "Length"),
         _of_each(operator, lambda chain, base: kind_of(chain(base).node)),
     ]
 
 
-def _effects(source: Operator) -> str:
-    return _spelled(source.chains[""](source.base()).effects) or "none"
+def _effects(source: Chain, base: AnyFlow) -> str:
+    return _spelled(source(base).effects) or "none"
 
 
 def _code(text: str) -> str:

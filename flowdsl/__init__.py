@@ -11,6 +11,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from flowdsl.effects import (
     Counted,
     Effect,
@@ -40,11 +43,18 @@ from flowdsl.ops.fakes import fake
 from flowdsl.ops.files import from_files
 from flowdsl.ops.queues import from_queue
 from flowdsl.ops.sources import from_items, from_iterable, from_range
+from flowdsl.remote.receiving import from_zmq
 from flowdsl.runtime.measure import Speed
 from flowdsl.runtime.run import Run
 from flowdsl.specs import Shape
 from flowdsl.stacking import lists, stack
 from flowdsl.storage.lmdb import from_lmdb
+
+if TYPE_CHECKING:
+    from flowdsl.report.judging import verdict
+    from flowdsl.report.profiling import Profile
+    from flowdsl.report.progress import progress
+    from flowdsl.report.verdict import Verdict
 
 __version__ = "0.1.0"
 
@@ -61,6 +71,7 @@ __all__ = [
     "InOrder",
     "InvalidFlow",
     "NotShippable",
+    "Profile",
     "Record",
     "Reordered",
     "Resampled",
@@ -73,6 +84,7 @@ __all__ = [
     "StateMismatch",
     "UnknownLength",
     "Unsized",
+    "Verdict",
     "WorkerDied",
     "c0",
     "c1",
@@ -85,6 +97,23 @@ __all__ = [
     "from_lmdb",
     "from_queue",
     "from_range",
+    "from_zmq",
     "lists",
+    "progress",
     "stack",
+    "verdict",
 ]
+
+_REPORT = {
+    "Profile": "profiling",
+    "Verdict": "verdict",
+    "progress": "progress",
+    "verdict": "judging",
+}
+
+
+def __getattr__(name: str) -> object:
+    """What reports is imported when it is asked for: all workers import this, and none reports."""
+    if name not in _REPORT:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"flowdsl.report.{_REPORT[name]}"), name)

@@ -17,7 +17,12 @@ been right. ``except FlowError`` catches them all.
 
 from __future__ import annotations
 
+import os
+import pickle
+import traceback
 from typing import TypeAlias
+
+import cloudpickle
 
 Where: TypeAlias = str
 """A place in a flow as a reader would say it, e.g. ``row 7 of from_lmdb('digits.lmdb')``."""
@@ -83,9 +88,37 @@ class ElementError(FlowError):
         self.epoch = epoch
         self.origin = origin
 
+    def __reduce__(self) -> tuple[object, ...]:
+        cause = self.__cause__
+        args = (self.operator, self.position, self.epoch, self.origin)
+        return _caused, (args, None if cause is None else travelling(cause))
+
     def __str__(self) -> str:
         epoch = f" of epoch {self.epoch}" if self.epoch else ""
         return f"{self.operator} failed on element {self.position}{epoch} ({self.origin})"
+
+
+def _caused(args: tuple[str, int, int, Where], cause: BaseException | None) -> ElementError:
+    error = ElementError(*args)
+    error.__cause__ = cause
+    return error
+
+
+def travelling(error: BaseException) -> BaseException:
+    """The exception as it can be sent to another process, with its traceback as a note.
+
+    One that can not be pickled, or not be made again, is sent as a ``RuntimeError`` that says so.
+    """
+    trace = "".join(traceback.format_exception(error))
+    try:
+        copy: BaseException = pickle.loads(cloudpickle.dumps(error))
+        sent = error if type(copy) is type(error) else RuntimeError(repr(error))
+    except Exception:
+        sent = RuntimeError(f"{type(error).__qualname__}: {error}")
+    sent.__traceback__ = None
+    if not any("In worker process" in note for note in getattr(sent, "__notes__", ())):
+        sent.add_note(f"\nIn worker process {os.getpid()}:\n{trace}")
+    return sent
 
 
 class WorkerDied(FlowError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import attrs
 
@@ -21,10 +21,15 @@ from flowdsl.ops.placement import Placing
 from flowdsl.ops.sizing import Sizing
 from flowdsl.ops.unbatching import Unbatching
 from flowdsl.plan.explain import explain
+from flowdsl.remote.sending import Sending
 from flowdsl.runtime.measure import Speed, measure
 from flowdsl.runtime.run import Run, endless_part, resume
 from flowdsl.specs import Spec
 from flowdsl.storage.lmdb import Storing
+
+if TYPE_CHECKING:
+    from flowdsl.report.profiling import Profile
+    from flowdsl.report.progress import Tracked
 
 B = TypeVar("B")
 F = TypeVar("F", bound=Effect)
@@ -45,6 +50,7 @@ class Flow(
     Placing[T, E_any],
     Inspecting[T, E_any],
     Storing[T, E_any],
+    Sending[T, E_any],
     Generic[T, E_any],
 ):
     """An immutable description of a pipeline of elements ``T``, with the effects ``E`` on its rows.
@@ -80,6 +86,10 @@ class Flow(
         A flow over random-access sources reads nothing of what was delivered before; over a
         stream, the stream is read again and its first elements are left out.
 
+        A state of one of ``n`` shards, when all stood at the same position, resumes any of another
+        number of them, if what they had delivered together is a whole number of elements for each
+        of those, and nothing but functions, batches and ``repeat`` comes after the ``shard``.
+
         Errors: ``StateMismatch``, naming the operator that differs, for a state of another flow or
         of another file's rows. Functions are told apart by name, and items in memory by number.
         """
@@ -113,6 +123,16 @@ class Flow(
 
     def __bool__(self) -> bool:
         return True
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """For notebooks: the plan, as a picture."""
+        from flowdsl.report.notebook import plan_bundle
+
+        return plan_bundle(self)
+
+    def _repr_html_(self) -> str | None:
+        """The same, for what asks for nothing else."""
+        return self._repr_mimebundle_().get("text/html")
 
     @property
     def effects(self) -> frozenset[Tag]:
@@ -154,6 +174,50 @@ class Flow(
                 raise InvalidFlow(f"measure: {name} must be an int >= {least}, got {value!r}")
         with iter(self) as run:
             return measure(run, size, warmup, self.node.length)
+
+    def profile(self, seconds: float = 3.0, step: Callable[[T], object] | None = None) -> Profile:
+        """Where the time goes: run the flow for so many seconds, and say what limits it.
+
+        It runs from epoch 0 on, and through further epochs where a pass is short; the seconds count
+        from when all workers are at work. ``step`` is what the consumer does with an element, as a
+        training step would: without it the consumer does nothing, and what limits is in the flow.
+        Every operator is timed, at about 0.1 µs a call.
+
+        Print the profile, or ``save`` it as a picture, ``.svg`` or ``.html``. docs/seeing.md says
+        what the figures mean, and how the verdict is reached.
+
+        Errors: ``InvalidFlow`` for ``seconds`` not above 0, or a ``step`` that can not be called;
+        ``FlowError`` if there is no element.
+
+        >>> import time
+        >>> import flowdsl as fl
+        >>> def decode(i):
+        ...     time.sleep(0.001)
+        ...     return i
+        >>> profile = fl.from_range(1000).map(decode).batch(4).profile(seconds=0.05)
+        >>> profile.verdict.limiting, profile.verdict.operator
+        ('thread', 'map(decode)')
+
+        Source: operational analysis (Denning and Buzen, 1978). Elsewhere: tf.data's profiler;
+        SPDL's queue statistics.
+        """
+        from flowdsl.report.profiling import profile  # workers, which import this, do not report
+
+        return profile(self.node, seconds, step)
+
+    def progress(self, description: str = "") -> Tracked[T]:
+        """Epoch 0, with a bar while a loop goes through it: ``for x in flow.progress(): ...``.
+
+        ``fl.progress(run)`` does the same for any run; see there. Errors: ``InvalidFlow`` for a
+        ``description`` that is no text.
+
+        >>> import flowdsl as fl
+        >>> sum(fl.from_range(5).progress())
+        10
+        """
+        from flowdsl.report.progress import progress
+
+        return progress(iter(self), description)
 
     def pipe(
         self, func: Callable[Concatenate[Flow[T, E_any], P], R], /, *args: P.args, **kw: P.kwargs

@@ -9,9 +9,11 @@ Elementwise  one element in; one out, or none. Any process may run it on any ele
 Grouping     ``n`` consecutive elements in, one out.
 Indexing     chooses or reorders whole elements. Over a random-access flow it is arithmetic on
              positions, and no element moves (databases call this late materialization).
+Copying      several passes of the same flow, in turn.
 Merging      the same over several flows: each element is an element of one of them.
 Joining      several flows in; the elements at a position, one of each, make one.
-Placement    says where to run. It changes no element.
+Placement    says where to run, and by whom. It changes no element.
+Unordered    gives up the order of what is below it, which may then come as it is ready.
 
 A node of no kind runs in the consuming process, by its reference.
 """
@@ -31,7 +33,6 @@ from typing import (
     Protocol,
     TypeAlias,
     TypeVar,
-    final,
     get_args,
     get_origin,
 )
@@ -44,7 +45,7 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 
 from flowdsl.effects import Effect, Endless, Exact, Reordered, Resampled, Tag, Unsized
 from flowdsl.elements import Component
-from flowdsl.errors import ElementError, InvalidFlow, Where
+from flowdsl.errors import ElementError, InvalidFlow, Where, travelling
 from flowdsl.specs import Spec, join
 from flowdsl.stacking import Allocate
 
@@ -63,6 +64,7 @@ Row: TypeAlias = tuple[int, A]
 so that the element at a position is the same whichever process looks at it."""
 
 Positions: TypeAlias = NDArray[np.int64]
+_Number = TypeVar("_Number", int, Positions)
 
 
 @attrs.frozen
@@ -88,12 +90,25 @@ class Addresses:
         return Addresses(self.epoch[chosen], self.position[chosen])
 
 
-@final
 class Dropped:
     """What an elementwise operator gives for an element that it leaves out."""
 
 
 DROPPED: Final = Dropped()
+
+
+@attrs.frozen(eq=False)
+class Failed:
+    """What stands in the place of an element that could not be made, where that is no error."""
+
+    step: int
+    """The number of the operator that failed, among those that were attempted."""
+    epoch: int
+    position: int
+    cause: Exception
+
+    def __reduce__(self) -> tuple[type[Failed], tuple[object, ...]]:
+        return Failed, (self.step, self.epoch, self.position, travelling(self.cause))
 
 
 def _tags_written_on(cls: type) -> frozenset[Tag]:
@@ -124,7 +139,7 @@ class Node(ABC, Generic[T, E]):
     identity: ClassVar[bool] = False
     """In epoch 0 its elements are those of its source: a probe need not come through it."""
 
-    _facts: dict[str, Any] = attrs.field(factory=dict[str, Any], init=False, eq=False, repr=False)
+    _facts: _Facts = attrs.field(factory=lambda: _Facts(), init=False, eq=False, repr=False)
     """What was asked of it before. A fact is made of those of the sources, some of them several
     times: without a memory, the cost of asking would double with every operator."""
 
@@ -179,6 +194,25 @@ class Node(ABC, Generic[T, E]):
         return True
 
     @property
+    def holds(self) -> int:
+        """How many elements of its source it keeps at a time."""
+        return 0
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        """Where this flow goes on, over a shard, after what ``there`` has given by a position.
+
+        ``there`` is the same flow over shards of another number, all of which stand at that
+        position. None where no position here follows just what they gave.
+        """
+        del there, position
+        return None
+
+    @property
+    def unseen(self) -> AnyNode:
+        """The same, or what is below it, for a probe: which nobody is to see go by."""
+        return self
+
+    @property
     def replayable(self) -> bool:
         """A second pass is possible."""
         return all(source.replayable for source in self.sources)
@@ -210,6 +244,14 @@ class Node(ABC, Generic[T, E]):
 
 
 AnyNode: TypeAlias = Node[Any, Effect]
+
+
+class _Facts(dict[str, Any]):
+    """What is remembered; it stays behind when a node travels."""
+
+    def __reduce__(self) -> tuple[type[_Facts], tuple[()]]:
+        return _Facts, ()
+
 
 _FACTS = frozenset({"sources", "effects", "length", "indexable", "dense", "depth", "spec"})
 
@@ -293,6 +335,14 @@ class IndexedSource(Node[T, Exact], Generic[T]):
     portable: ClassVar[bool] = True
     """Each process opens it for itself; False where the rows lie in this process's memory."""
 
+    line: ClassVar[str] = "x = {open}(x)"
+    """How a loop makes a row of its number, with the reader; see ``Elementwise.line``."""
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if "open" in vars(cls) and "line" not in vars(cls):  # not that of another ``open``
+            cls.line = IndexedSource.line
+
     @property
     @abstractmethod
     def length(self) -> int:
@@ -332,7 +382,20 @@ class Elementwise(Node[U, E], Generic[A, U, E]):
     counts: ClassVar[bool] = False
     """Its position is the number of the element: only a process that knows it can run this."""
 
+    light: ClassVar[bool] = False
+    """It is no work: by itself not worth the way to a worker."""
+
+    line: ClassVar[str] = "x = {apply}(x, {epoch}, {position})"
+    """``apply`` as a line of Python, so that a loop need not go by a method to the user's function.
+
+    The first name in braces is the attribute that is called."""
+
     source: Node[A, E]
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if "apply" in vars(cls) and "line" not in vars(cls):  # not that of another ``apply``
+            cls.line = Elementwise.line
 
     @abstractmethod
     def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
@@ -349,6 +412,9 @@ class Elementwise(Node[U, E], Generic[A, U, E]):
     @property
     def length(self) -> int | None:
         return None if self.drops else self.source.length
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        return self.source.same_place(there.sources[0], position) if self.dense else None
 
     def rows(self, epoch: int) -> Iterator[Row[U]]:
         for number, (position, x) in enumerate(self.source.rows(epoch)):
@@ -375,6 +441,10 @@ class Grouping(Node[U, E], Generic[A, U, E]):
     drop_remainder: bool
 
     @property
+    def holds(self) -> int:
+        return self.n
+
+    @property
     def stride(self) -> int:
         """How many elements after one group the next begins."""
         return self.n
@@ -393,6 +463,17 @@ class Grouping(Node[U, E], Generic[A, U, E]):
         if rows is None:
             return None
         return rows // self.n if self.drop_remainder else -(-rows // self.n)
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        if self.stride != self.n:
+            return None
+        given = position * self.n
+        if there.length == position:  # the last group of a pass may be a part of one
+            given = there.sources[0].length or given
+        taken = self.source.same_place(there.sources[0], given)
+        if taken is not None and taken == self.source.length:
+            return self.length
+        return None if taken is None or taken % self.n else taken // self.n
 
     def rows(self, epoch: int) -> Iterator[Row[U]]:
         elements = (x for _, x in self.source.rows(epoch))
@@ -428,6 +509,15 @@ class Indexing(Node[T, E], Generic[T, E]):
     keeps_positions: ClassVar[bool] = False
     """The element at a position is the one at that position of the source."""
 
+    @property
+    def shards(self) -> int:
+        """Among how many it divides the source, to take one part; 0 where it does no such thing."""
+        return 0
+
+    def first_of(self, n: int) -> AnyNode:
+        """The same for another number of shards, the first of them."""
+        raise AssertionError(f"{self.title} takes no part of its source; asked for one of {n}")
+
     source: Node[T, E]
 
     @abstractmethod
@@ -452,6 +542,41 @@ class Indexing(Node[T, E], Generic[T, E]):
             return super().origin(epoch, position)
         at = self.resolve(Addresses.span(epoch, position, position + 1))
         return self.source.origin(int(at.epoch[0]), int(at.position[0]))
+
+
+@attrs.frozen
+class Copying(Indexing[T, E], Generic[T, E]):
+    """``n`` passes of the source at once, in turn: pass ``k`` of epoch ``e`` is ``e * n + k``."""
+
+    n: int
+
+    def resolve(self, at: Addresses) -> Addresses:
+        place, copy = np.divmod(at.position, self.n)
+        return Addresses(epoch_of_copy(at.epoch, self.n, copy), place)
+
+    @property
+    def length(self) -> int | None:
+        return None if self.source.length is None else self.source.length * self.n
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        passes = (epoch_of_copy(epoch, self.n, k) for k in range(self.n))
+        return enumerate(in_turn([self.source.rows(one) for one in passes]))
+
+
+def epoch_of_copy(epoch: _Number, n: int, copy: _Number) -> _Number:
+    """The pass that a copy is at, within an epoch; one that was drawn may be as large as any."""
+    return (epoch * n + copy) % MOST_ELEMENTS
+
+
+def in_turn(passes: list[Iterator[Row[A]]]) -> Iterator[A]:
+    """An element of each, again and again; one that has ended is passed over."""
+    while passes:
+        for one in list(passes):
+            row = next(one, None)
+            if row is None:
+                passes.remove(one)
+            else:
+                yield row[1]
 
 
 # -- combining ------------------------------------------------------------------------------------
@@ -491,6 +616,11 @@ class Joining(Node[T, E], Generic[T, E]):
     def gather(self, group: Sequence[Any]) -> T:
         """One element of a group."""
 
+    def join(self, group: Sequence[Any]) -> Any:
+        """The same, of elements some of which may have failed: then it is the first of those."""
+        failed = (x for x in group if isinstance(x, Failed))
+        return next(failed, None) or self.gather(group)
+
     @property
     def indexable(self) -> bool:
         return all(part.indexable for part in self.parts)
@@ -505,24 +635,44 @@ class Joining(Node[T, E], Generic[T, E]):
 
 
 @attrs.frozen
-class Placement(Node[T, E], Generic[T, E]):
-    """Says where the operators below it run; to the elements it is the identity."""
+class Workers:
+    """Who runs a stage: nobody but the consumer, or so many processes or threads."""
+
+    procs: int = 0
+    threads: int = 0
+    memory: int | None = None
+    """The bytes that may be in flight; None for the runtime's own bound."""
+    deaths: int = 3
+    """So many workers may end on one element before it is given up."""
+    timeout: float | None = None
+    """The seconds that a process may take for one element; then it counts as dead."""
+
+    @property
+    def count(self) -> int:
+        """How many work at a time; 0 where the consumer does it itself."""
+        return self.procs or self.threads
+
+    def share(self, k: int) -> Workers:
+        """Those for one of ``k`` flows that share them: at least one, if there are any."""
+        procs, threads = (max(min(1, n), n // max(1, k)) for n in (self.procs, self.threads))
+        memory = None if self.memory is None else self.memory // max(1, k)
+        return attrs.evolve(self, procs=procs, threads=threads, memory=memory)
+
+    def __str__(self) -> str:
+        n, one = (self.procs, "worker process") if self.procs else (self.threads, "thread")
+        return f"{n} {one}" if n == 1 else f"{n} {one}{'es' if self.procs else 's'}"
+
+
+@attrs.frozen
+class Aside(Node[T, E], Generic[T, E]):
+    """An operator beside the elements, which pass through it as they are."""
 
     identity: ClassVar[bool] = True
     source: Node[T, E]
-    procs: int
 
     @property
     def fingerprint(self) -> str:
         return ""
-
-    @property
-    def indexable(self) -> bool:
-        return self.source.indexable
-
-    @property
-    def dense(self) -> bool:
-        return self.source.dense
 
     @property
     def length(self) -> int | None:
@@ -537,9 +687,40 @@ class Placement(Node[T, E], Generic[T, E]):
     def origin(self, epoch: int, position: int) -> Where:
         return self.source.origin(epoch, position)
 
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        return self.source.same_place(there.sources[0], position)
+
     @property
     def depth(self) -> int:
-        return self.source.depth  # where it runs changes no seeded operator's draws
+        return self.source.depth  # it changes no seeded operator's draws
+
+
+@attrs.frozen
+class Placement(Aside[T, E], Generic[T, E]):
+    """Says where the operators below it run."""
+
+    workers: Workers
+
+    @property
+    def indexable(self) -> bool:
+        return self.source.indexable
+
+    @property
+    def dense(self) -> bool:
+        return self.source.dense
+
+
+@attrs.frozen
+class Unordered(Aside[T, E | Reordered], Generic[T, E]):
+    """The elements in any order: as they are ready, where workers make them right below it."""
+
+    @property
+    def title(self) -> str:
+        return "ordered=False"
+
+    @property
+    def dense(self) -> bool:
+        return False  # they are all there, and not in their places
 
 
 # -- what every family of operators builds on ------------------------------------------------------

@@ -51,6 +51,8 @@ def _unmoved(node: AnyNode) -> AnyNode:
 
     Nor does anybody see it go by, or keep it: a probe is no pass.
     """
+    if (unseen := node.unseen) is not node:
+        return _unmoved(unseen)
     moves = isinstance(node, Indexing) and node.length is not None
     if node.identity or (moves and node.length == node.sources[0].length):
         return _unmoved(node.sources[0])

@@ -177,25 +177,31 @@ def _stack_scalars(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[
     return out
 
 
-_ARRAYS = (np.ndarray, np.memmap)
+_ARRAYS = {np.ndarray, np.memmap}
 """Other subclasses mean more than their numbers: a mask, a matrix product."""
 
 
 def _stack_arrays(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[Any]:
-    shape, dtype = cast("NDArray[Any]", rows[0]).shape, _dtype_of_all(rows, at)
+    first = cast("NDArray[Any]", rows[0])
+    shape, dtype = first.shape, _dtype_of_all(rows, at)
     if any(row.shape != shape for row in rows):
         raise _differ(rows, at)
     out = allocate((len(rows), *shape), dtype)
-    return np.stack(rows, out=out)
+    if not shape:
+        return np.stack(rows, out=out)
+    # What ``np.stack`` does, without an array made for each row on the way.
+    np.concatenate(rows, out=out.reshape(len(rows) * shape[0], *shape[1:]))
+    return out
 
 
 def _dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
     dtype = cast("np.dtype[Any]", rows[0].dtype)
     if type(rows[0]) not in _ARRAYS:
         raise _unstackable(type(rows[0]).__name__, at)
-    for i, row in enumerate(rows):
-        if type(row) not in _ARRAYS or row.dtype != dtype:
-            raise _differ(rows, at, i)
+    if any(row.dtype is not dtype for row in rows) or not set(map(type, rows)) <= _ARRAYS:
+        for i, row in enumerate(rows):  # dtypes that are no builtin ones are equal, not the same
+            if type(row) not in _ARRAYS or row.dtype != dtype:
+                raise _differ(rows, at, i)
     if dtype.hasobject:
         raise _unstackable("an array of Python objects", at)
     return dtype

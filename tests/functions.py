@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 
 from tests.elements import formed, ids, leaves, make, with_data, with_leaves, without_ids
@@ -13,6 +14,34 @@ from tests.elements import formed, ids, leaves, make, with_data, with_leaves, wi
 
 def make_rows(form: str, first: int, n: int) -> Iterator[Any]:
     return (make(form, first + i) for i in range(n))
+
+
+@attrs.frozen
+class Damaged:
+    """Rows in a sequence, one of which can not be read."""
+
+    rows: list[Any]
+    bad: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> Any:
+        return fail_if(i == self.bad, self.rows[i])
+
+
+def damaged(rows: list[Any], bad: int) -> Any:
+    return Damaged(rows, bad)
+
+
+def read_rows(rows: Any) -> Iterator[Any]:
+    return (rows[i] for i in range(len(rows)))
+
+
+def fail_if(bad: bool, element: Any) -> Any:
+    if bad:
+        raise ValueError(f"row {ids(element)[0]} is bad")
+    return element
 
 
 def make_from(form: str, first: int, i: int) -> Any:

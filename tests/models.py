@@ -26,6 +26,13 @@ class Failed(Exception):
     """The flow raises an error of its own here."""
 
 
+class Bad:
+    """In the place of an element that can not be made."""
+
+
+BAD = Bad()
+
+
 @attrs.frozen
 class Model:
     """What a flow means, and what is known of it beforehand."""
@@ -35,6 +42,14 @@ class Model:
     tags: frozenset[Tag] = frozenset()
     depth: int = 1
     """The number of operators, which seeds those that draw; what changes no element is none."""
+    careful: bool = False
+    """What fails is ``BAD``, and no error."""
+    may_be_bad: bool = False
+    """Some of its elements may be."""
+    leaves_out: bool = False
+    """Somewhere in it what is bad was left out."""
+    read: Callable[[int], Rows] | None = None
+    """Of a source that can go on after a row that can not be read: its rows, carefully."""
 
     @property
     def endless(self) -> bool:
@@ -45,13 +60,45 @@ class Model:
 
     def then(self, rows: Callable[[int], Rows], length: int | None, *tags: Tag) -> Model:
         """Another operator, which keeps positions or gives its own, and adds tags."""
-        return Model(rows, length, self.tags | set(tags), self.depth + 1)
+        return attrs.evolve(
+            self,
+            rows=rows,
+            length=length,
+            tags=self.tags | set(tags),
+            depth=self.depth + 1,
+            read=None,
+        )
 
     def then_anew(
         self, elements: Callable[[int], Iterable[Any]], length: int | None, *tags: Tag
     ) -> Model:
         """Another operator, whose elements are numbered from 0."""
         return self.then(lambda epoch: enumerate(elements(epoch)), length, *tags)
+
+    def carefully(self) -> Model:
+        """The same source, where what can not be read is bad."""
+        tries = not self.leaves_out and (self.read is not None or self.depth > 1)
+        return attrs.evolve(self, rows=self.read or self.rows, careful=True, may_be_bad=tries)
+
+    def tried(self) -> Model:
+        """An operator that was called on each element."""
+        return attrs.evolve(self, may_be_bad=self.careful or self.may_be_bad)
+
+    def good(self) -> Model:
+        """The elements that could be made."""
+        return self.left_out() if self.may_be_bad else self
+
+    def left_out(self) -> Model:
+        """The same, where it must be said that there may be fewer."""
+        return attrs.evolve(
+            self,
+            rows=lambda epoch: (row for row in self.rows(epoch) if row[1] is not BAD),
+            length=None,
+            tags=self.tags | {Resampled, Unsized},
+            may_be_bad=False,
+            leaves_out=True,
+            read=None,
+        )
 
     def bounded(self) -> Model:
         """It ends, at a length that is known beforehand if it would never have ended."""
@@ -64,6 +111,9 @@ class Model:
             self, tags=self.tags | ({Resampled} if Reordered in self.tags else set())
         )
 
+    def at_depth(self, depth: int) -> Model:
+        return attrs.evolve(self, depth=depth)
+
     def times(self, n: int) -> int | None:
         return None if self.length is None else n * self.length
 
@@ -72,7 +122,12 @@ class Model:
 
 
 def rows(elements: Sequence[Any]) -> Model:
-    return Model(lambda epoch: enumerate(elements), len(elements))
+    places = range(len(elements))
+    return Model(
+        lambda epoch: ((i, elements[i]) for i in places),
+        len(elements),
+        read=lambda epoch: ((i, _made(elements.__getitem__, i)) for i in places),
+    )
 
 
 def stream(elements: Sequence[Any]) -> Model:
@@ -116,8 +171,28 @@ def fake(
 # -- each element by itself ------------------------------------------------------------------------
 
 
+def _made(func: Callable[..., Any], *args: Any) -> Any:
+    if args[0] is BAD:
+        return BAD
+    try:
+        return func(*args)
+    except Exception:
+        return BAD
+
+
+def each(source: Model, func: Callable[[Any, int, int], Any]) -> Model:
+    """A function of every element, of the epoch and of its position."""
+
+    def made(x: Any, epoch: int, i: int) -> Any:
+        return _made(func, x, epoch, i) if source.careful else func(x, epoch, i)
+
+    return source.then(
+        lambda epoch: ((i, made(x, epoch, i)) for i, x in source.rows(epoch)), source.length
+    ).tried()
+
+
 def map_(source: Model, func: Callable[[Any], Any]) -> Model:
-    return source.then(lambda epoch: ((i, func(x)) for i, x in source.rows(epoch)), source.length)
+    return each(source, lambda x, epoch, i: func(x))
 
 
 def starmap(source: Model, func: Callable[..., Any]) -> Model:
@@ -126,28 +201,25 @@ def starmap(source: Model, func: Callable[..., Any]) -> Model:
 
 def random_map(source: Model, func: Callable[[Any, np.random.Generator], Any], seed: int) -> Model:
     salt = source.depth
-    return source.then(
-        lambda epoch: (
-            (i, func(x, generator(seed, salt, epoch, i))) for i, x in source.rows(epoch)
-        ),
-        source.length,
-    )
+    return each(source, lambda x, epoch, i: func(x, generator(seed, salt, epoch, i)))
+
+
+_LEFT_OUT = object()
 
 
 def filter_(source: Model, keep: Callable[[Any], bool]) -> Model:
-    return source.then(
-        lambda epoch: (row for row in source.rows(epoch) if keep(row[1])), None, Unsized
-    )
+    return filter_map(source, lambda x: x if keep(x) else _LEFT_OUT, _LEFT_OUT)
 
 
-def filter_map(source: Model, func: Callable[[Any], Any]) -> Model:
+def filter_map(source: Model, func: Callable[[Any], Any], nothing: Any = None) -> Model:
     mapped = map_(source, func)
-    return source.then(
-        lambda epoch: (row for row in mapped.rows(epoch) if row[1] is not None), None, Unsized
-    )
+    return mapped.then(
+        lambda epoch: (row for row in mapped.rows(epoch) if row[1] is not nothing), None, Unsized
+    ).at_depth(mapped.depth)
 
 
 def flat_map(source: Model, func: Callable[[Any], Iterable[Any]]) -> Model:
+    source = source.good()
     return source.then_anew(
         lambda epoch: (y for x in source.elements(epoch) for y in func(x)), None, Unsized
     )
@@ -170,9 +242,12 @@ def select(source: Model, *picks: Any) -> Model:
 
 def enumerate_(source: Model, start: int) -> Model:
     return source.then(
-        lambda epoch: ((i, (number, x)) for number, (i, x) in enumerate(source.rows(epoch), start)),
+        lambda epoch: (
+            (i, x if x is BAD else (number, x))
+            for number, (i, x) in enumerate(source.rows(epoch), start)
+        ),
         source.length,
-    )
+    ).tried()
 
 
 # -- groups ----------------------------------------------------------------------------------------
@@ -181,6 +256,8 @@ Gather: TypeAlias = Callable[[list[Any]], Any]
 
 
 def groups(source: Model, n: int, drop: bool, gather: Gather) -> Model:
+    source = source.good()
+
     def gathered(epoch: int) -> Iterator[Any]:
         elements = source.elements(epoch)
         while group := list(islice(elements, n)):
@@ -256,6 +333,8 @@ def _batch_of(row: Any, values: list[Any]) -> Any:
 def batch_by_shape(
     source: Model, n: int, selector: Callable[[Any], Any], drop: bool, gather: Gather
 ) -> Model:
+    source = source.good()
+
     def gathered(epoch: int) -> Iterator[Any]:
         waiting: list[tuple[Any, list[Any]]] = []
         for x in source.elements(epoch):
@@ -276,6 +355,8 @@ def batch_by_shape(
 
 
 def unbatch(source: Model, into: Callable[..., Any] | None = None) -> Model:
+    source = source.good()
+
     def build(batch: Any, row: Any) -> Any:
         if into is None:
             return row
@@ -307,6 +388,8 @@ def unstacked(batch: Any) -> list[Any]:
 
 
 def window(source: Model, size: int, stride: int) -> Model:
+    source = source.good()
+
     def windows(epoch: int) -> Iterator[Any]:
         seen: list[Any] = []
         for x in source.elements(epoch):
@@ -398,6 +481,7 @@ def shuffle(source: Model, seed: int) -> Model:
 
 
 def window_shuffle(source: Model, buffer: int, seed: int) -> Model:
+    source = source.good()
     salt = source.depth
 
     def shuffled(epoch: int) -> Iterator[Any]:
@@ -416,6 +500,7 @@ def window_shuffle(source: Model, buffer: int, seed: int) -> Model:
 
 def cache(source: Model) -> Model:
     """Kept, since a source may have but one pass; where it has more, each would do."""
+    source = source.good()
     kept: list[list[Any]] = []
 
     def rows(epoch: int) -> Rows:
@@ -441,13 +526,44 @@ def _of(
     *tags: Tag,
 ) -> Model:
     either = frozenset(tags).union(*(part.tags for part in parts))
-    depth = 1 + max(part.depth for part in parts)
-    return Model(lambda epoch: enumerate(elements(epoch)), length, either, depth)
+    return Model(
+        lambda epoch: enumerate(elements(epoch)),
+        length,
+        either,
+        depth=1 + max(part.depth for part in parts),
+        careful=parts[0].careful,
+        may_be_bad=any(part.may_be_bad for part in parts),
+        leaves_out=any(part.leaves_out for part in parts),
+    )
 
 
 def _total(parts: Sequence[Model]) -> int | None:
     lengths = [part.length for part in parts]
     return None if None in lengths else sum(length or 0 for length in lengths)
+
+
+def skip_bad(source: Model, careful: bool) -> Model:
+    """A flow that was built carefully, without what could not be made."""
+    good = source.good()
+    good = good if good.leaves_out else good.left_out()
+    return attrs.evolve(good, careful=careful)
+
+
+def unordered(source: Model) -> Model:
+    """In order all the same, where there is but one to do it."""
+    return attrs.evolve(source, tags=source.tags | {Reordered})
+
+
+def replicate(source: Model, n: int) -> Model:
+    def in_turn(epoch: int) -> Iterator[Any]:
+        copies = deque(source.elements((epoch * n + k) % 2**62) for k in range(n))
+        while copies:
+            copy = copies.popleft()
+            for x in islice(copy, 1):
+                yield x
+                copies.append(copy)
+
+    return source.then_anew(in_turn, source.times(n), Resampled)
 
 
 def _ending_with_any(model: Model, parts: Sequence[Model]) -> Model:
@@ -474,6 +590,8 @@ def zip_(*parts: Model) -> Model:
 
 
 def _joined(a: Any, b: Any) -> Any:
+    if a is BAD or b is BAD:
+        return BAD
     if isinstance(a, dict) and isinstance(b, dict):
         if set(a) & set(b):
             raise Failed

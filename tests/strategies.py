@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
+import lmdb
 import numpy as np
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from flowdsl import Endless, Flow, Reordered
+from flowdsl import Endless, Flow, InvalidFlow, Reordered
+from flowdsl.plan.tree import walk
 from tests import functions, models
 from tests.elements import (
     FORMS,
@@ -94,8 +96,9 @@ class Recipe:
             flow = step.chain(flow, procs)
         return flow
 
-    def model(self) -> Model:
+    def model(self, careful: bool = False) -> Model:
         model = self.source_model()
+        model = model.carefully() if careful else model
         for step in self.steps:
             model = step.model(model)
         return model
@@ -170,6 +173,18 @@ class Recipe:
         )
 
     @property
+    def is_unordered(self) -> bool:
+        """Somewhere in it the order is given up, and no position tells where a pass stands."""
+        return self.has("unordered")
+
+    def is_in_order(self, procs: int) -> bool:
+        """With so many workers there is nobody to be ready before another."""
+        return not self.is_unordered or not (procs or self.has("replicate"))
+
+    def has(self, operator: str) -> bool:
+        return any(operator in name for name in self.names)
+
+    @property
     def repeats(self) -> bool:
         return any(step.name.startswith(("repeat(", "fixed_size(")) for step in self.steps)
 
@@ -208,9 +223,13 @@ def _folder() -> Path:
 
 
 @cache
-def _lmdb(form: str, first: int, n: int) -> str:
-    path = _folder() / f"{form}{first}-{n}.lmdb"
+def _lmdb(form: str, first: int, n: int, bad: int | None = None) -> str:
+    path = _folder() / f"{form}{first}-{n}-{bad}.lmdb"
     fl.from_items(list(functions.make_rows(form, first, n))).write_lmdb(path)
+    if bad is not None:
+        with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as database:
+            row = bytes(database.begin().get(b"%010d" % bad) or b"")
+        path.write_bytes(path.read_bytes().replace(row, bytes(byte ^ 1 for byte in row)))
     return str(path)
 
 
@@ -233,8 +252,18 @@ def _filled(items: list[Any]) -> queue.Queue[Any]:
 Source: TypeAlias = tuple[Callable[[], AnyFlow], Callable[[], Model]]
 
 
-def _from_items(draw: Draw, form: str, first: int, n: int) -> Source:
+def _a_damage(draw: Draw, n: int) -> int | None:
+    """Now and then the number of a row, not the first, that can not be read."""
+    return draw(st.integers(1, n - 1)) if n > 1 and draw(st.integers(0, 7)) == 0 else None
+
+
+def _rows(form: str, first: int, n: int, bad: int | None) -> Any:
     items = list(functions.make_rows(form, first, n))
+    return items if bad is None else functions.Damaged(items, bad)
+
+
+def _from_items(draw: Draw, form: str, first: int, n: int) -> Source:
+    items = _rows(form, first, n, _a_damage(draw, n))
     return lambda: fl.from_items(items), lambda: models.rows(items)
 
 
@@ -244,16 +273,39 @@ def _from_range(draw: Draw, form: str, first: int, n: int) -> Source:
 
 
 def _from_iterable(draw: Draw, form: str, first: int, n: int) -> Source:
-    func = partial(functions.make_rows, form, first, n)
-    return lambda: fl.from_iterable(func), lambda: models.stream(list(func()))
+    items = _rows(form, first, n, _a_damage(draw, n))
+    func = partial(functions.read_rows, items)
+    return lambda: fl.from_iterable(func), lambda: models.stream(items)
 
 
 def _from_lmdb(draw: Draw, form: str, first: int, n: int) -> Source:
-    path, items = _lmdb(form, first, n), list(functions.make_rows(form, first, n))
+    return _lmdb_and_rows(form, first, n, _a_damage(draw, n))
+
+
+def _lmdb_and_rows(form: str, first: int, n: int, bad: int | None) -> Source:
+    path, items = _lmdb(form, first, n, bad), _rows(form, first, n, bad)
     kinds: dict[str, Any] = {"named": Named, "record": Row}
     if form in kinds:
         return lambda: fl.from_lmdb(path, kinds[form]), lambda: models.rows(items)
     return lambda: fl.from_lmdb(path), lambda: models.rows(items)
+
+
+def _attempt_to_read(draw: Draw, form: str, first: int, n: int) -> Source:
+    bad = draw(st.integers(0, n - 1)) if n else None
+    flow, model = _lmdb_and_rows(form, first, n, bad)
+    return (
+        lambda: flow().prefetch(on_error="skip"),
+        lambda: models.skip_bad(model().carefully(), False),
+    )
+
+
+def _attempt_to_read_here(draw: Draw, form: str, first: int, n: int) -> Source:
+    bad = draw(st.integers(1, n - 1)) if n > 1 else None
+    items = _rows(form, first, n, bad)
+    return (
+        lambda: fl.from_items(items).prefetch(on_error="skip"),
+        lambda: models.skip_bad(models.rows(items).carefully(), False),
+    )
 
 
 def _from_files(draw: Draw, form: str, first: int, n: int) -> Source:
@@ -286,6 +338,8 @@ def _from_queue(draw: Draw, form: str, first: int, n: int) -> Source:
 
 
 SOURCES: dict[str, Callable[[Draw, str, int, int], Source]] = {
+    "AttemptToRead": _attempt_to_read,
+    "AttemptToReadHere": _attempt_to_read_here,
     "Fake": _fake,
     "FromFiles": _from_files,
     "FromItems": _from_items,
@@ -317,9 +371,12 @@ def sources(
     form = form or draw(st.sampled_from(FORMS))
     n, first = draw(_sizes), 100 * number
     source, model = SOURCES[name](draw, form, first, n)
-    node = source().node
-    title = node.sources[0].title if node.sources else node.title
-    rows = tuple(i for x in model().elements(0) for i in ids(x))
+    title = next(walk(source().node)).title
+    rows = tuple(range(first, first + n))
+    if name == "Fake":
+        rows = tuple(i for x in model().elements(0) for i in ids(x))
+    elif name == "FromFiles":
+        rows = tuple(range(first, first + max(n, 1)))
     return Recipe(source, model, form, (f"{name}({n} {form})",), (Part(title, rows),))
 
 
@@ -332,7 +389,7 @@ _numbers = st.integers(1, 4)
 def _map(draw: Draw, recipe: Recipe) -> Recipe:
     choice = draw(st.integers(0, 11))
     if choice == 0:
-        return _map_failing(draw, recipe)
+        return _map_failing(recipe, _a_row(draw, recipe))
     if choice == 1:
         return _map_ragged(recipe)
     return recipe.then(
@@ -340,10 +397,10 @@ def _map(draw: Draw, recipe: Recipe) -> Recipe:
     )
 
 
-def _map_failing(draw: Draw, recipe: Recipe) -> Recipe:
-    func = partial(functions.fail_on, _a_row(draw, recipe))
+def _map_failing(recipe: Recipe, bad: int) -> Recipe:
+    func = partial(functions.fail_on, bad)
     return recipe.then(
-        f"map(fail on {func.args[0]})", lambda f, _: f.map(func), lambda m: models.map_(m, func)
+        f"map(fail on {bad})", lambda f, _: f.map(func), lambda m: models.map_(m, func)
     )
 
 
@@ -483,7 +540,9 @@ def _enumerate(draw: Draw, recipe: Recipe) -> Recipe:
 
 def _inspect(draw: Draw, recipe: Recipe) -> Recipe:
     num = draw(st.integers(0, 2))
-    return recipe.then(f"inspect({num})", lambda f, _: f.inspect(num, max_depth=0), lambda m: m)
+    return recipe.then(
+        f"inspect({num})", lambda f, _: f.inspect(num, max_depth=0), lambda m: m.tried()
+    )
 
 
 # -- groups ----------------------------------------------------------------------------------------
@@ -735,6 +794,79 @@ def _prefetch(draw: Draw, recipe: Recipe) -> Recipe:
     return recipe.then("prefetch", lambda f, procs: f.prefetch(procs=procs), lambda m: m)
 
 
+def _threads(draw: Draw, recipe: Recipe) -> Recipe:
+    return recipe.then("threads", lambda f, procs: f.prefetch(threads=procs), lambda m: m)
+
+
+def _unordered(draw: Draw, recipe: Recipe) -> Recipe:
+    """Where one does it all: with several, only a law on permutations holds."""
+    return recipe.then(
+        "prefetch(unordered)", lambda f, _: f.prefetch(ordered=False), models.unordered
+    )
+
+
+def _replicate(draw: Draw, recipe: Recipe) -> Recipe:
+    if recipe.is_long or not recipe.flow.node.replayable:
+        return _prefetch(draw, recipe)
+    n = draw(st.integers(1, 3))
+    return recipe.then(
+        f"replicate({n})", lambda f, _: f.replicate(n), lambda m: models.replicate(m, n)
+    )
+
+
+def _on_error(draw: Draw, recipe: Recipe) -> Recipe:
+    """What can not be made is left out."""
+    if recipe.has("repeat()"):  # if all fails, it never ends
+        return _prefetch(draw, recipe)
+    if draw(st.booleans()):
+        recipe = _map_failing(recipe, _a_row(draw, recipe))
+    return _skip_bad(draw, recipe)
+
+
+def _skip_bad(draw: Draw, recipe: Recipe) -> Recipe:
+    if not _can_skip(recipe):
+        return _prefetch(draw, recipe)
+    threads = draw(st.booleans())
+
+    def chain(flow: AnyFlow, n: int) -> AnyFlow:
+        if threads:
+            return flow.prefetch(threads=n, on_error="skip")
+        return flow.prefetch(procs=n, on_error="skip")
+
+    return recipe.then(
+        f"prefetch({'threads, ' * threads}skip)",
+        chain,
+        lambda m: models.skip_bad(recipe.model(careful=True), m.careful),
+        chooses=True,
+    )
+
+
+def _can_skip(recipe: Recipe) -> bool:
+    """Whether no operator above a batch has to know how many rows there are."""
+    try:
+        recipe.flow.prefetch(on_error="skip")
+    except InvalidFlow:
+        return False
+    return True
+
+
+def _attempt(draw: Draw, recipe: Recipe) -> Recipe:
+    return _on_error(draw, OPERATORS[draw(st.sampled_from(_ATTEMPTED))](draw, recipe))
+
+
+def _attempt_to_filter(draw: Draw, recipe: Recipe) -> Recipe:
+    return _on_error(draw, draw(st.sampled_from([_filter, _filter_map]))(draw, recipe))
+
+
+def _attempt_to_count(draw: Draw, recipe: Recipe) -> Recipe:
+    if draw(st.booleans()):
+        recipe = _map_failing(recipe, _a_row(draw, recipe))
+    return _on_error(draw, draw(st.sampled_from([_enumerate, _inspect]))(draw, recipe))
+
+
+_ATTEMPTED = ("Map", "MapComponent", "RandomMap", "Select", "StarMap")
+
+
 # -- several ---------------------------------------------------------------------------------------
 
 
@@ -793,7 +925,7 @@ def _zip(draw: Draw, recipe: Recipe) -> Recipe:
     return recipe.then(
         f"zip({other.names})",
         lambda f, procs: f.zip(other.build(procs)),
-        lambda m: models.zip_(m, other.model()),
+        lambda m: models.zip_(m, other.model(m.careful)),
         other,
         chooses=other.endless,
     )
@@ -816,7 +948,7 @@ def _combined(
     return recipe.then(
         f"{name}({', '.join(str(other.names) for other in others)})",
         lambda f, procs: chain(f, *(other.build(procs) for other in others)),
-        lambda m: model(m, *(other.model() for other in others)),
+        lambda m: model(m, *(other.model(m.careful) for other in others)),
         *others,
         **facts,
     )
@@ -886,6 +1018,9 @@ def _mix(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 OPERATORS: dict[str, Callable[[Draw, Recipe], Recipe]] = {
+    "Attempt": _attempt,
+    "AttemptToCount": _attempt_to_count,
+    "AttemptToFilter": _attempt_to_filter,
     "Batch": _batch,
     "BatchByShape": _batch_by_shape,
     "Cache": _cache,
@@ -899,6 +1034,7 @@ OPERATORS: dict[str, Callable[[Draw, Recipe], Recipe]] = {
     "FlatMap": _flat_map,
     "Inspect": _inspect,
     "Interleave": _interleave,
+    "LeaveOut": _on_error,
     "Map": _map,
     "MapComponent": _map_component,
     "Mix": _mix,
@@ -908,20 +1044,29 @@ OPERATORS: dict[str, Callable[[Draw, Recipe], Recipe]] = {
     "Repeat": _repeat,
     "RepeatEach": _repeat_each,
     "RepeatForever": _repeat_forever,
+    "Replicate": _replicate,
     "Select": _select,
     "Shard": _shard,
     "Shuffle": _shuffle,
     "Skip": _skip,
     "StarMap": _starmap,
     "Take": _take,
+    "Threads": _threads,
     "Unbatch": _unbatch,
+    "Unordered": _unordered,
     "Window": _window,
     "WindowShuffle": _window_shuffle,
     "Zip": _zip,
 }
 
+ELSEWHERE = ("Threads", "Unordered")
+"""Those that are no node in ``flowdsl.ops``: an argument, and one of the kinds."""
+
 _COMBINING = ("Choose", "ChooseFirst", "Concat", "Interleave", "Mix", "Zip")
-_RESHAPING = ("Batch", "BatchByShape", "Enumerate", "MapComponent", "PaddedBatch", "Select")
+_RESHAPING = (
+    *("Attempt", "AttemptToCount", "Batch", "BatchByShape", "Enumerate", "MapComponent"),
+    *("PaddedBatch", "Select"),
+)
 _ALONE = [
     name
     for name in OPERATORS
@@ -929,7 +1074,7 @@ _ALONE = [
 ]
 """Operators on one flow that keep the structure of its elements."""
 
-_IN_PLACE = [name for name in _ALONE if name not in ("Shuffle", "WindowShuffle")]
+_IN_PLACE = [name for name in _ALONE if name not in ("Shuffle", "Unordered", "WindowShuffle")]
 
 
 _GROUPING = ("Batch", "PaddedBatch", "Window")
@@ -998,3 +1143,21 @@ def chains(
     if last is not None:
         recipe = OPERATORS[last](draw, recipe)
     return _prefetch(draw, recipe) if prefetched else recipe
+
+
+@st.composite
+def skipping(draw: Draw, most: int = 4) -> Recipe:
+    """A chain that fails at some of its rows, and reads no more than what it gives is made of."""
+    recipe = draw(sources(draw(st.sampled_from([None, "FromItems", "FromIterable", "FromLmdb"]))))
+    for name in draw(st.lists(st.sampled_from(_TAKING_ALL), max_size=most)):
+        longer = _map_failing(recipe, _a_row(draw, recipe)) if draw(st.booleans()) else recipe
+        longer = OPERATORS[name](draw, longer)
+        recipe = longer if _can_skip(longer) else recipe
+    return recipe
+
+
+_TAKING_ALL = (
+    *("Attempt", "Batch", "Concat", "Enumerate", "Filter", "FilterMap", "FlatMap", "Inspect"),
+    *("Map", "Prefetch", "RandomMap", "Repeat", "RepeatEach", "Replicate", "Select", "Shuffle"),
+    *("Unbatch", "WindowShuffle"),
+)

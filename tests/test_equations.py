@@ -13,11 +13,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from flowdsl import Endless, Flow, Reordered
+from flowdsl import Endless, Flow, InvalidFlow, Reordered
+from flowdsl.node import Copying
+from flowdsl.plan.tree import walk
+from flowdsl.runtime.processes import Processes
 from tests.elements import same
 from tests.functions import in_one_form, keep, keep_scaled, scale
 from tests.laws import Outcome, outcome, reference
 from tests.strategies import Recipe, chains
+from tests.threads import spawn_thread
 
 AnyFlow: TypeAlias = Flow[Any, Any]
 Side: TypeAlias = Callable[[AnyFlow, int, int], AnyFlow]
@@ -32,6 +36,12 @@ def scaled_twice(element: Any) -> Any:
 
 def odd_and_third(element: Any) -> bool:
     return bool(odd(element) and third(element))
+
+
+def needs_odd(element: Any) -> Any:
+    if not odd(element):
+        raise ValueError(element)
+    return element
 
 
 def alone(element: Any) -> list[Any]:
@@ -87,6 +97,23 @@ def finite(x: AnyFlow) -> bool:
 
 def in_order(x: AnyFlow) -> bool:
     return Reordered not in x.effects
+
+
+def without_workers(x: AnyFlow) -> bool:
+    return not any(isinstance(part, Copying) for part in walk(x.node))
+
+
+def replayable(x: AnyFlow) -> bool:
+    return x.node.replayable
+
+
+def skips(x: AnyFlow) -> bool:
+    """What fails in it can be left out; and it ends, if all of it fails."""
+    try:
+        x.prefetch(on_error="skip")
+    except InvalidFlow:
+        return False
+    return finite(x)
 
 
 EVERY_EPOCH = (0, 1, 2)
@@ -349,6 +376,53 @@ EQUATIONS = [
         finite,
     ),
     Equation("prefetch() = x", lambda x, a, b: x.prefetch(), lambda x, a, b: x),
+    Equation(
+        "prefetch(ordered=False) = x, of one worker",
+        lambda x, a, b: x.prefetch(ordered=False),
+        lambda x, a, b: x,
+        without_workers,
+    ),
+    Equation(
+        "prefetch(on_error='skip') = x",
+        lambda x, a, b: x.prefetch(on_error="skip"),
+        lambda x, a, b: x,
+        skips,
+    ),
+    Equation(
+        "map(fails but for p).prefetch(on_error='skip') = filter(p)",
+        lambda x, a, b: x.map(needs_odd).prefetch(on_error="skip"),
+        lambda x, a, b: x.filter(odd),
+        skips,
+    ),
+    Equation(
+        "map(fails but for p).batch(a).prefetch(on_error='skip') = filter(p).batch(a)",
+        lambda x, a, b: x.map(needs_odd).batch(a, collate=list).prefetch(on_error="skip"),
+        lambda x, a, b: x.filter(odd).batch(a, collate=list),
+        skips,
+    ),
+    Equation(
+        "prefetch(on_error='skip') of a part = of the whole",
+        lambda x, a, b: (
+            x.take(a).prefetch(on_error="skip").concat(x.skip(a)).prefetch(on_error="skip")
+        ),
+        lambda x, a, b: x.take(a).concat(x.skip(a)).prefetch(on_error="skip"),
+        skips,
+    ),
+    Equation("replicate(1) = x", lambda x, a, b: x.replicate(1), lambda x, a, b: x, replayable),
+    Equation(
+        "cache().replicate(a) = cache().repeat_each(a)",
+        lambda x, a, b: x.cache().replicate(a),
+        lambda x, a, b: x.cache().repeat_each(a),
+        lambda x: replayable(x) and finite(x),
+    ),
+    Equation(
+        "replicate(a) = repeat(a), permuted",
+        lambda x, a, b: x.replicate(a),
+        lambda x, a, b: x.repeat(a),
+        lambda x: replayable(x) and finite(x),
+        epochs=[0],
+        permuted=True,
+    ),
     # -- several
     Equation("concat() = x", lambda x, a, b: x.concat(), lambda x, a, b: x),
     Equation("interleave() = x", lambda x, a, b: x.interleave(), lambda x, a, b: x),
@@ -431,6 +505,12 @@ def _is_one(left: Outcome, right: Outcome, equation: Equation) -> None:
         assert left == right
 
 
+@pytest.fixture(autouse=True)
+def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of replicate."""
+    monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
+
+
 _numbers = st.integers(1, 5)
 
 
@@ -439,7 +519,7 @@ def test_equation(equation: Equation) -> None:
     @settings(max_examples=25)
     @given(chains(most=3), _numbers, _numbers)
     def check(recipe: Recipe, a: int, b: int) -> None:
-        assume(equation.of(recipe.flow))
+        assume(recipe.is_in_order(0) and equation.of(recipe.flow))
         left, right = (_build(recipe, side, a, b) for side in (equation.left, equation.right))
         for epoch in equation.epochs:
             meaning = reference(left().node, epoch)

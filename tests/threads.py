@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import attrs
 
-from flowdsl.runtime.pool import Worker
+from flowdsl.runtime.processes import Process
 from flowdsl.runtime.worker import Setup, serve
 
 
@@ -26,7 +26,7 @@ class _Thread:
         return 0
 
 
-def spawn_thread(setup: Setup) -> Worker:
+def spawn_thread(setup: Setup) -> Process:
     """Serve leases in a thread."""
     ours, theirs = socket.socketpair()
 
@@ -37,4 +37,10 @@ def spawn_thread(setup: Setup) -> Worker:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     ours.setblocking(False)
-    return Worker(setup.identity, cast("Any", _Thread(thread)), ours, os.pidfd_open(os.getpid()))
+    return Process(
+        "worker thread",
+        identity=setup.identity,
+        process=cast("Any", _Thread(thread)),
+        link=ours,
+        end=os.pidfd_open(os.getpid()),
+    )

@@ -114,7 +114,7 @@ class Zip(Joining[T, E], Generic[T, E]):
                     )
                 return
             try:
-                y = self.gather(group)
+                y = self.join(group)
             except Exception as error:
                 raise self.failure(epoch, position) from error
             yield position, y

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from operator import itemgetter
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -66,6 +67,7 @@ def _settled(node: AnyNode, known: Spec, probe: bool) -> Spec:
 class Map(Elementwise[A, U, E], Generic[A, U, E]):
     """``func`` of every element."""
 
+    line: ClassVar[str] = "x = {func}(x)"
     func: Callable[[A], U] = attrs.field(validator=is_callable)
 
     @property
@@ -83,6 +85,7 @@ class Map(Elementwise[A, U, E], Generic[A, U, E]):
 class StarMap(Elementwise[tuple[Any, ...], U, E], Generic[U, E]):
     """``func`` of the unpacked components of every element."""
 
+    line: ClassVar[str] = "x = {func}(*x)"
     func: Callable[..., U] = attrs.field(validator=is_callable)
 
     @property
@@ -120,6 +123,7 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
 class Filter(Elementwise[A, A, E | Unsized], Generic[A, E]):
     """The elements for which ``keep`` is true."""
 
+    line: ClassVar[str] = "x = x if {keep}(x) else DROPPED"
     drops: ClassVar[bool] = True
     keep: Callable[[A], bool | np.bool_] = attrs.field(validator=is_callable)
 
@@ -139,6 +143,7 @@ class Filter(Elementwise[A, A, E | Unsized], Generic[A, E]):
 class FilterMap(Elementwise[A, U, E | Unsized], Generic[A, U, E]):
     """``func`` of every element for which it is not None."""
 
+    line: ClassVar[str] = "x = DROPPED if (x := {func}(x)) is None else x"
     drops: ClassVar[bool] = True
     func: Callable[[A], U | None] = attrs.field(validator=is_callable)
 
@@ -253,6 +258,7 @@ def _spelled(selector: object) -> str:
 class MapComponent(Elementwise[Any, Any, E], Generic[E]):
     """Every element with ``func`` of one component in the component's place."""
 
+    line: ClassVar[str] = "x = {change}(x)"
     func: Callable[[Any], Any] = attrs.field(validator=is_callable)
     index: int | str = attrs.field(converter=plain_int, validator=_is_key_or_number)
 
@@ -264,6 +270,15 @@ class MapComponent(Elementwise[Any, Any, E], Generic[E]):
         return f"map_component({name_of(self.func)}, {self.index!r})"
 
     def apply(self, x: Any, epoch: int, position: int) -> Any:
+        return self.change(x)
+
+    def change(self, x: Any) -> Any:
+        """The element with the component changed."""
+        if isinstance(x, tuple) and isinstance(self.index, int):
+            values = list(x)
+            if -len(values) <= self.index < len(values):
+                values[self.index] = self.func(values[self.index])
+                return tuple(values)
         parts = dict(components(x) or ())
         name = _name(self.index, form_of(x), list(parts))
         parts[name] = self.func(parts[name])
@@ -284,6 +299,7 @@ class MapComponent(Elementwise[Any, Any, E], Generic[E]):
 class Select(Elementwise[Any, Any, E], Generic[E]):
     """What selectors or keys pick of every element, in their order."""
 
+    line: ClassVar[str] = "x = {pick}(x)"
     picks: tuple[Any, ...] = attrs.field(validator=_are_selectors)
 
     def __attrs_post_init__(self) -> None:
@@ -294,8 +310,17 @@ class Select(Elementwise[Any, Any, E], Generic[E]):
         return f"select({', '.join(map(_spelled, self.picks))})"
 
     def apply(self, x: Any, epoch: int, position: int) -> Any:
+        return self.pick(x)
+
+    @property
+    def pick(self) -> Callable[[Any], Any]:
+        """What picks them: for several components of a tuple, in C."""
+        numbers = [pick.index for pick in self.picks if isinstance(pick, Component)]
+        return itemgetter(*numbers) if 1 < len(numbers) == len(self.picks) else self._pick
+
+    def _pick(self, x: Any) -> Any:
         if callable(self.picks[0]):
-            return tuple(pick(x) for pick in self.picks)
+            return tuple([pick(x) for pick in self.picks])
         parts = dict(components(x) or ())
         return {key: parts[_name(key, form_of(x), list(parts))] for key in self.picks}
 

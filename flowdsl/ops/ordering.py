@@ -87,6 +87,10 @@ class WindowShuffle(Node[T, E | Reordered], Generic[T, E]):
         return f"shuffle(buffer={self.buffer}, seed={self.seed})"
 
     @property
+    def holds(self) -> int:
+        return self.buffer
+
+    @property
     def length(self) -> int | None:
         return self.source.length
 

@@ -1,68 +1,248 @@
-"""prefetch: where the operators run."""
+"""prefetch and replicate: where the operators run, and by how many."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import attrs
 
+from flowdsl.effects import Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import AnyNode, E, FlowBase, Placement, T, at_least, flow, plain_int
+from flowdsl.node import (
+    Copying,
+    E,
+    FlowBase,
+    Placement,
+    T,
+    Unordered,
+    Workers,
+    flow,
+    is_int,
+)
+from flowdsl.ops.attempting import OnError, check_on_error, leave_out
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
-
-_MOST_PROCS = 1024
+_MOST = 1024
 """More is a slip of the pen, which a machine would not survive."""
-
-
-def _can_be_started(node: AnyNode, field: attrs.Attribute[int], value: int) -> None:
-    if value > _MOST_PROCS:
-        raise InvalidFlow(f"prefetch: {field.name} must be at most {_MOST_PROCS}, got {value}")
 
 
 @attrs.frozen
 class Prefetch(Placement[T, E], Generic[T, E]):
-    """Everything up to here runs ahead of the consumer, in ``procs`` processes."""
-
-    procs: int = attrs.field(converter=plain_int, validator=[at_least(0), _can_be_started])
+    """Everything up to here runs ahead of the consumer, in worker processes or threads."""
 
     @property
     def title(self) -> str:
-        return f"prefetch(procs={self.procs})"
+        w, plain = self.workers, Workers()
+        given = {"procs": w.procs} if w.procs or not w.threads else {"threads": w.threads}
+        for name in ("memory", "deaths", "timeout"):
+            if getattr(w, name) != getattr(plain, name):
+                given[name] = getattr(w, name)
+        return f"prefetch({', '.join(f'{name}={value}' for name, value in given.items())})"
+
+
+@attrs.frozen
+class Replicate(Copying[T, E | Resampled], Generic[T, E]):
+    """The elements of several passes at once, in turn: each copy has its own epoch, and process."""
+
+    @property
+    def title(self) -> str:
+        return f"replicate(procs={self.n})"
 
 
 class Placing(FlowBase[T, E]):
     """Operators that say where to run."""
 
-    def prefetch(self, procs: int = 0) -> Flow[T, E]:
-        """Run everything up to here in ``procs`` worker processes, ahead of the consumer.
+    @overload
+    def prefetch(
+        self,
+        procs: int = 0,
+        threads: int = 0,
+        *,
+        ordered: Literal[True] = True,
+        memory: int | None = None,
+        on_error: Literal["raise"] = "raise",
+        deaths: int = 3,
+        timeout: float | None = None,
+    ) -> Flow[T, E]: ...
 
-        The elements and their order are the same for any ``procs``, 0 included, which runs it in
-        the consumer's process. Workers are started by the first ``next``, hold at most a few
-        leases of work ahead each, and end with the pass. They need Linux. What must see the whole
-        sequence runs in the consumer's process; below it the work is done by ``procs`` others, and
+    @overload
+    def prefetch(
+        self,
+        procs: int = 0,
+        threads: int = 0,
+        *,
+        ordered: bool,
+        memory: int | None = None,
+        on_error: Literal["raise"] = "raise",
+        deaths: int = 3,
+        timeout: float | None = None,
+    ) -> Flow[T, E | Reordered]: ...
+
+    @overload
+    def prefetch(
+        self,
+        procs: int = 0,
+        threads: int = 0,
+        *,
+        ordered: Literal[True] = True,
+        memory: int | None = None,
+        on_error: OnError,
+        deaths: int = 3,
+        timeout: float | None = None,
+    ) -> Flow[T, E | Resampled | Unsized]: ...
+
+    @overload
+    def prefetch(
+        self,
+        procs: int = 0,
+        threads: int = 0,
+        *,
+        ordered: bool,
+        memory: int | None = None,
+        on_error: OnError,
+        deaths: int = 3,
+        timeout: float | None = None,
+    ) -> Flow[T, E | Reordered | Resampled | Unsized]: ...
+
+    def prefetch(
+        self,
+        procs: int = 0,
+        threads: int = 0,
+        *,
+        ordered: bool = True,
+        memory: int | None = None,
+        on_error: OnError = "raise",
+        deaths: int = 3,
+        timeout: float | None = None,
+    ) -> Flow[Any, Any]:
+        """Run everything up to here ahead of the consumer, in worker processes or in threads.
+
+        The elements and their order are the same for any number of ``procs`` or ``threads``, 0
+        included, which runs it in the consumer's own. Threads are for functions that release the
+        interpreter lock, as much of NumPy and most decoders do: nothing is copied between them.
+        Workers are started by the first ``next`` and hold a few leases of work ahead each; those of
+        a flow that is iterated again are still there. Processes need Linux. What must see the whole
+        sequence runs in the consumer's thread; below it the work is done by ``procs`` others, and
         where several streams come together there they share them, at least one for each.
 
-        A stream is read ahead of the consumer, in its process: one that waits for the consumer's
-        answer to an element needs ``procs=0``.
+        A worker that dies, however it does, is replaced, and what it had in hand is done again. An
+        element on which ``deaths`` workers have died is an error that names it. A process that has
+        been stopped for five seconds, or works on one element for longer than ``timeout`` seconds,
+        is ended, and counts as dead.
 
-        Length: as many elements as before.
+        ``ordered=False`` gives elements as they are ready, each once. ``memory`` bounds the bytes
+        of what is in flight: results, and what is sent to workers, besides what an operator such as
+        ``shuffle(buffer=...)`` holds below the consumer, and what the consumer itself holds on to.
+        At least one element is let through.
 
-        Effects: none.
+        ``on_error="skip"`` leaves out the elements that up to here can not be made: where the
+        source can not read a row, a function raises, or workers die. A function in its place is
+        called with each ``ElementError``, and may raise. What is left out shows in
+        ``run.statistics()``, and in a line of the log at the end. It is the rows that are left out:
+        what chooses or numbers them counts them as if they were there, and a batch is made of the
+        others. That those do not stack, or that a ``flat_map``'s function fails, is still an error.
 
-        Errors: ``InvalidFlow`` for ``procs < 0``, or more than 1024; ``NotShippable``, before a
-        worker starts, if a function holds what cannot travel; ``WorkerDied``.
+        A stream is read ahead of the consumer, in its thread: one that waits for the consumer's
+        answer to an element needs no workers.
+
+        Length: as many elements as before; with ``on_error``, it is known at the end.
+
+        Effects: none; ``Reordered`` with ``ordered=False``; ``Resampled`` and ``Unsized`` with
+        ``on_error`` other than "raise".
+
+        Errors: ``InvalidFlow`` for numbers out of their bounds, both ``procs`` and ``threads``, a
+        ``timeout`` for threads, which can not be ended, or where ``on_error`` would leave rows out
+        below a ``batch`` that is shuffled as a whole, or joined with another flow by ``zip``;
+        ``NotShippable``, before a worker starts, if a function holds what cannot travel;
+        ``WorkerDied``; ``FlowError`` if operators hold more than ``memory``.
 
         >>> import flowdsl as fl
         >>> fl.from_range(5).map(lambda i: i * i).prefetch(procs=2).collect()
         [0, 1, 4, 9, 16]
+        >>> ratios = fl.from_range(5).map(lambda i: 4 // (i - 2))
+        >>> ratios.prefetch(threads=2, on_error="skip").collect()
+        [-2, -4, 4, 2]
 
         Source: ``prefetch`` in tf.data, ``MultiProcessRunnerZMQ`` and ``MultiProcessMapData`` in
-        tensorpack.
+        tensorpack; the retries of MapReduce (Dean and Ghemawat, 2004), and its skipped records.
 
-        Elsewhere: tensorpack ``MultiProcessMapData``, ``MultiProcessRunnerZMQ``; tf.data
-        ``prefetch``; Grain ``mp_prefetch``; torchdata ``DataLoader``, ``ParallelMapper``.
+        Elsewhere: tensorpack ``MultiProcessMapData``, ``MultiProcessRunnerZMQ``,
+        ``MultiThreadMapData``; tf.data ``prefetch``, ``ignore_errors``; Grain ``mp_prefetch``;
+        torchdata ``DataLoader``, ``ParallelMapper``.
         """
-        return flow(Prefetch(self.node, procs))
+        workers = _workers("prefetch", procs, threads, memory, deaths, timeout)
+        if not isinstance(ordered, bool):
+            raise InvalidFlow(f"prefetch: ordered must be True or False, got {ordered!r}")
+        check_on_error("prefetch", on_error)
+        placed = flow(Prefetch(leave_out(self.node, on_error), workers))
+        return placed if ordered else flow(Unordered(placed.node))
+
+    def replicate(self, procs: int) -> Flow[T, E | Resampled]:
+        """Run ``procs`` copies of everything up to here, a process each, and take turns among them.
+
+        Copy ``k`` of epoch ``e`` is epoch ``e * procs + k`` of the flow, so shuffles and random
+        functions draw differently in each. A stream is read by every process for itself: its
+        iterable has to be one that can be made anew there. Which element comes is as certain as
+        without workers.
+
+        Length: ``procs`` times as many elements.
+
+        Effects: ``Resampled``: each row comes ``procs`` times in a pass.
+
+        Errors: ``InvalidFlow`` for ``procs < 1``, or a source that gives only one pass;
+        ``NotShippable``; ``WorkerDied``.
+
+        >>> import flowdsl as fl
+        >>> fl.from_range(3).replicate(procs=2).collect()
+        [0, 0, 1, 1, 2, 2]
+
+        Source: ``MultiProcessRunner`` in tensorpack, in an order that does not depend on speed.
+
+        Elsewhere: tensorpack ``MultiProcessRunner``, ``MultiProcessRunnerZMQ``,
+        ``MultiThreadRunner``; tf.data ``interleave``; Grain none; torchdata ``DataLoader``, over an
+        ``IterableDataset``.
+        """
+        workers = _workers("replicate", procs, least=1)
+        if not self.node.replayable:
+            raise InvalidFlow(
+                f"replicate: {self.node.title} gives one pass only, and each copy needs its own"
+            )
+        copies = Replicate(self.node, workers.procs)
+        return flow(Prefetch(copies, workers) if copies.indexable else copies)
+
+
+def _workers(
+    operator: str,
+    procs: int,
+    threads: int = 0,
+    memory: int | None = None,
+    deaths: int = 3,
+    timeout: float | None = None,
+    least: int = 0,
+) -> Workers:
+    for name, value, minimum in (
+        ("procs", procs, least),
+        ("threads", threads, 0),
+        ("memory", 1 if memory is None else memory, 1),
+        ("deaths", deaths, 1),
+    ):
+        if not is_int(value, minimum):
+            raise InvalidFlow(f"{operator}: {name} must be an int >= {minimum}, got {value!r}")
+        if name in ("procs", "threads") and value > _MOST:
+            raise InvalidFlow(f"{operator}: {name} must be at most {_MOST}, got {value}")
+    if procs and threads:
+        raise InvalidFlow(
+            f"{operator}: give procs or threads, not both; got procs={procs}, threads={threads}"
+        )
+    if timeout is not None:
+        number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+        if not number or not timeout > 0:
+            raise InvalidFlow(
+                f"{operator}: timeout must be a number of seconds > 0, or None, got {timeout!r}"
+            )
+        if threads:
+            raise InvalidFlow(f"{operator}: timeout needs procs; a thread can not be ended")
+    memory = None if memory is None else int(memory)
+    return Workers(int(procs), int(threads), memory, int(deaths), timeout)

@@ -23,6 +23,7 @@ from flowdsl.effects import (
 from flowdsl.errors import EndlessFlow, InvalidFlow
 from flowdsl.node import (
     Addresses,
+    AnyNode,
     E,
     FlowBase,
     Indexing,
@@ -110,6 +111,25 @@ class Shard(Indexing[T, E], Generic[T, E]):
     def length(self) -> int | None:
         return None if self.source.length is None else -((self.i - self.source.length) // self.n)
 
+    @property
+    def fingerprint(self) -> str:
+        return "shard"  # which part, of how many, is no other flow: a state may be carried over
+
+    @property
+    def shards(self) -> int:
+        return self.n
+
+    def first_of(self, n: int) -> AnyNode:
+        return attrs.evolve(self, n=n, i=0)
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        if not isinstance(there, Shard):
+            return None
+        given, rows = position * there.n, self.source.length
+        if rows is not None and given > rows - rows % there.n:
+            return None  # some shards have no element there
+        return None if given % self.n else given // self.n
+
     def resolve(self, at: Addresses) -> Addresses:
         return Addresses(at.epoch, at.position * self.n + self.i)
 
@@ -137,9 +157,24 @@ class Repeat(Indexing[T, E | Resampled], Generic[T, E]):
         passes, position = divmod(at.position, max(self.source.length, 1))
         return Addresses(epoch_of_pass(at.epoch, passes), position)
 
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        return _same_place(self, there, position)
+
     def rows(self, epoch: int) -> Iterator[Row[T]]:
         passes = (_inner(epoch, k) for k in range(self.n))
         return enumerate(x for inner in passes for _, x in self.source.rows(inner))
+
+
+def _same_place(node: Indexing[Any, Any], there: AnyNode, position: int) -> int | None:
+    """Passes are as many here as there, if each is the same rows."""
+    theirs, ours = there.sources[0].length, node.source.length
+    if not theirs or not ours:
+        return None
+    passes, position = divmod(position, theirs)
+    if passes and node.source.same_place(there.sources[0], theirs) != ours:
+        return None
+    taken = node.source.same_place(there.sources[0], position)
+    return None if taken is None else passes * ours + taken
 
 
 @attrs.frozen
@@ -163,6 +198,9 @@ class RepeatForever(Indexing[T, E | Resampled | Endless], Generic[T, E]):
             return Addresses(epoch_of_pass(at.epoch, np.zeros_like(at.epoch)), at.position)
         passes, position = divmod(at.position, self.source.length)
         return Addresses(epoch_of_pass(at.epoch, passes), position)
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        return _same_place(self, there, position)
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
         return enumerate(self._elements(epoch))

@@ -28,6 +28,7 @@ class FromItems(IndexedSource[T], Generic[T]):
     """The items of a sequence in memory."""
 
     portable: ClassVar[bool] = False
+    line: ClassVar[str] = "x = {items}[x]"
     items: Sequence[T]
 
     @property
@@ -88,6 +89,7 @@ def from_items(items: Sequence[Any] | NDArray[Any]) -> Flow[Any, Exact]:
 class FromRange(IndexedSource[int]):
     """The integers below ``n``."""
 
+    line: ClassVar[str] = "pass"
     n: int = attrs.field(converter=plain_int, validator=at_least(0))
 
     @property

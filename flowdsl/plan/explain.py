@@ -8,8 +8,8 @@ from itertools import groupby
 
 from flowdsl.effects import Endless, describe
 from flowdsl.errors import FlowError, InvalidFlow
-from flowdsl.node import AnyNode, Placement
-from flowdsl.plan.lower import Stage, Supplied, lower
+from flowdsl.node import AnyNode, Aside, Elementwise, Workers
+from flowdsl.plan.lower import Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk
 
@@ -21,8 +21,8 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
 
     A line is an operator, with what leaves it: effects, number of elements, and the spec of one.
     Specs that no annotation gives are found by making one element. An operator keeps the number
-    that it has in the chain as written, whatever the rules moved; ``prefetch``, which changes no
-    element, has none. The operators of a flow that is combined with another are set in.
+    that it has in the chain as written, whatever the rules moved; ``prefetch`` and its arguments
+    have none. The operators of a flow that is combined with another are set in.
 
     Raises:
         InvalidFlow: ``stage`` is not "flow", "rules" or "plan".
@@ -54,6 +54,12 @@ def _walk(node: AnyNode, deep: int = 0) -> Iterator[tuple[AnyNode, int]]:
 
 def _placed(node: AnyNode, deep: int = 0) -> Iterator[tuple[str, AnyNode, int]]:
     """The same, with the place where each runs; what a stage is supplied with comes before it."""
+    if isinstance(node, Copies):
+        where = f"in {Workers(len(node.copies))}, a copy in each: elements come back in turn"
+        for _, part, at in _placed(node.copies[0], deep):
+            yield where, part, at
+        yield "in this process", node, deep
+        return
     if not isinstance(node, Stage):
         for k, source in enumerate(node.sources):
             yield from _placed(source, deep + (k > 0))
@@ -80,20 +86,25 @@ def _own(meaning: AnyNode, program: AnyNode, deep: int) -> Iterator[tuple[AnyNod
 
 
 def _where(stage: Stage) -> str:
-    if not stage.procs:
+    if not stage.workers.count:
         return "in this process"
     sent = "elements" if stage.bases else "positions"
-    workers = f"{stage.procs} worker process{'es' if stage.procs > 1 else ''}"
-    return f"in {workers}: {sent} go there, elements come back in order"
+    order = "in order" if stage.ordered else "as they are ready"
+    return f"in {stage.workers}: {sent} go there, elements come back {order}"
 
 
 def _numbers(node: AnyNode) -> dict[str, list[int]]:
     """The numbers of the operators, by title; rules move operators past others, not past alike."""
     numbers: dict[str, list[int]] = defaultdict(list)
-    operators = (part for part in walk(node) if not isinstance(part, Placement))
+    operators = (part for part in walk(node) if not _of_prefetch(part))
     for number, part in enumerate(operators, 1):
         numbers[part.title].append(number)
     return numbers
+
+
+def _of_prefetch(node: AnyNode) -> bool:
+    """It stands for an argument of ``prefetch``, and is no operator of the chain."""
+    return isinstance(node, Aside) or (isinstance(node, Elementwise) and node.light)
 
 
 def _cells(node: AnyNode, numbers: dict[str, list[int]], deep: int) -> tuple[str, ...]:

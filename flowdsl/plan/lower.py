@@ -14,19 +14,26 @@ from typing import Any, ClassVar
 
 import attrs
 
-from flowdsl.effects import Effect, Tag
+from flowdsl.effects import Effect, Resampled, Tag
 from flowdsl.errors import Where
 from flowdsl.node import (
     AnyNode,
+    Copying,
     Elementwise,
     Grouping,
     Node,
     Placement,
     Row,
+    Unordered,
+    Workers,
+    epoch_of_copy,
+    in_turn,
     with_sources,
 )
 from flowdsl.plan.tree import bases_of, walk
 from flowdsl.specs import UNKNOWN, Spec
+
+NOBODY = Workers()
 
 
 class StandIn(Node[Any, Effect]):
@@ -71,7 +78,7 @@ class StandIn(Node[Any, Effect]):
 
 @attrs.frozen
 class Stage(StandIn):
-    """Operators that run together, in ``procs`` workers or, with 0, in this process."""
+    """Operators that run together, in workers or in the consumer's thread."""
 
     meaning: AnyNode  # pyright: ignore[reportIncompatibleMethodOverride]  # a field is a property too
 
@@ -81,7 +88,14 @@ class Stage(StandIn):
     bases: tuple[AnyNode, ...]
     """What this process reads and sends to the workers; none where they read for themselves."""
 
-    procs: int
+    workers: Workers = NOBODY
+    """Who runs it: the consumer's thread itself, where there are none."""
+
+    ordered: bool = True
+    """Its elements are delivered in their order, and not as they are ready."""
+
+    whole: bool = False
+    """A worker runs it from end to end, by its reference, and not a piece here and there."""
 
     @property
     def drops(self) -> bool:
@@ -89,9 +103,65 @@ class Stage(StandIn):
         return any(isinstance(node, Elementwise) and node.drops for node in walk(self.program))
 
     @property
+    def operators(self) -> Iterator[AnyNode]:
+        """Those that it runs itself, in the order in which elements meet them."""
+        return _own(self.meaning, self.program)
+
+    @property
+    def positions(self) -> int | None:
+        """The end of its positions: its own length, or that of what it filters."""
+        node = self.meaning
+        while not node.indexable:
+            node = node.sources[0]
+        return node.length
+
+    @property
     def rows_per_element(self) -> int:
         """How many elements of a streaming base make one element of the stage."""
-        return prod(node.n for node in walk(self.program) if isinstance(node, Grouping))
+        return prod(group.n for group in self._groupings)
+
+    def elements_of(self, rows: int) -> int:
+        """How many elements so many rows of a streaming base make, the last of the stream."""
+        for group in self._groupings:
+            rows = rows // group.n if group.drop_remainder else -(-rows // group.n)
+        return rows
+
+    @property
+    def _groupings(self) -> Iterator[Grouping[Any, Any, Any]]:
+        return (node for node in walk(self.program) if isinstance(node, Grouping))
+
+
+def _own(meaning: AnyNode, program: AnyNode) -> Iterator[AnyNode]:
+    if not isinstance(program, Supplied):
+        for source, run in zip(meaning.sources, program.sources, strict=True):
+            yield from _own(source, run)
+        yield meaning
+
+
+@attrs.frozen
+class Copies(Node[Any, Resampled]):
+    """Passes of one flow, in turn, each run from end to end by a worker of its own."""
+
+    copies: tuple[AnyNode, ...]
+    of: str
+    """The title of what they are the copies of."""
+
+    @property
+    def title(self) -> str:
+        return self.of
+
+    @property
+    def length(self) -> int | None:
+        one = self.copies[0].length
+        return None if one is None else one * len(self.copies)
+
+    def spec(self, probe: bool) -> Spec:
+        return self.copies[0].spec(probe)
+
+    def rows(self, epoch: int) -> Iterator[Row[Any]]:
+        n = len(self.copies)
+        passes = (copy.rows(epoch_of_copy(epoch, n, k)) for k, copy in enumerate(self.copies))
+        return enumerate(in_turn(list(passes)))
 
 
 @attrs.frozen
@@ -138,16 +208,50 @@ class Supplied(Node[Any, Effect]):
 def lower(node: AnyNode) -> AnyNode:
     """Put every operator into a stage, or leave it to this process."""
     if isinstance(node, Placement):
-        return _stage(node.source, node.procs)
-    if node.indexable and not any(isinstance(part, Placement) for part in walk(node)):
-        return Stage(node, node, (), 0)
+        return _stage(node.source, node.workers)
+    if isinstance(node, Unordered) and isinstance(node.source, Placement):
+        stage = _stage(node.source.source, node.source.workers, ordered=False)
+        return with_sources(node, (stage,))
+    if isinstance(node, Copying) and not node.indexable:
+        return Copies(tuple(_copy(node.source) for _ in range(node.n)), node.title)
+    if _from_positions(node) and not any(isinstance(part, Placement) for part in walk(node)):
+        return Stage(node, node, ())
     return with_sources(node, tuple(lower(source) for source in node.sources))
 
 
-def _stage(meaning: AnyNode, procs: int) -> Stage:
+def _from_positions(node: AnyNode) -> bool:
+    """Whether it is random-access, or made of what is, an element of each or none."""
+    if isinstance(node, Elementwise) and not node.counts:
+        return _from_positions(node.source)
+    return node.indexable
+
+
+def held_above(plan: AnyNode, stage: Stage) -> int:
+    """How many elements of a stage the operators of this process above it keep at a time."""
+    return (_held(plan, stage) or (1, 0))[1]
+
+
+def _held(node: AnyNode, stage: Stage) -> tuple[int, int] | None:
+    """The elements of the stage in one of the node, and those that are kept up to it."""
+    if node is stage:
+        return 1, 0
+    for source in node.sources if not isinstance(node, Stage) else node.bases:
+        if (below := _held(source, stage)) is not None:
+            size, held = below
+            if isinstance(node, Stage):
+                return 1, 0  # what is sent on from here is in flight there
+            return size * (node.n if isinstance(node, Grouping) else 1), held + node.holds * size
+    return None
+
+
+def _copy(meaning: AnyNode) -> Stage:
+    return Stage(meaning, meaning, (), Workers(procs=1), whole=True)
+
+
+def _stage(meaning: AnyNode, workers: Workers, ordered: bool = True) -> Stage:
     bases = bases_of(meaning)
     program = _supplied(meaning, list(enumerate(bases)))
-    return Stage(meaning, program, tuple(map(lower, bases)), procs)
+    return Stage(meaning, program, tuple(map(lower, bases)), workers, ordered)
 
 
 def _supplied(node: AnyNode, bases: list[tuple[int, AnyNode]]) -> AnyNode:

@@ -56,8 +56,10 @@ def bases_of(node: AnyNode) -> tuple[AnyNode, ...]:
 
 def has_work(node: AnyNode) -> bool:
     """Whether workers could do some of what makes these elements."""
-    return any(
-        not any(base is part for base in bases_of(part))
-        for part in walk(node)
-        if runs_in_worker(part)
-    )
+    return any(map(is_work, walk(node)))
+
+
+def is_work(node: AnyNode) -> bool:
+    """Whether workers could run this operator, and it is worth the way to them."""
+    light = isinstance(node, Elementwise) and node.light
+    return not light and runs_in_worker(node) and all(base is not node for base in bases_of(node))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -13,10 +13,13 @@ from flowdsl.errors import ElementError
 from flowdsl.node import Addresses, AnyNode, Row
 from flowdsl.plan.lower import Stage
 from flowdsl.runtime.program import OperatorFailed, Program, failure_in, needed
-from flowdsl.runtime.wire import Frame, first_unpackable, supply
+from flowdsl.runtime.wire import first_unpackable
 
-SECONDS_A_LEASE = 0.01
+SECONDS_A_LEASE = 0.03
 """What a lease should cost: many messages' worth of work, and little to wait for."""
+
+SECONDS_A_READ = 0.01
+"""For so long a stream is read at a time."""
 
 BYTES_A_LEASE = 8 << 20
 MOST_A_LEASE = 4096
@@ -27,7 +30,8 @@ class Lease:
     """Work: some consecutive elements of a stage's output."""
 
     number: int
-    """Counts from 0 over the life of a pool; results are put back in this order."""
+    """Counts from 0 over the life of a pool, and is never given twice: of two results of the same
+    work, made before and after a death, one is known to be stale."""
     epoch: int
     start: int
     stop: int
@@ -41,83 +45,142 @@ class Lease:
         return Addresses.at(self.epoch, self.positions)
 
 
+@attrs.frozen
+class Piece:
+    """A lease, with the rows of this process that it is made of."""
+
+    lease: Lease
+    rows: list[list[Any]] = attrs.field(factory=list[list[Any]], repr=False)
+    """Of each base, in the order in which they are used."""
+    packed: Any = attrs.field(default=None, repr=False)
+    """The same, as they travel."""
+    nbytes: int = 0
+    """Of what travels."""
+    deaths: int = 0
+    """How many workers have died on it, or on a larger piece that it was part of."""
+
+    @property
+    def size(self) -> int:
+        return self.lease.stop - self.lease.start
+
+
+Pack: TypeAlias = Callable[[list[list[Any]]], tuple[Any, int]]
+"""Makes rows ready to travel; gives them and their bytes, or fails for what can not."""
+
+
 class Pace:
     """How many elements a lease should hold, from what the last ones cost."""
 
-    def __init__(self, procs: int) -> None:
-        self._procs = procs
+    def __init__(self, workers: int, nbytes: int = BYTES_A_LEASE) -> None:
+        """``nbytes`` are what the result of a lease should hold at most."""
+        self._workers = workers
+        self._nbytes = min(nbytes, BYTES_A_LEASE)
         self._size = 1
 
     def size(self, remaining: int | None) -> int:
         """For the next lease; towards the end of a pass, no more than a fair share of the rest."""
         if remaining is None:
             return self._size
-        return max(1, min(self._size, remaining // (2 * self._procs)))
+        return max(1, min(self._size, remaining // (2 * self._workers)))
 
     def observe(self, count: int, seconds: float, nbytes: int) -> None:
         """Learn from a finished lease."""
         by_time = SECONDS_A_LEASE * count / max(seconds, 1e-6)
-        by_bytes = BYTES_A_LEASE * count / max(nbytes, 1)
+        by_bytes = self._nbytes * count / max(nbytes, 1)
         self._size = int(max(1, min(by_time, by_bytes, 2 * self._size, MOST_A_LEASE)))
 
 
 @attrs.frozen
 class Work:
-    """The leases of a stage, each with the elements that it is supplied with, if any."""
+    """The work of a stage in pieces, each with the rows that it is supplied with, if any."""
 
     stage: Stage
     bases: tuple[AnyNode, ...]
     """The stage's bases, ready to iterate in this process."""
     pace: Pace
+    pack: Pack
     numbers: Iterator[int] = attrs.field(factory=count)
+    programs: list[Program] = attrs.field(factory=list[Program])
+    """Of the bases whose rows lie in memory."""
 
-    def leases(self, epoch: int, start: int) -> Iterator[tuple[Lease, list[Frame]]]:
-        """One pass, from an element on, each with the frames of what it is supplied with.
+    def __attrs_post_init__(self) -> None:
+        self.programs.extend(Program(b.program) for b in self.bases if isinstance(b, Stage))
+
+    def pieces(self, epoch: int, start: int) -> Iterator[Piece]:
+        """One pass, from an element on.
 
         Raises:
-            ElementError: A base failed, after the leases of all that was before it.
+            ElementError: A base failed, after the pieces of all that was before it.
         """
         if not self.bases:
-            return ((lease, []) for lease in self._spans(epoch, start))
-        in_memory = [base for base in self.bases if isinstance(base, Stage)]
-        if in_memory:
-            return self._looked_up(in_memory, epoch, start)
+            return map(Piece, self._spans(epoch, start))
+        if self.programs:
+            return self._looked_up(self._spans(epoch, start))
         (stream,) = self.bases
         return self._streamed(stream, epoch, start)
 
+    def split(self, piece: Piece) -> list[Piece]:
+        """The same work in pieces of one element, with new numbers."""
+        lease = piece.lease
+        singles = [
+            Lease(
+                next(self.numbers),
+                lease.epoch,
+                i,
+                i + 1,
+                None if lease.positions is None else lease.positions[i - lease.start :][:1],
+            )
+            for i in range(lease.start, lease.stop)
+        ]
+        if not self.bases:
+            parts = list(map(Piece, singles))
+        elif self.programs:
+            parts = list(self._looked_up(iter(singles)))
+        else:
+            ratio = self.stage.rows_per_element
+            (rows,) = piece.rows
+            own = ([rows[k * ratio : (k + 1) * ratio]] for k in range(len(singles)))
+            parts = [
+                Piece(single, mine, *self.pack(mine))
+                for single, mine in zip(singles, own, strict=True)
+            ]
+        return [attrs.evolve(part, deaths=piece.deaths) for part in parts]
+
+    def again(self, piece: Piece) -> Piece:
+        """The same work under a new number."""
+        return attrs.evolve(piece, lease=attrs.evolve(piece.lease, number=next(self.numbers)))
+
     def _spans(self, epoch: int, start: int) -> Iterator[Lease]:
-        end = _last_position(self.stage)
+        end = None if self.stage.whole else self.stage.positions
         while end is None or start < end:
             size = self.pace.size(None if end is None else end - start)
             stop = start + size if end is None else min(start + size, end)
             yield Lease(next(self.numbers), epoch, start, stop)
             start = stop
 
-    def _looked_up(
-        self, bases: list[Stage], epoch: int, start: int
-    ) -> Iterator[tuple[Lease, list[Frame]]]:
+    def _looked_up(self, leases: Iterator[Lease]) -> Iterator[Piece]:
         """From rows in this process's memory: those that a span is made of go with it."""
-        programs = [Program(base.program) for base in bases]
-        for lease in self._spans(epoch, start):
+        bases = [base for base in self.bases if isinstance(base, Stage)]
+        for lease in leases:
             wanted = needed(self.stage.program, lease.addresses())
             rows: list[list[Any]] = []
             failures: dict[int, Exception] = {}
-            for slot, (base, program) in enumerate(zip(bases, programs, strict=True)):
+            for slot, (base, program) in enumerate(zip(bases, self.programs, strict=True)):
                 found, failed = _look_up(base, program, wanted[slot])
                 rows.append(found)
                 if failed is not None:
                     failures[slot] = failed
-            frames, bad = _frames(rows)
+            packed, bad = self._packed(rows)
             for slot, (i, cause) in bad.items():
                 failures[slot] = _can_not_travel(bases[slot], wanted[slot], i, cause)
                 rows[slot] = rows[slot][:i]
             if not failures:
-                yield lease, frames
+                yield Piece(lease, rows, *packed)
                 continue
             stop, used, short = self._whole(lease, [len(found) for found in rows])
             if stop > lease.start:
                 whole = [found[:count] for found, count in zip(rows, used, strict=True)]
-                yield attrs.evolve(lease, stop=stop), supply(whole)
+                yield Piece(attrs.evolve(lease, stop=stop), whole, *self.pack(whole))
             raise failures[short]
 
     def _whole(self, lease: Lease, rows: list[int]) -> tuple[int, list[int], int]:
@@ -136,9 +199,7 @@ class Work:
             used = counts
         raise AssertionError("a base failed at a row that the lease does not need")
 
-    def _streamed(
-        self, base: AnyNode, epoch: int, start: int
-    ) -> Iterator[tuple[Lease, list[Frame]]]:
+    def _streamed(self, base: AnyNode, epoch: int, start: int) -> Iterator[Piece]:
         """From a stream: as many rows as come in the time that a lease should cost."""
         ratio = self.stage.rows_per_element
         stream = islice(base.rows(epoch), start * ratio, None)
@@ -146,7 +207,7 @@ class Work:
         while not ended:
             rows: list[Row[Any]] = []
             failed: Exception | None = None
-            deadline = time.monotonic() + SECONDS_A_LEASE
+            deadline = time.monotonic() + SECONDS_A_READ
             for _ in range(self.pace.size(None)):
                 try:
                     group = list(islice(stream, ratio))
@@ -156,22 +217,35 @@ class Work:
                 ended = len(group) < ratio
                 if ended or time.monotonic() > deadline:
                     break
-            frames, bad = _frames([[x for _, x in rows]])
+            packed, bad = self._packed([[x for _, x in rows]])
             if bad:
                 at = Addresses.at(epoch, [position for position, _ in rows])
                 i, cause = bad[0]
                 failed = _can_not_travel(base, at, i, cause)
                 rows = rows[: i - i % ratio]
-                frames, _ = _frames([[x for _, x in rows]])
-            if rows:
-                stop = start - (-len(rows) // ratio)
+                packed = self.pack([[x for _, x in rows]])
+            if stop := self.stage.elements_of(len(rows)):
+                stop += start
                 positions = [position for position, _ in rows] if ratio == 1 else None
                 if positions == list(range(start, stop)):
                     positions = None
-                yield Lease(next(self.numbers), epoch, start, stop, positions), frames
+                lease = Lease(next(self.numbers), epoch, start, stop, positions)
+                yield Piece(lease, [[x for _, x in rows]], *packed)
                 start = stop
             if failed is not None:
                 raise failed
+
+    def _packed(
+        self, rows: list[list[Any]]
+    ) -> tuple[tuple[Any, int], dict[int, tuple[int, Exception]]]:
+        """Rows as they travel, or the first of each base that can not, and why."""
+        try:
+            return self.pack(rows), {}
+        except Exception:
+            bad = {slot: first_unpackable(found) for slot, found in enumerate(rows)}
+            if not any(bad.values()):
+                raise
+            return (None, 0), {slot: one for slot, one in bad.items() if one is not None}
 
 
 def _look_up(base: Stage, program: Program, at: Addresses) -> tuple[list[Any], Exception | None]:
@@ -187,27 +261,8 @@ def _look_up(base: Stage, program: Program, at: Addresses) -> tuple[list[Any], E
     return rows, None
 
 
-def _frames(rows: list[list[Any]]) -> tuple[list[Frame], dict[int, tuple[int, Exception]]]:
-    """The frames of rows, a list a base; or the first of each that can not travel, and why."""
-    try:
-        return supply(rows), {}
-    except Exception:
-        bad = {slot: first_unpackable(found) for slot, found in enumerate(rows)}
-        if not any(bad.values()):
-            raise
-        return [], {slot: one for slot, one in bad.items() if one is not None}
-
-
 def _can_not_travel(base: AnyNode, at: Addresses, i: int, cause: Exception) -> ElementError:
     """The error for an element of the base that no worker can be given."""
     error = base.failure(int(at.epoch[i]), int(at.position[i]))
     error.__cause__ = cause
     return error
-
-
-def _last_position(stage: Stage) -> int | None:
-    """The end of the positions to lease: the stage's own length, or that of what it filters."""
-    node = stage.meaning
-    while not node.indexable:
-        node = node.sources[0]
-    return node.length

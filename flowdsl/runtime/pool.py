@@ -1,340 +1,403 @@
-"""A pool: worker processes for one stage, and the order of what they make.
+"""A pool: the workers of one stage at work on a pass, and the order of what they make.
 
-The consumer's own thread coordinates: each time it needs a result it hands out more numbered leases
-and takes in what has come. There is no thread of ours in its process. Credit bounds what is in
-flight, so a consumer that stops reading stops the workers soon after.
+The consumer's own thread coordinates: each time it needs a result it hands out more leases and
+takes in what has come. There is no thread of ours in its process. Credit bounds what is in flight,
+by count and by bytes, so a consumer that stops reading stops the workers soon after.
 
-Contract: results are yielded in the order of lease numbers, whoever finished first.
+Contract: every lease is delivered once, and in the order of its elements, whoever finished first,
+and whoever died over it. A worker that dies is replaced, and what it held is handed out again; what
+it was at work on when it died is cut into single elements, each of which is then tried by a worker
+that holds nothing else, so that it is known which one kills.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
-import select
-import signal
-import socket
-import subprocess
-import sys
-import threading
 import time
-import weakref
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import attrs
-import zmq
 
-from flowdsl.errors import FlowError, InvalidFlow, NotShippable, WorkerDied
-from flowdsl.node import AnyNode, Row
+from flowdsl.errors import FlowError, WorkerDied
+from flowdsl.node import AnyNode, Aside, Failed, Row
+from flowdsl.ops.attempting import LeaveOut
 from flowdsl.plan.lower import Stage
-from flowdsl.runtime.leases import Lease, Pace, Work
-from flowdsl.runtime.program import failure_in
-from flowdsl.runtime.slabs import Window
-from flowdsl.runtime.wire import Frame, ship, unpack, whole
-from flowdsl.runtime.worker import LENGTH, READY, Result, Setup
+from flowdsl.runtime.books import Books, Times
+from flowdsl.runtime.crew import Crew, Delivery, Died, Done, Result, Worker
+from flowdsl.runtime.leases import Lease, Pace, Piece, Work
+from flowdsl.runtime.making import Left, answerable
+from flowdsl.runtime.program import Path, failure_in, node_at
+from flowdsl.runtime.statistics import OperatorCost, StageStatistics, WorkerStatistics
 
 LEASES_IN_HAND = 2
 """For each worker: one it works on, and one so that it need not wait for the next."""
 
-LEASES_AHEAD = 1
-"""For each worker: finished and waiting for the consumer."""
+LEASES_AHEAD = 6
+"""For each worker: finished and waiting for their turn, behind an element that takes long."""
 
-SECONDS_TO_LEAVE = 0.5
+BYTES_IN_FLIGHT = 1 << 30
+"""Where ``memory`` says nothing else."""
 
-
-@attrs.define(eq=False)
-class Worker:
-    """One process, as the coordinator sees it."""
-
-    identity: bytes
-    process: subprocess.Popen[bytes]
-    link: socket.socket
-    end: int
-    """A descriptor that is readable when the process has ended."""
-    window: Window = attrs.field(factory=Window)
-    ready: bool = False
-    leases: set[int] = attrs.field(factory=set[int])
-
-
-@attrs.define
-class _Arrived:
-    """A result that waits for its turn."""
-
-    worker: Worker
-    lease: Lease
-    result: Result
-    content: bytes
+STILLBIRTHS = 3
+"""So many workers in a row may end before they are ready."""
 
 
 @attrs.frozen
-class PoolStatistics:
-    """What a pool has done so far."""
+class _Arrived:
+    """What waits for its turn: a result, or the end of those who tried."""
 
-    procs: int
-    leases: int
-    elements: int
-    worker_seconds: float
-    in_flight: int
-
-
-def spawn_process(setup: Setup) -> Worker:
-    """Start a worker: a fresh interpreter that runs ``worker.main`` and no code of the user's."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        start = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from flowdsl.runtime.worker import main; main({theirs.fileno()})"
-        )
-        process = subprocess.Popen(
-            [sys.executable, "-c", start],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            process_group=0,  # so that Ctrl-C in a terminal is the consumer's alone to handle
-        )
-    told = whole(setup)
-    with contextlib.suppress(ConnectionError):  # it died already: the poller will tell
-        ours.sendall(LENGTH.pack(len(told)) + told)
-    ours.setblocking(False)
-    return Worker(setup.identity, process, ours, os.pidfd_open(process.pid))
+    lease: Lease
+    nbytes: int
+    result: Result | None = None
+    delivery: Delivery | None = None
+    death: WorkerDied | None = None
 
 
 class Pool:
-    """The workers of a stage; started by the first pass, ended by ``close``."""
+    """One pass over a stage at a time, by the workers of a crew."""
 
-    spawn = staticmethod(spawn_process)
-    """How a worker is started: anything that serves leases over a link will do."""
-
-    def __init__(self, stage: Stage, bases: tuple[AnyNode, ...]) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        bases: tuple[AnyNode, ...],
+        crew: Crew,
+        held: int = 0,
+    ) -> None:
         """``bases`` are the stage's own, ready to iterate in this process.
 
-        Raises:
-            NotShippable: The program can not travel.
+        ``held`` elements are kept by the operators above, and count as in flight.
         """
-        self._stage = stage
-        self._program = ship(stage.program)
-        self._pace = Pace(stage.procs)
-        self._work = Work(stage, bases, self._pace)
-        self._workers: dict[bytes, Worker] = {}
-        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
-        self._poller = zmq.Poller()
-        self._arrived: dict[int, _Arrived] = {}
-        self._leased: dict[int, Lease] = {}
-        self._finished = 0
-        self._elements = 0
-        self._worker_seconds = 0.0
-        self._end: weakref.finalize[..., Pool] | None = None
-
-    def statistics(self) -> PoolStatistics:
-        """What the pool has done so far."""
-        return PoolStatistics(
-            self._stage.procs,
-            self._finished,
-            self._elements,
-            self._worker_seconds,
-            len(self._leased),
-        )
+        self.stage = stage
+        self.crew = crew
+        self._held = held
+        limits = stage.workers
+        self._credit = limits.count * (LEASES_IN_HAND + LEASES_AHEAD)
+        self._memory = limits.memory or BYTES_IN_FLIGHT
+        self._pace = Pace(limits.count, max(1, self._memory // self._credit))
+        self._work = Work(stage, bases, self._pace, crew.pack)
+        self._clear()
+        self._stillborn = 0
+        self._books = Books()
+        self._times = Times()
+        self._began: float | None = None
+        self._ended: float | None = None
+        self._deaths = 0
+        self._reading = self._waited = self._outside = self._filled = 0.0
+        self._nbytes = 0
+        self._most_bytes = 0.0
+        """Of an element of a recent result."""
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
-        """One pass over the stage, from a position on; a new call abandons the last.
+        """One pass over the stage, from a position on; a new call abandons the last."""
+        return self._pass(epoch, start, places=True)
+
+    def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """The same without the positions."""
+        return self._pass(epoch, start, places=False)
+
+    def _pass(self, epoch: int, start: int, places: bool) -> Iterator[Any]:
+        """One pass.
 
         Raises:
             ElementError: An operator failed, after every element before it was yielded.
-            WorkerDied: A worker ended.
+            WorkerDied: Workers ended, again and again, over an element or before they were ready.
+            FlowError: The books do not balance, or operators hold more than ``memory``.
         """
-        self._start()
-        self._abandon()
-        work = self._work.leases(epoch, start)
-        credit = self._stage.procs * (LEASES_IN_HAND + LEASES_AHEAD)
-        more, failed = True, None
+        self._began = self._began or time.perf_counter()
+        self._ended = None
+        for stale in self._arrived.values():
+            if stale.delivery is not None:
+                stale.delivery.discard()
+        self._clear()
+        self._books.settle()
+        self._turn = start
+        self.crew.start()
+        work = self._work.pieces(epoch, start)
         while True:
-            while more and len(self._leased) < credit and (worker := self._idle()):
-                try:
-                    lease, supplied = next(work)
-                except StopIteration:
-                    more = False
-                except Exception as error:  # of the base: first, all that was before it
-                    more, failed = False, error
-                else:
-                    self._hand_out(worker, lease, supplied)
-            turn = next(iter(self._leased), None)  # they are handed out in the order of numbers
-            if turn is not None and turn in self._arrived:
-                del self._leased[turn]
-                yield from self._open(self._arrived.pop(turn))
-            elif more or turn is not None:
+            self._hand_out(work)
+            arrived = self._next()
+            if arrived is not None:
+                yield from self._deliver(arrived, places)
+            elif self._leased or self._again or not self._exhausted:
                 self._take_in()
-            elif failed is not None:
-                raise failed
+            elif self._failed is not None:
+                raise self._failed
             else:
-                return
+                break
+        self._ended = time.perf_counter()
+        self._books.check(self.stage.meaning.title)
 
     def close(self) -> None:
         """End the workers. Arrays that the consumer holds stay valid."""
-        if self._end is not None:
-            self._end()
+        self._ended = self._ended or time.perf_counter()
         self._arrived.clear()
-        for worker in self._workers.values():
-            worker.window.detach()
+        self.crew.close()
 
-    # -- processes -----------------------------------------------------------------------------
+    def statistics(self) -> StageStatistics:
+        """What has been done so far."""
+        now = self._ended or time.perf_counter()
+        seconds = now - (self._began or now)
+        workers = self.crew.workers
+        return StageStatistics(
+            operators=titles(self.stage),
+            place="processes" if self.stage.workers.procs else "threads",
+            seconds=seconds,
+            entered=self._books.entered,
+            delivered=self._books.delivered,
+            filtered=self._books.filtered,
+            skipped=self._books.skipped,
+            retried=self._books.retried,
+            in_flight=self._books.under_way,
+            deaths=self._deaths,
+            workers=tuple(WorkerStatistics(w.elements, w.busy, w.cpu) for w in workers),
+            input_seconds=self._reading,
+            waited=self._waited,
+            fill=min(1.0, self._filled / seconds / self._credit) if seconds else 0.0,
+            nbytes=self._nbytes,
+            p50=self._times.quantile(0.5),
+            p99=self._times.quantile(0.99),
+            ordered=self.stage.ordered,
+            costs=costs_of(self.stage, [worker.costs for worker in workers]),
+        )
 
-    def _start(self) -> None:
-        if self._workers:
-            return
-        if not hasattr(os, "memfd_create"):
-            raise InvalidFlow("prefetch: procs must be 0 on this system; workers need Linux")
-        self._context = zmq.Context()
-        self._control = self._context.socket(zmq.ROUTER)
-        self._control.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._control.setsockopt(zmq.LINGER, 0)
-        self._control.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
-        address = f"ipc://@flowdsl-{os.getpid()}-{secrets.token_hex(8)}"
-        self._control.bind(address)
-        self._poller.register(self._control, zmq.POLLIN)
-        owner = os.getpid(), threading.get_ident()
-        self._end = weakref.finalize(self, _end, owner, self._workers, self._context)
-        for _ in range(self._stage.procs):
-            identity = secrets.token_bytes(16)
-            worker = self.spawn(Setup(address, identity, self._program, os.getpid()))
-            self._workers[worker.identity] = worker
-            self._poller.register(worker.link, zmq.POLLIN)
-            self._poller.register(worker.end, zmq.POLLIN)
+    @property
+    def outside(self) -> float:
+        """The seconds in which the consumer had elements, and did something else."""
+        return self._outside
 
-    def _idle(self) -> Worker | None:
-        """The worker with the least to do, if one has room for another lease."""
-        roomy = (w for w in self._workers.values() if w.ready and len(w.leases) < LEASES_IN_HAND)
-        return min(roomy, key=lambda worker: len(worker.leases), default=None)
+    # -- handing out ---------------------------------------------------------------------------
 
-    def _hand_out(self, worker: Worker, lease: Lease, supplied: list[Frame]) -> None:
-        try:
-            self._control.send_multipart([worker.identity, whole(lease), *supplied])
-        except zmq.ZMQError as error:
-            self._died(worker, error)
-        self._leased[lease.number] = lease
-        worker.leases.add(lease.number)
+    def _clear(self) -> None:
+        self._leased: dict[int, Lease] = {}
+        self._again: list[Piece] = []
+        """To be handed out again, the first first: what waits for it keeps its place in the credit,
+        so there is always room for it."""
+        self._arrived: dict[int, _Arrived] = {}
+        """By the position at which they start."""
+        self._in_flight = 0
+        """Bytes: those sent and not answered, and those that have come and wait."""
+        self._exhausted = False
+        self._failed: Exception | None = None
+        self._turn = 0
+
+    def _hand_out(self, work: Iterator[Piece]) -> None:
+        while self._may_hand_out():
+            worker = self._idle(bool(self._again and self._again[0].deaths))
+            if worker is None:
+                return
+            if self._again:
+                piece = self._again.pop(0)
+            elif self._exhausted:
+                return
+            else:
+                began = time.perf_counter()
+                try:
+                    piece = next(work)
+                except StopIteration:
+                    self._exhausted = True
+                    return
+                except Exception as error:  # of the base: first, all that was before it
+                    self._exhausted, self._failed = True, error
+                    return
+                finally:
+                    if self._work.bases:
+                        self._reading += time.perf_counter() - began
+                self._books.entered += 0 if self.stage.whole else piece.size
+            if not worker.held:
+                worker.since = time.monotonic()
+            self._leased[piece.lease.number] = piece.lease
+            self._in_flight += piece.nbytes
+            self.crew.give(worker, piece)
+
+    def _idle(self, alone: bool) -> Worker | None:
+        """The worker with the least to do, if one has room for another piece.
+
+        What a worker has died on is given to one that has nothing else to do, nor gets it.
+        """
+        most = 1 if alone else LEASES_IN_HAND
+        roomy = (
+            w for w in self.crew.workers if w.ready and len(w.held) < most and not w.has_suspect
+        )
+        return min(roomy, key=lambda worker: len(worker.held), default=None)
+
+    def _may_hand_out(self) -> bool:
+        """Whether another piece may be in flight; the one that all others wait for always may."""
+        if not self._leased and not self._arrived:
+            return True
+        if self._again and self._again[0].lease.start == self._turn:
+            return True
+        if len(self._leased) + len(self._arrived) >= self._credit:
+            return False
+        if not self._most_bytes:
+            return self.stage.workers.memory is None
+        expected = sum(lease.stop - lease.start for lease in self._leased.values())
+        held = self._held * self._most_bytes
+        if held > self._memory:
+            raise FlowError(
+                f"prefetch: memory={self._memory} bytes is less than the {self._held} elements of "
+                f"about {self._most_bytes:,.0f} bytes that are held above "
+                f"{self.stage.meaning.title}; give at least {2 * held:,.0f}, or a smaller buffer"
+            )
+        next_one = self._pace.size(None)
+        return self._in_flight + held + (expected + next_one) * self._most_bytes <= self._memory
+
+    # -- taking in -----------------------------------------------------------------------------
 
     def _take_in(self) -> None:
-        """Wait for a message, and act on all that have come."""
-        events = dict(self._poller.poll())
-        while self._control in events:
-            try:
-                identity, *frames = self._control.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                break
-            worker = self._workers.get(identity)
-            if worker is not None:  # an identity is a secret: no other process is listened to
-                self._receive(worker, frames)
-        for worker in self._workers.values():
-            ended = worker.end in events
-            if ended or (worker.link.fileno() in events and not _attach_slab(worker)):
-                self._died(worker)
+        """Wait for something to happen, and act on all that has."""
+        began = time.perf_counter()
+        events = self.crew.hear(None)
+        waited = time.perf_counter() - began
+        self._waited += waited
+        self._filled += waited * len(self._arrived)
+        for event in events:
+            if isinstance(event, Done):
+                self._done(event)
+            elif isinstance(event, Died):
+                self._died(event)
+            else:
+                self._stillborn = 0
 
-    def _receive(self, worker: Worker, frames: list[bytes]) -> None:
-        if frames[0] == READY:
-            if frames[1]:
-                text = frames[1].decode()
-                raise NotShippable(f"a worker process can not load the plan:\n{text}")
-            worker.ready = True
+    def _done(self, event: Done) -> None:
+        worker, result = event.worker, event.result
+        piece = worker.held.pop(result.number, None)
+        lease = self._leased.pop(result.number, None)
+        if lease is None or piece is None:  # of a pass that was abandoned
+            event.delivery.discard()
             return
-        result: Result = unpack(frames[0])
-        while not worker.window.has(result.places):
-            shown = select.poll()
-            shown.register(worker.link, select.POLLIN)
-            shown.poll()
-            if not _attach_slab(worker):
-                self._died(worker)
-        worker.leases.discard(result.number)
-        lease = self._leased.get(result.number)
-        if lease is None:  # of a pass that was abandoned
-            worker.window.discard(result.places)
+        nbytes = event.delivery.nbytes
+        worker.elements += result.count
+        worker.since = time.monotonic()
+        worker.busy += result.seconds
+        worker.cpu += result.cpu
+        for path, (calls, seconds) in result.costs.items():
+            before = worker.costs.get(path, (0, 0.0))
+            worker.costs[path] = before[0] + calls, before[1] + seconds
+        self._nbytes += nbytes
+        self._times.add(result.times)
+        if not result.times:
+            self._times.add_mean(result.seconds, result.count)
+        each = nbytes / max(1, result.count)
+        self._most_bytes = max(each, 0.9 * self._most_bytes)
+        self._in_flight += nbytes - piece.nbytes
+        self._pace.observe(piece.size, result.seconds, nbytes)
+        self._arrived[lease.start] = _Arrived(lease, nbytes, result, event.delivery)
+        if self.stage.whole and result.failure is None and result.count < piece.size:
+            self._exhausted = True
+
+    def _died(self, event: Died) -> None:
+        worker = event.worker
+        self._deaths += 1
+        if not worker.ready:
+            self._stillborn += 1
+            if self._stillborn == STILLBIRTHS:
+                raise WorkerDied(f"{worker.name} ended before it was ready ({event.how})")
+        pieces = [p for p in worker.held.values() if p.lease.number in self._leased]
+        blamed, most = event.begun, self.stage.workers.deaths
+        if blamed not in worker.held and pieces:  # it had begun with none of them, as far as known
+            blamed, most = pieces[0].lease.number, max(most, STILLBIRTHS)
+        worker.held.clear()
+        again: list[Piece] = []
+        for piece in pieces:
+            del self._leased[piece.lease.number]
+            self._in_flight -= piece.nbytes
+            self._books.retried += piece.size
+            if piece.lease.number != blamed:
+                again.append(self._work.again(piece))
+                continue
+            piece = attrs.evolve(piece, deaths=piece.deaths + 1)
+            if piece.size > 1:
+                again += self._work.split(piece)
+            elif piece.deaths < most:
+                again.append(self._work.again(piece))
+            else:
+                self._give_up(piece, event)
+        self._again = sorted([*again, *self._again], key=lambda piece: piece.lease.start)
+        self.crew.replace(worker)
+
+    def _give_up(self, piece: Piece, event: Died) -> None:
+        lease, meaning = piece.lease, self.stage.meaning
+        position = lease.start if lease.positions is None else lease.positions[0]
+        died = WorkerDied(
+            f"{piece.deaths} workers died, one after another, at work on element {position} of "
+            f"{meaning.title} ({meaning.origin(lease.epoch, position)}); the last of them, "
+            f"{event.worker.name}, ended with {event.how}"
+        )
+        self._arrived[lease.start] = _Arrived(lease, 0, death=died)
+
+    # -- delivering ----------------------------------------------------------------------------
+
+    def _next(self) -> _Arrived | None:
+        """What is to be delivered now, if it is here."""
+        turn = self._turn if self.stage.ordered else next(iter(self._arrived), None)
+        return None if turn is None else self._arrived.pop(turn, None)
+
+    def _deliver(self, arrived: _Arrived, places: bool) -> Iterator[Any]:
+        lease, result = arrived.lease, arrived.result
+        self._turn = lease.stop
+        if result is None or arrived.delivery is None:
+            yield from self._leave(lease, arrived.death)
             return
-        self._finished += 1
-        self._elements += result.count
-        self._worker_seconds += result.seconds
-        nbytes = len(frames[1]) + sum(size for _, _, size in result.places)
-        self._pace.observe(lease.stop - lease.start, result.seconds, nbytes)
-        self._arrived[result.number] = _Arrived(worker, lease, result, frames[1])
-
-    def _died(self, worker: Worker, cause: Exception | None = None) -> NoReturn:
-        try:
-            status = worker.process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            status = None
-        how = f"exit status {status}"
-        if status is not None and status < 0:
-            how = f"signal {signal.Signals(-status).name}"
-        held = [self._leased[n] for n in sorted(worker.leases) if n in self._leased]
-        work = "no work"
-        if held:
-            first, last = held[0], held[-1]
-            origin = self._stage.meaning.origin(first.epoch, first.start)
-            work = f"elements {first.start} to {last.stop - 1} of {self._stage.meaning.title}"
-            work = f"{work} (from {origin} on)"
-        what = f"worker process {worker.process.pid} ended ({how}) while it held {work}"
-        raise WorkerDied(what) from cause
-
-    def _abandon(self) -> None:
-        for arrived in self._arrived.values():
-            arrived.worker.window.discard(arrived.result.places)
-        self._arrived.clear()
-        self._leased.clear()
-
-    def _open(self, arrived: _Arrived) -> Iterator[Row[Any]]:
-        result, lease = arrived.result, arrived.lease
-        elements = unpack(arrived.content, arrived.worker.window.buffers(result.places))
+        elements = arrived.delivery.open()
         consecutive = range(lease.start, lease.start + result.count)
         positions = consecutive if result.positions is None else result.positions
-        yield from zip(positions, elements, strict=True)
+        began = time.perf_counter()
+        yield from zip(positions, elements, strict=True) if places else elements
+        now = time.perf_counter()
+        self._outside += now - began
+        self._filled += (now - began) * len(self._arrived)
+        self._in_flight -= arrived.nbytes
+        books = self._books
+        books.delivered += result.count
+        books.entered += result.count if self.stage.whole else 0
+        books.filtered += result.filtered
+        for left in result.left:
+            self._tell(left)
         failure = result.failure
         if failure is None:
             return
         if failure.path is None:
             raise failure.cause
-        where = failure_in(self._stage.meaning, failure.path, failure.epoch, failure.position)
+        where = failure_in(self.stage.meaning, failure.path, failure.epoch, failure.position)
         raise where from failure.cause
 
+    def _tell(self, left: Left) -> None:
+        node = node_at(self.stage.meaning, left.path)
+        assert isinstance(node, LeaveOut)
+        self._books.skipped += 1
+        self._books.entered += self.stage.whole
+        node.tell(left.failed)
 
-def _attach_slab(worker: Worker) -> bool:
-    """Take in a slab, if the worker shows one; False when the worker is gone."""
-    try:
-        data, fds, _, _ = socket.recv_fds(worker.link, LENGTH.size, 1)
-    except BlockingIOError:  # a result that lies in it has brought it in already
-        return True
-    except ConnectionError:
-        return False
-    if not data:
-        return False
-    full = FlowError(
-        "no descriptor is left for a slab of shared memory, of which every large result that is "
-        "held takes one: raise ulimit -n, or hold copies"
+    def _leave(self, lease: Lease, death: WorkerDied | None) -> Iterator[Row[Any]]:
+        """The element that workers died on: an error, nothing, or what stands in its place."""
+        assert death is not None
+        position = lease.start if lease.positions is None else lease.positions[0]
+        node, epoch, there = answerable(self.stage.meaning, lease.epoch, position)
+        if node is None or self.stage.whole:
+            raise death
+        if not isinstance(node, LeaveOut):  # the consumer's thread leaves it out, further on
+            self._books.delivered += 1
+            yield position, Failed(node.number, epoch, there, death)
+            return
+        error = node.source.failure(epoch, there)
+        error.__cause__ = death
+        self._books.skipped += 1
+        node.tell(error)
+
+
+def costs_of(stage: Stage, costs: list[dict[Path, tuple[int, float]]]) -> tuple[OperatorCost, ...]:
+    """What the operators of a stage have cost in all its workers, sources first."""
+    total: dict[Path, tuple[int, float]] = {}
+    for one in costs:
+        for path, (calls, seconds) in one.items():
+            before = total.get(path, (0, 0.0))
+            total[path] = before[0] + calls, before[1] + seconds
+    return tuple(
+        OperatorCost(node_at(stage.meaning, path).title, *total[path])
+        for path in sorted(total, key=lambda path: (-len(path), path))
     )
-    if not fds:
-        raise full
-    try:
-        worker.window.attach(LENGTH.unpack(data)[0], fds[0])
-    except OSError as error:
-        raise full from error
-    return True
 
 
-def _end(
-    owner: tuple[int, int],
-    workers: dict[bytes, Worker],
-    context: zmq.Context[zmq.Socket[bytes]],
-) -> None:
-    process, thread = owner
-    if os.getpid() != process:  # a fork of this process owns none of it
-        return
-    for worker in workers.values():
-        worker.link.close()  # a worker leaves when this closes, whatever it is doing
-        os.close(worker.end)
-    deadline = time.monotonic() + SECONDS_TO_LEAVE
-    for worker in workers.values():
-        try:
-            worker.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            worker.process.kill()
-            worker.process.wait()
-    if threading.get_ident() == thread:  # at exit, another may still be waiting on the socket
-        context.destroy(linger=0)
+def titles(stage: Stage) -> tuple[str, ...]:
+    """Of the operators that a stage runs itself."""
+    return tuple(node.title for node in stage.operators if not isinstance(node, Aside))

@@ -8,6 +8,7 @@ are then made upwards, one at a time and only when asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -30,10 +31,9 @@ from flowdsl.node import (
     Row,
 )
 from flowdsl.plan.lower import Supplied
+from flowdsl.runtime.loop import Path as Path
+from flowdsl.runtime.loop import Step, called, elements
 from flowdsl.stacking import Allocate
-
-Path: TypeAlias = tuple[int, ...]
-"""The way from a program's end down to an operator: which source to follow, at each."""
 
 
 class OperatorFailed(Exception):
@@ -47,18 +47,41 @@ class OperatorFailed(Exception):
         self.position = position
 
 
+Supply: TypeAlias = list[Iterator[Any]]
+
+
 @attrs.define
 class Program:
     """One process's hold on the operators of a stage, with what they have open."""
 
     root: AnyNode
     allocate: Allocate | None = None
+    clock: bool = False
+    """Time each operator's own work (see ``costs``)."""
+    error: Callable[[Path, int, int], Exception] = OperatorFailed
+    """Makes what is raised where an operator fails: of its path, the epoch and the position."""
+    filtered: int = attrs.field(default=0, init=False)
+    """How many elements operators have left out."""
+    costs: dict[Path, tuple[int, float]] = attrs.field(
+        factory=dict[Path, tuple[int, float]], init=False
+    )
+    """How often each operator was called, and the seconds that took: its own, with a ``clock``."""
     _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
     _last: list[AnyNode] = attrs.field(init=False)
     """The operators whose output leaves the program: only their arrays are worth placing."""
 
     def __attrs_post_init__(self) -> None:
         self._last = list(_last(self.root))
+
+    @property
+    def drops(self) -> bool:
+        """It may give fewer elements than there are addresses."""
+        node = self.root
+        while isinstance(node, Elementwise):
+            if node.drops:
+                return True
+            node = node.source
+        return False
 
     def rows(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
         """Make the elements at these addresses, in their order, with their positions.
@@ -67,115 +90,98 @@ class Program:
         they are used (see ``needed``).
 
         Raises:
-            OperatorFailed: At the place of the element that failed.
+            OperatorFailed: At the place of the element that failed; or what ``error`` makes.
             SourceError: A source can not be opened any more.
         """
-        return self._rows(self.root, at, [iter(elements) for elements in supplied], ())
+        if self.drops:
+            return self._elements(self.root, at, list(map(iter, supplied)), (), places=True)
+        return zip(at.position.tolist(), self.elements(at, supplied), strict=False)
 
-    def _rows(
-        self, node: AnyNode, at: Addresses, supplied: Supply, path: Path
-    ) -> Iterator[Row[Any]]:
-        if isinstance(node, Elementwise):
-            return self._elementwise(node, at, supplied, path)
-        if isinstance(node, Grouping):
-            return self._grouping(node, at, supplied, path)
-        if isinstance(node, Indexing):
-            return self._indexing(node, at, supplied, path)
-        if isinstance(node, Merging):
-            return self._merging(node, at, supplied, path)
-        if isinstance(node, Joining):
-            return self._joining(node, at, supplied, path)
-        if isinstance(node, IndexedSource):
-            return self._read(node, at, path)
-        assert isinstance(node, Supplied), f"{node.title} can not run in a program"
-        return zip(at.position.tolist(), supplied[node.slot], strict=False)
+    def elements(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
+        """The same without their positions, which saves their cost."""
+        return self._elements(self.root, at, list(map(iter, supplied)), ())
 
-    def _indexing(
-        self, node: Indexing[Any, Any], at: Addresses, supplied: Supply, path: Path
-    ) -> Iterator[Row[Any]]:
-        there, fresh = distinct(node.resolve(at))
-        elements = (x for _, x in self._rows(node.source, there, supplied, (*path, 0)))
-        if len(there.position) == len(at.position):
-            return zip(at.position.tolist(), elements, strict=False)
-        return zip(at.position.tolist(), _held(elements, fresh.tolist()), strict=False)
+    def left_out(self, x: Dropped, path: Path) -> None:
+        """Take note of an element that the operator at ``path`` has left out."""
+        self.filtered += 1
 
-    def _elementwise(
-        self, node: AnyNode, at: Addresses, supplied: Supply, path: Path
-    ) -> Iterator[Row[Any]]:
-        steps: list[tuple[Path, Elementwise[Any, Any, Any]]] = []
-        while isinstance(node, Elementwise):
-            steps.insert(0, (path, node))
-            node, path = node.source, (*path, 0)
-        rows = self._rows(node, at, supplied, path)
-        for epoch, (position, x) in zip(at.epoch.tolist(), rows, strict=False):
-            for path, step in steps:
-                try:
-                    x = step.apply(x, epoch, position)
-                except Exception as error:
-                    raise OperatorFailed(path, epoch, position) from error
-                if isinstance(x, Dropped):
-                    break
+    def _elements(
+        self, node: AnyNode, at: Addresses, supplied: Supply, path: Path, places: bool = False
+    ) -> Iterator[Any]:
+        """The operators down to a source, or to one that looks at several elements, as a loop."""
+        if not len(at.position):
+            return iter(())
+        above, steps = at, list[Step]()
+        base: Iterator[Any] | None
+        while isinstance(node, Elementwise | Indexing):
+            below = (*path, 0)
+            if isinstance(node, Elementwise):
+                ready = _ready(node, called(node.line))
+                steps.append(Step(path, at, ready, node.line, node.drops))
             else:
-                yield position, x
+                there, fresh = distinct(node.resolve(at))
+                if len(there.position) < len(at.position):
+                    one_by_one = self._elements(node.source, there, supplied, below)
+                    base = _held(one_by_one, fresh.tolist())
+                    break
+                at = there
+            node, path = node.source, below
+        else:
+            base, first = self._base(node, at, supplied, path)
+            steps += [first] if first is not None else []
+        if not steps:
+            assert base is not None
+            return base
+        steps.reverse()
+        return elements(steps, base, self, places=above if places else None, clock=self.clock)
 
-    def _grouping(
+    def _base(
+        self, node: AnyNode, at: Addresses, supplied: Supply, path: Path
+    ) -> tuple[Iterator[Any] | None, Step | None]:
+        """What a loop begins with, or None for positions; and a first step, if it takes one."""
+        if isinstance(node, IndexedSource):
+            read = called(node.line)
+            ready = partial(self._reader, node, path) if read == "open" else _ready(node, read)
+            return None, Step(path, at, ready, node.line)
+        if isinstance(node, Grouping):
+            allocate = self.allocate if any(node is last for last in self._last) else None
+            gather = partial(node.gather, allocate=allocate)
+            return self._groups(node, at, supplied, path), Step(path, at, lambda: gather)
+        if isinstance(node, Joining):
+            each = [
+                self._elements(part, at, supplied, (*path, k)) for k, part in enumerate(node.parts)
+            ]
+            return zip(*each, strict=True), Step(path, at, lambda: node.join)
+        if isinstance(node, Merging):
+            which, there = node.resolve(at)
+            each = [
+                self._elements(part, there.where(which == k), supplied, (*path, k))
+                for k, part in enumerate(node.parts)
+            ]
+            return map(next, [each[k] for k in which.tolist()]), None
+        assert isinstance(node, Supplied), f"{node.title} can not run in a program"
+        return supplied[node.slot], None
+
+    def _groups(
         self, node: Grouping[Any, Any, Any], at: Addresses, supplied: Supply, path: Path
-    ) -> Iterator[Row[Any]]:
+    ) -> Iterator[list[Any]]:
         members, fresh, shared = members_of(node, at)
-        elements = (x for _, x in self._rows(node.source, members, supplied, (*path, 0)))
-        allocate = self.allocate if any(node is last for last in self._last) else None
+        rows = self._elements(node.source, members, supplied, (*path, 0))
         group: list[Any] = []
-        of_each = (at.epoch, at.position, fresh, shared)
-        groups = zip(*(column.tolist() for column in of_each), strict=True)
-        for epoch, position, new, old in groups:
-            group = group[len(group) - old :] + list(islice(elements, new))
+        for new, old in zip(fresh.tolist(), shared.tolist(), strict=True):
+            group = [*group[len(group) - old :], *islice(rows, new)]
             if not group or (node.drop_remainder and len(group) < node.n):
                 return  # a stream ended
-            try:
-                y = node.gather(group, allocate)
-            except Exception as error:
-                raise OperatorFailed(path, epoch, position) from error
-            yield position, y
+            yield group
 
-    def _merging(
-        self, node: Merging[Any, Any], at: Addresses, supplied: Supply, path: Path
-    ) -> Iterator[Row[Any]]:
-        part, there = node.resolve(at)
-        streams = [
-            self._rows(source, there.where(part == k), supplied, (*path, k))
-            for k, source in enumerate(node.parts)
-        ]
-        for position, k in zip(at.position.tolist(), part.tolist(), strict=True):
-            for _, x in islice(streams[k], 1):
-                yield position, x
-
-    def _joining(
-        self, node: Joining[Any, Any], at: Addresses, supplied: Supply, path: Path
-    ) -> Iterator[Row[Any]]:
-        parts = (
-            self._rows(source, at, supplied, (*path, k)) for k, source in enumerate(node.parts)
-        )
-        for epoch, rows in zip(at.epoch.tolist(), zip(*parts, strict=True), strict=False):
-            position = rows[0][0]
-            try:
-                y = node.gather([x for _, x in rows])
-            except Exception as error:
-                raise OperatorFailed(path, epoch, position) from error
-            yield position, y
-
-    def _read(self, node: IndexedSource[Any], at: Addresses, path: Path) -> Iterator[Row[Any]]:
-        read = self._readers.get(path)
-        if read is None:
-            read = self._readers[path] = node.open()
-        for epoch, position in zip(at.epoch.tolist(), at.position.tolist(), strict=True):
-            try:
-                x = read(position)
-            except Exception as error:
-                raise OperatorFailed(path, epoch, position) from error
-            yield position, x
+    def _reader(self, node: IndexedSource[Any], path: Path) -> Callable[[int], Any]:
+        if path not in self._readers:
+            self._readers[path] = node.open()
+        return self._readers[path]
 
 
-Supply: TypeAlias = list[Iterator[Any]]
+def _ready(node: AnyNode, function: str | None) -> Callable[[], Any]:
+    return lambda: function and getattr(node, function)
 
 
 def _last(node: AnyNode) -> Iterator[AnyNode]:
@@ -241,6 +247,11 @@ def needed(node: AnyNode, at: Addresses) -> dict[int, Addresses]:
 
 def failure_in(meaning: AnyNode, path: Path, epoch: int, position: int) -> ElementError:
     """The error that names the operator that failed and the row its element came from."""
+    return node_at(meaning, path).failure(epoch, position)
+
+
+def node_at(node: AnyNode, path: Path) -> AnyNode:
+    """The operator at the end of a path."""
     for source in path:
-        meaning = meaning.sources[source]
-    return meaning.failure(epoch, position)
+        node = node.sources[source]
+    return node

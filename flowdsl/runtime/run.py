@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import attrs
 
 from flowdsl.effects import Effect, Endless
-from flowdsl.errors import EndlessFlow, FlowError, StateMismatch
-from flowdsl.node import Addresses, AnyNode, Node, Row, is_int, with_sources
-from flowdsl.plan.lower import Stage, StandIn, lower
+from flowdsl.errors import ElementError, EndlessFlow, FlowError
+from flowdsl.node import AnyNode, Aside, Node, Row, with_sources
+from flowdsl.ops.attempting import told
+from flowdsl.plan.lower import Stage, StandIn, held_above, lower
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.tree import walk
-from flowdsl.runtime.pool import Pool, PoolStatistics
-from flowdsl.runtime.program import OperatorFailed, Program, failure_in
+from flowdsl.runtime import warm
+from flowdsl.runtime.crew import Crew
+from flowdsl.runtime.hosted import Hosted
+from flowdsl.runtime.inline import Inline
+from flowdsl.runtime.pool import Pool
+from flowdsl.runtime.processes import Processes
+from flowdsl.runtime.state import State, place_of, state_of
+from flowdsl.runtime.statistics import RunStatistics, Skip, StageStatistics
+from flowdsl.runtime.threads import Threads
 
 T = TypeVar("T")
-State = dict[str, int | list[str]]
-_STATE_VERSION = 1
-_MOST_A_BLOCK = 1024
+_MOST_SKIPS = 100
+_element: Callable[[Row[Any]], Any] = itemgetter(1)
+_log = logging.getLogger("flowdsl")
 
 
 class Runner(Protocol):
@@ -31,8 +41,16 @@ class Runner(Protocol):
         """One pass, from a position on."""
         ...
 
+    def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """The same without the positions."""
+        ...
+
     def close(self) -> None:
         """Let go of everything."""
+        ...
+
+    def statistics(self) -> StageStatistics:
+        """What has been done so far."""
         ...
 
 
@@ -51,34 +69,11 @@ class Channel(StandIn):
         return self.runner.rows(epoch)
 
 
-class Inline:
-    """Runs a stage in the consumer's thread, an element at a time."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._program = Program(stage.program)
-
-    def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
-        """One pass, from a position on. Nothing is made before it is asked for."""
-        end, size = self._stage.length, 1
-        while end is None or start < end:
-            stop = start + size if end is None else min(start + size, end)
-            try:
-                yield from self._program.rows(Addresses.span(epoch, start, stop))
-            except OperatorFailed as failed:
-                where = failure_in(self._stage.meaning, *failed.args)
-                raise where from failed.__cause__
-            start, size = stop, min(2 * size, _MOST_A_BLOCK)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
 class Run(Iterator[T], Generic[T]):
     """An iterator over one pass of a flow, and a context manager that ends it.
 
-    A run belongs to one thread at a time. Its workers start with the first ``next`` and end with
-    the pass, an error, ``close``, or the run itself.
+    A run belongs to one thread at a time. Its workers start with the first ``next``, unless those
+    of the last pass are still there; they end with an error, ``close``, or the flow itself.
 
     >>> import flowdsl as fl
     >>> with iter(fl.from_range(4).shuffle()) as run:
@@ -87,14 +82,27 @@ class Run(Iterator[T], Generic[T]):
     True
     """
 
-    def __init__(self, node: Node[T, Effect], epoch: int = 0, position: int = 0) -> None:
-        """``position`` elements of the pass are left out, as already delivered."""
+    def __init__(
+        self, node: Node[T, Effect], epoch: int = 0, position: int = 0, profile: bool = False
+    ) -> None:
+        """``position`` elements of the pass are left out, as already delivered.
+
+        With ``profile`` every operator is timed, which costs a little.
+        """
         self._node = node
         self._epoch = epoch
         self._start = self._position = position
+        self._profile = profile
         self._pools: list[Pool] = []
-        self._rows: Iterator[Row[T]] | None = None
+        self._runners: list[Runner] = []
+        self._hosted: list[Hosted] = []
+        self._stages: tuple[StageStatistics, ...] | None = None
+        self._elements: Iterator[T] | None = None
         self._ended = False
+        self._skipped = _Skipped()
+        self._began: float | None = None
+        self._closed: float | None = None
+        self._outside = 0.0
 
     @property
     def position(self) -> int:
@@ -103,12 +111,11 @@ class Run(Iterator[T], Generic[T]):
 
     def __next__(self) -> T:
         try:
-            if self._rows is None:
-                self._rows = self._begin()
-            _, element = next(self._rows)
+            if self._elements is None:
+                self._elements = self._begin()
+            element = next(self._elements)
         except StopIteration:
-            self._ended = True
-            self.close()
+            self._end()
             raise
         except BaseException:
             self.close()
@@ -138,9 +145,16 @@ class Run(Iterator[T], Generic[T]):
         After it, and after an error, ``next`` is a ``FlowError``: what was cut short does not look
         like the end.
         """
-        self._rows = iter(()) if self._ended else _CutShort()
-        for pool in self._pools:
-            pool.close()
+        self._elements = iter(()) if self._ended else _CutShort()
+        if self._closed is not None:
+            return
+        self._closed = time.perf_counter()
+        self._stages = tuple(runner.statistics() for runner in self._runners)
+        for k, pool in enumerate(self._pools):
+            if self._ended and isinstance(pool.crew, Processes):
+                warm.leave(self._node, k, pool.crew)
+            else:
+                pool.close()
 
     def state_dict(self, position: int | None = None) -> State:
         """Where the pass stands, as plain JSON values: what ``flow.resume`` continues from.
@@ -159,29 +173,117 @@ class Run(Iterator[T], Generic[T]):
             )
         return state_of(self._node, self._epoch, position)
 
-    def statistics(self) -> list[PoolStatistics]:
-        """What each pool of workers has done so far."""
-        return [pool.statistics() for pool in self._pools]
+    def statistics(self) -> RunStatistics:
+        """What the run has done so far: the books of its stages, and where the time went."""
+        now = self._closed or time.perf_counter()
+        outside = self._outside
+        if not self._profile:  # as the last stage has seen it, which costs nothing to know
+            outside = self._pools[-1].outside if self._pools else 0.0
+        return RunStatistics(
+            elements=self._position - self._start,
+            seconds=now - (self._began or now),
+            consumer_seconds=outside,
+            stages=self._stages or tuple(runner.statistics() for runner in self._runners),
+            profiled=self._profile,
+            hosted=tuple(hosted.cost() for hosted in self._hosted),
+            skipped=self._skipped.count,
+            skips=tuple(self._skipped.first),
+            length=self._node.length,
+        )
 
-    def _begin(self) -> Iterator[Row[T]]:
-        root = self._bind(lower(optimize(self._node)))
+    def _begin(self) -> Iterator[T]:
+        self._began = time.perf_counter()
+        noting = told(self._node, self._skipped.note)
+        self._plan = lower(optimize(noting))
+        root = self._bind(self._plan)
+        elements: Iterator[T]
         if isinstance(root, Channel) and not root.stage.drops:
-            return root.runner.rows(self._epoch, self._position)
-        return islice(root.rows(self._epoch), self._position, None)
+            elements = root.runner.elements(self._epoch, self._position)
+        else:
+            whole = (
+                root.runner.elements(self._epoch)
+                if isinstance(root, Channel)
+                else map(_element, root.rows(self._epoch))
+            )
+            elements = islice(whole, self._position, None)
+        return self._clocked(elements) if self._profile else elements
+
+    def _clocked(self, elements: Iterator[T]) -> Iterator[T]:
+        for element in elements:
+            began = time.perf_counter()
+            yield element
+            self._outside += time.perf_counter() - began
 
     def _bind(self, node: AnyNode) -> AnyNode:
         """Replace every stage by the channel its elements come through."""
         if not isinstance(node, Stage):
-            return with_sources(node, tuple(self._bind(source) for source in node.sources))
-        if not node.procs:
-            return Channel(node, Inline(node))
-        pool = Pool(node, tuple(map(self._bind_base, node.bases)))
+            node = with_sources(node, tuple(self._bind(source) for source in node.sources))
+            return self._host(node) if self._profile and not isinstance(node, Aside) else node
+        if not node.workers.count:
+            inline = Inline(node, self._profile)
+            self._runners.append(inline)
+            return Channel(node, inline)
+        bases = tuple(map(self._bind_base, node.bases))
+        held = held_above(self._plan, node)
+        crew: Crew
+        if node.workers.threads:
+            crew = Threads(node, self._profile)
+        else:
+            crew = warm.take(self._node, len(self._pools), node, self._profile)
+        pool = Pool(node, bases, crew, held)
         self._pools.append(pool)
+        self._runners.append(pool)
         return Channel(node, pool)
+
+    def _host(self, node: AnyNode) -> AnyNode:
+        """Have an operator of this process timed, and what it takes its elements from."""
+        below = [s if isinstance(s, Hosted) else Hosted(s) for s in node.sources]
+        hosted = Hosted(with_sources(node, tuple(below)))
+        self._hosted.append(hosted)
+        return hosted
 
     def _bind_base(self, base: AnyNode) -> AnyNode:
         """A base in memory is looked up as it is needed; any other is a stream."""
-        return base if isinstance(base, Stage) and not base.procs else self._bind(base)
+        return base if isinstance(base, Stage) and not base.workers.count else self._bind(base)
+
+    def _end(self) -> None:
+        """The pass has come to its end."""
+        self._ended = True
+        first = self._closed is None
+        self.close()
+        if first:
+            self._check()
+            self._skipped.report()
+
+    def _check(self) -> None:
+        """Whether the pass had as many elements as it was to have."""
+        length = self._node.length
+        if length is not None and self._position != length:
+            raise FlowError(
+                f"the pass ended after {self._position} of {length} elements of "
+                f"{self._node.title}; this is a defect, please report it"
+            )
+
+
+@attrs.define
+class _Skipped:
+    """The elements of a run that were left out."""
+
+    count: int = 0
+    first: list[Skip] = attrs.field(factory=list[Skip])
+
+    def note(self, error: ElementError) -> None:
+        self.count += 1
+        if len(self.first) < _MOST_SKIPS:
+            self.first.append(Skip(f"{error}: {error.__cause__!r}"))
+
+    def report(self) -> None:
+        if self.count:
+            _log.warning(
+                "left out since they failed: %d elements, the first: %s",
+                self.count,
+                self.first[0].error,
+            )
 
 
 class _CutShort(Iterator[NoReturn]):
@@ -199,49 +301,10 @@ def endless_part(node: AnyNode) -> str:
     return node.title
 
 
-def state_of(node: AnyNode, epoch: int, position: int) -> State:
-    """The state of a run of this flow that has delivered ``position`` elements."""
-    return {
-        "version": _STATE_VERSION,
-        "epoch": epoch,
-        "position": position,
-        "flow": _operators(node),
-    }
-
-
 def resume(node: Node[T, Effect], state: Mapping[str, object]) -> Run[T]:
     """Continue from a state.
 
     Raises:
         StateMismatch: The state is of another flow, or is no state.
     """
-    try:
-        version, epoch, position = (state[key] for key in ("version", "epoch", "position"))
-        saved = state["flow"]
-    except (KeyError, TypeError) as error:
-        raise StateMismatch(f"resume: not a state that state_dict() gave: {state!r}") from error
-    whole = is_int(epoch, 0) and is_int(position, 0)
-    if version != _STATE_VERSION or not whole or not isinstance(saved, list):
-        raise StateMismatch(f"resume: not a state of this version of flowdsl: {state!r}")
-    here = _operators(node)
-    if saved != here:
-        pairs = enumerate(zip([*saved, "nothing"], [*here, "nothing"], strict=False), 1)
-        step, (theirs, ours) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
-        raise StateMismatch(
-            f"resume: the state is of another flow: its operator {step} is {theirs}, here it is "
-            f"{ours}; resume with the flow that was saved (procs may differ)"
-        )
-    assert isinstance(epoch, int)
-    assert isinstance(position, int)
-    if node.length is not None and position > node.length:
-        raise StateMismatch(f"resume: position {position} of a flow of {node.length} elements")
-    return Run(node, epoch, position)
-
-
-def _operators(node: AnyNode) -> list[str]:
-    """What a state belongs to: every operator that says which elements come, and in what order."""
-    return [
-        part.fingerprint if len(part.sources) < 2 else f"{part.fingerprint} of {len(part.sources)}"
-        for part in walk(node)
-        if part.fingerprint
-    ]
+    return Run(node, *place_of(node, state))

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import accumulate, count
 from math import prod
 from typing import Any
 
@@ -29,6 +31,8 @@ ALIGNMENT = 64
 _HEADER = ALIGNMENT
 _SMALLEST = 1 << 16
 _LARGEST_AHEAD = 1 << 20
+_MOST_FREE = 16
+"""Slabs that a worker keeps for later; more than it fills while the consumer keeps pace."""
 
 Place = tuple[int, int, int]
 """Where bytes lie: the slab's number, the offset and the size, both in bytes."""
@@ -62,24 +66,57 @@ class Slab:
         self.memory[0] = int(value)
 
 
+_BEGUN = struct.Struct("<Q")
+_MARK = (1 << 64) - 1
+"""The number of the slab in which a worker notes what it is at work on."""
+
+
 class Slabs:
     """The slabs that one worker owns; it fills a few of them for each result."""
 
-    def __init__(self, publish: Callable[[int, int], None]) -> None:
-        """``publish(number, fd)`` shows a new slab to the consumer, before any result in it."""
+    def __init__(self, publish: Callable[[int, int], None], most_free: int = 1 << 30) -> None:
+        """``publish(number, fd)`` shows a new slab to the consumer, before any result in it.
+
+        No more than ``most_free`` bytes of slabs that nobody uses are kept.
+        """
         self._publish = publish
+        self._most_free = most_free
         self._all: list[Slab] = []
         self._filling: list[Slab] = []
         self._filled = 0
         self._placed: set[int] = set()
+        self._numbers = count()
+        self._mark: Slab | None = None
 
-    def begin(self) -> None:
-        """Start a result; what was placed for the last one belongs to the consumer now."""
+    def note(self, lease: int) -> None:
+        """Note the number of the lease that is begun, where it is read when this worker is dead.
+
+        A message could be lost with the worker, and one of those that it leaves blamed for it.
+        """
+        if self._mark is None:
+            self._mark = self._publish_new(_MARK, mmap.PAGESIZE)
+        _BEGUN.pack_into(self._mark.memory, 0, lease + 1)
+
+    def begin(self) -> list[int]:
+        """Start a result; what was placed for the last one belongs to the consumer now.
+
+        Gives the numbers of slabs that are not kept: the consumer held many, and gave them back.
+        """
         for slab in self._filling:
             if slab.number not in self._placed:  # it failed, or copied what it had allocated
                 slab.in_use = False
         self._filling = []
         self._placed.clear()
+        free = [slab for slab in reversed(self._all) if not slab.in_use]
+        sizes = accumulate(slab.size for slab in free)
+        surplus = {
+            slab.number
+            for k, (slab, size) in enumerate(zip(free, sizes, strict=True))
+            if k >= _MOST_FREE or size > self._most_free
+        }
+        if surplus:
+            self._all = [slab for slab in self._all if slab.number not in surplus]
+        return sorted(surplus)
 
     def allocate(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
         """A new array; a large one lies in a slab. Its contents are undefined."""
@@ -121,14 +158,18 @@ class Slabs:
         size = max(_SMALLEST, 1 << (_HEADER + nbytes - 1).bit_length())
         if self._filling:  # a result of several arrays: the next of them will want room too
             size = max(size, min(2 * self._filling[-1].size, _LARGEST_AHEAD))
+        slab = self._publish_new(next(self._numbers), size)
+        self._all.append(slab)
+        return slab
+
+    def _publish_new(self, number: int, size: int) -> Slab:
         fd = os.memfd_create("flowdsl", os.MFD_CLOEXEC)
         try:
             os.posix_fallocate(fd, 0, size)
-            slab = Slab(len(self._all), mmap.mmap(fd, size))
-            self._publish(slab.number, fd)
+            slab = Slab(number, mmap.mmap(fd, size))
+            self._publish(number, fd)
         finally:
             os.close(fd)
-        self._all.append(slab)
         return slab
 
 
@@ -158,6 +199,27 @@ class Window:
     def detach(self) -> None:
         """Let go of all slabs; those that are still viewed go with their last view."""
         self._slabs.clear()
+
+    @property
+    def begun(self) -> int | None:
+        """The number of the last lease that the worker began, if any."""
+        mark = self._slabs.get(_MARK)
+        number = 0 if mark is None else int(_BEGUN.unpack_from(mark.memory)[0])
+        return number - 1 if number else None
+
+    def settle(self) -> None:
+        """All that the worker has begun is done; the leases of another pass have other numbers."""
+        if (mark := self._slabs.get(_MARK)) is not None:
+            _BEGUN.pack_into(mark.memory, 0, 0)
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Let go of slabs that the worker will not fill again."""
+        for number in numbers:
+            self._slabs.pop(number, None)
+
+    def nbytes(self, places: Sequence[Place]) -> int:
+        """The memory that these places take: all of their slabs."""
+        return sum(self._slabs[number].size for number in {number for number, _, _ in places})
 
     def has(self, places: Sequence[Place]) -> bool:
         """Whether every slab of these places is attached."""

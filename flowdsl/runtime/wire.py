@@ -56,6 +56,11 @@ def supply(elements: list[list[Any]]) -> list[Frame]:
     return [content, *beside]
 
 
+def nbytes_of_frames(frames: Sequence[Frame]) -> int:
+    """The bytes of a message."""
+    return sum(map(len, frames))
+
+
 def pack(value: object) -> tuple[bytes, list[memoryview]]:
     """Pickle a value; gives the contents of its large arrays beside the pickle."""
     try:

@@ -8,8 +8,8 @@ carries the descriptors of its slabs, and its end-of-file tells each side that t
 
 from __future__ import annotations
 
+import contextlib
 import os
-import pickle
 import select
 import socket
 import struct
@@ -20,41 +20,21 @@ import traceback
 from typing import Any
 
 import attrs
-import cloudpickle
 import zmq
 
-from flowdsl.errors import FlowError, NotShippable
+from flowdsl.errors import FlowError, NotShippable, travelling
+from flowdsl.runtime.crew import result_of
 from flowdsl.runtime.leases import Lease
-from flowdsl.runtime.program import OperatorFailed, Program
-from flowdsl.runtime.slabs import Place, Slabs
+from flowdsl.runtime.making import Failure, Maker, make, maker
+from flowdsl.runtime.slabs import Slabs
 from flowdsl.runtime.wire import first_unpackable, pack_into, unpack, whole
 
-
-@attrs.frozen
-class Failure:
-    """What stopped a lease: where, and the exception as it can travel."""
-
-    path: tuple[int, ...] | None
-    """As in ``OperatorFailed``; None where no operator failed, but a source could not be opened."""
-    epoch: int
-    position: int
-    cause: BaseException
-
-
-@attrs.frozen
-class Result:
-    """What became of a lease; the elements are pickled beside it."""
-
-    number: int
-    count: int
-    positions: list[int] | None
-    """The position of each element, where a filter left gaps; else they are consecutive."""
-    places: list[Place]
-    seconds: float
-    failure: Failure | None
-
-
 READY = b"ready"
+REST = b"rest"
+"""Begins a message of no lease: the milliseconds to wait for the next, and then to leave."""
+_FIRST_PATIENCE = 600_000
+"""Milliseconds to wait for a first lease: the pass may have ended without this worker."""
+
 LENGTH = struct.Struct("<Q")
 
 
@@ -66,6 +46,12 @@ class Setup:
     identity: bytes
     """Known to this worker and the consumer only: it is how they know each other's messages."""
     program: bytes
+    whole: bool
+    """It runs the program from end to end, by its reference."""
+    clock: bool
+    """It times each operator."""
+    memory: int
+    """Bytes of shared memory that it may keep for later."""
     consumer: int
     """The process that asks."""
 
@@ -82,79 +68,58 @@ def main(fd: int) -> None:
 
 def serve(link: socket.socket, setup: Setup) -> None:
     """Work off leases until the link closes."""
-    slabs = Slabs(lambda number, fd: _show(link, number, fd))
+    slabs = Slabs(lambda number, fd: _show(link, number, fd), setup.memory)
     with zmq.Context() as context, context.socket(zmq.DEALER) as control:
         control.setsockopt(zmq.LINGER, 0)
         control.setsockopt(zmq.IDENTITY, setup.identity)
         control.connect(setup.address)
         try:
-            program, trouble = Program(unpack(setup.program), slabs.allocate), b""
+            making = maker(unpack(setup.program), setup.whole, slabs.allocate, setup.clock)
         except Exception:
-            program, trouble = None, traceback.format_exc().encode()
-        control.send_multipart([READY, trouble])
+            control.send_multipart([READY, traceback.format_exc().encode()])
+            link.recv(1)  # until the consumer has read it, and closes
+            return
+        control.send_multipart([READY, b""])
         poller = zmq.Poller()
         poller.register(control, zmq.POLLIN)
         poller.register(link, zmq.POLLIN)
-        while control in dict(poller.poll()):  # or the link, which has nothing to say but its end
-            assert program is not None
+        patience: int | None = _FIRST_PATIENCE
+        while control in dict(poller.poll(patience)):  # or the link, which tells only its end
             frames = control.recv_multipart()
+            if frames[0].startswith(REST):
+                (patience,) = LENGTH.unpack(frames[0][len(REST) :])
+                continue
+            patience = None
             lease: Lease = unpack(frames[0])
+            slabs.note(lease.number)
             supplied: list[list[Any]] = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
-            control.send_multipart(run(program, slabs, lease, supplied))
+            control.send_multipart(run(making, slabs, lease, supplied))
 
 
-def run(program: Program, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) -> list[bytes]:
+def run(making: Maker, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) -> list[bytes]:
     """The frames of a lease's result: what was made of it up to its end, or to a failure."""
-    slabs.begin()
+    surplus = slabs.begin()
     began = time.perf_counter()
-    positions: list[int] = []
-    elements: list[Any] = []
-    failure: Failure | None = None
+    made = make(making, lease.addresses(), supplied)
+    failure = made.failure
+    if failure is not None:
+        failure = attrs.evolve(failure, cause=travelling(failure.cause))
     try:
-        for position, element in program.rows(lease.addresses(), supplied):
-            positions.append(position)
-            elements.append(element)
-    except OperatorFailed as error:
-        failure = Failure(error.path, error.epoch, error.position, _travelling(error.__cause__))
-    except FlowError as error:
-        failure = Failure(None, lease.epoch, lease.start, _travelling(error))
-    try:
-        content, places = pack_into(slabs, elements)
+        content, places = pack_into(slabs, made.elements)
     except Exception as error:
-        bad = first_unpackable(elements)
+        bad = first_unpackable(made.elements)
         if bad is None:  # it is not the elements: there is no memory for them
             full = FlowError(f"a worker process has no room for a result: {error}")
-            failure, count = Failure(None, lease.epoch, lease.start, _travelling(full)), 0
+            failure, stop = Failure(None, lease.epoch, lease.start, travelling(full)), 0
         else:
-            count, cause = bad
+            stop, cause = bad
             reason = NotShippable(f"the element can not leave its worker process: {cause}")
-            failure = Failure((), lease.epoch, positions[count], _travelling(reason))
-        positions, elements = positions[:count], elements[:count]
-        content, places = pack_into(slabs, elements)
-    gaps = positions != list(range(lease.start, lease.start + len(positions)))
-    result = Result(
-        lease.number,
-        len(elements),
-        positions if gaps else None,
-        places,
-        time.perf_counter() - began,
-        failure,
-    )
-    return [whole(result), content]
-
-
-def _travelling(error: BaseException | None) -> BaseException:
-    """The exception with its traceback as a note, or a stand-in where it can not be pickled."""
-    assert error is not None
-    trace = "".join(traceback.format_exception(error))
-    try:
-        copy: BaseException = pickle.loads(cloudpickle.dumps(error))
-        sent = error if type(copy) is type(error) else RuntimeError(repr(error))
-    except Exception:
-        sent = RuntimeError(f"{type(error).__qualname__}: {error}")
-    sent.__traceback__ = None
-    sent.add_note(f"\nIn worker process {os.getpid()}:\n{trace}")
-    return sent
+            failure = Failure((), lease.epoch, made.positions[stop], travelling(reason))
+        made.positions, made.elements = made.positions[:stop], made.elements[:stop]
+        content, places = pack_into(slabs, made.elements)
+    seconds = time.perf_counter() - began
+    result = result_of(attrs.evolve(made, failure=failure, seconds=seconds), lease)
+    return [whole((result, places, surplus)), content]
 
 
 def _read(stream: Any, size: int) -> bytes:
@@ -168,7 +133,8 @@ def _read(stream: Any, size: int) -> bytes:
 
 
 def _show(link: socket.socket, number: int, fd: int) -> None:
-    socket.send_fds(link, [LENGTH.pack(number)], [fd])
+    with contextlib.suppress(ConnectionError):  # the consumer is gone, and so will be this worker
+        socket.send_fds(link, [LENGTH.pack(number)], [fd])
 
 
 def _leave_with(link: socket.socket, consumer: int) -> None:

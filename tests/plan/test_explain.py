@@ -90,7 +90,29 @@ def one_plan(_: Path) -> Flow[Any, Any]:
     )
 
 
-FLOWS = (readme, stream, items, nested, both_sides, no_prefetch, wrong, several, one_plan)
+def threads(_: Path) -> Flow[Any, Any]:
+    return fl.from_range(100).map(double).shuffle().batch(4).prefetch(threads=2, memory=10**6)
+
+
+def unordered(_: Path) -> Flow[Any, Any]:
+    flow = fl.from_range(100).map(double).prefetch(procs=2, ordered=False)
+    return flow.map(double).batch(4).prefetch(procs=3)
+
+
+def skipping(_: Path) -> Flow[Any, Any]:
+    flow = fl.from_range(100).shuffle().map(lambda i: 1 / i).prefetch(on_error=print)
+    return flow.enumerate().starmap(max).batch(4).prefetch(procs=2, on_error="skip")
+
+
+def replicated(_: Path) -> Flow[Any, Any]:
+    several = fl.from_range(100).shuffle().map(double).replicate(2)
+    return several.concat(fl.from_iterable(words).map(double).replicate(2)).batch(4)
+
+
+FLOWS = (
+    *(readme, stream, items, nested, both_sides, no_prefetch, wrong, several, one_plan),
+    *(threads, unordered, skipping, replicated),
+)
 
 
 @pytest.mark.parametrize("make", FLOWS, ids=lambda make: make.__name__)

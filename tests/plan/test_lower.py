@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import Flow
-from flowdsl.node import AnyNode
-from flowdsl.plan.lower import Stage, Supplied, lower
+from flowdsl.node import AnyNode, Unordered, Workers
+from flowdsl.plan.lower import NOBODY, Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk
 from tests.elements import same
@@ -34,7 +35,7 @@ class TestPositionsTravel:
     def test_where_workers_can_read_for_themselves(self) -> None:
         stage = stage_of(self.flow)
         assert stage.bases == ()
-        assert stage.procs == 2
+        assert stage.workers.procs == 2
         assert stage.program is stage.meaning
         assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > batch(3)"
 
@@ -109,21 +110,42 @@ class TestElementsTravel:
             flow = flow.batch(n)
         assert stage_of(flow.prefetch(procs=2)).rows_per_element == ratio
 
+    @pytest.mark.parametrize(
+        ("drops", "elements"), [((False, False), 3), ((True, False), 2), ((False, True), 2)]
+    )
+    def test_so_many_elements_of_the_last_rows(
+        self, drops: tuple[bool, bool], elements: int
+    ) -> None:
+        flow: Flow[Any, Any] = fl.from_iterable([np.zeros(3)] * 30).map(np.sqrt)
+        for n, drop in zip((3, 2), drops, strict=True):
+            flow = flow.batch(n, drop_remainder=drop, collate=list)
+        assert stage_of(flow.prefetch(procs=2)).elements_of(13) == elements
+
 
 class TestWithoutPrefetch:
     def test_what_is_indexable_is_one_stage_here(self) -> None:
         flow = fl.from_range(20).shuffle().map(double).batch(3)
         stage = stage_of(flow)
-        assert (stage.procs, stage.bases, stage.meaning) == (0, (), flow.node)
+        assert (stage.workers.procs, stage.bases, stage.meaning) == (0, (), flow.node)
+
+    def test_so_is_what_leaves_some_of_it_out(self) -> None:
+        stage = stage_of(fl.from_range(20).map(double).filter(odd).map(abs))
+        assert picture(stage.meaning) == "from_range(20) > map(double) > filter(odd) > map(abs)"
+        assert stage.drops
 
     def test_what_is_not_stands_on_it(self) -> None:
         flow = fl.from_range(20).map(double).filter(odd).batch(3)
         batch = lower(flow.node)
-        (filtered,) = batch.sources
-        (stage,) = filtered.sources
-        assert [batch.title, filtered.title] == ["batch(3)", "filter(odd)"]
+        (stage,) = batch.sources
+        assert batch.title == "batch(3)"
         assert isinstance(stage, Stage)
-        assert picture(stage.meaning) == "from_range(20) > map(double)"
+        assert picture(stage.meaning) == "from_range(20) > map(double) > filter(odd)"
+
+    def test_what_counts_them_stands_on_it(self) -> None:
+        numbered = lower(fl.from_range(20).filter(odd).enumerate().node)
+        (stage,) = numbered.sources
+        assert numbered.title == "enumerate(start=0)"
+        assert isinstance(stage, Stage)
 
     def test_what_is_above_one_stays_here(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(procs=2).map(abs).batch(2)
@@ -132,7 +154,7 @@ class TestWithoutPrefetch:
         (stage,) = mapped.sources
         assert [batch.title, mapped.title] == ["batch(2)", "map(abs)"]
         assert isinstance(stage, Stage)
-        assert (stage.procs, picture(stage.meaning)) == (2, "from_range(20) > map(double)")
+        assert (stage.workers.procs, picture(stage.meaning)) == (2, "from_range(20) > map(double)")
 
     def test_a_stream_runs_by_its_reference(self) -> None:
         node = fl.from_iterable([1]).map(double).node
@@ -145,7 +167,7 @@ def test_two_pools_on_both_sides_of_a_window() -> None:
     (window,) = upper.bases
     (below,) = window.sources
     assert isinstance(below, Stage)
-    assert (upper.procs, below.procs) == (2, 2)
+    assert (upper.workers.procs, below.workers.procs) == (2, 2)
     assert (window.title, below.bases) == ("shuffle(buffer=4, seed=0)", ())
     assert picture(upper.program) == "supplied > map(double)"
     assert picture(below.program) == "from_range(20) > map(double)"
@@ -229,5 +251,142 @@ class TestSeveralFlows:
         assert merged.title == "interleave(...)"
         below, stream = merged.sources
         assert isinstance(below, Stage)
-        assert (below.procs, picture(below.meaning)) == (4, "from_range(9) > map(double)")
+        assert (below.workers.procs, picture(below.meaning)) == (4, "from_range(9) > map(double)")
         assert stream.title == "from_iterable(range)"
+
+
+class TestThreads:
+    def test_run_a_stage_as_processes_do(self) -> None:
+        stage = stage_of(fl.from_range(20).shuffle().map(double).batch(3).prefetch(threads=2))
+        assert (stage.workers, stage.bases) == (Workers(threads=2), ())
+        assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > batch(3)"
+
+    def test_on_both_sides_of_a_window(self) -> None:
+        upper = stage_of(fl.from_range(20).map(double).shuffle(4).map(abs).prefetch(threads=2))
+        (below,) = upper.bases[0].sources
+        assert isinstance(below, Stage)
+        assert upper.workers == below.workers == Workers(threads=2)
+
+    def test_that_are_absorbed_by_processes(self) -> None:
+        flow = fl.from_range(20).map(double).prefetch(threads=3).map(abs).prefetch(procs=2)
+        assert stage_of(flow).workers == Workers(procs=2)
+        flow = fl.from_range(20).map(double).prefetch(procs=3).map(abs).prefetch(threads=2)
+        assert stage_of(flow).workers == Workers(threads=2)
+
+
+def running(node: AnyNode) -> Iterator[AnyNode]:
+    """What a plan runs: its stages, with what they are sent, and what is left to this process."""
+    for source in node.bases if isinstance(node, Stage) else node.sources:
+        yield from running(source)
+    yield node
+
+
+def stages(flow: Flow[Any, Any]) -> list[Stage]:
+    return [node for node in running(lower(optimize(flow.node))) if isinstance(node, Stage)]
+
+
+class TestUnordered:
+    def test_delivers_as_they_are_ready(self) -> None:
+        flow = fl.from_range(20).map(double).prefetch(procs=2, ordered=False)
+        plan = lower(optimize(flow.node))
+        (stage,) = plan.sources
+        assert isinstance(plan, Unordered)
+        assert isinstance(stage, Stage)
+        assert (stage.ordered, stage.workers) == (False, Workers(procs=2))
+
+    def test_what_is_sent_to_it_is_in_order(self) -> None:
+        flow = fl.from_range(20).map(double).shuffle(4).map(abs).prefetch(procs=2, ordered=False)
+        assert [stage.ordered for stage in stages(flow)] == [True, False]
+
+    def test_a_batch_of_what_is_filtered_is_of_what_it_would_be(self) -> None:
+        flow = fl.from_range(20).filter(odd).batch(3).prefetch(procs=2, ordered=False)
+        (stage,) = stages(flow)
+        assert (stage.ordered, picture(stage.meaning)) == (True, "from_range(20) > filter(odd)")
+
+    def test_is_a_wall_to_the_workers_above_it(self) -> None:
+        flow = fl.from_range(20).map(double).prefetch(procs=2, ordered=False)
+        lower_one, upper = stages(flow.map(abs).prefetch(procs=3))
+        assert (lower_one.ordered, lower_one.workers.procs) == (False, 2)
+        assert (upper.ordered, upper.workers.procs) == (True, 3)
+        assert picture(upper.program) == "supplied > map(abs)"
+        (below,) = stages(flow.batch(2).prefetch(procs=3))  # whose rows are not consecutive
+        assert picture(below.meaning) == "from_range(20) > map(double)"
+
+    def test_nothing_is_hoisted_over_it(self) -> None:
+        flow = fl.from_range(20).map(double).prefetch(procs=2, ordered=False).shuffle()
+        (stage,) = stages(flow)
+        assert picture(stage.meaning) == "from_range(20) > map(double)"
+
+    def test_with_nobody_to_be_ready_first_it_runs_here(self) -> None:
+        flow = fl.from_range(20).map(double).prefetch(ordered=False)
+        (stage,) = stages(flow)
+        assert (stage.ordered, stage.workers) == (True, NOBODY)
+
+
+class TestReplicate:
+    def test_of_a_random_access_flow_is_arithmetic(self) -> None:
+        stage = stage_of(fl.from_range(20).shuffle().map(double).replicate(3))
+        assert (stage.bases, stage.workers, stage.whole) == ((), Workers(procs=3), False)
+        assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > replicate(3)"
+
+    def test_goes_with_what_is_above_it(self) -> None:
+        stage = stage_of(fl.from_range(20).replicate(3).shuffle().map(double).prefetch(procs=2))
+        assert (stage.bases, stage.workers) == ((), Workers(procs=2))
+
+    def test_of_a_stream_is_a_process_for_each_copy(self) -> None:
+        flow = fl.from_iterable(range(20)).map(double).replicate(3)
+        plan = lower(optimize(flow.node))
+        assert isinstance(plan, Copies)
+        assert len(plan.copies) == 3
+        for copy in plan.copies:
+            assert isinstance(copy, Stage)
+            assert (copy.whole, copy.workers, copy.bases) == (True, Workers(procs=1), ())
+            assert picture(copy.program) == "from_iterable(range) > map(double)"
+        assert (plan.title, plan.length) == ("replicate(procs=3)", None)
+        assert (plan.effects, plan.spec(probe=True)) == (flow.effects, flow.spec)
+        assert list(plan.rows(1)) == list(flow.node.rows(1))
+
+    def test_of_what_a_worker_can_not_index_is_as_long_as_all(self) -> None:
+        flow = fl.from_range(20).map(double).shuffle(4).replicate(2)
+        plan = lower(optimize(flow.node))
+        assert isinstance(plan, Copies)
+        assert plan.length == 40
+        assert list(plan.rows(2)) == list(flow.node.rows(2))
+
+
+class TestShares:
+    def test_of_memory_and_workers_among_several_flows(self) -> None:
+        streams = [fl.from_iterable(range(20)).map(double) for _ in range(3)]
+        flow = streams[0].concat(*streams[1:]).prefetch(procs=7, memory=10**6, deaths=2, timeout=5)
+        share = Workers(procs=2, memory=10**6 // 3, deaths=2, timeout=5)
+        assert [stage.workers for stage in stages(flow)] == [share] * 3
+        flow = streams[0].concat(streams[1]).prefetch(threads=1, memory=9)
+        assert [stage.workers for stage in stages(flow)] == [Workers(threads=1, memory=4)] * 2
+
+    def test_one_with_nothing_to_do_has_none(self) -> None:
+        flow = fl.from_iterable(range(20)).concat(fl.from_iterable(range(20)).map(double))
+        (stage,) = stages(flow.prefetch(procs=4, memory=100))
+        assert stage.workers == Workers(procs=4, memory=100)
+
+    @pytest.mark.parametrize(
+        ("workers", "k", "share"),
+        [
+            (Workers(procs=8), 2, Workers(procs=4)),
+            (Workers(procs=3), 2, Workers(procs=1)),
+            (Workers(threads=2), 5, Workers(threads=1)),
+            (Workers(), 3, Workers()),
+            (Workers(procs=2, memory=5), 0, Workers(procs=2, memory=5)),
+        ],
+        ids=str,
+    )
+    def test_are_at_least_one(self, workers: Workers, k: int, share: Workers) -> None:
+        assert workers.share(k) == share
+
+    def test_spelled(self) -> None:
+        several = [Workers(1), Workers(2), Workers(threads=1), Workers(threads=2)]
+        assert list(map(str, several)) == [
+            "1 worker process",
+            "2 worker processes",
+            "1 thread",
+            "2 threads",
+        ]

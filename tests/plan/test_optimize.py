@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 import flowdsl as fl
-from flowdsl.node import AnyNode, Placement
+from flowdsl.node import AnyNode, Placement, Workers
 from flowdsl.plan import optimize as module
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.rules import Rule
@@ -30,13 +30,13 @@ def test_what_is_optimized_stays_as_it_is(recipe: Recipe) -> None:
 
 def test_rules_apply_until_none_does(monkeypatch: pytest.MonkeyPatch) -> None:
     def count_down(node: AnyNode) -> AnyNode:
-        if isinstance(node, Placement) and node.procs > 1:
-            return attrs.evolve(node, procs=node.procs - 1)
+        if isinstance(node, Placement) and node.workers.procs > 1:
+            return attrs.evolve(node, workers=Workers(node.workers.procs - 1))
         return node
 
     use(monkeypatch, count_down)
     node: Any = optimize(fl.from_range(9).prefetch(procs=50).node)
-    assert node.procs == 1
+    assert node.workers.procs == 1
 
 
 def test_a_rule_that_loses_rows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,11 @@ def test_a_rule_that_adds_an_effect_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_rules_that_undo_each_other_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def flip(node: AnyNode) -> AnyNode:
-        return attrs.evolve(node, procs=3 - node.procs) if isinstance(node, Placement) else node
+        return (
+            attrs.evolve(node, workers=Workers(3 - node.workers.procs))
+            if isinstance(node, Placement)
+            else node
+        )
 
     use(monkeypatch, flip)
     with pytest.raises(AssertionError, match="the rules do not settle on Prefetch"):

@@ -306,6 +306,64 @@ CASES: list[tuple[Rule, AnyFlow, str, str]] = [
         "from_iterable(range) > map(double) > shuffle(4) > prefetch(2)",
         "from_iterable(range) > map(double) > shuffle(4) > prefetch(2)",
     ),
+    (
+        drop_idle_prefetch,
+        STREAM.map(double).prefetch(2).prefetch(3),  # has yet to be absorbed
+        "from_iterable(range) > map(double) > prefetch(2) > prefetch(3)",
+        "from_iterable(range) > map(double) > prefetch(2) > prefetch(3)",
+    ),
+    (
+        drop_idle_prefetch,
+        STREAM.prefetch(2, on_error="skip"),  # to leave out is no work
+        'from_iterable(range) > on_error="skip" > prefetch(2)',
+        'from_iterable(range) > on_error="skip"',
+    ),
+    (
+        drop_idle_prefetch,
+        STREAM.map(double).prefetch(2).repeat(2).prefetch(3, on_error="skip"),  # all is another's
+        (
+            "from_iterable(range) > map(double) > prefetch(2) > repeat(2) > "
+            'on_error="skip" > prefetch(3)'
+        ),
+        'from_iterable(range) > map(double) > prefetch(2) > repeat(2) > on_error="skip"',
+    ),
+    (
+        drop_idle_prefetch,
+        ITEMS.prefetch(2, on_error="skip"),
+        'from_items(20 items) > on_error="skip" > prefetch(2)',
+        'from_items(20 items) > on_error="skip"',
+    ),
+    (
+        drop_idle_prefetch,
+        RANGE.map(double).prefetch(threads=2),
+        "from_range(20) > map(double) > prefetch(threads=2)",
+        "from_range(20) > map(double) > prefetch(threads=2)",
+    ),
+    (
+        split_prefetch,
+        STREAM.shuffle(4).prefetch(on_error="skip").batch(2).prefetch(2),  # no work below
+        (
+            'from_iterable(range) > shuffle(4) > on_error="skip" > prefetch(0) > '
+            "batch(2) > prefetch(2)"
+        ),
+        (
+            'from_iterable(range) > shuffle(4) > on_error="skip" > prefetch(0) > '
+            "batch(2) > prefetch(2)"
+        ),
+    ),
+    # -- replicate is a choice among positions
+    (
+        hoist_prefetch,
+        RANGE.map(double).prefetch(3).replicate(2),
+        "from_range(20) > map(double) > prefetch(3) > replicate(2) > prefetch(2)",
+        "from_range(20) > map(double) > replicate(2) > prefetch(3) > prefetch(2)",
+    ),
+    (
+        take_before_map,
+        RANGE.map(double).replicate(2).take(3),
+        "from_range(20) > map(double) > replicate(2) > prefetch(2) > take(3)",
+        "from_range(20) > map(double) > replicate(2) > prefetch(2) > take(3)",
+    ),
 ]
 
 ALL_TOGETHER: list[tuple[AnyFlow, str]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import cycle, islice
 from threading import Lock
 from typing import Any
@@ -20,12 +20,14 @@ from flowdsl.runtime.leases import (
     BYTES_A_LEASE,
     MOST_A_LEASE,
     SECONDS_A_LEASE,
+    SECONDS_A_READ,
     Lease,
     Pace,
+    Piece,
     Work,
 )
 from flowdsl.runtime.program import Program
-from flowdsl.runtime.wire import Frame, unpack
+from flowdsl.runtime.wire import Frame, supply, unpack
 from tests.elements import same
 from tests.laws import outcome, reference
 from tests.strategies import MOST_ELEMENTS, Recipe, chains
@@ -47,25 +49,31 @@ whims = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 def stage_of(flow: Flow[Any, Any]) -> Stage | None:
     stage = lower(optimize(flow.prefetch(procs=2).node))
-    return stage if isinstance(stage, Stage) and stage.procs else None
+    return stage if isinstance(stage, Stage) and stage.workers.procs else None
 
 
 def work_of(stage: Stage, pace: Pace) -> Work:
     """As a pool has it, but what stands below it runs by its reference."""
-    bases = (b.meaning if isinstance(b, Stage) and b.procs else b for b in stage.bases)
-    return Work(stage, tuple(bases), pace)
+    bases = (b.meaning if isinstance(b, Stage) and b.workers.procs else b for b in stage.bases)
+    return Work(stage, tuple(bases), pace, pack)
 
 
 def work_off(work: Work, epoch: int = 0, start: int = 0) -> Iterator[Any]:
     """What workers make of the leases, one after another."""
     program = Program(work.stage.program)
-    for lease, frames in work.leases(epoch, start):
-        assert lease.start < lease.stop
-        for _, x in program.rows(lease.addresses(), opened(frames)):
+    for piece in work.pieces(epoch, start):
+        assert piece.size > 0
+        for _, x in program.rows(piece.lease.addresses(), opened(piece.packed)):
             yield x
 
 
-def opened(frames: list[Frame]) -> list[list[Any]]:
+def pack(rows: list[list[Any]]) -> tuple[list[Frame], int]:
+    """As processes are supplied."""
+    frames = supply(rows)
+    return frames, sum(map(len, frames))
+
+
+def opened(frames: list[Frame] | None) -> list[list[Any]]:
     """What a worker makes of the frames that come with a lease."""
     if not frames:
         return []
@@ -106,12 +114,17 @@ def test_any_stage_from_the_middle_on(recipe: Recipe, sizes: list[int], start: i
     assert same(got.elements, expected.elements[start:])
 
 
+def taken(pieces: Iterable[Piece]) -> list[tuple[Lease, list[Frame]]]:
+    """Each lease, with the frames of what it is supplied with."""
+    return [(piece.lease, piece.packed or []) for piece in pieces]
+
+
 def leases_of(
     flow: Flow[Any, Any], sizes: list[int], start: int = 0, most: int = 100
 ) -> list[tuple[Lease, list[Frame]]]:
     stage = stage_of(flow)
     assert stage is not None
-    return list(islice(work_of(stage, Whim(sizes)).leases(3, start), most))
+    return taken(islice(work_of(stage, Whim(sizes)).pieces(3, start), most))
 
 
 class TestSpans:
@@ -143,7 +156,7 @@ class TestSpans:
         stage = stage_of(fl.from_range(4).map(str))
         assert stage is not None
         work = work_of(stage, Whim([2]))
-        numbers = [lease.number for epoch in range(2) for lease, _ in work.leases(epoch, 0)]
+        numbers = [lease.number for epoch in range(2) for lease, _ in taken(work.pieces(epoch, 0))]
         assert numbers == [0, 1, 2, 3]
 
 
@@ -158,8 +171,8 @@ class TestSupplied:
         flow = fl.from_items(Failing(range(9))).map(str).batch(2, collate=list)
         stage = stage_of(flow)
         assert stage is not None
-        work = work_of(stage, Whim([3])).leases(0, 0)
-        lease, frames = next(work)
+        work = work_of(stage, Whim([3])).pieces(0, 0)
+        ((lease, frames),) = taken(islice(work, 1))
         assert (lease.start, lease.stop, only(frames)) == (0, 2, [0, 1, 2, 3])
         with pytest.raises(ElementError, match=r"failed on element 5 \(row 5 of from_items"):
             next(work)
@@ -169,8 +182,8 @@ class TestSupplied:
         flow = source([1, 2, Lock(), 4]).map(str)
         stage = stage_of(flow)
         assert stage is not None
-        work = work_of(stage, Whim([4])).leases(0, 0)
-        assert only(next(work)[1]) == [1, 2]
+        work = work_of(stage, Whim([4])).pieces(0, 0)
+        assert only(next(work).packed) == [1, 2]
         with pytest.raises(ElementError, match="failed on element 2") as caught:
             next(work)
         assert "pickle" in str(caught.value.__cause__)
@@ -196,7 +209,7 @@ class TestSupplied:
         flow = fl.from_iterable(range(9)).filter(lambda i: i % 4 != 1).take(6).map(str)
         stage = stage_of(flow)
         assert stage is not None
-        leases = list(work_of(stage, Whim([3])).leases(0, 0))
+        leases = taken(work_of(stage, Whim([3])).pieces(0, 0))
         assert [(lease.positions, only(frames)) for lease, frames in leases] == [
             ([0, 2, 3], [0, 2, 3]),
             ([4, 6, 7], [4, 6, 7]),
@@ -212,13 +225,13 @@ class TestSupplied:
         flow = fl.from_iterable(stream).map(str)
         stage = stage_of(flow)
         assert stage is not None
-        work = work_of(stage, Whim([4])).leases(0, 0)
-        assert [only(next(work)[1]), only(next(work)[1])] == [[0, 1, 2, 3], [4]]
+        work = work_of(stage, Whim([4])).pieces(0, 0)
+        assert [only(next(work).packed), only(next(work).packed)] == [[0, 1, 2, 3], [4]]
         with pytest.raises(ElementError, match="failed on element 5"):
             next(work)
 
     def test_a_slow_stream_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        clock = iter(np.arange(0.0, 10.0, SECONDS_A_LEASE * 0.6))
+        clock = iter(np.arange(0.0, 10.0, SECONDS_A_READ * 0.6))
         monkeypatch.setattr("flowdsl.runtime.leases.time.monotonic", lambda: next(clock))
         leases = leases_of(fl.from_iterable(range(5)).map(str), [100])
         assert [only(frames) for _, frames in leases] == [[0, 1], [2, 3], [4]]

@@ -21,7 +21,7 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import ElementError, FlowError, NotShippable, WorkerDied
-from flowdsl.runtime.pool import Pool
+from flowdsl.runtime.processes import Processes
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.worker import Setup
 
@@ -66,11 +66,16 @@ def test_elements_come_from_other_processes() -> None:
     assert len(pids) <= 2
 
 
-def test_workers_end_with_the_pass() -> None:
-    run = iter(fl.from_range(100).map(lambda i: i).prefetch(procs=2))
-    next(run)
+def test_workers_stay_for_the_next_pass_and_end_with_the_flow() -> None:
+    flow: Any = fl.from_range(100).shuffle().map(lambda i: (i, os.getpid())).prefetch(procs=2)
+    passes = [list(flow.epoch(k)) for k in range(3)]
+    assert [[i for i, _ in one] for one in passes] == [
+        list(fl.from_range(100).shuffle().epoch(k)) for k in range(3)
+    ]
+    assert set(workers()) >= {pid for one in passes for _, pid in one}
     assert len(workers()) == 2
-    assert list(run) == list(range(1, 100))
+    del flow
+    gc.collect()
     assert workers() == []
 
 
@@ -303,7 +308,7 @@ class TestErrors:
         lock = threading.Lock()
         flow = fl.from_range(9).map(lambda i: (i, lock.locked())).shuffle(3).map(str)
         started: list[Setup] = []
-        monkeypatch.setattr(Pool, "spawn", staticmethod(started.append))
+        monkeypatch.setattr(Processes, "spawn", staticmethod(started.append))
         with pytest.raises(NotShippable, match="lock"):
             flow.prefetch(procs=2).collect()
         assert started == []

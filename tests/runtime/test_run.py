@@ -12,7 +12,9 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import ElementError, Flow, FlowError, StateMismatch
-from flowdsl.runtime.run import Run, state_of
+from flowdsl.runtime.processes import Processes
+from flowdsl.runtime.run import Run
+from flowdsl.runtime.state import state_of
 
 
 def draw(i: int, rng: np.random.Generator) -> float:
@@ -181,7 +183,10 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "change",
         [
-            {"version": 2},
+            {"version": 1},
+            {"digest": None},
+            {"shards": 2},
+            {"shards": [0]},
             {"version": None},
             {"epoch": -1},
             {"epoch": "0"},
@@ -218,20 +223,25 @@ def test_a_pass_in_this_process_is_whole(n: int) -> None:
 
 
 def test_statistics_count_the_work() -> None:
-    assert iter(FLOW).statistics() == []
+    assert iter(FLOW).statistics().stages == ()
     run = iter(fl.from_range(100).map(abs).prefetch(procs=1))
+    next(run)
+    (stage,) = run.statistics().stages
+    assert stage.entered == stage.in_flight + stage.delivered <= 100
     elements = list(run)
-    (pool,) = run.statistics()
-    assert (pool.procs, pool.elements, pool.in_flight) == (1, len(elements), 0)
-    assert 1 <= pool.leases <= 100
-    assert pool.worker_seconds > 0
+    (stage,) = run.statistics().stages
+    assert (stage.entered, stage.delivered, stage.in_flight) == (100, 1 + len(elements), 0)
+    assert (stage.place, stage.operators) == ("processes", ("from_range(100)", "map(abs)"))
+    assert [worker.elements for worker in stage.workers] == [100]
+    assert 0 < stage.busy < stage.seconds
+    assert 0 < stage.p50 <= stage.p99 < stage.seconds
 
 
 def test_every_pool_has_its_statistics() -> None:
     flow = fl.from_range(20).map(abs).shuffle(5).map(abs).prefetch(procs=1)
     run = iter(flow)
     assert sorted(run) == list(range(20))
-    assert [pool.elements for pool in run.statistics()] == [20, 20]
+    assert [stage.delivered for stage in run.statistics().stages] == [20, 20]
 
 
 def test_an_error_ends_the_workers() -> None:
@@ -242,7 +252,8 @@ def test_an_error_ends_the_workers() -> None:
     with pytest.raises(FlowError, match="closed"):
         next(run)
     (pool,) = run._pools
-    assert [worker.process.poll() for worker in pool._workers.values()] == [0]
+    assert isinstance(pool.crew, Processes)
+    assert [worker.process.poll() for worker in pool.crew._members.values()] == [0]
 
 
 def test_an_error_of_the_stream_comes_after_what_was_before_it() -> None:
@@ -261,7 +272,8 @@ def test_passes_that_are_cut_short_hold_no_memory() -> None:
     run = iter(rows.prefetch(procs=1).take(2).repeat(40))
     assert [int(row[0]) for row in run] == [0, 1] * 40
     (pool,) = run._pools
-    (worker,) = pool._workers.values()
+    assert isinstance(pool.crew, Processes)
+    (worker,) = pool.crew._members.values()
     assert len(worker.window._slabs) < 20
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowdsl import Exact, Flow, Reordered
-from tests.typing.good import is_even, numbers, stream
+from tests.typing.good import batches, is_even, numbers, predict, stream
 
 # -- the size of an endless flow, or of an unknown number of elements ------------------------------
 numbers.repeat().size()  # E: misc
@@ -47,5 +47,25 @@ numbers.shuffle(sed=7)  # E: call-overload
 numbers.shuffle(buffer=4, seed=None)  # E: call-overload
 numbers.cache(True)  # E: call-arg
 numbers.cache().map(str.upper)  # E: arg-type
-numbers.prefetch(procs="4")  # E: arg-type
-numbers.prefetch(workers=4)  # E: call-arg
+numbers.prefetch(procs="4")  # E: call-overload
+numbers.prefetch(workers=4)  # E: call-overload
+numbers.prefetch(threads="4")  # E: call-overload
+numbers.prefetch(2, 0, False)  # E: call-overload
+numbers.prefetch(memory=1e9)  # E: call-overload
+numbers.prefetch(deaths=None)  # E: call-overload
+numbers.prefetch(timeout="1")  # E: call-overload
+numbers.prefetch(ordered=None)  # E: call-overload
+numbers.prefetch(on_error="ignore")  # E: call-overload
+numbers.prefetch(on_error=None)  # E: call-overload
+numbers.prefetch(on_error=lambda: None)  # E: arg-type, misc
+numbers.prefetch(on_error=is_even)  # E: arg-type
+numbers.prefetch(on_error="skip").size()  # E: misc
+numbers.prefetch(on_error="skip").shuffle()  # E: call-arg
+predict(batches.prefetch(on_error="skip"))  # E: arg-type
+predict(batches.prefetch(ordered=False))  # E: arg-type
+numbers.map(lambda i: (i,)).prefetch(ordered=False).zip(numbers)  # E: misc
+numbers.replicate()  # E: call-arg
+numbers.replicate("2")  # E: arg-type
+predict(batches.replicate(2))  # E: arg-type
+in_order: Flow[int, Exact] = numbers.prefetch(ordered=bool(len(numbers)))  # E: assignment
+all_of_them: Flow[int, Reordered] = numbers.prefetch(on_error=print)  # E: assignment

@@ -17,7 +17,7 @@ import flowdsl as fl
 from flowdsl import Exact, Finite, Flow, Reordered, Run, Speed, Unsized
 from flowdsl.effects import Counted, Effect, Tag
 from flowdsl.node import E, Node, Row, T
-from flowdsl.runtime.pool import PoolStatistics
+from flowdsl.runtime.statistics import RunStatistics
 from flowdsl.specs import UNKNOWN, Spec
 
 U8 = NDArray[np.uint8]
@@ -214,5 +214,5 @@ for run in samples.shuffle().epochs(2):
 with samples.epoch(0) as run:
     assert_type(next(run), Sample)
     assert_type(run.position, int)
-    assert_type(run.statistics(), list[PoolStatistics])
+    assert_type(run.statistics(), RunStatistics)
     assert_type(samples.resume(run.state_dict()), Run[Sample])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from flowdsl import Endless, Exact, Finite, Flow, Reordered, Resampled, Unsized
+from flowdsl import ElementError, Endless, Exact, Finite, Flow, Reordered, Resampled, Unsized
 from flowdsl.effects import Counted
+from flowdsl.ops.attempting import OnError
 from tests.typing.good import I64, U8, Sample, batches, is_even, numbers, predict, samples, stream
 
 some = samples.filter(lambda s: s.label > 2)
+noted: list[ElementError] = []
+handler: OnError = "skip"
 
 # -- a part ----------------------------------------------------------------------------------------
 
@@ -67,3 +70,22 @@ assert_type(samples.shuffle().cache(), Flow[Sample, Exact | Reordered])
 assert_type(samples.prefetch(), Flow[Sample, Exact])
 assert_type(samples.shuffle().prefetch(procs=0), Flow[Sample, Exact | Reordered])
 assert_type(stream.repeat().prefetch(0), Flow[str, Unsized | Resampled | Endless])
+assert_type(samples.prefetch(threads=0, ordered=True, on_error="raise"), Flow[Sample, Exact])
+assert_type(samples.prefetch(0, 0, memory=10**9, deaths=1, timeout=0.5), Flow[Sample, Exact])
+assert_type(samples.prefetch(ordered=False), Flow[Sample, Exact | Reordered])
+assert_type(samples.prefetch(ordered=bool(len(samples))), Flow[Sample, Exact | Reordered])
+assert_type(samples.prefetch(on_error="skip"), Flow[Sample, Exact | Resampled | Unsized])
+assert_type(samples.prefetch(on_error=noted.append), Flow[Sample, Exact | Resampled | Unsized])
+assert_type(stream.prefetch(on_error=lambda error: error.position), Flow[str, Unsized | Resampled])
+assert_type(
+    samples.shuffle().repeat().prefetch(on_error="skip", timeout=2),
+    Flow[Sample, Exact | Reordered | Resampled | Unsized | Endless],
+)
+assert_type(
+    samples.prefetch(ordered=False, on_error="skip"),
+    Flow[Sample, Exact | Reordered | Resampled | Unsized],
+)
+assert_type(samples.prefetch(on_error="skip").take(3), Flow[Sample, Resampled | Unsized])
+assert_type(samples.replicate(2), Flow[Sample, Exact | Resampled])
+assert_type(samples.shuffle().replicate(procs=2).size(), int)
+assert_type(some.prefetch(on_error=handler).replicate(2), Flow[Sample, Exact | Unsized | Resampled])

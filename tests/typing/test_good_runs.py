@@ -8,7 +8,7 @@ import typing
 from itertools import islice
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import attrs
 import numpy as np
@@ -27,6 +27,8 @@ def fits(value: Any, form: Any) -> bool:
         row = set(get_args(args[1]) or (args[1],)) - {Exact}
         elements = list(islice(value, 3))  # none would be of any type
         return value.effects <= row and elements != [] and all(fits(x, args[0]) for x in elements)
+    if origin is Literal:
+        return value in args
     if origin in (Union, UnionType):
         return any(fits(value, arg) for arg in args)
     if origin is list:
@@ -39,7 +41,8 @@ def fits(value: Any, form: Any) -> bool:
             isinstance(value, tuple) and all(map(fits, value, parts)) and len(parts) == len(value)
         )
     if origin is np.ndarray:
-        return isinstance(value, np.ndarray) and value.dtype == np.dtype(get_args(args[1])[0])
+        kind = get_args(args[1])[0]
+        return isinstance(value, np.ndarray) and (kind is Any or value.dtype == np.dtype(kind))
     if is_typeddict(form):
         hints = get_type_hints(form)
         return value.keys() == hints.keys() and all(fits(value[k], h) for k, h in hints.items())

@@ -12,7 +12,7 @@ def absorb_prefetch(node: AnyNode) -> AnyNode:
     A worker has no workers of its own, and an element that goes to one process and back to the
     next pays for the way twice.
     """
-    if isinstance(node, Placement) and node.procs:
+    if isinstance(node, Placement) and node.workers.count:
         return with_sources(node, (_without_prefetch(node.source),))
     return node
 

@@ -14,7 +14,7 @@ def hoist_prefetch(node: AnyNode) -> AnyNode:
     if isinstance(node, Indexing | Merging | Joining) and node.indexable:
         placements = [source for source in node.sources if isinstance(source, Placement)]
         if placements:
-            most = max(placements, key=lambda placement: placement.procs)
+            most = max(placements, key=lambda placement: placement.workers.count)
             below = (s.source if isinstance(s, Placement) else s for s in node.sources)
             return with_sources(most, (with_sources(node, tuple(below)),))
     return node

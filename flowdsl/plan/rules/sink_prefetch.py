@@ -19,9 +19,9 @@ def sink_prefetch(node: AnyNode) -> AnyNode:
         below = node.source
         if not isinstance(below, Placement) and below.sources and not runs_in_worker(below):
             busy = list(map(has_work, below.sources))
-            share = max(min(1, node.procs), node.procs // max(1, sum(busy)))
+            share = node.workers.share(sum(busy))
             moved = tuple(
-                attrs.evolve(node, source=source, procs=share) if works else source
+                attrs.evolve(node, source=source, workers=share) if works else source
                 for source, works in zip(below.sources, busy, strict=True)
             )
             return with_sources(below, moved)

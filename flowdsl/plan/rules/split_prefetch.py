@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowdsl.node import AnyNode, Elementwise, Grouping, Placement, with_sources
-from flowdsl.plan.tree import bases_of, rewrite, runs_in_worker, walk
+from flowdsl.plan.tree import bases_of, is_work, rewrite, walk
 
 
 def split_prefetch(node: AnyNode) -> AnyNode:
@@ -12,7 +12,7 @@ def split_prefetch(node: AnyNode) -> AnyNode:
     The work above such an operator needs workers that are fed with what it gives; those below it
     are others.
     """
-    if isinstance(node, Placement) and node.procs:
+    if isinstance(node, Placement) and node.workers.count:
         busy = [base for base in bases_of(node.source) if _has_work(base)]
         if busy:
             (base,) = busy  # a stream: what lies in memory has no work
@@ -25,5 +25,5 @@ def _has_work(base: AnyNode) -> bool:
     """It holds operators that could run in workers, and none that does already."""
     parts = list(walk(base))
     return not any(isinstance(part, Placement) for part in parts) and any(
-        isinstance(part, Elementwise | Grouping) and runs_in_worker(part) for part in parts
+        isinstance(part, Elementwise | Grouping) and is_work(part) for part in parts
     )

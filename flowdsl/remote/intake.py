@@ -1,0 +1,221 @@
+"""What a receiver knows of its senders, and what it makes of what they say; no sockets."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from time import monotonic
+
+import attrs
+
+from flowdsl.errors import SourceError
+from flowdsl.remote.message import NOBODY, Frame, Header, Kind, decode_reason, encode_reason
+from flowdsl.remote.outbox import Route
+
+Reply = tuple[Route, list[Frame]]
+_FROM_SENDERS = frozenset(Kind) - {Kind.WANT, Kind.AGAIN, Kind.LEAVE}
+
+
+@attrs.define
+class Tally:
+    """What a receiver has counted, up to date while its pass goes on: give it to ``from_zmq``."""
+
+    addresses: dict[str, int] = attrs.field(factory=dict[str, int])
+    """Elements handed to the consumer, by the address that they came to."""
+    senders: dict[str, int] = attrs.field(factory=dict[str, int])
+    """The same by sender; each has an id of its own, drawn when it begins."""
+    ended: int = 0
+    """Senders all of whose elements came."""
+    stopped: dict[str, str] = attrs.field(factory=dict[str, str])
+    """Senders that failed, and what they gave as the reason."""
+    earlier: int = 0
+    """Elements that senders had given to other receivers before (``serve=True``)."""
+    duplicates: int = 0
+    """Elements that came again after a cut connection, and were discarded."""
+    unclaimed: int = 0
+    """Elements that came for another receiver, and were not taken; the sender still has them."""
+
+
+@attrs.define(eq=False)
+class Inbox:
+    """One sender, as the receiver sees it."""
+
+    sender: bytes
+    route: Route
+    expected: int
+    """The next element to come."""
+    taken: int
+    """How many were handed on, counted from the sender's first."""
+    told: int = -1
+    """How many of them it was told of."""
+    attempt: int = 0
+    gap: bool = False
+    owed: bool = True
+    """It waits for an answer."""
+    ended: bool = False
+    closed: bool = False
+    """It knows that it has ended."""
+    stopped: str | None = None
+    heard: float = attrs.field(factory=monotonic)
+
+    @property
+    def name(self) -> str:
+        """How messages and tallies spell it."""
+        return self.sender[:4].hex()
+
+
+@attrs.frozen(eq=False)
+class Item:
+    """An element that came, or a sender's end, in its frames."""
+
+    inbox: Inbox
+    kind: Kind
+    frames: list[Frame]
+
+
+@attrs.define
+class Intake:
+    """One receiver's side of the exchange."""
+
+    senders: int | None
+    """How many it takes; None for any number."""
+    hwm: int
+    tally: Tally
+    me: bytes = attrs.field(factory=lambda: secrets.token_bytes(16))
+    inboxes: dict[bytes, Inbox] = attrs.field(factory=dict[bytes, Inbox])
+    ready: deque[Item] = attrs.field(factory=deque[Item])
+    """What came and was not handed on, in the order it came."""
+    _strangers: dict[Route, list[Frame]] = attrs.field(factory=dict[Route, list[Frame]])
+
+    @property
+    def ended(self) -> bool:
+        """All senders have ended, and all was handed on."""
+        ended = sum(inbox.ended for inbox in self.inboxes.values())
+        return self.senders is not None and ended >= self.senders
+
+    def hear(self, route: Route, frames: list[Frame]) -> bool:
+        """Act on a message; tells whether it was an element or an end that was missing.
+
+        Raises:
+            SourceError: It is no message of a sender, or a sender can not go on with this receiver.
+        """
+        header = Header.decode(frames[0])
+        if header.kind not in _FROM_SENDERS:
+            raise SourceError(f"a message of kind {header.kind.name}, which no sender sends")
+        inbox = self.inboxes.get(header.sender)
+        if header.receiver != self.me or (inbox is None and header.kind is not Kind.HELLO):
+            if header.kind is Kind.REFUSE and header.receiver == self.me:
+                raise SourceError(decode_reason(frames[1:]))
+            self._greet(route, header, inbox)
+            return False
+        if inbox is None:
+            inbox = self._admit(route, header)
+            if inbox is None:
+                return False
+        inbox.route, inbox.heard = route, monotonic()
+        if header.kind is Kind.DONE:
+            inbox.closed = True
+        elif header.kind in (Kind.STOP, Kind.REFUSE):
+            inbox.stopped = decode_reason(frames[1:])
+        else:
+            return self._count(inbox, header, frames)
+        return False
+
+    def hand_on(self) -> Item:
+        """The next of what is ready, which from now on counts as taken."""
+        item = self.ready.popleft()
+        inbox, tally = item.inbox, self.tally
+        inbox.taken += 1
+        if item.kind is Kind.END:
+            inbox.ended = inbox.owed = True
+            tally.ended += 1
+        elif item.kind is Kind.FAILED:
+            inbox.stopped, inbox.owed = decode_reason(item.frames), True
+        else:
+            tally.senders[inbox.name] += 1
+            inbox.owed |= inbox.taken - inbox.told >= max(1, self.hwm // 4)
+        return item
+
+    def replies(self, all_of_them: bool = True) -> Iterator[Reply]:
+        """What is to be said to senders: to those that wait for it, or to all with news."""
+        yield from self._strangers.items()
+        self._strangers.clear()
+        for inbox in self.inboxes.values():
+            if inbox.owed or (all_of_them and inbox.taken != inbox.told):
+                kind = Kind.AGAIN if inbox.gap else Kind.WANT
+                inbox.told, inbox.owed, inbox.gap = inbox.taken, False, False
+                yield inbox.route, self._said(kind, inbox)
+
+    def farewells(self, culprit: Inbox | None = None, reason: str = "") -> Iterator[Reply]:
+        """What is to be said when the receiver goes; one sender may be the reason."""
+        for inbox in self.inboxes.values():
+            if inbox is culprit:
+                header = Header(Kind.STOP, inbox.sender, self.me)
+                yield inbox.route, [header.encode(), encode_reason(reason)]
+            elif not inbox.closed and inbox.stopped is None:
+                yield inbox.route, self._said(Kind.LEAVE, inbox)
+
+    def greeting(self) -> list[Frame]:
+        """Tells a sender that waits to be asked that this receiver is there."""
+        return [Header(Kind.WANT, NOBODY, self.me, room=self.hwm).encode()]
+
+    def whereabouts(self) -> str:
+        """What is known of the senders, for an error."""
+        now = monotonic()
+        told = [
+            f"{inbox.name}: {self.tally.senders[inbox.name]} elements, "
+            + ("and its end" if inbox.ended else f"no end, heard of {now - inbox.heard:.1f} s ago")
+            for inbox in self.inboxes.values()
+        ]
+        return "; ".join(told) or "none has said a word"
+
+    def _count(self, inbox: Inbox, header: Header, frames: list[Frame]) -> bool:
+        inbox.attempt = max(inbox.attempt, header.attempt)
+        if header.kind is Kind.HELLO:
+            inbox.gap |= header.upto > inbox.expected
+            inbox.owed = True
+            return False
+        if header.number > inbox.expected:
+            inbox.gap = inbox.owed = True
+            return False
+        if header.number < inbox.expected:
+            self.tally.duplicates += header.kind in (Kind.ELEMENT, Kind.PICKLED)
+            return False
+        inbox.expected += 1
+        self.ready.append(Item(inbox, header.kind, frames[1:]))
+        return True
+
+    def _greet(self, route: Route, header: Header, inbox: Inbox | None) -> None:
+        """Tell a sender that this receiver is there; it has another in mind, or none yet."""
+        if header.kind in (Kind.DONE, Kind.STOP, Kind.REFUSE):
+            return
+        self.tally.unclaimed += header.kind is not Kind.HELLO
+        if inbox is not None:
+            inbox.route, inbox.owed = route, True
+        else:
+            want = Header(Kind.WANT, header.sender, self.me, room=self.hwm)
+            self._strangers[route] = [want.encode()]
+
+    def _admit(self, route: Route, header: Header) -> Inbox | None:
+        """A new sender, unless there are as many as there are to be."""
+        if self.senders is not None and len(self.inboxes) >= self.senders:
+            told = (
+                f"it takes {self.senders} sender{'s' if self.senders > 1 else ''}, and has "
+                f"{', '.join(inbox.name for inbox in self.inboxes.values())}; from_zmq says how "
+                f"many with senders=n"
+            )
+            refusal = Header(Kind.STOP, header.sender, self.me)
+            self._strangers[route] = [refusal.encode(), encode_reason(told)]
+            return None
+        inbox = Inbox(header.sender, route, header.number, header.number)
+        self.inboxes[header.sender] = inbox
+        self.tally.senders[inbox.name] = 0
+        self.tally.earlier += header.number
+        return inbox
+
+    def _said(self, kind: Kind, inbox: Inbox) -> list[Frame]:
+        header = Header(
+            kind, inbox.sender, self.me, inbox.attempt, inbox.expected, inbox.taken, self.hwm
+        )
+        return [header.encode()]

@@ -1,0 +1,239 @@
+"""The sockets of a sender or a receiver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from traceback import clear_frames
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+import zmq
+
+from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.node import is_int
+from flowdsl.remote.message import MOST_FRAMES, Frame
+from flowdsl.remote.outbox import Route
+from flowdsl.remote.security import Curve, check_address
+
+if TYPE_CHECKING:
+    from zmq.auth.thread import ThreadAuthenticator
+
+BEAT: Final = 0.05
+"""After so many seconds without news, each end says again where it stands."""
+LINGER: Final = 1.0
+"""So many seconds a last word has to be on its way."""
+MOST_FRAME_BYTES: Final = 1 << 32
+"""What a frame may have at most: ZMQ makes room for what one claims to have."""
+_MOST_AT_ONCE = 1000
+_DOMAIN = "flowdsl"
+_SECOND = 1000
+
+
+@attrs.frozen
+class Ends:
+    """Where a sender or receiver is to be, and who may talk with it."""
+
+    who: str
+    addresses: tuple[str, ...]
+    bind: bool
+    hwm: int
+    security: Curve | None
+    insecure: bool
+    on_bound: Callable[[str], object] | None
+
+    def __attrs_post_init__(self) -> None:
+        who = self.who
+        if not self.addresses or len(set(self.addresses)) < len(self.addresses):
+            raise InvalidFlow(
+                f"{who}: address must be one or several different ones, got {self.addresses!r}"
+            )
+        for name, value in (("bind", self.bind), ("insecure", self.insecure)):
+            if not isinstance(value, bool):
+                raise InvalidFlow(f"{who}: {name} must be True or False, got {value!r}")
+        if self.security is not None and not isinstance(self.security, Curve):
+            raise InvalidFlow(f"{who}: security must be a Curve or None, got {self.security!r}")
+        if not is_int(self.hwm, 1, 1 << 30):
+            raise InvalidFlow(f"{who}: hwm must be an int from 1 to 2**30 - 1, got {self.hwm!r}")
+        for address in self.addresses:
+            check_address(who, address, self.bind, self.security, self.insecure)
+        keys, count = len(self.security.peers) if self.security else 1, len(self.addresses)
+        if not self.bind and keys not in (1, count):
+            raise InvalidFlow(
+                f"{who}: security has {keys} peers for {count} addresses; give the public key of "
+                f"the end that binds, one for all addresses or one for each"
+            )
+        if self.on_bound is not None and not (self.bind and callable(self.on_bound)):
+            raise InvalidFlow(
+                f"{who}: on_bound must be a function, and goes with bind=True; got "
+                f"{self.on_bound!r}"
+            )
+
+
+def check_seconds(who: str, name: str, value: float | None) -> None:
+    """Refuse what is no number of seconds; None is for ever."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (number and 0 < value < float("inf")):
+        raise InvalidFlow(f"{who}: {name} must be a number of seconds > 0, got {value!r}")
+
+
+class Link:
+    """The sockets, one an address, of one pass; a context manager that closes them."""
+
+    def __init__(self, ends: Ends, kind: int) -> None:
+        """``kind`` is the ZMQ type of socket. Raises SourceError if an address is not to be had."""
+        self._ends = ends
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._sockets: list[zmq.Socket[bytes]] = []
+        self._poller = zmq.Poller()
+        self.named = kind == zmq.ROUTER
+        """Several may be at the other end, and are told apart."""
+        self._authenticator: ThreadAuthenticator | None = None
+        try:
+            if ends.bind and ends.security is not None:
+                self._authenticate(ends.security)
+            for k, address in enumerate(ends.addresses):
+                self._sockets.append(self._open(kind, k, address))
+        except BaseException as error:
+            # An interrupt may have left a socket half made in a frame, and to end a context is to
+            # wait until each of its sockets is closed.
+            clear_frames(error.__traceback__)
+            self.close()
+            raise
+
+    def _authenticate(self, security: Curve) -> None:
+        from zmq.auth.thread import ThreadAuthenticator  # with asyncio, which few need
+
+        self._authenticator = ThreadAuthenticator(self._context)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback(_DOMAIN, _Known(security.peers))
+
+    def _open(self, kind: int, k: int, address: str) -> zmq.Socket[bytes]:
+        ends = self._ends
+        socket = self._context.socket(kind)
+        options: dict[int, Any] = {
+            # More than may be under way: the bound that holds is that of who sends, without loss.
+            zmq.SNDHWM: ends.hwm if kind == zmq.PUSH else 2 * ends.hwm + 100,
+            zmq.RCVHWM: ends.hwm if kind == zmq.PULL else 2 * ends.hwm + 100,
+            zmq.LINGER: 0,
+            zmq.MAXMSGSIZE: MOST_FRAME_BYTES,
+            zmq.RECONNECT_IVL: 50,
+            zmq.RECONNECT_IVL_MAX: 1 * _SECOND,
+            zmq.HEARTBEAT_IVL: 2 * _SECOND,
+            zmq.HEARTBEAT_TIMEOUT: 10 * _SECOND,
+            zmq.IPV6: int("[" in address),
+        }
+        if kind == zmq.PUSH:
+            # Nothing is queued for who is not there. Elsewhere it would lose last words: what came
+            # by a connection and was not read is thrown away when that ends.
+            options[zmq.IMMEDIATE] = 1
+        if kind == zmq.ROUTER:
+            options[zmq.ROUTER_MANDATORY] = 1
+        if ends.bind and address.startswith("ipc://") and not ends.insecure:
+            options[zmq.IPC_FILTER_UID] = os.getuid()
+        if ends.security is not None:
+            options[zmq.CURVE_SECRETKEY] = ends.security.secret.encode()
+            options[zmq.CURVE_PUBLICKEY] = ends.security.public.encode()
+            if ends.bind:
+                options |= {zmq.CURVE_SERVER: 1, zmq.ZAP_DOMAIN: _DOMAIN.encode()}
+            else:
+                options[zmq.CURVE_SERVERKEY] = ends.security.peer(k).encode()
+        for option, value in options.items():
+            socket.setsockopt(option, value)
+        try:
+            if ends.bind:
+                socket.bind(address)
+            else:
+                socket.connect(address)
+        except zmq.ZMQError as error:
+            socket.close()
+            how = "bound" if ends.bind else "connected"
+            raise SourceError(
+                f"{ends.who}: {address!r} can not be {how}: {zmq.strerror(error.errno or 0)}"
+            ) from error
+        self._poller.register(socket, zmq.POLLIN)
+        if ends.bind and ends.on_bound is not None:
+            ends.on_bound(socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        return socket
+
+    def address(self, route: Route) -> str:
+        """The address, as it was given, that a message came to."""
+        return self._ends.addresses[route[0]]
+
+    def routes(self) -> list[Route]:
+        """The other ends of sockets that connect, known or not."""
+        return [(k, b"") for k in range(len(self._sockets))]
+
+    def receive(self, seconds: float) -> list[tuple[Route, list[Frame]]]:
+        """The messages that are there, or that come first; none after so many seconds."""
+        found: list[tuple[Route, list[Frame]]] = []
+        ready = dict(self._poller.poll(round(seconds * _SECOND)))
+        for k, socket in enumerate(self._sockets):
+            while socket in ready and len(found) < _MOST_AT_ONCE:
+                try:
+                    name = socket.recv(zmq.NOBLOCK) if self.named else b""
+                    found.append(((k, name), _frames(socket)))
+                except zmq.Again:
+                    break
+        return found
+
+    def send(self, route: Route, frames: Sequence[Frame]) -> bool:
+        """Send a message if that can be done at once."""
+        k, name = route
+        parts = [name, *frames] if self.named else list(frames)
+        try:
+            self._sockets[k].send_multipart(parts, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return False
+            raise
+        return True
+
+    def sendable(self, seconds: float) -> bool:
+        """Wait until the first socket takes a message; False after so many seconds."""
+        return bool(self._sockets[0].poll(round(seconds * _SECOND), zmq.POLLOUT))
+
+    def close(self, linger: float = 0) -> None:
+        """Close the sockets, after so many seconds at most for what is on its way."""
+        if self._authenticator is not None:
+            self._authenticator.stop()
+            self._authenticator = None
+        self._context.destroy(round(linger * _SECOND))
+        self._sockets.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _frames(socket: zmq.Socket[bytes]) -> list[Frame]:
+    """The frames of one message, or of its beginning, if it has more than any that is sent."""
+    frames: list[Frame] = []
+    more = True
+    while more:
+        frame = socket.recv(zmq.NOBLOCK, copy=False)
+        more = frame.more
+        if len(frames) < MOST_FRAMES + 4:
+            frames.append(frame.buffer)
+    return frames
+
+
+class _Known:
+    """Who may connect: the clients with these public keys."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = {key.encode() for key in keys}
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        del domain
+        return key in self._keys

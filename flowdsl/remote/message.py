@@ -1,0 +1,286 @@
+"""What travels between a sender and a receiver, as frames of bytes; no sockets.
+
+A message is a header and, for an element, a body in the codec of files (``flowdsl.storage.codec``):
+MessagePack, no pickle. Large arrays follow as frames of their own, which neither end copies, and
+before them a layout: where in the element each belongs, its dtype and its shape.
+
+    header   magic "FLOW", version, kind, attempt, sender, receiver, three numbers; 68 bytes
+    body     the element, with None in the place of what follows
+    layout   [(path, an empty array of the dtype, shape), ...]; only where arrays follow
+    arrays   their bytes in C order
+
+Reading runs no code, and takes no more memory than the frames do. A body may be a pickle, of a kind
+of its own, which is opened only by who says ``trusted=True``.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, Final, TypeAlias
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.elements import components
+from flowdsl.errors import SourceError, SpecMismatch
+from flowdsl.storage.codec import decode, encode
+
+Frame: TypeAlias = bytes | memoryview
+Step: TypeAlias = int | str
+Path: TypeAlias = tuple[Step, ...]
+
+VERSION: Final = 1
+NOBODY: Final = bytes(16)
+"""The id of a receiver that is not known yet."""
+MOST_FRAMES: Final = 64
+"""So many arrays of an element may have a frame; the others are part of the body."""
+_WORTH_A_FRAME: Final = 1 << 14
+_MOST_REASON_BYTES: Final = 2000
+_MAGIC = b"FLOW"
+_HEADER = struct.Struct("<4sBBxxI16s16sQQQ")
+_BESIDE = "iufc"
+"""The kinds of dtype of which any bytes are values."""
+
+
+class Kind(IntEnum):
+    """What a message says; of its numbers, those that it has."""
+
+    HELLO = 1
+    """Sender: I have elements from ``number`` on, and have sent those before ``upto``."""
+    ELEMENT = 2
+    """Sender: element ``number``."""
+    PICKLED = 3
+    """Sender: the same, pickled."""
+    END = 4
+    """Sender: there were ``number`` elements. It is numbered as the one after the last."""
+    DONE = 5
+    """Sender: I know that you have all, and go."""
+    WANT = 6
+    """Receiver: ``upto`` were taken by the consumer, ``number`` is the next; I hold ``room``."""
+    AGAIN = 7
+    """Receiver: likewise, and what came of this ``attempt`` has a gap there: go back to it."""
+    LEAVE = 8
+    """Receiver: ``upto`` were taken, and I go."""
+    STOP = 9
+    """Either: I can not go on with you; the reason follows."""
+    REFUSE = 10
+    """Sender: I serve another receiver; the reason follows."""
+    FAILED = 11
+    """Sender: there were ``number`` elements, and then my flow failed; the reason follows."""
+
+
+@attrs.frozen
+class Header:
+    """The first frame of a message.
+
+    >>> header = Header(Kind.ELEMENT, b"s" * 16, number=7)
+    >>> Header.decode(header.encode()) == header
+    True
+    """
+
+    kind: Kind
+    sender: bytes
+    receiver: bytes = NOBODY
+    attempt: int = 0
+    """How often the sender has gone back; a receiver repeats it, so that old news is told."""
+    number: int = 0
+    upto: int = 0
+    room: int = 0
+
+    def encode(self) -> bytes:
+        """The bytes of the frame."""
+        return _HEADER.pack(
+            *(_MAGIC, VERSION, self.kind, self.attempt, self.sender, self.receiver),
+            *(self.number, self.upto, self.room),
+        )
+
+    @classmethod
+    def decode(cls, frame: Frame) -> Header:
+        """The header of these bytes.
+
+        Raises:
+            SourceError: They are none, or one of another version.
+        """
+        size = len(frame)
+        if size < 5 or frame[:4] != _MAGIC:
+            raise SourceError(
+                f"no message of flowdsl: it begins with {bytes(frame[:4])!r}, not {_MAGIC!r}; is "
+                f"who sends it flow.send_zmq, or fl.from_zmq, with the same format?"
+            )
+        if frame[4] != VERSION:
+            raise SourceError(
+                f"a message of version {frame[4]}, this flowdsl reads version {VERSION}; the same "
+                f"flowdsl is needed at both ends"
+            )
+        if size != _HEADER.size:
+            raise SourceError(f"a header of {size} bytes, not {_HEADER.size}")
+        _, _, code, attempt, sender, receiver, number, upto, room = _HEADER.unpack(frame)
+        try:
+            kind = Kind(code)
+        except ValueError as error:
+            raise SourceError(f"a message of unknown kind {code}") from error
+        return cls(kind, sender, receiver, attempt, number, upto, room)
+
+
+@attrs.frozen(eq=False)
+class Packed:
+    """An element, or the end, as it waits to be sent: all of its message but the header."""
+
+    kind: Kind
+    frames: tuple[Frame, ...] = ()
+
+
+def pack(element: object) -> Packed:
+    """The frames of an element; those of large arrays are the arrays' own memory.
+
+    Raises:
+        SpecMismatch: A component has a type or value that is not carried; the message names it.
+    """
+    beside: dict[Path, NDArray[Any]] = {}
+    try:
+        skeleton = _without_arrays(element, (), beside)
+    except RecursionError as error:
+        raise SpecMismatch("element: nested too deeply to be sent") from error
+    if not beside:
+        return Packed(Kind.ELEMENT, (encode(element),))
+    arrays = [np.ascontiguousarray(array) for array in beside.values()]
+    layout = [
+        (list(path), np.empty(0, array.dtype), list(array.shape))
+        for path, array in zip(beside, arrays, strict=True)
+    ]
+    contents = (array.reshape(-1).view(np.uint8).data.toreadonly() for array in arrays)
+    return Packed(Kind.ELEMENT, (encode(skeleton), encode(layout), *contents))
+
+
+def pack_trusted(element: object) -> Packed:
+    """The frames of an element as a pickle (protocol 5, with its buffers beside it).
+
+    Raises:
+        SpecMismatch: It can not be pickled.
+    """
+    buffers: list[memoryview] = []
+
+    def in_band(buffer: pickle.PickleBuffer) -> bool:
+        content = buffer.raw()
+        if content.nbytes < _WORTH_A_FRAME or len(buffers) == MOST_FRAMES:
+            return True
+        buffers.append(content.toreadonly())
+        return False
+
+    try:
+        body = pickle.dumps(element, 5, buffer_callback=in_band)
+    except Exception as error:  # whatever a class of the user's raises
+        raise SpecMismatch(f"element: it can not be pickled: {error}") from error
+    return Packed(Kind.PICKLED, (body, *buffers))
+
+
+def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
+    """The element of a message's frames, the header left out; its arrays are read-only views.
+
+    Raises:
+        SourceError: They are no element; or are pickled, without being trusted.
+    """
+    if kind is Kind.PICKLED and not trusted:
+        raise SourceError(
+            "the sender pickles its elements, and opening a pickle runs what is in it; pass "
+            "trusted=True here as well if you trust who can reach this address, or leave it out "
+            "where the elements are sent"
+        )
+    if not 1 <= len(frames) <= MOST_FRAMES + 2:
+        raise SourceError(f"not an element: {len(frames)} frames")
+    if kind is Kind.PICKLED:
+        try:
+            buffers = [memoryview(frame).toreadonly() for frame in frames[1:]]
+            return pickle.loads(frames[0], buffers=buffers)
+        except Exception as error:  # whatever a class of the user's raises
+            raise SourceError(f"not an element: its pickle can not be opened: {error}") from error
+    element = decode(frames[0])
+    if len(frames) == 1:
+        return element
+    layout, contents = decode(frames[1]), frames[2:]
+    if type(layout) is not list or len(layout) != len(contents):
+        raise SourceError(f"not an element: no layout of the {len(contents)} arrays beside it")
+    try:
+        for place, content in zip(layout, contents, strict=True):
+            path, dtype, shape = _checked(place)
+            element = _with_array(element, path, _array(dtype, shape, content))
+    except (*(ValueError, TypeError, OverflowError), LookupError, RecursionError) as error:
+        raise SourceError(f"not an element: {error}") from error
+    return element
+
+
+def encode_reason(text: str) -> bytes:
+    """The frame after a ``STOP``."""
+    return text.encode("utf-8", "replace")[:_MOST_REASON_BYTES]
+
+
+def decode_reason(frames: Sequence[Frame]) -> str:
+    """What another end gave as its reason, fit to be shown: one line, of a bounded length."""
+    said = bytes(frames[0][:_MOST_REASON_BYTES]).decode("utf-8", "replace") if frames else ""
+    return "".join(c if c.isprintable() else " " for c in said) or "no reason given"
+
+
+def _without_arrays(x: Any, path: Path, beside: dict[Path, NDArray[Any]]) -> Any:
+    """The element with None for its large arrays, which are added to ``beside``."""
+    kind = type(x)
+    if kind is np.ndarray or kind is np.memmap:
+        large = x.nbytes >= _WORTH_A_FRAME and x.dtype.kind in _BESIDE
+        if large and len(beside) < MOST_FRAMES and x.dtype == np.dtype(x.dtype.str):
+            beside[path] = x
+            return None
+        return x
+    if kind is list:
+        return [_without_arrays(v, (*path, i), beside) for i, v in enumerate(x)]
+    parts = components(x)
+    if parts is None:
+        return x
+    if isinstance(x, tuple):
+        return tuple(_without_arrays(v, (*path, i), beside) for i, (_, v) in enumerate(parts))
+    return {name: _without_arrays(v, (*path, name), beside) for name, v in parts}
+
+
+def _checked(place: Any) -> tuple[list[Step], np.dtype[Any], list[int]]:
+    """The path, dtype and shape of an array, if that is what they are."""
+    path, empty, shape = place
+    wrong = (
+        type(path) is not list
+        or not isinstance(empty, np.ndarray)
+        or empty.dtype.kind not in _BESIDE
+        or type(shape) is not list
+        or any(type(side) is not int or side < 0 for side in shape)
+    )
+    if wrong:
+        raise ValueError("the layout of an array is a path, an empty array and a shape")
+    return path, empty.dtype, shape
+
+
+def _array(dtype: np.dtype[Any], shape: list[int], content: Frame) -> NDArray[Any]:
+    if len(content) != dtype.itemsize * math.prod(shape):
+        raise ValueError(f"{len(content)} bytes for {dtype}{shape}")
+    array: NDArray[Any] = np.require(np.ndarray(shape, dtype, content), requirements="A")
+    array.flags.writeable = False
+    return array
+
+
+def _with_array(x: Any, path: list[Step], array: NDArray[Any]) -> Any:
+    """The element with the array in its place, where there is a None."""
+    if not path:
+        if x is not None:
+            raise ValueError("an array in the place of something else")
+        return array
+    step, rest = path[0], path[1:]
+    if type(x) is dict and isinstance(step, str):
+        x[step] = _with_array(x[step], rest, array)
+        return x
+    if type(x) not in (tuple, list) or type(step) is not int or step < 0:
+        raise ValueError(f"no place {step!r} in a {type(x).__name__}")
+    changed = _with_array(x[step], rest, array)
+    if type(x) is tuple:
+        return (*x[:step], changed, *x[step + 1 :])
+    x[step] = changed
+    return x

@@ -1,0 +1,184 @@
+"""What a sender keeps until it was taken, and what it makes of what a receiver says; no sockets.
+
+An element stays here until the receiver says that its consumer took it, so the bound on what is
+under way is the bound on what is here. What a cut connection swallows is sent again from where the
+receiver asks for it; what then comes twice it tells by the number, and discards.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable
+
+import attrs
+
+from flowdsl.errors import SourceError
+from flowdsl.remote.message import NOBODY, Frame, Header, Kind, Packed, decode_reason, encode_reason
+
+Route = tuple[int, bytes]
+"""How to reach who sent a message: the number of the socket, and its name for the other end."""
+
+
+@attrs.define
+class Outbox:
+    """One sender's side of the exchange."""
+
+    hwm: int
+    serve: bool
+    """Whether another receiver may go on where one has left."""
+    gone: Callable[[Route], bool]
+    """Whether who was there can be reached no more."""
+    me: bytes = attrs.field(factory=lambda: secrets.token_bytes(16))
+    receiver: bytes = NOBODY
+    route: Route | None = None
+    base: int = 0
+    """The first element that was not taken yet; with the end, one more than there are."""
+    cursor: int = 0
+    """The next to be sent."""
+    attempt: int = 0
+    room: int = 0
+    """How many the receiver will hold."""
+    items: deque[Packed] = attrs.field(factory=deque[Packed])
+    """Those from ``base`` on."""
+    count: int | None = None
+    """How many elements there are, once that is known."""
+    deserted: bool = False
+    """The receiver left with all that there was so far, and no other may follow."""
+
+    @property
+    def full(self) -> bool:
+        """Nothing more may be put in for now."""
+        return len(self.items) >= self.hwm
+
+    @property
+    def taken(self) -> int:
+        """How many elements were taken."""
+        return self.base if self.count is None else min(self.base, self.count)
+
+    @property
+    def finished(self) -> bool:
+        """All was taken, the end included."""
+        return self.count is not None and self.base > self.count
+
+    def put(self, item: Packed) -> None:
+        """Add an element.
+
+        Raises:
+            SourceError: There is nobody left to take it.
+        """
+        if self.deserted:
+            raise self._left_early()
+        self.items.append(item)
+
+    def end(self, failure: str | None = None) -> None:
+        """There are no more; it may be for a failure."""
+        self.count = self.base + len(self.items)
+        if self.deserted:
+            self.base += 1
+        elif failure is None:
+            self.items.append(Packed(Kind.END))
+        else:
+            self.items.append(Packed(Kind.FAILED, (encode_reason(failure),)))
+
+    def due(self) -> list[Frame] | None:
+        """The next message to send, if there is one that the receiver will hold."""
+        place = self.cursor - self.base
+        if self.route is None or place >= len(self.items) or place >= self.room:
+            return None
+        item = self.items[place]
+        return [self._header(item.kind, self.cursor).encode(), *item.frames]
+
+    def sent(self) -> None:
+        """What was due is on its way."""
+        self.cursor += 1
+
+    def hello(self) -> list[Frame]:
+        """Tells a receiver where this sender stands."""
+        return [self._header(Kind.HELLO, self.base, self.cursor).encode()]
+
+    def done(self) -> list[Frame]:
+        """Tells a receiver that this sender goes."""
+        return [self._header(Kind.DONE).encode()]
+
+    def stop(self, reason: str) -> list[Frame]:
+        """Tells a receiver that this sender fails."""
+        return [self._header(Kind.STOP).encode(), encode_reason(reason)]
+
+    def hear(self, route: Route, frames: list[Frame]) -> list[Frame] | None:
+        """Act on a message; gives one to answer with.
+
+        Raises:
+            SourceError: The receiver can not go on, or left where no other may go on; or it is no
+                message of a receiver.
+        """
+        header = Header.decode(frames[0])
+        if header.kind not in (Kind.WANT, Kind.AGAIN, Kind.LEAVE, Kind.STOP):
+            raise SourceError(f"a message of kind {header.kind.name}, which no receiver sends")
+        if header.kind is Kind.STOP:
+            if header.sender == self.me:
+                self._forget()
+                raise SourceError(f"the receiver refused: {decode_reason(frames[1:])}")
+            return None
+        if header.receiver != self.receiver:
+            return self._meet(route, header)
+        self.route = route
+        if header.sender != self.me:
+            return self.hello()
+        if self.base < header.upto <= self.base + len(self.items):
+            for _ in range(header.upto - self.base):
+                self.items.popleft()
+            self.base = header.upto
+            self.cursor = max(self.cursor, self.base)  # it may have gone back for nothing
+        if header.kind is Kind.LEAVE:
+            self._left()
+            return None
+        self.room = header.room
+        is_news = header.kind is Kind.AGAIN and header.attempt == self.attempt
+        if is_news and self.base <= header.number < self.cursor:
+            self.cursor = header.number
+            self.attempt += 1
+        return None
+
+    def _meet(self, route: Route, header: Header) -> list[Frame] | None:
+        """A receiver that this sender does not know."""
+        if header.kind is Kind.LEAVE:
+            return None
+        if self.receiver != NOBODY and self.route is not None:
+            there = not self.gone(self.route)
+            if there or not (self.serve or self.base == 0):
+                what = f"serves another receiver, which has taken {self.taken} elements"
+                where = "is still there" if there else "is gone"
+                refusal = (
+                    f"the sender {what} and {where}; a sender goes on with another receiver where "
+                    f"the first has left, and it was given serve=True"
+                )
+                answer = Header(Kind.REFUSE, self.me, header.receiver)
+                return [answer.encode(), encode_reason(refusal)]
+        self.receiver, self.route, self.room = header.receiver, route, header.room
+        self.cursor = self.base
+        self.attempt += 1
+        return self.hello()
+
+    def _left(self) -> None:
+        self._forget()
+        if self.count is not None and self.base == self.count:
+            self.items.clear()
+            self.base += 1  # it has all, and asked for no end
+        elif not self.serve and self.base:
+            if self.items or self.count is not None:
+                raise self._left_early()
+            self.deserted = True  # if the flow has no more elements, all is well
+
+    def _left_early(self) -> SourceError:
+        return SourceError(
+            f"the receiver left after it had taken {self.base} elements, before the end; pass "
+            f"serve=True to go on with the next receiver"
+        )
+
+    def _forget(self) -> None:
+        """There is no receiver any more."""
+        self.receiver, self.route, self.cursor = NOBODY, None, self.base
+
+    def _header(self, kind: Kind, number: int = 0, upto: int = 0) -> Header:
+        return Header(kind, self.me, self.receiver, self.attempt, number, upto)

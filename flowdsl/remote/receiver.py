@@ -1,0 +1,171 @@
+"""A receiver at work: the sockets, and what is made of what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from time import monotonic
+from typing import Any
+
+import attrs
+import zmq
+
+from flowdsl.errors import FlowError, SourceError, SpecMismatch
+from flowdsl.remote import zmq_ops
+from flowdsl.remote.declared import Declared
+from flowdsl.remote.intake import Inbox, Intake, Item, Tally
+from flowdsl.remote.links import BEAT, LINGER, Ends, Link
+from flowdsl.remote.message import Kind, unpack
+
+
+@attrs.define(eq=False)
+class Receiver:
+    """One pass over what is sent."""
+
+    ends: Ends
+    declared: Declared
+    senders: int | None
+    trusted: bool
+    timeout: float | None
+    tally: Tally
+    spent: bool = False
+
+    def begin(self) -> None:
+        """Hold it to one pass."""
+        if self.spent:
+            raise SourceError(
+                "from_zmq: a second pass over what is sent, which comes only once; for several "
+                "passes over the same elements put cache() after it, and to receive others write "
+                "from_zmq anew"
+            )
+        self.spent = True
+
+    def elements(self) -> Iterator[Any]:
+        """The elements of all senders, as they come."""
+        intake = Intake(self.senders, self.ends.hwm, self.tally)
+        kind = zmq.ROUTER if self.ends.bind else zmq.DEALER
+        culprit: Inbox | None = None
+        with Link(self.ends, kind) as link:
+            try:
+                while not intake.ended:
+                    if not intake.ready:
+                        self._wait(link, intake)
+                    item = intake.hand_on()
+                    _answer(link, intake, all_of_them=False)
+                    if item.kind in (Kind.ELEMENT, Kind.PICKLED):
+                        culprit = item.inbox
+                        element = self._opened(item)
+                        culprit = None
+                        self.tally.addresses[link.address(item.inbox.route)] += 1
+                        yield element
+                _part(link, intake)
+            except BaseException as error:
+                to_blame = culprit if isinstance(error, FlowError) else None
+                for route, frames in intake.farewells(to_blame, str(error)):
+                    link.send(route, frames)
+                link.close(LINGER if intake.inboxes else 0)
+                raise
+
+    def arrays(self) -> Iterator[Any]:
+        """The elements of whoever pushes them in the format of zmq_ops."""
+        received, since = 0, monotonic()
+        with Link(self.ends, zmq.PULL) as link:
+            while True:
+                for route, frames in link.receive(BEAT):
+                    where = f"from_zmq: element {received} at {link.address(route)!r}"
+                    try:
+                        if len(frames) > 1:
+                            raise SourceError(f"not an element: {len(frames)} frames")
+                        element = self.declared(zmq_ops.decode(frames[0]))
+                    except (SourceError, SpecMismatch) as error:
+                        raise type(error)(f"{where}: {error}") from error
+                    self.tally.addresses[link.address(route)] += 1
+                    received += 1
+                    yield element
+                    since = monotonic()
+                if self.timeout is not None and monotonic() - since > self.timeout:
+                    raise SourceError(
+                        f"from_zmq: no element came in {self.timeout} s at "
+                        f"{spelled(self.ends.addresses)}, after {received} that did; is who sends "
+                        f"them at work, with format='zmq_ops'?"
+                    )
+
+    def _wait(self, link: Link, intake: Intake) -> None:
+        """Until something is ready."""
+        since = monotonic()
+        while not intake.ready:
+            self._look_for_failed(intake)
+            _answer(link, intake)
+            if not _listen(link, intake):
+                _greet(link, intake)
+            if self.timeout is not None and monotonic() - since > self.timeout:
+                senders = "any sender" if self.senders is None else f"{self.senders} to end"
+                raise SourceError(
+                    f"from_zmq: no element came in {self.timeout} s at "
+                    f"{spelled(self.ends.addresses)}, waiting for {senders}, after "
+                    f"{sum(self.tally.senders.values())} that did; of the senders, "
+                    f"{intake.whereabouts()}; is flow.send_zmq at work at the other end, with a "
+                    f"key that is known here?"
+                )
+
+    def _look_for_failed(self, intake: Intake) -> None:
+        """A sender that failed: an error, but not where any number may come and go."""
+        for inbox in intake.inboxes.values():
+            if inbox.stopped is None:
+                continue
+            self.tally.stopped[inbox.name] = inbox.stopped
+            if self.senders is not None and not inbox.ended:
+                raise SourceError(
+                    f"from_zmq: the sender {inbox.name} failed after "
+                    f"{self.tally.senders[inbox.name]} elements: {inbox.stopped}"
+                )
+
+    def _opened(self, item: Item) -> Any:
+        inbox = item.inbox
+        try:
+            return self.declared(unpack(item.kind, item.frames, self.trusted))
+        except (SourceError, SpecMismatch) as error:
+            number = self.tally.senders[inbox.name] - 1
+            raise type(error)(
+                f"from_zmq: element {number} of the sender {inbox.name}: {error}"
+            ) from error
+
+
+def _answer(link: Link, intake: Intake, all_of_them: bool = True) -> None:
+    for route, frames in intake.replies(all_of_them):
+        link.send(route, frames)
+
+
+def _listen(link: Link, intake: Intake) -> bool:
+    """Hear what comes within a beat; tells whether anything did."""
+    messages = link.receive(BEAT)
+    for route, frames in messages:
+        try:
+            intake.hear(route, frames)
+        except SourceError as error:
+            raise SourceError(f"from_zmq: {link.address(route)!r}: {error}") from error
+    return bool(messages)
+
+
+def _greet(link: Link, intake: Intake) -> None:
+    """Say that this receiver is there, to all that are known, and to those that wait for it."""
+    for inbox in intake.inboxes.values():
+        inbox.owed |= not inbox.closed
+    if not link.named:
+        known = {inbox.route for inbox in intake.inboxes.values()}
+        for route in link.routes():
+            if route not in known:
+                link.send(route, intake.greeting())
+
+
+def _part(link: Link, intake: Intake) -> None:
+    """Let the senders know that all has come; one that does not answer has gone, or will ask."""
+    until = monotonic() + LINGER
+    while not all(inbox.closed for inbox in intake.inboxes.values()) and monotonic() < until:
+        _answer(link, intake)
+        if not _listen(link, intake):
+            _greet(link, intake)
+
+
+def spelled(addresses: Sequence[str]) -> str:
+    """Addresses, as titles and messages have them."""
+    return ", ".join(map(repr, addresses))

@@ -1,0 +1,257 @@
+"""from_zmq: what other processes send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, overload
+
+import attrs
+from numpy.typing import NDArray
+from typing_extensions import TypeForm, Unpack
+
+from flowdsl.effects import Endless, Reordered, Resampled, Unsized
+from flowdsl.errors import InvalidFlow
+from flowdsl.node import E, Node, Row, T, flow, is_int
+from flowdsl.ops.sources import numbered
+from flowdsl.remote.declared import Declared
+from flowdsl.remote.intake import Tally
+from flowdsl.remote.links import Ends, check_seconds
+from flowdsl.remote.receiver import Receiver, spelled
+from flowdsl.remote.security import Curve
+from flowdsl.remote.sending import Format, check_format
+from flowdsl.specs import Spec
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+A = TypeVar("A")
+
+
+@attrs.frozen(eq=False)
+class FromZmq(Node[T, E], Generic[T, E]):
+    """What other processes send."""
+
+    receiver: Receiver
+
+    @property
+    def title(self) -> str:
+        return f"from_zmq({spelled(self.receiver.ends.addresses)})"
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    @property
+    def replayable(self) -> bool:
+        return False
+
+    def spec(self, probe: bool) -> Spec:
+        return self.receiver.declared.spec
+
+    def elements(self) -> Iterator[Any]:
+        """What comes; to be asked for once."""
+        return self.receiver.elements()
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        self.receiver.begin()
+        return numbered(self, self.elements(), epoch)  # type: ignore[arg-type]  # of any row
+
+
+@attrs.frozen(eq=False)
+class FromSender(FromZmq[T, Unsized], Generic[T]):
+    """What one other process sends, up to its end."""
+
+
+@attrs.frozen(eq=False)
+class FromSenders(FromZmq[T, Unsized | Reordered], Generic[T]):
+    """What several processes send, as it comes, up to the end of the last."""
+
+
+@attrs.frozen(eq=False)
+class FromAnySenders(FromZmq[T, Endless | Reordered], Generic[T]):
+    """What any processes send that come and go."""
+
+
+@attrs.frozen(eq=False)
+class FromZmqOps(FromZmq[T, Endless | Reordered | Resampled], Generic[T]):
+    """What any processes push in the format of zmq_ops."""
+
+    def elements(self) -> Iterator[Any]:
+        return self.receiver.arrays()
+
+
+class _Options(TypedDict, total=False):
+    bind: bool
+    trusted: bool
+    hwm: int
+    security: Curve | None
+    insecure: bool
+    timeout: float | None
+    tally: Tally | None
+    on_bound: Callable[[str], object] | None
+
+
+_Address = str | Sequence[str]
+
+
+@overload
+def from_zmq(
+    address: _Address,
+    *,
+    senders: Literal[1] = 1,
+    format: Literal["flowdsl"] = "flowdsl",
+    **options: Unpack[_Options],
+) -> Flow[object, Unsized]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    element: TypeForm[A],
+    *,
+    senders: Literal[1] = 1,
+    format: Literal["flowdsl"] = "flowdsl",
+    **options: Unpack[_Options],
+) -> Flow[A, Unsized]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    *,
+    senders: int,
+    format: Literal["flowdsl"] = "flowdsl",
+    **options: Unpack[_Options],
+) -> Flow[object, Unsized | Reordered]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    element: TypeForm[A],
+    *,
+    senders: int,
+    format: Literal["flowdsl"] = "flowdsl",
+    **options: Unpack[_Options],
+) -> Flow[A, Unsized | Reordered]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    *,
+    senders: None,
+    format: Literal["flowdsl"] = "flowdsl",
+    **options: Unpack[_Options],
+) -> Flow[object, Endless | Reordered]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    element: TypeForm[A],
+    *,
+    senders: None,
+    format: Literal["flowdsl"] = "flowdsl",
+    **options: Unpack[_Options],
+) -> Flow[A, Endless | Reordered]: ...
+@overload
+def from_zmq(
+    address: _Address, *, format: Literal["zmq_ops"], **options: Unpack[_Options]
+) -> Flow[tuple[NDArray[Any], ...], Endless | Reordered | Resampled]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    element: TypeForm[A],
+    *,
+    format: Literal["zmq_ops"],
+    **options: Unpack[_Options],
+) -> Flow[A, Endless | Reordered | Resampled]: ...
+def from_zmq(
+    address: _Address,
+    element: Any = object,
+    *,
+    bind: bool = True,
+    senders: int | None = 1,
+    format: Format = "flowdsl",  # noqa: A002  # as tensorpack has it
+    trusted: bool = False,
+    hwm: int = 50,
+    security: Curve | None = None,
+    insecure: bool = False,
+    timeout: float | None = None,
+    tally: Tally | None = None,
+    on_bound: Callable[[str], object] | None = None,
+) -> Flow[Any, Any]:
+    """The elements that other processes send with ``flow.send_zmq``, until they have ended.
+
+    ``address`` is ``ipc://path`` or ``tcp://host:port``, or several of them, which are read side by
+    side. One of the two ends binds an address and the other connects, in any order: here one binds,
+    unless ``bind=False``, and any number of senders may connect to it. ``element`` declares what an
+    element is, as in ``from_lmdb``, and each is held to it. The pass ends when ``senders`` of them
+    have ended, having sent the number of elements that they say; with ``senders=None`` any number
+    may come and go, and it never ends.
+
+    While both ends live, each element of a sender arrives exactly once and in order, whatever
+    happens to the connection; the elements of several senders interleave as they come. At most
+    ``hwm`` elements of each are held here, or are on the way, so a slow consumer slows the senders.
+    If a sender dies, what it had not sent is lost: with ``timeout``, that no element came for so
+    many seconds, while the consumer waits for one, is an error that tells how far each sender was;
+    a sender that fails says so at once. A ``tally`` counts elements by address and by sender.
+
+    No code is run from what comes. ``trusted=True`` opens pickles too, of senders that were told to
+    pickle; whoever can reach the address could then run code here. Plain ``tcp`` beyond this
+    machine is refused: give keys as ``security=Curve(...)``, or say ``insecure=True``; to a path of
+    ``ipc`` only processes of the same user may connect. ``on_bound`` is called with each address
+    that was bound, which for ``tcp://127.0.0.1:*`` has a port that was free.
+
+    ``format="zmq_ops"`` reads what tensorpack sends in that format, from a ``PULL`` socket: tuples
+    of arrays, without end, and without those that a cut connection held.
+
+    The sockets are opened when a pass begins, in the consumer's process, and closed with it. It is
+    one pass; the second is a ``SourceError``.
+
+    Length: unknown until all senders have ended.
+
+    Effects: ``Unsized``; with several ``senders`` also ``Reordered``; with ``senders=None``
+    ``Endless`` and ``Reordered``, and with the format zmq_ops ``Resampled`` besides.
+
+    Errors: ``InvalidFlow`` for an argument, or an address that is open to others; ``SourceError``
+    for an address that can not be bound, for what is no message, is pickled, or is of another
+    version, for a sender that fails or has another receiver, when no element comes in time, and for
+    a second pass; ``SpecMismatch`` for an element that is not what was declared.
+
+    >>> import flowdsl as fl, tempfile, threading
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     address = f"ipc://{folder}/numbers"
+    ...     halves = [fl.from_range(6).shard(2, i) for i in range(2)]
+    ...     threads = [threading.Thread(target=half.send_zmq, args=[address]) for half in halves]
+    ...     for thread in threads:
+    ...         thread.start()
+    ...     numbers = fl.from_zmq(address, int, senders=2).collect()
+    ...     for thread in threads:
+    ...         thread.join()
+    >>> sorted(numbers)
+    [0, 1, 2, 3, 4, 5]
+
+    Source: ``RemoteDataZMQ`` of tensorpack, whose ``PULL`` socket loses what a cut connection held.
+
+    Elsewhere: tensorpack ``RemoteDataZMQ``; tf.data none; Grain none;
+    torchdata none.
+    """
+    who = "from_zmq"
+    addresses = (address,) if isinstance(address, str) else tuple(address)
+    ends = Ends(who, addresses, bind, hwm, security, insecure, on_bound)
+    check_seconds(who, "timeout", timeout)
+    check_format(who, format)
+    if not isinstance(trusted, bool):
+        raise InvalidFlow(f"{who}: trusted must be True or False, got {trusted!r}")
+    if senders is not None and not is_int(senders, 1):
+        raise InvalidFlow(f"{who}: senders must be an int >= 1 or None, got {senders!r}")
+    if tally is not None and not isinstance(tally, Tally):
+        raise InvalidFlow(f"{who}: tally must be a Tally or None, got {tally!r}")
+    tally = Tally() if tally is None else tally
+    tally.addresses.update(dict.fromkeys(addresses, 0))
+    receiver = Receiver(ends, Declared.of(who, element), senders, trusted, timeout, tally)
+    if format == "zmq_ops":
+        if trusted or senders != 1:
+            name = "trusted" if trusted else "senders"
+            raise InvalidFlow(f"{who}: {name} is not for the format zmq_ops, which has none")
+        return flow(FromZmqOps[Any](receiver))
+    if not bind and senders is not None and senders != len(addresses):
+        raise InvalidFlow(
+            f"{who}: with bind=False there is a sender at each address, so senders must be "
+            f"{len(addresses)} or None, got {senders}"
+        )
+    if senders is None:
+        return flow(FromAnySenders[Any](receiver))
+    return flow(FromSender[Any](receiver) if senders == 1 else FromSenders[Any](receiver))

@@ -1,0 +1,115 @@
+"""Which addresses may be plain, and CURVE keys for the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+import attrs
+import zmq
+
+from flowdsl.errors import InvalidFlow
+
+_TCP = re.compile(r"tcp://(\[[^\]]*\]|[^:;\[\]]+):(\d+|\*)")
+_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+"""32 bytes in Z85, as ZMQ spells a key."""
+
+
+@attrs.frozen
+class Keys:
+    """A pair of CURVE keys: the public one is for the others, the secret one for nobody else."""
+
+    public: str
+    secret: str = attrs.field(repr=False)
+
+
+def make_keys() -> Keys:
+    """A new pair of keys, each a text of 40 characters.
+
+    >>> from flowdsl.remote import make_keys
+    >>> keys = make_keys()
+    >>> len(keys.public), len(keys.secret), keys.secret in repr(keys)
+    (40, 40, False)
+
+    Source: CurveZMQ (ZeroMQ RFC 26), on the curve of D. J. Bernstein.
+    """
+    public, secret = zmq.curve_keypair()
+    return Keys(public.decode(), secret.decode())
+
+
+@attrs.frozen(init=False)
+class Curve:
+    """Encryption, and proof of who is at the other end, with CURVE keys.
+
+    ``secret`` is the secret key of this end. ``peers`` are the public keys of those it talks with:
+    where it binds, all that may connect, and nobody else is let in; where it connects, the key of
+    the end that binds, or, with several addresses, one for each. Each end has a pair of its own.
+
+    >>> from flowdsl.remote import Curve, make_keys
+    >>> trainer, reader = make_keys(), make_keys()
+    >>> at_the_trainer = Curve(trainer.secret, peers=[reader.public])
+    >>> at_the_reader = Curve(reader.secret, peers=[trainer.public])
+    >>> at_the_reader.public == reader.public
+    True
+    """
+
+    secret: str = attrs.field(repr=False)
+    peers: tuple[str, ...]
+
+    def __init__(self, secret: str, peers: Sequence[str]) -> None:
+        """Errors: ``InvalidFlow`` for what is no key."""
+        if not _is_key(secret):
+            raise InvalidFlow("Curve: secret must be a key that make_keys() made, 40 characters")
+        if isinstance(peers, str) or not peers or not all(map(_is_key, peers)):
+            raise InvalidFlow(
+                f"Curve: peers must be a list of public keys that make_keys() made, 40 characters "
+                f"each, and at least one; got {peers!r}"
+            )
+        object.__setattr__(self, "secret", secret)
+        object.__setattr__(self, "peers", tuple(peers))
+
+    @property
+    def public(self) -> str:
+        """The public key of this end, for the ``peers`` of the others."""
+        return zmq.curve_public(self.secret.encode()).decode()
+
+    def peer(self, k: int) -> str:
+        """The key of who binds the ``k``-th address, for an end that connects."""
+        return self.peers[min(k, len(self.peers) - 1)]
+
+
+def _is_key(key: object) -> bool:
+    return isinstance(key, str) and _KEY.fullmatch(key) is not None
+
+
+def check_address(
+    who: str, address: object, bind: bool, security: Curve | None, insecure: bool
+) -> None:
+    """Refuse what is no address of ZMQ, or one that others can reach without keys.
+
+    Raises:
+        InvalidFlow: It names the address, and what would be right.
+    """
+    tcp = _TCP.fullmatch(address) if isinstance(address, str) else None
+    ipc = isinstance(address, str) and address.startswith("ipc://") and len(address) > 6
+    if tcp is None and not ipc:
+        raise InvalidFlow(f"{who}: address must be ipc://path or tcp://host:port, got {address!r}")
+    if tcp is not None and tcp[2] == "*" and not bind:
+        raise InvalidFlow(f"{who}: a port to connect to must be a number, got {address!r}")
+    if tcp is None or security is not None or insecure or _is_loopback(tcp[1]):
+        return
+    raise InvalidFlow(
+        f"{who}: {address!r} is open to other machines: whoever reaches it could read the elements "
+        f"or send others; pass security=Curve(...) with keys of make_keys(), or insecure=True in a "
+        f"network where that is no matter"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:  # a name, or an interface, which may be any
+        return False

@@ -1,0 +1,282 @@
+"""send_zmq: run a flow, and send its elements to whoever receives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from math import inf
+from time import monotonic
+from typing import Final, Literal, TypeAlias
+
+import attrs
+import zmq
+
+from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
+from flowdsl.node import E, FlowBase, T
+from flowdsl.remote import zmq_ops
+from flowdsl.remote.links import BEAT, LINGER, MOST_FRAME_BYTES, Ends, Link, check_seconds
+from flowdsl.remote.message import Frame, Kind, Packed, pack, pack_trusted
+from flowdsl.remote.outbox import Outbox, Route
+from flowdsl.remote.security import Curve
+
+Format: TypeAlias = Literal["flowdsl", "zmq_ops"]
+LINGER_OF_PUSH: Final = 30.0
+"""So many seconds the elements have to be on their way, where nobody says what arrived."""
+
+
+class Sending(FlowBase[T, E]):
+    """Operators that run a flow for another process."""
+
+    def send_zmq(
+        self,
+        address: str,
+        *,
+        bind: bool = False,
+        format: Format = "flowdsl",  # noqa: A002  # as tensorpack has it
+        trusted: bool = False,
+        hwm: int = 50,
+        serve: bool = False,
+        security: Curve | None = None,
+        insecure: bool = False,
+        timeout: float | None = None,
+        on_bound: Callable[[str], object] | None = None,
+    ) -> int:
+        """Run one pass, and send its elements to a receiver: ``fl.from_zmq`` in another process.
+
+        Gives the number of elements, when the receiver has taken them all; a flow that never ends
+        is sent for ever. ``address`` is ``ipc://path`` or ``tcp://host:port``. One of the two ends
+        binds it and the other connects, in any order: here one connects, unless ``bind=True``.
+        Nothing is made before a receiver is there, and then no more than ``hwm`` elements that it
+        has not taken yet.
+
+        While both ends live, each element arrives exactly once and in order, whatever happens to
+        the connection: the receiver says what it took, and what a cut swallowed is sent again, at
+        the latest with the next element that the flow makes. One
+        sender has one receiver. If that leaves, or another comes in its place, it has taken
+        elements that the next will not see, which is an error here; with ``serve=True`` the next
+        receiver goes on where the last has left. If a receiver dies, what it had taken is gone with
+        it, and what it had not is sent to the next. If the sender dies, up to ``hwm`` elements are
+        lost: those that were made and not taken.
+
+        Elements are sent in the codec of files, which has no pickle in it: numbers, text, arrays,
+        lists, dicts, tuples and records. ``trusted=True`` pickles them instead, whatever they are;
+        the receiver must say so too. Plain ``tcp`` beyond this machine is refused: give keys as
+        ``security=Curve(...)``, or say ``insecure=True``. ``timeout`` is how many seconds to wait
+        for a receiver to take something; None is for ever. ``on_bound`` is called with the address
+        that was bound, which for ``tcp://127.0.0.1:*`` has a port that was free.
+
+        ``format="zmq_ops"`` is what tensorpack's ``ZMQInput`` reads: arrays and numbers only, in
+        one frame (the layout is in ``flowdsl.remote.zmq_ops``). It is sent from a ``PUSH`` socket,
+        as there: to whoever connects, in turn; nobody says what arrived, what a cut connection held
+        is lost, and the receiver is told of no end.
+
+        Errors: ``InvalidFlow`` for an argument, or an address that is open to others;
+        ``SourceError`` if the address can not be bound, no receiver takes anything in ``timeout``
+        seconds, it refuses what is sent, or leaves too early; ``SpecMismatch`` for an element that
+        can not be sent, with its number; whatever the flow raises, which the receiver is told of.
+
+        >>> import flowdsl as fl, tempfile, threading
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     address = f"ipc://{folder}/squares"
+        ...     squares = fl.from_range(4).map(lambda i: (i, i * i))
+        ...     sender = threading.Thread(target=squares.send_zmq, args=[address])
+        ...     sender.start()
+        ...     received = fl.from_zmq(address, tuple[int, int]).collect()
+        ...     sender.join()
+        >>> received
+        [(0, 0), (1, 1), (2, 4), (3, 9)]
+
+        Source: ``send_dataflow_zmq`` in tensorpack; selective acknowledgement and going back as in
+        any sliding-window protocol (V. Cerf and R. Kahn, 1974).
+        """
+        who = "send_zmq"
+        ends = Ends(who, (address,), bind, hwm, security, insecure, on_bound)
+        check_seconds(who, "timeout", timeout)
+        check_format(who, format)
+        for name, value in (("trusted", trusted), ("serve", serve)):
+            if not isinstance(value, bool):
+                raise InvalidFlow(f"{who}: {name} must be True or False, got {value!r}")
+            if value and format == "zmq_ops":
+                raise InvalidFlow(f"{who}: {name} is not for the format zmq_ops, which has none")
+        with closing(iter(self)) as elements:
+            if format == "zmq_ops":
+                return _push(ends, elements, timeout)
+            return _send(ends, elements, trusted, serve, timeout)
+
+
+def check_format(who: str, value: object) -> None:
+    """Refuse what is no format."""
+    if value not in ("flowdsl", "zmq_ops"):
+        raise InvalidFlow(f"{who}: format must be 'flowdsl' or 'zmq_ops', got {value!r}")
+
+
+@attrs.define
+class _Post:
+    """A sender at work: its sockets, and what it keeps."""
+
+    at: str
+    """Who and where, for messages."""
+    link: Link
+    box: Outbox
+    timeout: float | None
+    listened: float = 0.0
+    said: float = 0.0
+
+    def until(self, done: Callable[[], bool], most: float = inf) -> None:
+        """Send and listen until it is so, or for so many seconds.
+
+        Raises:
+            SourceError: The receiver can not go on, or nobody took anything for too long.
+        """
+        box, link, began = self.box, self.link, monotonic()
+        since = began
+        while True:
+            self._transmit()
+            now = monotonic()
+            few = box.route is not None and 2 * len(box.items) <= box.hwm
+            if done() and few and now - self.listened < _DEAF:
+                return  # to listen at each element would cost more than to send it
+            self.listened = now
+            news = link.receive(0 if done() else BEAT)
+            before = box.base, box.receiver
+            for route, frames in news:
+                self._hear(route, frames)
+            self._transmit()
+            if not news and now - self.said > BEAT:
+                self._say_where_we_are()
+                self.said = now
+            if done() or now - began > most:
+                return
+            if before != (box.base, box.receiver):
+                since = now
+            elif self.timeout is not None and now - since > self.timeout:
+                raise self._nobody()
+
+    def put(self, item: Packed) -> None:
+        """Send an element, as soon as there is room for it."""
+        with self._placed():
+            self.box.put(item)
+        self.until(lambda: not self.box.full)
+
+    def fail(self, error: Exception) -> None:
+        """Let the receiver know, in the place of the element, that there will be no more."""
+        self.box.end(_told(error))
+        self.until(lambda: self.box.finished, most=_GRACE)
+
+    def _transmit(self) -> None:
+        box = self.box
+        while (frames := box.due()) is not None:
+            assert box.route is not None
+            if not self.link.send(box.route, frames):
+                return
+            box.sent()
+
+    def _hear(self, route: Route, frames: list[Frame]) -> None:
+        with self._placed():
+            answer = self.box.hear(route, frames)
+        if answer is not None:
+            self.link.send(route, answer)
+
+    @contextmanager
+    def _placed(self) -> Iterator[None]:
+        """Let errors say who and where."""
+        try:
+            yield
+        except SourceError as error:
+            raise SourceError(f"{self.at}: {error}") from error
+
+    def _say_where_we_are(self) -> None:
+        if self.box.route is not None:
+            self.link.send(self.box.route, self.box.hello())
+        elif not self.link.named:
+            self.link.send(_THE_ONE, self.box.hello())
+
+    def _nobody(self) -> SourceError:
+        box = self.box
+        what = "no receiver was there" if box.route is None else "the receiver took nothing"
+        return SourceError(
+            f"{self.at}: {what} for {self.timeout} s, after {box.taken} elements that were taken; "
+            f"is fl.from_zmq at work at the other end, with a key that is known here?"
+        )
+
+
+_DEAF: Final = 0.01
+_GRACE: Final = 2.0
+"""So many seconds are given to a receiver to hear that a flow failed."""
+_THE_ONE: Route = (0, b"")
+"""Who is at the other end of a socket that connects, known or not."""
+
+
+def _send(
+    ends: Ends, elements: Iterator[object], trusted: bool, serve: bool, timeout: float | None
+) -> int:
+    kind, dump = zmq.ROUTER if ends.bind else zmq.DEALER, pack_trusted if trusted else pack
+    with Link(ends, kind) as link:
+
+        def is_gone(route: Route) -> bool:
+            return not (link.named and link.send(route, box.hello()))
+
+        box = Outbox(ends.hwm, serve, is_gone)
+        post = _Post(f"{ends.who}: {ends.addresses[0]!r}", link, box, timeout)
+        packed = (_packed(dump, x, i) for i, x in enumerate(elements))
+        try:
+            post.until(lambda: box.route is not None)
+            while (item := _next(packed, post)) is not None:
+                post.put(item)
+            box.end()
+            post.until(lambda: box.finished)
+        except BaseException as error:
+            if box.route is not None and not box.finished:
+                link.send(box.route, box.stop(_told(error)))
+            link.close(LINGER if box.route is not None else 0)
+            raise
+        if box.route is not None:
+            link.send(box.route, box.done())
+        link.close(LINGER)
+        return box.taken
+
+
+def _next(packed: Iterator[Packed], post: _Post) -> Packed | None:
+    try:
+        return next(packed, None)
+    except Exception as error:
+        post.fail(error)
+        raise
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _push(ends: Ends, elements: Iterator[object], timeout: float | None) -> int:
+    sent = 0
+    with Link(ends, zmq.PUSH) as link:
+        for sent, x in enumerate(elements, 1):
+            frames = _packed(_pack_arrays, x, sent - 1).frames
+            since = monotonic()
+            while not (link.sendable(BEAT) and link.send(_THE_ONE, frames)):
+                if timeout is not None and monotonic() - since > timeout:
+                    raise SourceError(
+                        f"{ends.who}: {ends.addresses[0]!r}: nobody received for {timeout} s, "
+                        f"after {sent - 1} elements that were sent"
+                    )
+        link.close(LINGER_OF_PUSH if timeout is None else timeout)
+    return sent
+
+
+def _pack_arrays(element: object) -> Packed:
+    return Packed(Kind.ELEMENT, (zmq_ops.encode(element),))
+
+
+def _packed(dump: Callable[[object], Packed], element: object, i: int) -> Packed:
+    try:
+        packed = dump(element)
+    except SpecMismatch as error:
+        raise SpecMismatch(f"send_zmq: element {i}: {error}") from error
+    most = max(map(len, packed.frames))
+    if most >= MOST_FRAME_BYTES:
+        raise SpecMismatch(
+            f"send_zmq: element {i}: {most} bytes in one frame, which has at most "
+            f"{MOST_FRAME_BYTES - 1}; send it in parts"
+        )
+    return packed

@@ -1,0 +1,140 @@
+"""The format of tensorpack's zmq_ops, which its ``ZMQInput`` and TensorFlow op read.
+
+One frame an element, a list of arrays, all numbers little-endian (there: as the machine has them):
+
+    int32                      how many arrays
+    and for each of them:
+        int32                  its dtype, as TensorFlow's DataType numbers them
+        int32                  how many dimensions
+        int32, int32, ...      the size of each
+        int64                  how many bytes follow
+        ...                    its elements, in C order
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.elements import components
+from flowdsl.errors import SourceError, SpecMismatch
+from flowdsl.remote.message import Frame
+
+_CODES: Final = {
+    np.dtype(name): code
+    for name, code in {
+        "<f4": 1,
+        "<f8": 2,
+        "<i4": 3,
+        "|u1": 4,
+        "<i2": 5,
+        "|i1": 6,
+        "<c8": 8,
+        "<i8": 9,
+        "|b1": 10,
+        "<u2": 17,
+        "<c16": 18,
+        "<f2": 19,
+        "<u4": 22,
+        "<u8": 23,
+    }.items()
+}
+_DTYPES: Final = {code: dtype for dtype, code in _CODES.items()}
+_MOST_DIMENSIONS = 8  # of the op, which ends its process at more
+_MOST_INT32 = 2**31 - 1
+_INT32, _INT64 = struct.Struct("<i"), struct.Struct("<q")
+
+
+def encode(element: object) -> bytes:
+    """The bytes of one element: its components are arrays or numbers; names are left out.
+
+    An array keeps its dtype; an int is int64, a float float64, a bool bool (tensorpack casts them
+    to int32 and float32).
+
+    Raises:
+        SpecMismatch: A component is no array or number that the format has; the message names it.
+    """
+    if isinstance(element, list):
+        parts = [(str(i), value) for i, value in enumerate(element)]
+    else:
+        named = components(element)
+        parts = [("", element)] if named is None else named
+    pieces = [_INT32.pack(len(parts))]
+    for name, value in parts:
+        at = f"element.{name}" if name else "element"
+        array = _to_array(value, at)
+        pieces += (
+            struct.pack(f"<{2 + array.ndim}i", _CODES[array.dtype], array.ndim, *array.shape),
+            _INT64.pack(array.nbytes),
+            array.tobytes(),
+        )
+    return b"".join(pieces)
+
+
+def decode(frame: Frame) -> tuple[NDArray[Any], ...]:
+    """The arrays of these bytes, read-only and aligned; views where they can be.
+
+    Raises:
+        SourceError: They are not of this format.
+    """
+    try:
+        return _decode(memoryview(frame).toreadonly())
+    except (struct.error, ValueError, TypeError, OverflowError) as error:
+        raise SourceError(f"not an element of the format zmq_ops: {error}") from error
+
+
+def _decode(view: memoryview) -> tuple[NDArray[Any], ...]:
+    (count,) = _INT32.unpack_from(view)
+    at = _INT32.size
+    arrays: list[NDArray[Any]] = []
+    while len(arrays) != count:
+        code, ndim = struct.unpack_from("<ii", view, at)
+        if code not in _DTYPES:
+            raise ValueError(f"unknown dtype {code}")
+        if not 0 <= ndim <= _MOST_DIMENSIONS:
+            raise ValueError(f"{ndim} dimensions")
+        shape = struct.unpack_from(f"<{ndim}i", view, at + 8)
+        at += 8 + 4 * ndim
+        (nbytes,) = _INT64.unpack_from(view, at)
+        at += _INT64.size
+        dtype = _DTYPES[code]
+        if any(side < 0 for side in shape) or nbytes != dtype.itemsize * math.prod(shape):
+            raise ValueError(f"{nbytes} bytes for {dtype}{list(shape)}")
+        content = view[at : at + nbytes]
+        if dtype.kind == "b" and nbytes and np.frombuffer(content, np.uint8).max() > 1:
+            raise ValueError("a byte that is neither True nor False")
+        array = np.require(np.ndarray(shape, dtype, content), requirements="A")
+        array.flags.writeable = False
+        arrays.append(array)
+        at += nbytes
+    if at != len(view):
+        raise ValueError(f"{len(view) - at} bytes after the end")
+    return tuple(arrays)
+
+
+def _to_array(value: object, at: str) -> NDArray[Any]:
+    numeric = isinstance(value, bool | int | float | np.ndarray | np.generic)
+    try:
+        # Not a bare ascontiguousarray, which makes a scalar an array of one dimension.
+        dtype = np.int64 if type(value) is int else None  # NumPy would take others for large ones
+        array = np.asarray(value, dtype, order="C") if numeric else None
+    except OverflowError:
+        array = None
+    if array is not None and array.dtype.newbyteorder("<") in _CODES:
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    if array is None or array.dtype not in _CODES:
+        given = f"an array of {array.dtype}" if array is not None else type(value).__name__
+        raise SpecMismatch(
+            f"{at}: {given} is not in the format zmq_ops, which has arrays and numbers of "
+            f"{', '.join(map(str, _CODES))}"
+        )
+    if array.ndim > _MOST_DIMENSIONS or max(array.shape, default=0) > _MOST_INT32:
+        raise SpecMismatch(
+            f"{at}: the format zmq_ops has at most {_MOST_DIMENSIONS} dimensions, of at most "
+            f"{_MOST_INT32}; got {list(array.shape)}"
+        )
+    return array

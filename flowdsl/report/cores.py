@@ -1,0 +1,26 @@
+"""How many processes can compute at a time."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def cores(quota: Path = _QUOTA) -> int:
+    """The cores that this process may use: those it is bound to, and a container's share of them.
+
+    >>> cores() >= 1
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        available = len(os.sched_getaffinity(0))
+    else:
+        available = os.cpu_count() or 1
+    try:
+        most, period = quota.read_text().split()
+        return max(1, min(available, math.ceil(int(most) / int(period))))
+    except (OSError, ValueError):  # no such file, or no bound: "max 100000"
+        return available

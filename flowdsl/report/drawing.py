@@ -1,0 +1,181 @@
+"""A few shapes in SVG, readable on light and on dark ground without a script.
+
+Colours are classes, so that one rule can change them. The rules are those of this picture alone, as
+it may stand in a page with others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from textwrap import wrap
+from xml.etree import ElementTree
+
+_STYLE = """
+.flowdsl text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif;
+  font-size: 12px; fill: #1f2328; }
+.flowdsl .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono",
+  monospace; }
+.flowdsl .strong { font-weight: 600; }
+.flowdsl .large { font-size: 14px; }
+.flowdsl .small { font-size: 11px; }
+.flowdsl .end { text-anchor: end; }
+.flowdsl .middle { text-anchor: middle; }
+.flowdsl .faint { fill: #59636e; }
+.flowdsl .hot-text { fill: #bc4c00; }
+.flowdsl .on-hot { fill: #ffffff; }
+.flowdsl .ground { fill: #ffffff; }
+.flowdsl .box { fill: #f6f8fa; stroke: #d1d9e0; }
+.flowdsl .hot-box { fill: #fff8f2; stroke: #e16f24; stroke-width: 2; }
+.flowdsl .way { stroke: #818b98; stroke-width: 1.5; fill: none; }
+.flowdsl .tip { fill: #818b98; }
+.flowdsl .rail { fill: #e0e6eb; }
+.flowdsl .cost { fill: #54aeff; }
+.flowdsl .hot { fill: #e16f24; }
+.flowdsl .consumer { fill: #8250df; }
+.flowdsl .thread { fill: #218bff; }
+.flowdsl .input { fill: #1a7f37; }
+.flowdsl .handing { fill: #d4a72c; }
+"""
+
+_DARK = """
+.flowdsl text { fill: #e6edf3; }
+.flowdsl .faint { fill: #9198a1; }
+.flowdsl .hot-text { fill: #f0883e; }
+.flowdsl .on-hot { fill: #0d1117; }
+.flowdsl .ground { fill: #0d1117; }
+.flowdsl .box { fill: #161b22; stroke: #3d444d; }
+.flowdsl .hot-box { fill: #241a12; stroke: #f0883e; }
+.flowdsl .way { stroke: #9198a1; }
+.flowdsl .tip { fill: #9198a1; }
+.flowdsl .rail { fill: #343b44; }
+.flowdsl .cost { fill: #388bfd; }
+.flowdsl .hot { fill: #f0883e; }
+.flowdsl .consumer { fill: #ab7df8; }
+.flowdsl .thread { fill: #388bfd; }
+.flowdsl .input { fill: #3fb950; }
+.flowdsl .handing { fill: #d29922; }
+"""
+
+_WIDE, _MONO = 0.56, 0.605
+"""The width of a character, as a part of its height: on average, and of each in even type."""
+
+_SIZES = {"large": 14, "small": 11}
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What a file's name may hold, and a picture not."""
+
+
+class Drawing:
+    """Shapes on a ground that grows with them."""
+
+    def __init__(self, title: str) -> None:
+        """``title`` is what a reader is told who does not see the picture."""
+        self._shapes: list[ElementTree.Element] = []
+        self._title = title
+        self.width = self.height = 0.0
+
+    def box(
+        self, x: float, y: float, width: float, height: float, kind: str, radius: float = 0
+    ) -> None:
+        """A rectangle."""
+        if width <= 0 or height <= 0:
+            return
+        given = {"x": x, "y": y, "width": width, "height": height}
+        if radius:
+            given["rx"] = radius
+        self._add("rect", kind, **given)
+        self._reach(x + width, y + height)
+
+    def text(self, x: float, y: float, text: str, kind: str = "", whole: str | None = None) -> None:
+        """A line of text; ``whole`` is shown for it where it was cut."""
+        shape = self._add("text", kind, x=x, y=y)
+        shape.text = _clean(text)
+        if whole is not None and whole != text:
+            ElementTree.SubElement(shape, "title").text = _clean(whole)
+        self._reach(x if "end" in kind else x + text_width(text, kind), y + 4)
+
+    def arrow(self, x: float, top: float, to: float, bottom: float) -> None:
+        """A way down, by the middle where it leads aside."""
+        middle = (top + bottom) / 2
+        path = f"M{_number(x)},{_number(top)}"
+        if abs(x - to) > 0.5:
+            path += f" C{_number(x)},{_number(middle)} {_number(to)},{_number(middle)}"
+            path += f" {_number(to)},{_number(bottom - 5)}"
+        else:
+            path += f" V{_number(bottom - 5)}"
+        self._add("path", "way", d=path)
+        tip = f"M{_number(to - 4.5)},{_number(bottom - 7)} h9 l-4.5,7 z"
+        self._add("path", "tip", d=tip)
+
+    def svg(self, dark: bool | None = None) -> str:
+        """The picture; ``dark`` is for a reader on dark ground, None asks the reader's device."""
+        width, height = _number(self.width), _number(self.height)
+        root = ElementTree.Element(
+            "svg",
+            {
+                "xmlns": "http://www.w3.org/2000/svg",
+                "class": "flowdsl",
+                "viewBox": f"0 0 {width} {height}",
+                "width": width,
+                "height": height,
+                "role": "img",
+            },
+        )
+        ElementTree.SubElement(root, "title").text = _clean(self._title)
+        rules = {
+            True: _STYLE + _DARK,
+            False: _STYLE,
+            None: f"{_STYLE}@media (prefers-color-scheme: dark) {{{_DARK}}}\n",
+        }
+        ElementTree.SubElement(root, "style").text = rules[dark]
+        ground = {"width": width, "height": height, "class": "ground", "rx": "8"}
+        ElementTree.SubElement(root, "rect", ground)
+        root.extend(self._shapes)
+        return ElementTree.tostring(root, encoding="unicode")
+
+    def _add(self, tag: str, kind: str, **given: float | str) -> ElementTree.Element:
+        shape = ElementTree.Element(tag, {"class": kind} if kind else {})
+        for name, value in given.items():
+            shape.set(name, value if isinstance(value, str) else _number(value))
+        self._shapes.append(shape)
+        return shape
+
+    def _reach(self, x: float, y: float) -> None:
+        self.width, self.height = max(self.width, x), max(self.height, y)
+
+
+def text_width(text: str, kind: str = "") -> float:
+    """About how wide a text is.
+
+    >>> text_width("mmmm", "mono") > text_width("mmmm") > text_width("mm")
+    True
+    """
+    height = next((size for name, size in _SIZES.items() if name in kind), 12)
+    return len(text) * height * (_MONO if "mono" in kind else _WIDE)
+
+
+def cut(text: str, width: float, kind: str = "") -> str:
+    """A text that fits, without its end if need be.
+
+    >>> cut("from_lmdb('digits.lmdb')", 80), cut("batch(32)", 80)
+    ('from_lmdb(…', 'batch(32)')
+    """
+    if text_width(text, kind) <= width:
+        return text
+    most = max(1, int(len(text) * width / text_width(text, kind)) - 1)
+    return text[:most].rstrip() + "…"
+
+
+def lines(text: str, width: float, kind: str = "") -> Iterable[str]:
+    """A text in lines that fit."""
+    return wrap(text, max(20, int(width / text_width("x", kind))))
+
+
+def _clean(text: str) -> str:
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _number(value: float) -> str:
+    """Short, and the same on every machine."""
+    return f"{value:.1f}".removesuffix(".0")

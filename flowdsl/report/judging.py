@@ -1,0 +1,384 @@
+"""How a verdict is reached, from the shares of a run's time.
+
+Whoever takes part in a run is a resource: the workers of each stage, and the one thread that
+iterates. That thread's time is split in what the consumer does with the elements, what is read for
+the workers, the operators that no worker runs, and handing elements over; the rest it waits.
+
+In the long run a part that is busy a share ``u`` of the time can bear a rate of ``1 / u`` times the
+present one, and no more. So the part with the greatest share limits, the next greatest says how far
+the others could go, and adding workers divides the share of theirs, and of nothing else (Amdahl).
+
+Source: the utilisation law and the bounds on throughput of operational analysis (Denning and
+Buzen, 1978).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import attrs
+
+from flowdsl.report.cores import cores as available_cores
+from flowdsl.report.shares import Shares, inverse
+from flowdsl.report.verdict import Limit, Verdict
+from flowdsl.report.words import Words, workers_of
+from flowdsl.runtime.figures import about, duration, name, number, share
+from flowdsl.runtime.statistics import RunStatistics, StageStatistics
+
+BUSY = 0.7
+"""From this share of its time on, a worker is what others wait for."""
+
+ALIKE = 1.15
+"""Two parts limit together, if to relieve one of them gains less than this."""
+
+UNEVEN = 0.3
+"""So much more than the average is the busiest worker busy, if it is at fault."""
+
+SLOW_ELEMENT = 10
+"""So many times the median do slow elements take, if they are at fault."""
+
+WORTHWHILE = 1.15
+"""Advice should gain at least this."""
+
+MOST_PROCS = 64
+"""More workers than this are not advised on a forecast alone."""
+
+
+def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
+    """Say what limits a run.
+
+    ``cores`` is the number of processes that can compute at a time, by default what this process
+    may use. The figures of a profiled run tell most: without one it is not known which operator of
+    a stage costs what, nor, without workers, what the consumer does.
+
+    >>> verdict(RunStatistics(0, 0.0, 0.0, ())).limiting
+    'unclear'
+    """
+    if not statistics.elements or statistics.seconds <= 0:
+        return Case(Shares(statistics), 1).unclear(
+            "Nothing can be said yet: no element was delivered.", "Let it run on."
+        )
+    return Case(Shares(statistics), cores or available_cores()).verdict()
+
+
+@attrs.frozen
+class Case(Words):
+    """A run that is judged."""
+
+    # -- the verdict ---------------------------------------------------------------------------
+
+    def verdict(self) -> Verdict:
+        if not self.shares.pools:
+            if not self.run.profiled and not self.run.consumer_seconds:
+                return self.unclear(
+                    f"{number(self.run.rate)} elements/s, all in the consumer's thread: what of it "
+                    f"is the flow and what the consumer, was not timed.",
+                    "flow.profile(step=...) times both.",
+                )
+            parts = self.shares.thread
+            return self._consumer() if parts["consumer"] > parts["thread"] else self._hosted()
+        working = 1 - self.shares.blocked
+        k, stage = max(self.shares.pools.items(), key=lambda pair: pair[1].utilisation)
+        if working >= BUSY and working * ALIKE > stage.utilisation > working / ALIKE:
+            return self._balanced(k)
+        if working >= max(BUSY, stage.utilisation):
+            return self._thread()
+        if stage.utilisation >= BUSY:
+            return self._workers(k)
+        k, stage = max(self.shares.pools.items(), key=lambda pair: pair[1].waited)
+        if _busiest(stage) >= BUSY and stage.skew >= UNEVEN:
+            return self._slow_worker(k)
+        if len(stage.workers) > 1 and stage.p99 >= SLOW_ELEMENT * stage.p50 > 0:
+            return self._slow_elements(k)
+        blocked = share(self.shares.blocked)
+        return self.unclear(
+            f"Nothing is busy for long: at {number(self.run.rate)} elements/s the consumer's "
+            f"thread waited {blocked} of {duration(self.run.seconds)}, and the workers of "
+            f"{name(stage)} were busy {share(stage.utilisation)} of it.",
+            "So it is in short runs, while workers start: profile for longer.",
+        )
+
+    def _thread(self) -> Verdict:
+        parts = self.shares.thread
+        what = max(parts, key=lambda part: parts[part])
+        if what == "consumer" and self.shares.hosted and not self.run.profiled:
+            last = name(list(self.shares.hosted.values())[-1])
+            return self.unclear(
+                f"{number(self.run.rate)} elements/s, limited by the consumer or by {last}, which "
+                f"runs in its thread: without a profile they are not told apart.",
+                "flow.profile(step=...) times both.",
+            )
+        if what == "consumer":
+            return self._consumer()
+        if what == "input":
+            return self._input()
+        return self._hosted() if what == "thread" else self._handing_over()
+
+    def _workers(self, k: int) -> Verdict:
+        stage, rate = self.run.stages[k], self.run.rate
+        operator, what = self.operator(stage)
+        count, headroom = len(stage.workers), inverse(self.shares.others(k))
+        are = "is" if count == 1 else "are"
+        finding = (
+            f"{what} limits at {number(rate)} elements/s{self.calls(stage, operator)}: its "
+            f"{workers_of(stage)} {are} busy {share(stage.utilisation)} of the time."
+        )
+        advice, expected, workers = self._more_workers(k, headroom)
+        return self._verdict("workers", k, operator, headroom, finding, advice, expected, workers)
+
+    def _more_workers(self, k: int, headroom: float) -> tuple[str, float | None, int | None]:
+        stage, rate = self.run.stages[k], self.run.rate
+        count, keyword = len(stage.workers), "procs" if stage.place == "processes" else "threads"
+        wanted = min(MOST_PROCS, count * headroom)
+        most = self._room(k)
+        workers = max(count, math.ceil(min(wanted, most) - 0.1))
+        expected = rate * min(headroom, workers / count)
+        computing = stage.computing
+        bound = self.bound()
+        if workers > count and expected >= WORTHWHILE * rate:
+            said = f"{self.prefetch(k, workers)} would give about {about(expected)} elements/s"
+            if keyword == "threads":
+                said += ", if the functions release the interpreter lock; else procs would"
+            if wanted > most + 1 and computing is None:
+                said += f" on {bound}, and more of them more, where they wait rather than compute"
+            elif wanted > most + 1:
+                said += f", which is what {bound} can do"
+            return f"{said}.", expected, workers
+        make = f"make it cheaper: {self.rest(headroom)}."
+        if count < most - 0.5 or headroom < WORTHWHILE:
+            return make.capitalize(), None, None
+        if computing is None:
+            said = f"There {'is' if self.cores == 1 else 'are'} {bound}, so more workers would help"
+            return f"{said} only where they wait rather than compute; else {make}", None, None
+        return f"They compute, and {bound} can do no more, so {make}", None, None
+
+    def _room(self, k: int) -> float:
+        """How many workers of a stage the machine can keep at work."""
+        stage = self.run.stages[k]
+        if stage.computing is not None and stage.computing < 0.1:
+            return MOST_PROCS
+        taken = sum(
+            s.utilisation * len(s.workers) * (1.0 if s.computing is None else s.computing)
+            for j, s in self.shares.pools.items()
+            if j != k
+        )
+        free = max(1.0, self.cores - round(taken))
+        return free if stage.computing is None else free / stage.computing
+
+    def _slow_worker(self, k: int) -> Verdict:
+        stage = self.run.stages[k]
+        operator, what = self.operator(stage)
+        busiest = _busiest(stage)
+        even = inverse(max(self.shares.others(k), stage.utilisation))
+        finding = (
+            f"One worker of {what} limits at {number(self.run.rate)} elements/s: it is busy "
+            f"{share(busiest)} of the time, its {workers_of(stage)} {share(stage.utilisation)} on "
+            f"average. The others wait for its turn."
+        )
+        advice = (
+            "See what is slow there: a core that others use too, or elements that are always its "
+            f"own; evenly shared, it would be about {about(self.run.rate * even)} elements/s."
+        )
+        if stage.ordered:
+            advice += " prefetch(ordered=False) does not wait for it, where the order is free."
+        expected = self.run.rate * even
+        return self._verdict("straggler", k, operator, even, finding, advice, expected)
+
+    def _slow_elements(self, k: int) -> Verdict:
+        stage = self.run.stages[k]
+        operator, what = self.operator(stage)
+        even = inverse(max(self.shares.others(k), stage.utilisation))
+        finding = (
+            f"A few slow elements of {what} limit at {number(self.run.rate)} elements/s: one in "
+            f"a hundred takes {duration(stage.p99)} or more, most take {duration(stage.p50)}, and "
+            f"the others, which are done, wait for their turn."
+        )
+        advice = "See what they have in common, e.g. where they are read from."
+        if stage.ordered:
+            advice = (
+                f"prefetch(ordered=False) does not wait for them, where the order is free: up to "
+                f"about {about(self.run.rate * even)} elements/s."
+            )
+        expected = self.run.rate * even if stage.ordered else None
+        return self._verdict("straggler", k, operator, even, finding, advice, expected)
+
+    def _hosted(self) -> Verdict:
+        rate, parts = self.run.rate, self.shares.thread
+        spent = parts["thread"]
+        hosted = self.shares.hosted
+        k = self._costliest(hosted, spent)
+        operator, what = self.operator(self.run.stages[k]) if k is not None else (None, "The flow")
+        finding = (
+            f"{what} limits at {number(rate)} elements/s"
+            f"{self.calls(self.run.stages[k], operator) if k is not None else ''}: in the "
+            f"consumer's thread, where it takes {share(spent)} of the time."
+        )
+        stays = self.staying(hosted) * spent
+        moved = spent - stays
+        if moved < WORTHWHILE - 1 or (operator is not None and operator in self.stays(hosted)):
+            headroom = inverse(self.shares.others("thread"))
+            advice = (
+                f"It runs there whatever prefetch says, as it must see the elements in turn. Make "
+                f"it cheaper, or move work from it into a map, which workers can run: "
+                f"{self.rest(headroom)}."
+            )
+            return self._verdict("thread", k, operator, headroom, finding, advice)
+        left = 1 - self.shares.blocked - moved  # the thread's, when the others have the rest
+        headroom = inverse(max(left, self.shares.most_utilised))
+        workers = max(1, min(self.cores, math.ceil(min(moved * headroom, MOST_PROCS) - 0.1)))
+        expected = rate * min(headroom, workers / moved)
+        where = "before it" if self.shares.pools else "at its end"
+        known = all(s.costs for s in hosted.values())
+        gives = f"would give {'about' if known else 'up to'} {about(expected)} elements/s"
+        if self.shares.pools:
+            advice = f"A prefetch behind it, rather than {where}, {gives}."
+        else:
+            advice = f"prefetch(procs={workers}) {where} {gives}"
+            if workers == self.cores:
+                advice += f", which is what {self.bound()} can do"
+            if not known and self.stays(hosted):
+                advice += (
+                    f", less what {' and '.join(sorted(self.stays(hosted)))} takes, which stays"
+                )
+            advice += "."
+        return self._verdict("thread", k, operator, headroom, finding, advice, expected, workers)
+
+    def _costliest(self, hosted: Mapping[int, StageStatistics], spent: float) -> int | None:
+        """The stage that takes most of this share of the time; those not timed share the rest."""
+        known = {k: sum(cost.seconds for cost in s.costs) for k, s in hosted.items() if s.costs}
+        rest = spent * self.run.seconds - sum(known.values())
+        untimed = len(hosted) - len(known)
+        return max(hosted, key=lambda k: known.get(k, rest / max(1, untimed)), default=None)
+
+    def _input(self) -> Verdict:
+        read = self.shares.inputs
+        most = max(read.values())
+        k = next(k for k, part in read.items() if part >= 0.8 * most)
+        spent, headroom = self.shares.thread["input"], inverse(self.shares.others("input"))
+        supply = (
+            self.run.stages[k - 1] if k and self.run.stages[k - 1].place == "consumer" else None
+        )
+        operator, what = self.operator(supply) if supply else (None, None)
+        what = what or f"What {name(self.run.stages[k])} is supplied with"
+        finding = (
+            f"{what} limits at {number(self.run.rate)} elements/s: it is read in the consumer's "
+            f"thread, which takes {share(spent)} of the time."
+        )
+        advice = (
+            f"No number of procs changes that. Move work from it into a map before the prefetch, "
+            f"or make it a source that workers read by themselves, e.g. with write_lmdb, once: "
+            f"{self.rest(headroom)}."
+        )
+        at = k - 1 if supply else k
+        return self._verdict("input", at, operator, headroom, finding, advice)
+
+    def _handing_over(self) -> Verdict:
+        spent, headroom = (
+            self.shares.thread["handing over"],
+            inverse(self.shares.others("handing over")),
+        )
+        k = max(self.shares.pools, key=lambda j: self.shares.pools[j].delivered)
+        finding = (
+            f"Handing elements over from workers to the consumer limits at {number(self.run.rate)} "
+            f"elements/s: it takes {share(spent)} of the time of the consumer's thread."
+        )
+        alone = sum(s.busy for s in self.shares.pools.values()) / self.run.seconds
+        together = max(1e-9, 1 - self.shares.blocked - spent + alone)
+        advice = "Fewer and larger elements cost less: batch them before the prefetch."
+        if alone < spent:
+            advice += (
+                f" They are made in less time than they travel: without prefetch, it would be "
+                f"about {about(self.run.rate / together)} elements/s."
+            )
+        return self._verdict("handing over", k, None, headroom, finding, advice)
+
+    def _consumer(self) -> Verdict:
+        rate, parts = self.run.rate, self.shares.thread
+        flow = max(1 - self.shares.blocked - parts["consumer"], self.shares.most_utilised)
+        headroom = inverse(flow)
+        finding = (
+            f"The consumer limits at {number(rate)} elements/s: its own work takes "
+            f"{share(parts['consumer'])} of the time."
+        )
+        if not self.shares.pools and parts["thread"] >= 1 - 1 / WORTHWHILE:
+            left = max(parts["consumer"], parts["thread"])
+            expected = rate / left
+            advice = (
+                f"prefetch(procs=1) would run the flow beside it: about {about(expected)} "
+                f"elements/s."
+            )
+            return self._verdict("consumer", None, None, headroom, finding, advice, expected, 1)
+        if not self.run.profiled:
+            advice = (
+                "That is all that is done with the elements after the workers: "
+                "flow.profile(step=...) tells operators there from the consumer."
+            )
+            return self._verdict("consumer", None, None, headroom, finding, advice)
+        able = f"The flow alone could give about {about(rate * headroom)}"
+        if headroom > 100:
+            able = "The flow alone could give over 100 times as many"
+        advice = f"{able}: nothing in it needs to change."
+        if len(self.shares.pools) == 1:
+            (k, stage), *_ = self.shares.pools.items()
+            enough = max(1, math.ceil(1.2 * stage.utilisation * len(stage.workers)))
+            if enough < len(stage.workers):
+                advice = f"{able}; {self.prefetch(k, enough)} would do."
+                return self._verdict(
+                    "consumer", None, None, headroom, finding, advice, rate, enough
+                )
+        return self._verdict("consumer", None, None, headroom, finding, advice)
+
+    def _balanced(self, k: int) -> Verdict:
+        stage = self.run.stages[k]
+        parts = self.shares.thread
+        what = max(parts, key=lambda part: parts[part])
+        mostly = {
+            "consumer": "the consumer's own work",
+            "input": "reading what workers are supplied with",
+            "thread": "operators that run there",
+        }.get(what, "handing elements over")
+        finding = (
+            f"It is balanced at {number(self.run.rate)} elements/s: the {workers_of(stage)} of "
+            f"{name(stage)} are busy {share(stage.utilisation)} of the time, and the consumer's "
+            f"thread {share(1 - self.shares.blocked)}, with {mostly} above all."
+        )
+        headroom = inverse(max(1 - self.shares.blocked, stage.utilisation))
+        advice = "To go faster, both would have to."
+        return self._verdict("balanced", k, None, headroom, finding, advice)
+
+    def unclear(self, finding: str, advice: str) -> Verdict:
+        return self._verdict("unclear", None, None, 1.0, finding, advice)
+
+    # -- what is said --------------------------------------------------------------------------
+
+    def _verdict(
+        self,
+        limiting: Limit,
+        stage: int | None,
+        operator: str | None,
+        headroom: float,
+        finding: str,
+        advice: str,
+        expected: float | None = None,
+        workers: int | None = None,
+    ) -> Verdict:
+        run = self.run
+        return Verdict(
+            limiting,
+            stage,
+            operator,
+            run.rate,
+            max(1.0, headroom),
+            run.waited_share,
+            finding,
+            advice,
+            expected,
+            workers,
+        )
+
+
+def _busiest(stage: StageStatistics) -> float:
+    """The part of its time that the busiest of its workers worked."""
+    most = max((worker.busy for worker in stage.workers), default=0.0)
+    return most / stage.seconds if stage.seconds else 0.0

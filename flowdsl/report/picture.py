@@ -1,0 +1,322 @@
+"""A plan as a picture, with the figures of a run on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from html import escape
+
+import attrs
+
+from flowdsl.report.drawing import Drawing, cut, lines, text_width
+from flowdsl.report.plan import Box, Operator, Plan
+from flowdsl.report.shares import Part, Shares
+from flowdsl.report.verdict import Verdict
+from flowdsl.runtime.figures import duration, losses, number, share, size, summary
+from flowdsl.runtime.statistics import OperatorCost, RunStatistics, StageStatistics
+
+_WIDTH = 460.0
+"""Of a box."""
+
+_LINE = 21.0
+_HEAD = 30.0
+_PAD = 12.0
+_GAP = 20.0
+"""Between boxes that stand side by side."""
+
+_WAY = 40.0
+"""Between a box and the one below it."""
+
+_MARGIN = 20.0
+_BAR = 92.0
+
+_WORDS: dict[Part, str] = {
+    "consumer": "the consumer's own work",
+    "thread": "operators here",
+    "input": "reading for workers",
+    "handing over": "handing over",
+}
+
+
+@attrs.frozen
+class Figures:
+    """What is drawn onto a plan."""
+
+    statistics: RunStatistics
+    """With a stage for what runs with the consumer, as ``Plan.over`` gives."""
+    verdict: Verdict
+
+
+@attrs.frozen
+class _Placed:
+    """A box, and how wide everything is that leads to it."""
+
+    box: Box
+    sources: tuple[_Placed, ...]
+    span: float
+    height: float
+
+
+def picture(plan: Plan, figures: Figures | None = None) -> Drawing:
+    """Draw a plan: elements come down from the sources to the consumer."""
+    return _Picture(plan, figures).draw()
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+body {{ margin: 2rem auto; max-width: 72rem; padding: 0 1rem; font-family: system-ui, sans-serif; }}
+svg {{ max-width: 100%; height: auto; display: block; margin: auto; }}
+pre {{ overflow-x: auto; font-size: 12px; margin-top: 2rem; }}
+</style>
+</head>
+<body>
+{svg}
+<pre>{tables}</pre>
+</body>
+</html>
+"""
+
+
+def page(svg: str, tables: str) -> str:
+    """A picture as a page of its own."""
+    return _PAGE.format(title="A flow's profile", svg=svg, tables=escape(tables))
+
+
+class _Picture:
+    def __init__(self, plan: Plan, figures: Figures | None) -> None:
+        self._plan = plan
+        self._figures = figures
+        self._costs = _costs_by_line(plan.root, figures.statistics) if figures else {}
+        title = str(figures.verdict) if figures else "the plan of a flow"
+        self._on = Drawing(title)
+
+    def draw(self) -> Drawing:
+        on, placed = self._on, self._placed(self._plan.root)
+        top = _MARGIN
+        if self._figures:
+            top = self._caption(top, placed.span)
+        foot = top + self._tall(placed)
+        center = self._draw(placed, _MARGIN, foot)
+        bottom = self._consumer(center, foot)
+        on.width = placed.span + 2 * _MARGIN
+        on.height = bottom + _MARGIN
+        return on
+
+    # -- where everything stands ---------------------------------------------------------------
+
+    def _placed(self, box: Box) -> _Placed:
+        sources = tuple(map(self._placed, box.sources))
+        span = sum(one.span for one in sources) + _GAP * max(0, len(sources) - 1)
+        height = _HEAD + _LINE * len(box.operators) + _PAD + _LINE * len(list(self._facts(box)))
+        return _Placed(box, sources, max(_WIDTH, span), height)
+
+    def _tall(self, placed: _Placed) -> float:
+        above = max(map(self._tall, placed.sources), default=-_WAY if self._begins(placed) else 0)
+        return above + _WAY + placed.height
+
+    def _begins(self, placed: _Placed) -> bool:
+        """Nothing leads to it, not even positions."""
+        return placed.box.receives is None and not placed.sources
+
+    # -- drawing -------------------------------------------------------------------------------
+
+    def _draw(self, placed: _Placed, left: float, foot: float) -> float:
+        """Everything down to this foot; gives the middle of the last box."""
+        center = left + placed.span / 2
+        top = foot - placed.height
+        self._box(placed.box, center - _WIDTH / 2, top, placed.height)
+        x = left
+        for one in placed.sources:
+            above = self._draw(one, x, top - _WAY)
+            to = center + (above - center) * 0.35 if len(placed.sources) > 1 else center
+            self._on.arrow(above, top - _WAY, to, top)
+            self._label(above, top - _WAY / 2 + 2, self._flow(one.box), before=above < to)
+            x += one.span + _GAP
+        if placed.box.receives == "positions" and not placed.sources:
+            self._on.arrow(center, top - _WAY + 14, center, top)
+            self._label(center, top - _WAY / 2 + 6, "positions")
+        return center
+
+    def _box(self, box: Box, x: float, y: float, height: float) -> None:
+        on, hot = self._on, self._limits(box)
+        on.box(x, y, _WIDTH, height, "hot-box" if hot else "box", 8)
+        on.text(x + _PAD, y + 20, box.where, "strong")
+        if hot:
+            self._mark(x, y)
+        y += _HEAD
+        costs = sum(cost.seconds for cost in map(self._cost, box.operators) if cost)
+        whole = max(costs, sum(stage.busy for stage in self._stages(box)))
+        for line in box.operators:
+            self._operator(line, x, y, whole)
+            y += _LINE
+        y += _PAD / 2
+        for fact in self._facts(box):
+            fact(x, y)
+            y += _LINE
+
+    def _mark(self, x: float, y: float) -> None:
+        """Say that the box that begins here limits."""
+        edge = x + _WIDTH - _PAD
+        self._on.box(edge - 44, y + 7, 44, 18, "hot", 9)
+        self._on.text(edge - 22, y + 20, "limits", "small strong middle on-hot")
+
+    def _operator(self, line: Operator, x: float, y: float, whole: float) -> None:
+        on, cost = self._on, self._cost(line)
+        hot = self._names(line)
+        left, right = x + _PAD + 14 * line.depth, x + _WIDTH - _PAD
+        room = right - left - (_BAR + 86 if cost else text_width(line.note, "small") + 10)
+        room = max(room, 120.0)
+        kind = "mono strong hot-text" if hot else "mono"
+        on.text(left, y + 14, cut(line.title, room, kind), kind, line.title)
+        if cost is None:
+            note = cut(line.note, right - left - text_width(line.title, kind) - 10, "small")
+            if not self._figures and len(note) > 3:
+                on.text(right, y + 14, note, "small faint end", line.note)
+            return
+        on.text(right - _BAR - 8, y + 14, duration(cost.mean), "small faint end")
+        on.box(right - _BAR, y + 6, _BAR, 8, "rail", 4)
+        part = cost.seconds / whole if whole else 0
+        on.box(
+            right - _BAR, y + 6, _BAR * part, 8, "hot" if hot else "cost", min(4, _BAR * part / 2)
+        )
+
+    def _facts(self, box: Box) -> Iterator[Callable[[float, float], None]]:
+        """The lines under the operators."""
+        stages = self._stages(box)
+        workers = [worker for stage in stages for worker in stage.workers]
+        if not workers:
+            return
+        yield lambda x, y: self._workers(stages, x, y)
+        seconds = max(stage.seconds for stage in stages)
+        last = stages[-1]
+        said = [f"fill {share(last.fill)}"]
+        if last.p50:
+            said.append(f"p50 {duration(last.p50)} · p99 {duration(last.p99)}")
+        nbytes = sum(stage.nbytes for stage in stages)
+        if nbytes and seconds:
+            said.append(f"{size(nbytes / seconds)}/s")
+        yield lambda x, y: self._on.text(x + _PAD, y + 12, " · ".join(said), "small faint")
+        troubles = ", ".join(filter(None, map(losses, stages)))
+        if troubles:
+            yield lambda x, y: self._on.text(x + _PAD, y + 12, troubles, "small faint")
+
+    def _workers(self, stages: list[StageStatistics], x: float, y: float) -> None:
+        """A bar for each worker, as full as it was busy."""
+        on = self._on
+        busy = [min(1.0, w.busy / s.seconds) for s in stages for w in s.workers if s.seconds]
+        shown = busy[:16]
+        left = x + _PAD
+        for k, one in enumerate(shown):
+            at = left + k * 11
+            on.box(at, y, 8, 14, "rail", 2)
+            on.box(at, y + 14 * (1 - one), 8, 14 * one, "hot" if one >= 0.9 else "cost", 2)
+        left += 11 * len(shown) + 5
+        waited = sum(s.waited for s in stages) / max(s.seconds for s in stages)
+        told = f"busy {share(sum(busy) / max(1, len(busy)))}"
+        if len(busy) > 1 and max(s.skew for s in stages) >= 0.1:
+            told += f", the busiest {share(max(busy))}"
+        on.text(left, y + 12, f"{told} · waited for {share(waited)} of the time", "small faint")
+
+    def _consumer(self, center: float, top: float) -> float:
+        """Where the elements go; gives where it ends."""
+        on, x = self._on, center - _WIDTH / 2
+        on.arrow(center, top, center, top + _WAY)
+        run = self._figures.statistics if self._figures else None
+        rate = f"{number(run.rate)} elements/s" if run else "elements"
+        self._label(center, top + _WAY / 2 + 2, rate)
+        y = top + _WAY
+        if self._figures is None:
+            on.box(x, y, _WIDTH, _HEAD, "box", 8)
+            on.text(x + _PAD, y + 20, "the consumer", "strong")
+            return y + _HEAD
+        verdict, parts = self._figures.verdict, Shares(self._figures.statistics).thread
+        told: list[tuple[Part, float]] = [one for one in parts.items() if one[1] >= 0.005]
+        rows = (len(told) + 2) // 2
+        height = _HEAD + 24 + 18 * rows + 4
+        hot = verdict.limiting in ("consumer", "handing over", "balanced")
+        on.box(x, y, _WIDTH, height, "hot-box" if hot else "box", 8)
+        on.text(x + _PAD, y + 20, "the thread that iterates", "strong")
+        if hot:
+            self._mark(x, y)
+        left, wide = x + _PAD, _WIDTH - 2 * _PAD
+        on.box(left, y + _HEAD + 2, wide, 10, "rail", 3)
+        for part, spent in told:
+            on.box(left, y + _HEAD + 2, wide * spent, 10, part.partition(" ")[0])
+            left += wide * spent
+        told_words = [(part.partition(" ")[0], _WORDS[part], spent) for part, spent in told]
+        told_words.append(("rail", "waiting", max(0.0, 1 - sum(parts.values()))))
+        for k, (kind, word, spent) in enumerate(told_words):
+            at = x + _PAD + (k % 2) * wide / 2
+            line = y + _HEAD + 24 + 18 * (k // 2)
+            on.box(at, line, 9, 9, kind, 2)
+            on.text(at + 15, line + 9, f"{word} {share(spent)}", "small faint")
+        return y + height
+
+    def _caption(self, y: float, wide: float) -> float:
+        assert self._figures is not None
+        verdict = self._figures.verdict
+        for line in lines(verdict.finding, wide, "large"):
+            self._on.text(_MARGIN, y + 14, line, "large strong")
+            y += 20
+        rest = str(verdict).removeprefix(verdict.finding).strip()
+        for line in lines(rest, wide):
+            self._on.text(_MARGIN, y + 14, line)
+            y += 18
+        said = summary(self._figures.statistics)
+        self._on.text(_MARGIN, y + 16, cut(said, wide, "small"), "small faint", said)
+        return y + 30
+
+    def _label(self, x: float, y: float, text: str, before: bool = False) -> None:
+        """Beside a way, on the side that it does not lead to."""
+        self._on.text(x - 10 if before else x + 10, y, text, "small faint" + " end" * before)
+
+    # -- figures -------------------------------------------------------------------------------
+
+    def _stages(self, box: Box) -> list[StageStatistics]:
+        return [self._figures.statistics.stages[k] for k in box.stages] if self._figures else []
+
+    def _flow(self, box: Box) -> str:
+        stages = self._stages(box)
+        if not stages or not stages[-1].delivered:
+            return "elements"
+        return f"{number(_together(stages))} elements/s"
+
+    def _limits(self, box: Box) -> bool:
+        verdict = self._figures.verdict if self._figures else None
+        return (
+            verdict is not None
+            and verdict.stage in box.stages
+            and (verdict.limiting != "handing over")
+        )
+
+    def _names(self, line: Operator) -> bool:
+        if self._figures is None or line.stage != self._figures.verdict.stage:
+            return False
+        return line.title == self._figures.verdict.operator
+
+    def _cost(self, line: Operator) -> OperatorCost | None:
+        return self._costs.get(id(line))
+
+
+def _together(stages: list[StageStatistics]) -> float:
+    return sum(stage.rate for stage in stages if stage.place == stages[-1].place)
+
+
+def _costs_by_line(box: Box, statistics: RunStatistics) -> dict[int, OperatorCost]:
+    """The cost of each operator: those of a title in the order in which they stand."""
+    found: dict[int, OperatorCost] = {}
+    for number_ in box.stages:
+        left = list(statistics.stages[number_].costs)
+        for line in box.operators:
+            cost = next((c for c in left if c.title == line.title), None)
+            if line.stage in box.stages and cost is not None and id(line) not in found:
+                left.remove(cost)
+                found[id(line)] = cost
+    for source in box.sources:
+        found |= _costs_by_line(source, statistics)
+    return found

@@ -1,0 +1,183 @@
+"""A profile: a flow run for a while with its clock on, and what that shows."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import attrs
+
+from flowdsl.effects import Effect
+from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.node import Node
+from flowdsl.report.judging import verdict
+from flowdsl.report.picture import Figures, page, picture
+from flowdsl.report.plan import Plan, plan_of
+from flowdsl.report.sums import since, together
+from flowdsl.report.tables import costs_table, table
+from flowdsl.report.verdict import Verdict
+from flowdsl.runtime.run import Run
+from flowdsl.runtime.statistics import RunStatistics
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+T = TypeVar("T")
+
+_LOOK, _PATIENCE = 0.02, 1.0
+"""Seconds: between two looks whether all workers are at work, and how long that is waited for."""
+
+_COLUMNS = 120
+"""Of a profile that is printed without rich."""
+
+
+@attrs.frozen(repr=False)
+class Profile:
+    """What ``flow.profile`` saw: print it, or save it as a picture.
+
+    >>> import flowdsl as fl
+    >>> profile = fl.from_range(100).map(abs).batch(10).profile(seconds=0.01)
+    >>> profile.verdict.limiting, profile.statistics.elements > 0
+    ('thread', True)
+    >>> print(str(profile).partition(" limits")[0] in ("from_range(100)", "map(abs)", "batch(10)"))
+    True
+    """
+
+    statistics: RunStatistics
+    """With a stage for the operators that run in the consumer's thread outside of any."""
+    verdict: Verdict
+    _plan: Plan
+
+    def svg(self, dark: bool | None = None) -> str:
+        """The plan with its figures, as a picture that stands for itself.
+
+        ``dark`` draws it for dark ground, or for light; None leaves it to the reader's device.
+        """
+        return picture(self._plan, Figures(self.statistics, self.verdict)).svg(dark)
+
+    def html(self) -> str:
+        """The picture and the tables, as one page without scripts or anything to load."""
+        return page(self.svg(), self._tables())
+
+    def save(self, path: Path | str) -> None:
+        """Write the picture; ``path`` ends in the format, ``.svg`` or ``.html``."""
+        path = Path(path)
+        made = {".svg": self.svg, ".html": self.html}.get(path.suffix)
+        if made is None:
+            raise InvalidFlow(f"save: path must end in .svg or .html, got {str(path)!r}")
+        path.write_text(made(), encoding="utf-8")
+
+    def __str__(self) -> str:
+        return f"{self.verdict}\n\n{self._tables()}"
+
+    def __repr__(self) -> str:
+        return f"Profile({self.verdict.limiting!r}, {self.statistics.rate:,.4g} elements/s)"
+
+    def __rich__(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        words = Text(self.verdict.finding, style="bold")
+        words.append(str(self.verdict).removeprefix(self.verdict.finding), style="not bold")
+        return Group(words, "", *self._parts())
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """For notebooks."""
+        return {"text/plain": str(self), "text/html": self.svg()}
+
+    def _parts(self) -> Iterator[RenderableType]:
+        yield table(self.statistics, self.verdict.stage)
+        if any(stage.costs for stage in self.statistics.stages):
+            yield costs_table(self.statistics, self.verdict.operator)
+
+    def _tables(self) -> str:
+        from rich.console import Console
+
+        out = io.StringIO()
+        console = Console(file=out, width=_COLUMNS, color_system=None, legacy_windows=False)
+        console.print(*self._parts(), sep="\n")
+        return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def profile(
+    node: Node[T, Effect], seconds: float, step: Callable[[T], object] | None = None
+) -> Profile:
+    """Run a flow from epoch 0 on for so many seconds, and look at where the time goes.
+
+    Raises:
+        InvalidFlow: ``seconds`` is no number > 0, or ``step`` can not be called.
+        FlowError: There is no element.
+    """
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not number or not seconds > 0:
+        raise InvalidFlow(f"profile: seconds must be a number > 0, got {seconds!r}")
+    if step is not None and not callable(step):
+        raise InvalidFlow(f"profile: step must be callable, or None, got {step!r}")
+    plan = plan_of(node)
+    watch = _Watch(seconds, step)
+    whole: RunStatistics | None = None
+    for epoch in count():
+        seen = watch.over(Run(node, epoch, profile=True))
+        if not seen.elements:
+            break
+        whole = seen if whole is None else together(whole, seen)
+        if watch.done or not node.replayable:
+            break
+    if whole is None:
+        raise FlowError(
+            f"profile: the pass ended without an element, so there is nothing to time; "
+            f"see what {node.title} leaves out"
+        )
+    figures = plan.over(attrs.evolve(whole, length=None, profiled=True))
+    return Profile(figures, verdict(figures), plan)
+
+
+@attrs.define
+class _Watch(Generic[T]):
+    """Looks at passes for so many seconds, once they are under way.
+
+    What comes before does not count: workers start, files are opened, modules are imported. It has
+    come to its end with the first element that is given when all workers have been at work, or with
+    the first after a while.
+    """
+
+    seconds: float
+    step: Callable[[T], object] | None
+    deadline: float | None = None
+    done: bool = False
+
+    def over(self, run: Run[T]) -> RunStatistics:
+        """What a pass does, up to its end or the deadline."""
+        before: RunStatistics | None = None
+        clock, step = time.perf_counter, self.step
+        due, latest = 0.0, None
+        with run:
+            for x in run:
+                if step is not None:
+                    step(x)
+                now = clock()
+                if self.deadline is not None:
+                    if now >= self.deadline:
+                        self.done = True
+                        break
+                elif now >= due:
+                    due = now + _LOOK
+                    latest = latest or now + min(self.seconds, _PATIENCE)
+                    before = run.statistics()
+                    if now >= latest or _at_work(before):
+                        self.deadline = now + self.seconds
+        seen = run.statistics()
+        if self.deadline is None:  # so short a pass counts whole
+            self.deadline = clock() + self.seconds
+            return seen
+        if before is None or seen.elements == before.elements:
+            return seen
+        return since(seen, before)
+
+
+def _at_work(seen: RunStatistics) -> bool:
+    return all(worker.elements for stage in seen.stages for worker in stage.workers)

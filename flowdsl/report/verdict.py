@@ -1,0 +1,72 @@
+"""A verdict: what limits a run, in words."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import attrs
+
+from flowdsl.runtime.figures import share
+
+Limit: TypeAlias = Literal[
+    "workers", "straggler", "thread", "input", "handing over", "consumer", "balanced", "unclear"
+]
+"""What limits a run:
+
+``workers``       the workers of a stage: they are all busy
+``straggler``     one slow worker, or a few slow elements, that the others wait for
+``thread``        operators that run in the consumer's thread
+``input``         what is read in the consumer's thread, for workers
+``handing over``  elements on their way between workers and consumer
+``consumer``      what the program does with the elements
+``balanced``      workers and the consumer's thread alike
+``unclear``       the run was too short to tell, or was not timed
+"""
+
+
+@attrs.frozen
+class Verdict:
+    """What limits a run, and what to change. Printed, it is a few sentences.
+
+    >>> from flowdsl.runtime.statistics import RunStatistics, StageStatistics, WorkerStatistics
+    >>> from flowdsl.report.judging import verdict
+    >>> decode = StageStatistics(
+    ...     operators=("from_lmdb('train.lmdb')", "map(decode)"),
+    ...     place="processes",
+    ...     seconds=10.0,
+    ...     entered=8120,
+    ...     delivered=8120,
+    ...     workers=(WorkerStatistics(4060, 9.9), WorkerStatistics(4060, 9.9)),
+    ...     waited=3.8,
+    ... )
+    >>> print(verdict(RunStatistics(8120, 10.0, 4.9, (decode,)), cores=8))
+    from_lmdb('train.lmdb') … map(decode) limits at 812 elements/s: its 2 processes are busy \
+99% of the time. The consumer waits 51% of the time. prefetch(procs=4) would give about 1,300 \
+elements/s.
+    """
+
+    limiting: Limit
+    stage: int | None
+    """The number of the limiting stage in the statistics, where it is one."""
+    operator: str | None
+    """The title of the operator in it that costs most, where operators were timed."""
+    rate: float
+    """Elements per second, now."""
+    headroom: float
+    """How many times as fast everything else could go; infinite where nothing else does much."""
+    waited: float
+    """The part of its time in which the consumer waits for elements, from 0 to 1."""
+    finding: str
+    """What limits, as a sentence."""
+    advice: str
+    """What to change, as a sentence."""
+    expected: float | None = None
+    """Elements per second that the advice would give, where that can be told."""
+    workers: int | None = None
+    """The number of procs, or threads, that is advised."""
+
+    def __str__(self) -> str:
+        said = [self.finding]
+        if self.limiting not in ("consumer", "unclear"):
+            said.append(f"The consumer waits {share(self.waited)} of the time.")
+        return " ".join([*said, self.advice])

@@ -1,0 +1,78 @@
+"""How the parts of a run are named, and how they are measured against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from flowdsl.report.shares import Shares
+from flowdsl.runtime.figures import about, name, number
+from flowdsl.runtime.statistics import RunStatistics, StageStatistics
+
+
+@attrs.frozen
+class Words:
+    """A run that is spoken of, on a machine of so many cores."""
+
+    shares: Shares
+    cores: int
+
+    @property
+    def run(self) -> RunStatistics:
+        return self.shares.run
+
+    def operator(self, stage: StageStatistics) -> tuple[str | None, str]:
+        """The operator of a stage that costs most, where that is known; and how it is named."""
+        if not stage.costs:
+            only = stage.operators[0] if len(stage.operators) == 1 else None
+            return only, only or name(stage)
+        worst = max(stage.costs, key=lambda cost: cost.seconds)
+        total = sum(cost.seconds for cost in stage.costs)
+        if stage.workers and total < stage.busy / 2:
+            return None, f"Packing what {name(stage)} has made"
+        return worst.title, worst.title
+
+    def calls(self, stage: StageStatistics, operator: str | None) -> str:
+        """How often an operator is called, where that is not once for each element."""
+        cost = next((c for c in stage.costs if c.title == operator), None)
+        if cost is None or not self.run.seconds:
+            return ""
+        calls = cost.calls / self.run.seconds
+        return "" if 0.8 < calls / self.run.rate < 1.25 else f" ({number(calls)} calls/s)"
+
+    def rest(self, headroom: float) -> str:
+        """What would be possible without the part that limits."""
+        if headroom > 100:
+            return "the rest could go over 100 times as fast"
+        return f"the rest could go up to about {about(self.run.rate * headroom)} elements/s"
+
+    def prefetch(self, k: int, workers: int) -> str:
+        """How a chain spells so many workers for this stage."""
+        stage = self.run.stages[k]
+        keyword = "procs" if stage.place == "processes" else "threads"
+        said = f"{stage.placed_by}({keyword}={workers})"
+        return said if len(self.shares.pools) == 1 else f"{said} after {stage.operators[-1]}"
+
+    def bound(self) -> str:
+        """How many can compute at a time."""
+        return f"{self.cores} core{'s' if self.cores > 1 else ''}"
+
+    def stays(self, hosted: Mapping[int, StageStatistics]) -> set[str]:
+        """The operators of these stages that no worker can run."""
+        return {title for stage in hosted.values() for title in stage.stays}
+
+    def staying(self, hosted: Mapping[int, StageStatistics]) -> float:
+        """The part of their cost that no worker can take over, as far as is known."""
+        stays = self.stays(hosted)
+        if stays and all(set(s.operators) <= stays for s in hosted.values()):
+            return 1.0
+        costs = [cost for stage in hosted.values() for cost in stage.costs]
+        total = sum(cost.seconds for cost in costs)
+        return sum(c.seconds for c in costs if c.title in stays) / total if total else 0.0
+
+
+def workers_of(stage: StageStatistics) -> str:
+    """The workers of a stage, in the midst of a sentence."""
+    n, one = len(stage.workers), "process" if stage.place == "processes" else "thread"
+    return f"one {one}" if n == 1 else f"{n} {one}{'es' if one == 'process' else 's'}"

@@ -1,0 +1,88 @@
+"""A stage in the consumer's own thread, an element at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import attrs
+
+from flowdsl.node import Addresses, Dropped, Row
+from flowdsl.ops.attempting import LeaveOut, Skipped
+from flowdsl.plan.lower import Stage
+from flowdsl.runtime.loop import Path
+from flowdsl.runtime.pool import costs_of, titles
+from flowdsl.runtime.program import Program, failure_in, node_at
+from flowdsl.runtime.statistics import StageStatistics
+
+_MOST_ROWS_A_BLOCK = 8192
+
+
+class Inline:
+    """Runs a stage in the consumer's thread. Nothing is made before it is asked for."""
+
+    def __init__(self, stage: Stage, clock: bool = False) -> None:
+        self._stage = stage
+        failed = partial(failure_in, stage.meaning)
+        self._program = _Told(stage.program, clock=clock, error=failed, stage=stage)
+        self._began: float | None = None
+        self._entered = self._done = 0
+
+    def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
+        """One pass, from a position on."""
+        return chain.from_iterable(map(self._program.rows, self._blocks(epoch, start)))
+
+    def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """The same without the positions."""
+        return chain.from_iterable(map(self._program.elements, self._blocks(epoch, start)))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def statistics(self) -> StageStatistics:
+        """What has been done so far; of elements, what is known of the blocks that are done."""
+        now = time.perf_counter()
+        left_out = self._program.filtered + self._program.skipped
+        return StageStatistics(
+            operators=titles(self._stage),
+            place="consumer",
+            seconds=now - (self._began or now),
+            entered=self._entered,
+            delivered=max(0, self._done - left_out),
+            filtered=self._program.filtered,
+            skipped=self._program.skipped,
+            in_flight=self._entered - self._done,
+            costs=costs_of(self._stage, [self._program.costs]),
+        )
+
+    def _blocks(self, epoch: int, start: int) -> Iterator[Addresses]:
+        """Addresses to resolve at a time: few at first, so that the first element comes soon."""
+        self._began = self._began or time.perf_counter()
+        most = max(1, _MOST_ROWS_A_BLOCK // self._stage.rows_per_element)
+        end, size = self._stage.positions, 1
+        while end is None or start < end:
+            stop = start + size if end is None else min(start + size, end)
+            self._entered += stop - start
+            yield Addresses.span(epoch, start, stop)
+            self._done += stop - start
+            start, size = stop, min(4 * size, most)
+
+
+@attrs.define
+class _Told(Program):
+    """A program that tells of an element that failed as soon as it is left out."""
+
+    stage: Stage = attrs.field(kw_only=True)
+    skipped: int = attrs.field(default=0, init=False)
+
+    def left_out(self, x: Dropped, path: Path) -> None:
+        if not isinstance(x, Skipped):
+            self.filtered += 1
+            return
+        self.skipped += 1
+        node = node_at(self.stage.meaning, path)
+        assert isinstance(node, LeaveOut)
+        node.tell(x.failed)

@@ -1,0 +1,604 @@
+"""on_error: what can not be made is left out where it stands, counted and told.
+
+That it is so in any chain, with any workers, is for the laws; here is each place by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl import ElementError, Flow, FlowError, InvalidFlow, StateMismatch
+from flowdsl.node import AnyNode
+from flowdsl.ops.attempting import LeaveOut
+from flowdsl.plan.lower import Stage, lower
+from flowdsl.plan.optimize import optimize
+from flowdsl.plan.tree import walk
+from flowdsl.runtime.processes import Processes
+from tests.functions import damaged
+from tests.paces import paced, whims
+from tests.strategies import Recipe, skipping
+from tests.threads import spawn_thread
+
+BAD = (2, 5)
+
+
+def tens(i: int) -> int:
+    if i in BAD:
+        raise ValueError(i)
+    return 10 * i
+
+
+def under_30(i: int) -> bool:
+    if i == 30:
+        raise ValueError(i)
+    return i < 30
+
+
+def twice(i: int) -> list[int]:
+    return [i, i]
+
+
+def noted(seen: list[Any], func: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function, with all that it is called with."""
+
+    def call(x: Any) -> Any:
+        seen.append(x)
+        return func(x)
+
+    return call
+
+
+ROWS = fl.from_range(8).map(tens)
+STREAM = fl.from_iterable(range(8)).map(tens)
+LEFT = [0, 10, 30, 40, 60, 70]
+
+
+@pytest.fixture(autouse=True)
+def workers_are_threads(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "killed" not in request.node.name:
+        monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
+
+
+WORKERS: list[dict[str, Any]] = [{}, {"procs": 2}, {"threads": 2}]
+
+
+def skipping_of(flow: Flow[Any, Any], **workers: Any) -> list[Any]:
+    return flow.prefetch(**workers, on_error="skip").collect()
+
+
+class TestWhereItStands:
+    """Each operator, above what failed."""
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    @pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
+    @pytest.mark.parametrize(
+        ("above", "expected"),
+        [
+            (lambda f: f, LEFT),
+            (lambda f: f.map(str), list(map(str, LEFT))),
+            (lambda f: f.filter(under_30), [0, 10]),
+            (lambda f: f.filter_map(lambda i: i or None), LEFT[1:]),
+            # those that failed have a number, so that the others' is theirs
+            (lambda f: f.enumerate(), [(0, 0), (1, 10), (3, 30), (4, 40), (6, 60), (7, 70)]),
+            (lambda f: f.inspect(0), LEFT),
+            # what chooses counts them too: it does not look at elements
+            (lambda f: f.take(4), [0, 10, 30]),
+            (lambda f: f.skip(2), [30, 40, 60, 70]),
+            (lambda f: f.shard(2, 0), [0, 40, 60]),
+            (lambda f: f.fixed_size(3), [0, 10]),
+            (lambda f: f.repeat(2), LEFT * 2),
+            (lambda f: f.repeat_each(2), [i for i in LEFT for _ in range(2)]),
+            (lambda f: f.concat(fl.from_range(2)), [*LEFT, 0, 1]),
+            (lambda f: f.interleave(fl.from_range(2)), [0, 0, 10, 1, *LEFT[2:]]),
+            (lambda f: f.zip(fl.from_range(8)), [(i, i // 10) for i in LEFT]),
+            (lambda f: fl.from_range(8).zip(f), [(i // 10, i) for i in LEFT]),
+            # what looks at several is given the others
+            (lambda f: f.batch(4, collate=list), [LEFT[:4], LEFT[4:]]),
+            (lambda f: f.batch(4, collate=list, drop_remainder=True), [LEFT[:4]]),
+            (lambda f: f.padded_batch(4).map(np.ndarray.tolist), [LEFT[:4], LEFT[4:]]),
+            (lambda f: f.window(5), [tuple(LEFT[:5]), tuple(LEFT[1:])]),
+            (lambda f: f.batch(4, collate=list).unbatch(), LEFT),
+            (lambda f: f.batch_by_shape(4, np.asarray, collate=list), [LEFT[:4], LEFT[4:]]),
+            (lambda f: f.flat_map(twice), [i for i in LEFT for _ in range(2)]),
+            (lambda f: f.shuffle(1), LEFT),
+            (lambda f: f.cache(), LEFT),
+            (lambda f: f.batch(2, collate=list).take(2).map(sum), [10, 70]),
+        ],
+    )
+    def test_above(
+        self,
+        rows: Flow[int, Any],
+        above: Callable[[Any], Flow[Any, Any]],
+        expected: list[Any],
+        workers: dict[str, Any],
+    ) -> None:
+        assert skipping_of(above(rows), **workers) == expected
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_those_that_draw_draw_as_if_it_were_there(self, workers: dict[str, Any]) -> None:
+        def noise(i: int, rng: np.random.Generator) -> tuple[int, float]:
+            return i, rng.random()
+
+        whole = fl.from_range(8).map(lambda i: 10 * i)
+        choices: list[Callable[[Any], Flow[int, Any]]] = [
+            lambda f: f.shuffle(seed=3),
+            lambda f: f.random_map(noise, seed=3).map(lambda pair: pair[0]),
+            lambda f: f.choose(f, seed=3),
+            lambda f: f.mix(f, seed=3),
+            lambda f: f.shuffle(seed=1).shuffle(seed=2).repeat(2).take(13),
+        ]
+        for above in choices:
+            kept = [i for i in above(whole).collect() if i // 10 not in BAD]
+            assert skipping_of(above(ROWS), **workers) == kept
+        drawn = dict(whole.random_map(noise, seed=3).collect())
+        assert skipping_of(ROWS.random_map(noise, seed=3), **workers) == [
+            (i, drawn[i]) for i in LEFT
+        ]
+
+    def test_later_draws_are_those_of_a_flow_in_which_nothing_can_fail(self) -> None:
+        for flow in (fl.from_range(20), fl.from_range(20).inspect(0).map(abs).map(abs)):
+            assert flow.prefetch(on_error="skip").node.depth == flow.node.depth
+            assert flow.prefetch(on_error="skip").shuffle(9).collect() == flow.shuffle(9).collect()
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_several_operators_may_fail(self, workers: dict[str, Any]) -> None:
+        flow = (
+            ROWS.map(lambda i: 1 // (i - 30))
+            .map(lambda i: i + 1)
+            .filter(lambda i: 1 // (i - 1) < 9)
+        )
+        assert flow.prefetch(**workers, on_error="skip").collect() == [0, 0]
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_a_row_that_can_not_be_read(self, workers: dict[str, Any]) -> None:
+        flow = fl.from_items(damaged([(np.int32(i + 1),) for i in range(5)], 3))
+        assert skipping_of(flow.shuffle().map(len), **workers) == [1] * 4
+        told: list[ElementError] = []
+        flow.shuffle().prefetch(**workers, on_error=told.append).collect()
+        assert list(map(str, told)) == [
+            "from_items(5 items) failed on element 3 (row 3 of from_items(5 items))"
+        ]
+        assert repr(told[0].__cause__) == "ValueError('row 3 is bad')"
+
+    def test_all_of_them(self) -> None:
+        assert skipping_of(fl.from_range(3).map(lambda i: i // 0)) == []
+        assert skipping_of(fl.from_range(3).map(lambda i: i // 0).batch(2)) == []
+
+    def test_none_is_left_out_of_a_flow_without_on_error(self) -> None:
+        with pytest.raises(ElementError):
+            ROWS.prefetch().collect()
+        with pytest.raises(ElementError):
+            ROWS.prefetch(on_error="raise").collect()
+
+    def test_what_is_above_it_is_not_covered(self) -> None:
+        flow = ROWS.prefetch(on_error="skip").map(lambda i: i // (i - 30))
+        with pytest.raises(ElementError) as caught:
+            flow.collect()
+        assert str(caught.value) == "map(<lambda>) failed on element 3 (row 3 of from_range(8))"
+
+
+class TestWhatIsStillAnError:
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_a_stream_that_ends_in_one(self, workers: dict[str, Any]) -> None:
+        def words() -> Iterator[int]:
+            yield from (1, 2)
+            raise OSError("gone")
+
+        got: list[int] = []
+        with (
+            pytest.raises(ElementError) as caught,
+            iter(fl.from_iterable(words).map(abs).prefetch(**workers, on_error="skip")) as run,
+        ):
+            got.extend(run)
+        assert repr(caught.value.__cause__) == "OSError('gone')"
+        assert str(caught.value).startswith("from_iterable(")
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_rows_that_do_not_stack(self, workers: dict[str, Any]) -> None:
+        flow = fl.from_range(4).map(lambda i: np.zeros(i)).batch(2)
+        with pytest.raises(ElementError, match=r"^batch\(2\) failed on element 0"):
+            skipping_of(flow, **workers)
+
+    def test_the_function_of_a_flat_map(self) -> None:
+        with pytest.raises(ElementError, match=r"^flat_map\(<lambda>\) failed on element 0"):
+            skipping_of(fl.from_range(4).flat_map(lambda i: [1 // i]))
+
+    def test_a_source_that_can_not_be_opened(self, tmp_path: Any) -> None:
+        path = tmp_path / "rows.lmdb"
+        fl.from_range(3).write_lmdb(path)
+        flow = fl.from_lmdb(path).prefetch(on_error="skip")
+        path.unlink()
+        with pytest.raises(FlowError, match="can not be opened"):
+            flow.collect()
+
+    def test_an_exception_that_ends_the_process(self) -> None:
+        def stop(_: int) -> int:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            skipping_of(fl.from_range(4).map(stop))
+
+
+class TestHandler:
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    @pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
+    def test_is_told_of_each_in_order(self, rows: Flow[int, Any], workers: dict[str, Any]) -> None:
+        told: list[ElementError] = []
+        flow = rows.map(lambda i: 1 / (i - 30)).prefetch(**workers, on_error=told.append)
+        assert len(flow.collect()) == 5
+        assert [(e.operator, e.position, e.epoch, repr(e.__cause__)) for e in told] == [
+            ("map(tens)", 2, 0, "ValueError(2)"),
+            ("map(<lambda>)", 3, 0, "ZeroDivisionError('division by zero')"),
+            ("map(tens)", 5, 0, "ValueError(5)"),
+        ]
+        row = "element" if rows is STREAM else "row"
+        assert all(e.origin.startswith(f"{row} {e.position} of from_") for e in told)
+
+    def test_is_told_the_epoch_and_the_row(self) -> None:
+        told: list[ElementError] = []
+        flow = ROWS.shuffle(seed=1).repeat(2).prefetch(on_error=told.append)
+        for epoch in (0, 1):
+            list(flow.epoch(epoch))
+        assert len(told) == 8
+        assert len({e.epoch for e in told}) == 4
+        assert Counter(e.origin for e in told) == {f"row {i} of from_range(8)": 4 for i in BAD}
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    @pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
+    def test_may_raise_and_so_end_the_pass(
+        self, rows: Flow[int, Any], workers: dict[str, Any]
+    ) -> None:
+        def stop(error: ElementError) -> None:
+            raise KeyError(error.position)
+
+        whole: Any = rows.prefetch(**workers, on_error=stop)
+        pairs: Any = rows.batch(2, collate=list).prefetch(**workers, on_error=stop)
+        for flow, first in ((whole, [0, 10]), (pairs, [[0, 10]])):
+            got: list[Any] = []
+            with paced([1]), iter(flow) as run:
+                with pytest.raises(KeyError) as caught:
+                    got.extend(run)
+                assert caught.value.args == (2,)
+                assert got == first
+                with pytest.raises(FlowError, match="ended with an error"):
+                    next(run)
+
+    def test_is_not_told_by_a_probe(self) -> None:
+        told: list[ElementError] = []
+        flow = fl.from_range(4).map(lambda i: 1 // i).prefetch(on_error=told.append)
+        above = flow.map(lambda i: i).batch(2, collate=list).unbatch()
+        assert str(above.spec) == "int"
+        above.explain()
+        assert told == []
+        assert above.collect() == [1, 0, 0]
+        assert len(told) == 1
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_each_of_several_is_told_its_own(self, workers: dict[str, Any]) -> None:
+        inner: list[ElementError] = []
+        outer: list[ElementError] = []
+        flow = ROWS.prefetch(**workers, on_error=inner.append)
+        flow = flow.map(lambda i: i // (i - 30)).prefetch(**workers, on_error=outer.append)
+        assert len(flow.collect()) == 5
+        assert [(e.operator, e.position) for e in inner] == [("map(tens)", 2), ("map(tens)", 5)]
+        assert [(e.operator, e.position) for e in outer] == [("map(<lambda>)", 3)]
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_each_of_several_flows_is_told_its_own(self, workers: dict[str, Any]) -> None:
+        ours: list[ElementError] = []
+        theirs: list[ElementError] = []
+        other = fl.from_range(3).map(lambda i: 1 // i).prefetch(on_error=theirs.append)
+        flow = other.concat(ROWS).prefetch(**workers, on_error=ours.append)
+        assert flow.collect() == [1, 0, *LEFT]
+        assert [(e.operator, e.position) for e in theirs] == [("map(<lambda>)", 0)]
+        assert [(e.operator, e.position) for e in ours] == [("map(tens)", 2), ("map(tens)", 5)]
+
+    def test_names_the_operator_on_the_way_that_failed(self) -> None:
+        told: list[ElementError] = []
+        flow = ROWS.concat(ROWS.map(abs).map(lambda i: i // (i - 10)), fl.from_range(2).map(tens))
+        flow.prefetch(on_error=told.append).collect()
+        assert [(e.operator, e.position) for e in told] == [
+            ("map(tens)", 2),
+            ("map(tens)", 5),
+            ("map(<lambda>)", 1),
+            ("map(tens)", 2),
+            ("map(tens)", 5),
+        ] or [(e.operator, e.position) for e in told][2:] == [
+            ("map(<lambda>)", 1),
+            ("map(tens)", 2),
+            ("map(tens)", 5),
+        ]
+
+
+class TestSeveralPasses:
+    def test_a_cache_below_is_another_than_that_of_the_flow(self) -> None:
+        whole = ROWS.cache()
+        assert skipping_of(whole) == LEFT
+        with pytest.raises(ElementError):
+            whole.collect()
+        calls: list[int] = []
+        kept = fl.from_range(3).map(noted(calls, lambda i: 1 // i)).cache()
+        flow = kept.prefetch(on_error="skip")
+        assert [flow.collect(), flow.collect(), calls] == [[1, 0], [1, 0], [0, 1, 2]]
+
+    def test_a_cache_in_two_places_is_one(self) -> None:
+        calls: list[int] = []
+        kept = fl.from_range(2).map(noted(calls, lambda i: i)).cache()
+        assert skipping_of(kept.concat(kept)) == [0, 1, 0, 1]
+        assert calls == [0, 1]
+
+    def test_out_of_nothing_there_is_no_endless_flow(self) -> None:
+        flow = fl.from_range(3).map(lambda i: i // 0).batch(2).repeat().prefetch(on_error="skip")
+        with pytest.raises(FlowError, match="no elements"):
+            next(iter(flow))
+
+
+class TestPromises:
+    def test_effects_and_length(self) -> None:
+        for flow in (ROWS, STREAM, fl.from_iterable(range(3)), ROWS.batch(2), ROWS.cache()):
+            skips = flow.prefetch(on_error="skip")
+            assert skips.effects == flow.effects | {fl.Resampled, fl.Unsized}
+            assert skips.node.length is None
+
+    def test_what_was_cut_above_is_as_long_as_it_says(self) -> None:
+        flow = ROWS.batch(2, collate=list).repeat().take(7).prefetch(on_error="skip")
+        assert (len(flow), fl.Unsized in flow.effects) == (7, False)
+        assert len(flow.collect()) == 7
+
+    @pytest.mark.parametrize(
+        ("flow", "spec"),
+        [
+            (fl.from_range(4).map(lambda i: 1 / i), "float"),
+            (fl.from_range(4).map(lambda i: 1 / i).map(lambda x: (x, x)), "(float, float)"),
+            (fl.from_range(4).map(lambda i: 1 / i).filter(bool), "float"),
+            (fl.from_range(4).map(lambda i: 1 / i).map(lambda x: 1 / (x - 1)), "float"),
+            (fl.from_range(4).map(lambda i: 1 / i).enumerate(), "(int, float)"),
+            (fl.from_range(4).map(lambda i: 1 / i).inspect(4).map(abs), "float"),
+            (fl.from_range(4).map(lambda i: 1 / i).batch(2), "float64[?]"),
+            (fl.from_range(4).map(lambda i: 1 / i).zip(fl.from_range(4)), "(float, int)"),
+            (fl.from_items(damaged([0.5, 1.5], 0)), "float"),
+            (fl.from_items(damaged([0.5, 1.5], 0)).map(lambda x: x), "float"),
+            (fl.from_range(4).map(lambda i: i // 0), "?"),
+            (fl.from_range(4).repeat().map(lambda i: i // 0), "?"),
+        ],
+        ids=str,
+    )
+    def test_a_spec_is_that_of_what_can_be_made(
+        self, flow: Flow[Any, Any], spec: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        assert str(flow.prefetch(on_error="skip").spec) == spec
+        assert capfd.readouterr().err == ""
+
+    def test_no_function_is_given_what_stands_for_a_failure(self) -> None:
+        seen: list[Any] = []
+        flow: Flow[int, Any] = fl.from_range(3).map(lambda i: 1 // i).map(noted(seen, lambda x: x))
+        flow = flow.filter(noted(seen, lambda x: True)).prefetch(on_error="skip")
+        assert flow.spec is not None
+        flow.explain()
+        assert flow.collect() == [1, 0]
+        assert set(map(type, seen)) == {int}
+
+
+class TestStatistics:
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    @pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
+    def test_the_books(self, rows: Flow[int, Any], workers: dict[str, Any]) -> None:
+        flow = rows.filter(lambda i: i != 30).prefetch(**workers, on_error="skip")
+        with iter(flow) as run:
+            assert list(run) == [0, 10, 40, 60, 70]
+            done = run.statistics()
+        assert (done.elements, done.skipped) == (5, 2)
+        row = "element 2 of from_iterable(range)" if rows is STREAM else "row 2 of from_range(8)"
+        assert done.skips[0].error == f"map(tens) failed on element 2 ({row}): ValueError(2)"
+        if workers:
+            (stage,) = done.stages
+            counts = stage.entered, stage.delivered, stage.filtered, stage.skipped
+            assert counts == (8, 5, 1, 2)
+
+    def test_the_first_of_many(self) -> None:
+        with iter(fl.from_range(500).map(lambda i: i // 0).prefetch(on_error="skip")) as run:
+            assert list(run) == []
+            done = run.statistics()
+        assert (done.skipped, len(done.skips)) == (500, 100)
+        assert "element 99 " in done.skips[-1].error
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_a_line_at_the_end(
+        self, workers: dict[str, Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        flow = ROWS.prefetch(**workers, on_error="skip")
+        with iter(flow) as run:
+            for _ in range(4):
+                next(run)
+            assert caplog.records == []
+            assert list(run) == [60, 70]
+        (record,) = caplog.records
+        assert (record.name, record.levelno) == ("flowdsl", logging.WARNING)
+        assert "2 elements" in record.getMessage()
+        assert "map(tens) failed on element 2 (row 2 of from_range(8))" in record.getMessage()
+        caplog.clear()
+        fl.from_range(3).prefetch(**workers, on_error="skip").collect()
+        assert caplog.records == []
+
+    @settings(max_examples=60)
+    @given(skipping(most=4), st.integers(1, 3), st.booleans(), st.integers(0, 2), whims)
+    def test_the_same_are_left_out_by_any_workers(
+        self, recipe: Recipe, n: int, in_threads: bool, epoch: int, sizes: list[int]
+    ) -> None:
+        def told(**workers: int) -> list[str]:
+            told: list[str] = []
+
+            def note(error: ElementError) -> None:
+                told.append(f"{error} <- {error.__cause__!r}")
+
+            flow: Any = recipe.build()
+            with flow.prefetch(**workers, on_error=note).epoch(epoch) as run:
+                list(run)
+                assert run.statistics().skipped >= len(told)  # besides those of the recipe
+            return sorted(told)  # what is left out below a batch is told when it is read
+
+        try:
+            alone = told()
+        except FlowError:
+            return
+        with paced(sizes):
+            assert told(**{"threads" if in_threads else "procs": n}) == alone
+
+
+class TestState:
+    def test_a_state_with_on_error_is_not_one_without(self) -> None:
+        skips = ROWS.prefetch(on_error="skip")
+        with iter(skips) as run:
+            assert [next(run) for _ in range(3)] == LEFT[:3]
+            state = run.state_dict()
+        with pytest.raises(StateMismatch, match='on_error="skip"'):
+            ROWS.resume(state)
+        with pytest.raises(StateMismatch, match='on_error="skip"'):
+            ROWS.prefetch(procs=2).resume(state)
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_whoever_is_told_and_whoever_does_it(self, workers: dict[str, Any]) -> None:
+        with iter(ROWS.prefetch(on_error="skip")) as run:
+            assert [next(run) for _ in range(3)] == LEFT[:3]
+            state = run.state_dict()
+        told: list[ElementError] = []
+        assert list(ROWS.prefetch(**workers, on_error=told.append).resume(state)) == LEFT[3:]
+
+
+class TestNothingToBePairedWith:
+    """zip over what has lost its places."""
+
+    @pytest.mark.parametrize(
+        ("part", "where"),
+        [
+            (ROWS.batch(2, collate=list), "batch(2, collate=list)"),
+            (ROWS.window(2), "window(2)"),
+            (ROWS.flat_map(twice), "flat_map(twice)"),
+            (ROWS.cache(), "cache()"),
+            (ROWS.batch(2, collate=list).map(len).take(3), "batch(2, collate=list)"),
+            (ROWS.zip(ROWS).batch(2, collate=list), "batch(2, collate=list)"),
+        ],
+        ids=str,
+    )
+    def test_is_refused(self, part: Flow[Any, Any], where: str) -> None:
+        other = fl.from_range(1).repeat()
+        for flow in (part.zip(other), other.zip(part), part.zip(other).shuffle(2).map(len)):
+            with pytest.raises(InvalidFlow) as caught:
+                flow.prefetch(on_error="skip")
+            assert str(caught.value) == (
+                f"prefetch: on_error leaves rows out below {where}, so that zip(...) would join "
+                f"elements that do not belong together; put zip(...) below {where}"
+            )
+
+    def test_but_where_it_was_asked_for(self) -> None:
+        other: Flow[int, Any] = fl.from_range(1).repeat()
+        flow: Flow[Any, Any] = ROWS.prefetch(on_error="skip").batch(2, collate=list).zip(other)
+        assert len(flow.prefetch(on_error="skip").collect()) == 3
+        flow = ROWS.zip(other).batch(2, collate=tuple)
+        assert len(flow.prefetch(on_error="skip").collect()) == 3
+
+    def test_what_has_to_know_how_many_there_are(self) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            ROWS.batch(2).shuffle().prefetch(on_error="skip")
+        assert str(caught.value) == (
+            "prefetch: with on_error, the number of rows is known at the end only; shuffle: "
+            "batch(2) has no known length; a global shuffle needs one. Give shuffle(buffer=n) to "
+            "shuffle within a window of n elements"
+        )
+        with pytest.raises(InvalidFlow, match=r"^prefetch: with on_error, .*; mix: batch\(2\) has"):
+            ROWS.batch(2).mix(ROWS.batch(2)).prefetch(on_error="skip")
+
+
+class TestPlan:
+    def leaves_out(self, node: AnyNode) -> int:
+        return sum(isinstance(part, LeaveOut) for part in walk(node))
+
+    @pytest.mark.parametrize(
+        ("flow", "places"),
+        [
+            (ROWS, 1),
+            (ROWS.batch(2), 1),
+            (ROWS.batch(2).map(len), 2),
+            (ROWS.batch(2).repeat().take(3), 1),
+            (fl.from_iterable(range(3)), 1),
+            (fl.from_iterable(range(3)).batch(2), 1),
+            (ROWS.prefetch(on_error="skip"), 1),
+            (ROWS.prefetch(on_error="skip").batch(2), 1),
+            (ROWS.prefetch(on_error="skip").map(abs), 2),
+            (ROWS.concat(ROWS), 1),
+            (ROWS.batch(2).concat(ROWS.batch(2)), 2),
+        ],
+        ids=str,
+    )
+    def test_left_out_where_it_can_stand_no_longer(self, flow: Flow[Any, Any], places: int) -> None:
+        assert self.leaves_out(flow.prefetch(on_error="skip").node) == places
+
+    def test_late_reading_stays(self) -> None:
+        flow = ROWS.enumerate().shuffle().repeat(2).prefetch(procs=2, on_error="skip")
+        stage = lower(optimize(flow.node))
+        assert isinstance(stage, Stage)
+        assert (stage.bases, stage.workers.procs) == ((), 2)
+
+    def test_workers_that_would_only_leave_out_are_none(self) -> None:
+        for flow in (
+            STREAM.repeat(2),
+            STREAM.concat(fl.from_iterable([1])),
+            ROWS.batch(2, collate=list),
+            ROWS.prefetch(on_error="skip").batch(2, collate=list),
+        ):
+            plan = lower(optimize(flow.prefetch(procs=2, on_error="skip").node))
+            assert not isinstance(plan, Stage)
+            assert sum(isinstance(part, Stage) for part in walk_plan(plan)) == 1
+        for idle in (fl.from_iterable(range(3)), fl.from_items([1, 2]).shuffle()):
+            plan = lower(optimize(idle.prefetch(procs=2, on_error="skip").node))
+            assert all(
+                not part.workers.count for part in walk_plan(plan) if isinstance(part, Stage)
+            )
+
+
+def walk_plan(node: AnyNode) -> Iterator[AnyNode]:
+    """Every node of a plan, without what its stages mean."""
+    sources = node.bases if isinstance(node, Stage) else node.sources
+    for source in sources:
+        yield from walk_plan(source)
+    yield node
+
+
+def die(bad: int, i: int) -> int:
+    if i == bad:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return i
+
+
+@pytest.mark.parametrize("rows", [fl.from_range(6), fl.from_iterable(range(6))], ids=str)
+@pytest.mark.parametrize(
+    ("above", "expected"),
+    [
+        (lambda f: f, [0, 1, 2, 4, 5]),
+        (lambda f: f.batch(2, collate=list), [[0, 1], [2, 4], [5]]),
+        (lambda f: f.shuffle(1).map(abs), [0, 1, 2, 4, 5]),
+        (lambda f: f.repeat(2), [0, 1, 2, 4, 5] * 2),
+    ],
+)
+def test_an_element_on_which_workers_are_killed(
+    rows: Flow[int, Any], above: Callable[[Any], Flow[Any, Any]], expected: list[Any]
+) -> None:
+    def fatal(i: int) -> int:
+        return die(3, i)
+
+    told: list[ElementError] = []
+    flow = above(rows.map(fatal)).prefetch(procs=2, on_error=told.append, deaths=1)
+    assert flow.collect() == expected
+    assert {e.position for e in told} == {3} or len(told) == 2
+    assert all("workers died" in str(e.__cause__) for e in told)

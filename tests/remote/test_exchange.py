@@ -1,0 +1,399 @@
+"""A sender and a receiver over a network that loses, delays and repeats, without sockets."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowdsl.errors import SourceError
+from flowdsl.remote.intake import Intake, Tally
+from flowdsl.remote.message import Frame, Header, Kind, Packed, decode_reason, pack, unpack
+from flowdsl.remote.outbox import Outbox, Route
+
+HERE: Route = (0, b"")
+
+
+def never(_: Route) -> bool:
+    return False
+
+
+def always(_: Route) -> bool:
+    return True
+
+
+@attrs.define
+class Network:
+    """A sender and its receiver, with what is on its way each way; and what came late."""
+
+    count: int
+    box: Outbox
+    intake: Intake
+    up: deque[list[Frame]] = attrs.field(factory=deque[list[Frame]])
+    down: deque[list[Frame]] = attrs.field(factory=deque[list[Frame]])
+    stale: deque[list[Frame]] = attrs.field(factory=deque[list[Frame]])
+    made: int = 0
+    got: list[Any] = attrs.field(factory=list[Any])
+
+    def make(self) -> None:
+        if self.made < self.count and not self.box.full:
+            self.box.put(pack(self.made))
+            self.made += 1
+        elif self.made == self.count and self.box.count is None:
+            self.box.end()
+
+    def send(self) -> None:
+        frames = self.box.due()
+        if frames is not None:
+            self.up.append(frames)
+            self.box.sent()
+
+    def say_hello(self) -> None:
+        self.up.append(self.box.hello())
+
+    def arrive(self) -> None:
+        if self.up:
+            self.intake.hear(HERE, self.up.popleft())
+
+    def arrive_late(self) -> None:
+        if self.stale:
+            self.intake.hear(HERE, self.stale.popleft())
+
+    def take(self) -> None:
+        if self.intake.ready:
+            item = self.intake.hand_on()
+            if item.kind is not Kind.END:
+                self.got.append(unpack(item.kind, item.frames))
+
+    def answer(self) -> None:
+        self.down += [frames for _, frames in self.intake.replies()]
+
+    def greet(self) -> None:
+        self.down.append(self.intake.greeting())
+
+    def remind(self) -> None:
+        for inbox in self.intake.inboxes.values():
+            inbox.owed = True
+
+    def hear(self) -> None:
+        if self.down:
+            reply = self.box.hear(HERE, self.down.popleft())
+            if reply is not None:
+                self.up.append(reply)
+
+    def cut(self) -> None:
+        """What is on its way is lost."""
+        self.up.clear()
+        self.down.clear()
+
+    def cut_with_a_rest(self) -> None:
+        """Of what is on its way up, some is read after what comes by the next connection."""
+        self.stale += list(self.up)[: len(self.up) // 2 + 1]
+        self.cut()
+
+    def repeat(self) -> None:
+        if self.up:
+            self.up.append(self.up[0])
+
+
+STEPS: list[Callable[[Network], None]] = [
+    *(Network.make, Network.send, Network.arrive, Network.take, Network.answer, Network.hear) * 3,
+    *(Network.say_hello, Network.greet, Network.remind, Network.arrive_late),
+    *(Network.cut, Network.cut_with_a_rest, Network.repeat),
+]
+
+
+def network(count: int, sender_hwm: int, receiver_hwm: int) -> Network:
+    box = Outbox(sender_hwm, serve=False, gone=never)
+    return Network(count, box, Intake(1, receiver_hwm, Tally()))
+
+
+def settle(net: Network, rounds: int) -> None:
+    """Let both go on without further trouble, in the way that they do."""
+    for _ in range(rounds):
+        if net.box.finished and net.intake.ended:
+            return
+        net.say_hello()
+        net.remind()
+        for step in (Network.make, Network.send) * 20:
+            step(net)
+        while net.up or net.stale:
+            net.arrive()
+            net.arrive_late()
+        while net.intake.ready:
+            net.take()
+        net.answer()
+        while net.down:
+            net.hear()
+    pytest.fail("they did not come to an end")
+
+
+@settings(max_examples=500)
+@given(
+    st.integers(0, 12),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.lists(st.sampled_from(STEPS), max_size=150),
+)
+def test_each_element_comes_once_and_in_order_whatever_is_lost(
+    count: int, sender_hwm: int, receiver_hwm: int, steps: list[Callable[[Network], None]]
+) -> None:
+    net = network(count, sender_hwm, receiver_hwm)
+    for step in steps:
+        step(net)
+        assert len(net.box.items) <= sender_hwm + 1
+        assert len(net.intake.ready) <= min(sender_hwm, receiver_hwm) + 1
+        assert net.got == list(range(len(net.got)))
+        assert net.box.taken <= len(net.got)
+    settle(net, rounds=200)
+    assert net.got == list(range(count))
+    assert net.box.taken == count
+    assert net.intake.tally.ended == 1
+
+
+@given(st.lists(st.sampled_from(STEPS[:18]), max_size=100))
+def test_without_a_cut_nothing_goes_twice(steps: list[Callable[[Network], None]]) -> None:
+    net = network(8, 3, 3)
+    for step in (Network.say_hello, Network.arrive, Network.answer, Network.hear, *steps):
+        step(net)
+    settle(net, rounds=100)
+    assert net.got == list(range(8))
+    assert net.intake.tally.duplicates == 0
+
+
+@settings(max_examples=300)
+@given(st.integers(1, 10), st.lists(st.sampled_from(STEPS[:18]), max_size=80), st.booleans())
+def test_the_next_receiver_gets_what_the_first_did_not_take(
+    count: int, steps: list[Callable[[Network], None]], says_so: bool
+) -> None:
+    net = network(count, 4, 4)
+    net.box.serve, net.box.gone = True, always
+    for step in (Network.say_hello, *steps):
+        step(net)
+    net.cut()
+    if says_so:
+        net.down += [frames for _, frames in net.intake.farewells()]
+        while net.down:
+            net.hear()
+    if net.box.finished:
+        return
+    told = net.box.taken
+    first, net.got, net.intake = net.got, [], Intake(1, 4, Tally())
+    settle(net, rounds=100)
+    assert net.got == list(range(told, count))
+    assert net.intake.tally.earlier == told
+    assert first == list(range(len(first)))
+    if says_so:
+        assert first + net.got == list(range(count))
+
+
+def met(serve: bool, gone: bool, taken: int) -> tuple[Outbox, Intake]:
+    """A sender that has a receiver, which has taken some; and another receiver."""
+    net = network(9, 4, 4)
+    net.box.serve, net.box.gone = serve, lambda _: gone
+    net.say_hello()
+    while net.box.taken < taken or not net.intake.inboxes:
+        for step in STEPS[:6]:
+            step(net)
+    for step in (Network.answer, Network.hear, Network.hear):
+        step(net)
+    return net.box, Intake(1, 4, Tally())
+
+
+@pytest.mark.parametrize(
+    ("serve", "gone", "taken", "goes_on"),
+    [
+        (False, False, 0, False),
+        (False, True, 0, True),
+        (False, True, 2, False),
+        (True, False, 2, False),
+        (True, True, 2, True),
+    ],
+)
+def test_another_receiver(serve: bool, gone: bool, taken: int, goes_on: bool) -> None:
+    box, other = met(serve, gone, taken)
+    reply = box.hear((0, b"other"), other.greeting())
+    assert reply is not None
+    assert (Header.decode(reply[0]).kind is Kind.HELLO) == goes_on
+    if goes_on:
+        other.hear(HERE, reply)
+        assert other.inboxes[box.me].expected == box.cursor == taken
+        return
+    with pytest.raises(SourceError) as caught:
+        other.hear(HERE, reply)
+    where = "is gone" if gone else "is still there"
+    assert str(caught.value) == (
+        f"the sender serves another receiver, which has taken {taken} elements and {where}; a "
+        f"sender goes on with another receiver where the first has left, and it was given "
+        f"serve=True"
+    )
+
+
+def test_a_receiver_that_leaves_early() -> None:
+    box, _ = met(serve=False, gone=True, taken=2)
+    assert box.items
+    leave = Header(Kind.LEAVE, box.me, box.receiver, upto=2)
+    with pytest.raises(SourceError) as caught:
+        box.hear(HERE, [leave.encode()])
+    assert str(caught.value) == (
+        "the receiver left after it had taken 2 elements, before the end; pass serve=True to go on "
+        "with the next receiver"
+    )
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_receiver_that_leaves_with_the_last_element(ended: bool) -> None:
+    box = Outbox(4, serve=False, gone=never)
+    intake = Intake(1, 4, Tally())
+    box.put(pack("only"))
+    if ended:
+        box.end()
+    box.hear(HERE, intake.greeting())
+    box.hear(HERE, [Header(Kind.LEAVE, box.me, box.receiver, upto=1).encode()])
+    if not ended:
+        box.end()
+    assert box.finished
+    assert box.taken == 1
+
+
+def test_a_receiver_that_leaves_before_there_is_more() -> None:
+    box = Outbox(4, serve=False, gone=never)
+    box.put(pack("first"))
+    box.hear(HERE, Intake(1, 4, Tally()).greeting())
+    box.hear(HERE, [Header(Kind.LEAVE, box.me, box.receiver, upto=1).encode()])
+    with pytest.raises(SourceError, match="the receiver left after it had taken 1 elements"):
+        box.put(pack("second"))
+
+
+def sent(count: int) -> tuple[Network, list[list[Frame]]]:
+    """A sender and a receiver that have met, and the elements on their way."""
+    net = network(count, 8, 8)
+    net.say_hello()
+    for step in (Network.arrive, Network.answer, Network.hear, Network.arrive, Network.answer):
+        step(net)
+    for _ in range(count):
+        net.make()
+        net.send()
+    while net.down:
+        net.hear()
+    return net, list(net.up)
+
+
+def test_a_gap_is_told_at_once_and_gone_back_to_once() -> None:
+    net, (_, second, third) = sent(3)
+    attempt = net.box.attempt
+    answers: list[list[Frame]] = []
+    for frames in (second, third):
+        assert net.intake.hear(HERE, frames) is False
+        answers += [answer for _, answer in net.intake.replies()]
+    headers = [Header.decode(answer[0]) for answer in answers]
+    assert [(h.kind, h.number, h.attempt) for h in headers] == [(Kind.AGAIN, 0, attempt)] * 2
+    net.box.hear(HERE, answers[0])
+    assert (net.box.cursor, net.box.attempt) == (0, attempt + 1)
+    net.send()
+    net.box.hear(HERE, answers[1])
+    assert net.box.cursor == 1
+
+
+def test_what_was_taken_is_not_gone_back_to() -> None:
+    net, elements = sent(3)
+    net.box.hear(HERE, [header(net, Kind.AGAIN, number=0).encode()])
+    for frames in elements:  # they come all the same, by the old connection
+        net.intake.hear(HERE, frames)
+        net.take()
+    net.box.hear(HERE, [header(net, Kind.WANT, number=2, upto=2).encode()])
+    assert (net.box.base, net.box.cursor) == (2, 2)
+    due = net.box.due()
+    assert due is not None
+    assert Header.decode(due[0]).number == 2
+
+
+def header(net: Network, kind: Kind, **numbers: int) -> Header:
+    box = net.box
+    return Header(kind, box.me, box.receiver, box.attempt, **numbers, room=8)
+
+
+def test_what_a_sender_has_for_another_receiver_is_not_taken() -> None:
+    net, (element,) = sent(1)
+    stray = attrs.evolve(Header.decode(element[0]), receiver=b"another receiver")
+    assert net.intake.hear(HERE, [stray.encode(), *element[1:]]) is False
+    assert net.intake.hear(HERE, element) is True
+
+
+def test_a_sender_too_many_is_refused_and_the_others_go_on() -> None:
+    intake = Intake(1, 4, Tally())
+    first, second = (Outbox(4, serve=False, gone=never) for _ in range(2))
+    for box in (first, second):
+        box.hear(HERE, intake.greeting())
+        intake.hear(HERE, box.hello())
+    (inbox,) = intake.inboxes.values()
+    (_, refusal), (_, want) = intake.replies()
+    assert Header.decode(want[0]).kind is Kind.WANT
+    with pytest.raises(SourceError) as caught:
+        second.hear(HERE, refusal)
+    assert str(caught.value) == (
+        f"the receiver refused: it takes 1 sender, and has {inbox.name}; from_zmq says how many "
+        f"with senders=n"
+    )
+    assert second.route is None  # there is nobody to take leave of
+    assert first.hear(HERE, refusal) is None  # it is not for this one
+    assert first.route is not None
+
+
+def test_a_sender_that_was_refused_fails_nobody() -> None:
+    intake = Intake(1, 4, Tally())
+    first, second = (Outbox(4, serve=False, gone=never) for _ in range(2))
+    for box in (first, second):
+        box.hear(HERE, intake.greeting())
+        intake.hear(HERE, box.hello())
+    assert intake.hear(HERE, second.stop("gave up")) is False
+    assert [inbox.stopped for inbox in intake.inboxes.values()] == [None]
+
+
+def test_what_is_for_another_is_not_taken() -> None:
+    intake = Intake(1, 4, Tally())
+    box = Outbox(4, serve=False, gone=never)
+    box.put(pack(1))
+    box.hear(HERE, Intake(1, 4, Tally()).greeting())
+    element = box.due()
+    assert element is not None
+    assert intake.hear(HERE, element) is False
+    assert (list(intake.ready), intake.tally.unclaimed) == ([], 1)
+
+
+@pytest.mark.parametrize("kind", [Kind.WANT, Kind.AGAIN, Kind.LEAVE])
+def test_a_receiver_hears_no_receiver(kind: Kind) -> None:
+    with pytest.raises(SourceError, match=f"of kind {kind.name}, which no sender sends"):
+        Intake(1, 4, Tally()).hear(HERE, [Header(kind, bytes(16)).encode()])
+
+
+@pytest.mark.parametrize(
+    "kind", [Kind.HELLO, Kind.ELEMENT, Kind.PICKLED, Kind.END, Kind.DONE, Kind.REFUSE]
+)
+def test_a_sender_hears_no_sender(kind: Kind) -> None:
+    with pytest.raises(SourceError, match=f"of kind {kind.name}, which no receiver sends"):
+        Outbox(4, False, never).hear(HERE, [Header(kind, bytes(16)).encode()])
+
+
+def test_a_reason_is_fit_to_be_shown() -> None:
+    assert decode_reason([]) == decode_reason([b""]) == "no reason given"
+    assert decode_reason([b"a\x1b[2J\nb\xff" + b"c" * 9000])[:12] == "a [2J b\ufffdcccc"
+    assert len(decode_reason([b"c" * 9000])) == 2000
+
+
+def test_room_is_for_the_receiver_to_say() -> None:
+    box = Outbox(5, serve=False, gone=never)
+    for i in range(5):
+        box.put(Packed(Kind.ELEMENT, (bytes([i]),)))
+    assert box.due() is None  # nobody is there
+    box.hear(HERE, Intake(1, 2, Tally()).greeting())
+    sent = 0
+    while box.due() is not None:
+        box.sent()
+        sent += 1
+    assert sent == 2

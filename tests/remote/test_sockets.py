@@ -1,0 +1,674 @@
+"""send_zmq and from_zmq over real sockets: each element once, whatever happens to the wire."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import attrs
+import numpy as np
+import pytest
+import zmq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl import SourceError, SpecMismatch
+from flowdsl.remote import Curve, Tally, make_keys
+from flowdsl.remote.links import Link
+from flowdsl.remote.message import Header, Kind
+from flowdsl.remote.outbox import Route
+from tests.remote.wires import ANY_PORT, WAIT, AnyFlow, bound, receiving, relayed, sending
+from tests.storage.test_codec import ELEMENTS, same
+
+
+def sockets_of_this_process() -> int:
+    found = 0
+    for fd in Path("/proc/self/fd").iterdir():
+        try:
+            found += os.readlink(fd).startswith(("socket:", "anon_inode:[event"))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_open() -> Iterator[None]:
+    sockets, threads = sockets_of_this_process(), threading.active_count()
+    yield
+    until = time.monotonic() + WAIT
+    while sockets_of_this_process() > sockets or threading.active_count() > threads:
+        assert time.monotonic() < until, "a socket or a thread was left"
+        threading.Event().wait(0.01)
+
+
+class Sample(NamedTuple):
+    image: NDArray[np.uint8]
+    label: np.int64
+
+
+@attrs.frozen
+class PointBatch:
+    x: NDArray[np.float64]
+
+
+@attrs.frozen
+class Point(fl.Record[PointBatch]):
+    x: float
+
+
+def sample(i: int) -> Sample:
+    return Sample(np.full((200, 100), i % 256, np.uint8), np.int64(i))
+
+
+@pytest.fixture
+def ipc(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/wire"
+
+
+class TestElements:
+    @settings(max_examples=40)
+    @given(
+        elements=st.lists(ELEMENTS, max_size=4),
+        sender_binds=st.booleans(),
+        hwm=st.integers(1, 3),
+    )
+    def test_arrive_as_they_were(
+        self,
+        elements: list[object],
+        sender_binds: bool,
+        hwm: int,
+        tmp_path_factory: pytest.TempPathFactory,
+    ) -> None:
+        address = f"ipc://{tmp_path_factory.mktemp('wire')}/wire"
+        sender = sending(fl.from_items(elements), address, bind=sender_binds, hwm=hwm)
+        received: AnyFlow = fl.from_zmq(address, bind=not sender_binds, timeout=WAIT, hwm=hwm)
+        got = received.collect()
+        assert len(got) == len(elements)
+        assert all(map(same, got, elements))
+        assert sender.outcome() == len(elements)
+
+    @pytest.mark.parametrize("sender_binds", [False, True])
+    def test_over_tcp(self, sender_binds: bool) -> None:
+        flow = fl.from_range(300).map(sample)
+        if sender_binds:
+            sender, address = bound(sending, flow, ANY_PORT, bind=True, hwm=20)
+            receiver = receiving(address, Sample, bind=False)
+        else:
+            receiver, address = bound(receiving, ANY_PORT, Sample)
+            sender = sending(flow, address, hwm=20)
+        got = receiver.outcome()
+        assert [type(x) for x in got] == [Sample] * 300
+        assert [(int(x.label), int(x.image.max()), x.image.shape) for x in got] == [
+            (i, i % 256, (200, 100)) for i in range(300)
+        ]
+        assert not got[0].image.flags.writeable
+        assert sender.outcome() == 300
+
+    @pytest.mark.parametrize(
+        ("elements", "element"),
+        [
+            ([Point(1.5)], Point),
+            ([(Point(1.5), 2)], tuple[Point, int]),
+            ([Sample(np.zeros(3, np.uint8), np.int64(1))], Sample),
+            ([{"a": 1}], dict[str, int]),
+            ([[1, 2]], list[int]),
+            ([np.zeros((2, 3))], NDArray[np.float64]),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("trusted", [False, True])
+    def test_have_their_classes(
+        self, elements: list[Any], element: Any, trusted: bool, ipc: str
+    ) -> None:
+        sender = sending(fl.from_items(elements), ipc, trusted=trusted)
+        got: list[Any] = fl.from_zmq(ipc, element, trusted=trusted, timeout=WAIT).collect()
+        assert [type(x) for x in got] == [type(x) for x in elements]
+        assert repr(got) == repr(elements)
+        assert sender.outcome() == 1
+
+    def test_that_are_not_what_was_declared(self, ipc: str) -> None:
+        sender = sending(fl.from_items([(1, 2), (1, "2")]), ipc)
+        run = iter(fl.from_zmq(ipc, tuple[int, int], timeout=WAIT))
+        assert next(run) == (1, 2)
+        with pytest.raises(SpecMismatch) as caught:
+            next(run)
+        said = str(caught.value).replace(_name_in(caught.value), "ID")
+        assert said == (
+            "from_zmq: element 1 of the sender ID: element.1: declared int, got str; declared "
+            "(int, int), received (int, str)"
+        )
+        with pytest.raises(SourceError, match="the receiver refused: from_zmq: element 1 of the"):
+            sender.outcome()
+
+    def test_that_can_not_be_sent(self, ipc: str) -> None:
+        receiver = receiving(ipc, bind=True)
+        with pytest.raises(SpecMismatch) as caught:
+            fl.from_items([1, {2}]).send_zmq(ipc, timeout=WAIT)
+        assert str(caught.value) == (
+            "send_zmq: element 1: element: set can not be written; arrays, bool, int, float, text, "
+            "bytes, None, lists, dicts, tuples and records can"
+        )
+        with pytest.raises(SourceError, match=r"failed after \d elements: SpecMismatch: send_zmq"):
+            receiver.outcome()
+
+    def test_go_to_workers(self, ipc: str) -> None:
+        sender = sending(fl.from_range(20), ipc)
+        received = fl.from_zmq(ipc, int, timeout=WAIT).map(str).prefetch(procs=2)
+        assert received.collect() == [str(i) for i in range(20)]
+        assert sender.outcome() == 20
+
+    def test_of_a_flow_with_workers(self, ipc: str) -> None:
+        sender = sending(fl.from_range(40).map(sample).prefetch(procs=2), ipc, hwm=4)
+        got = fl.from_zmq(ipc, Sample, timeout=WAIT).map(lambda s: int(s.image[0, 0])).collect()
+        assert got == list(range(40))
+        assert sender.outcome() == 40
+
+    def test_are_made_no_further_ahead_than_the_bound(self, ipc: str) -> None:
+        made: list[int] = []
+
+        def make(i: int) -> int:
+            made.append(i)
+            return i
+
+        sender = sending(fl.from_range(100).map(make), ipc, hwm=5)
+        run = iter(fl.from_zmq(ipc, timeout=WAIT, hwm=3))
+        for i in range(50):
+            assert next(run) == i
+            assert len(made) <= i + 1 + 5 + 3 + 1
+        assert list(run) == list(range(50, 100))
+        assert sender.outcome() == 100
+
+
+def _name_in(error: object) -> str:
+    return str(error).partition("of the sender ")[2].partition(":")[0]
+
+
+class TestCuts:
+    @pytest.mark.parametrize("sender_binds", [False, True])
+    @pytest.mark.parametrize("every", [30_000, 150_000])
+    def test_lose_and_repeat_nothing(self, sender_binds: bool, every: int) -> None:
+        flow = fl.from_range(600).map(lambda i: (i, "x" * (i % 1000)))
+        tally = Tally()
+        if sender_binds:
+            sender, address = bound(sending, flow, ANY_PORT, bind=True, hwm=10)
+            with relayed(address, every) as relay:
+                received = fl.from_zmq(
+                    relay.address, tuple[int, str], bind=False, timeout=WAIT, tally=tally
+                )
+                got = received.collect()
+                count = sender.outcome()
+        else:
+            receiver, address = bound(receiving, ANY_PORT, tuple[int, str], tally=tally)
+            with relayed(address, every) as relay:
+                count = flow.send_zmq(relay.address, hwm=10, timeout=WAIT)
+                got = receiver.outcome()
+        assert got == [(i, "x" * (i % 1000)) for i in range(600)]
+        assert count == 600
+        assert relay.cuts > 1
+        assert list(tally.senders.values()) == [600]
+
+    def test_in_the_midst_of_large_arrays(self) -> None:
+        receiver, address = bound(receiving, ANY_PORT, Sample, hwm=4)
+        with relayed(address, every=700_000) as relay:
+            assert fl.from_range(200).map(sample).send_zmq(relay.address, timeout=WAIT) == 200
+            assert [int(x.image[0, 0]) for x in receiver.outcome()] == [i % 256 for i in range(200)]
+            assert relay.cuts > 2
+
+    def test_while_the_consumer_is_at_work(self) -> None:
+        sender, address = bound(sending, fl.from_range(60), ANY_PORT, bind=True, hwm=5)
+        with relayed(address) as relay:
+            got = []
+            for x in fl.from_zmq(relay.address, int, bind=False, timeout=WAIT):
+                got.append(x)
+                if x % 20 == 10:
+                    relay.cut()
+            assert got == list(range(60))
+            assert sender.outcome() == 60
+
+    def test_of_the_last_word_are_made_good(
+        self, ipc: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        send = Link.send
+        lost: list[Header] = []
+
+        def losing(link: Link, route: Route, frames: Any) -> bool:
+            header = Header.decode(frames[0])
+            if not lost and header.kind is Kind.WANT and header.upto == 4:
+                lost.append(header)  # that all three were taken, and the end
+                return True
+            return send(link, route, frames)
+
+        monkeypatch.setattr(Link, "send", losing)
+        sender = sending(fl.from_range(3), ipc)
+        assert fl.from_zmq(ipc, int, timeout=WAIT).collect() == [0, 1, 2]
+        assert sender.outcome() == 3
+        assert len(lost) == 1
+
+
+class TestSeveralSenders:
+    @pytest.mark.parametrize("count", [2, 5])
+    def test_each_in_order(self, count: int, ipc: str) -> None:
+        tally = Tally()
+        numbers = fl.from_range(100).map(lambda i: (i % count, i))
+        senders = [sending(numbers.filter(_is_of(k)), ipc, hwm=3) for k in range(count)]
+        received = fl.from_zmq(ipc, tuple[int, int], senders=count, timeout=WAIT, tally=tally)
+        got = received.collect()
+        assert sorted(i for _, i in got) == list(range(100))
+        for k in range(count):
+            mine = [i for j, i in got if j == k]
+            assert mine == sorted(mine)
+        assert [sender.outcome() for sender in senders] == [100 // count] * count
+        assert (tally.ended, tally.addresses) == (count, {ipc: 100})
+        assert list(tally.senders.values()) == [100 // count] * count
+
+    def test_two_addresses(self, tmp_path: Path) -> None:
+        for bind in (True, False):
+            here, there = (f"ipc://{tmp_path}/{name}{bind}" for name in "ab")
+            first = sending(fl.from_range(5), here, bind=not bind)
+            second = sending(fl.from_range(10).skip(5), there, bind=not bind)
+            tally = Tally()
+            received = fl.from_zmq(
+                (here, there), int, bind=bind, senders=2, timeout=WAIT, tally=tally
+            )
+            assert sorted(received) == list(range(10))
+            assert (first.outcome(), second.outcome()) == (5, 5)
+            assert tally.addresses == {here: 5, there: 5}
+
+    def test_that_come_and_go(self, ipc: str) -> None:
+        tally = Tally()
+        run = iter(fl.from_zmq(ipc, int, senders=None, timeout=WAIT, tally=tally))
+        failing = fl.from_items([1, 0]).map(lambda x: 4 // x)
+        for flow in (fl.from_range(3), failing, fl.from_range(2)):
+            sender = sending(flow, ipc)
+            assert [next(run) for _ in range(flow.size() - (flow is failing))]
+            if flow is failing:
+                with pytest.raises(fl.ElementError):
+                    sender.outcome()
+        run.close()
+        assert sum(tally.senders.values()) == 6
+        assert len(tally.senders) == 3
+
+
+def _is_of(k: int) -> Any:
+    return lambda pair: pair[0] == k
+
+
+class TestReceivers:
+    def test_one_after_another(self, ipc: str) -> None:
+        sender = sending(fl.from_range(30), ipc, bind=True, serve=True, hwm=4)
+        got: list[int] = []
+        tally = Tally()
+        for count in (7, 1, 30):
+            received = fl.from_zmq(ipc, int, bind=False, timeout=WAIT, tally=tally)
+            got += received.take(count)
+        assert got == list(range(30))
+        assert tally.earlier == 7 + 8
+        assert sender.outcome() == 30
+
+    def test_that_leave_early(self, ipc: str) -> None:
+        sender = sending(fl.from_range(30), ipc)
+        assert list(fl.from_zmq(ipc, int, timeout=WAIT).take(3)) == [0, 1, 2]
+        with pytest.raises(SourceError) as caught:
+            sender.outcome()
+        assert str(caught.value) == (
+            f"send_zmq: {ipc!r}: the receiver left after it had taken 3 elements, before the end; "
+            f"pass serve=True to go on with the next receiver"
+        )
+
+    def test_that_take_all_but_the_end(self, ipc: str) -> None:
+        sender = sending(fl.from_range(3), ipc)
+        run = iter(fl.from_zmq(ipc, int, timeout=WAIT))
+        assert [next(run), next(run), next(run)] == [0, 1, 2]
+        sender.thread.join(0.3)  # until the end is sent, which makes no difference to what follows
+        run.close()
+        assert sender.outcome() == 3
+
+    def test_two_at_once(self, ipc: str) -> None:
+        sender = sending(fl.from_range(30), ipc, bind=True, hwm=4)
+        first = iter(fl.from_zmq(ipc, int, bind=False, timeout=WAIT))
+        assert next(first) == 0
+        with pytest.raises(SourceError, match="the sender serves another receiver, which"):
+            fl.from_zmq(ipc, int, bind=False, timeout=WAIT).collect()
+        assert list(first) == list(range(1, 30))
+        assert sender.outcome() == 30
+
+    def test_one_that_vanished(self, ipc: str) -> None:
+        sender = sending(fl.from_range(3), ipc, bind=True)
+        context = zmq.Context[zmq.Socket[bytes]]()
+        socket = context.socket(zmq.DEALER)
+        socket.connect(ipc)
+        socket.send(Header(Kind.WANT, b"s" * 16, b"r" * 16, room=9).encode())
+        socket.recv_multipart()  # it has met the sender
+        context.destroy(0)
+        until = time.monotonic() + WAIT
+        while True:
+            try:
+                got = fl.from_zmq(ipc, int, bind=False, timeout=WAIT).collect()
+                break
+            except SourceError as error:  # the sender may not know yet
+                if "is still there" not in str(error) or time.monotonic() > until:
+                    raise
+        assert got == [0, 1, 2]
+        assert sender.outcome() == 3
+
+    def test_a_sender_too_many(self, ipc: str) -> None:
+        endless = sending(fl.from_range(3).repeat(), ipc, hwm=4)
+        run = iter(fl.from_zmq(ipc, int, timeout=WAIT))
+        assert next(run) == 0
+        second = sending(fl.from_range(3), ipc)
+        while second.thread.is_alive():
+            next(run)
+        with pytest.raises(SourceError, match="the receiver refused: it takes 1 sender, and has "):
+            second.outcome()
+        run.close()
+        with pytest.raises(SourceError, match="the receiver left"):
+            endless.outcome()
+
+
+class TestFailures:
+    def test_of_the_flow_are_told_to_the_receiver(self, ipc: str) -> None:
+        sender = sending(fl.from_items([4, 2, 0]).map(lambda x: 8 // x), ipc)
+        run = iter(fl.from_zmq(ipc, timeout=WAIT, hwm=1))
+        assert [next(run), next(run)] == [2, 4]
+        with pytest.raises(SourceError) as caught:
+            next(run)
+        assert str(caught.value).partition(" failed ")[2] == (
+            "after 2 elements: ElementError: map(<lambda>) failed on element 2 (row 2 of "
+            "from_items(3 items))"
+        )
+        with pytest.raises(fl.ElementError):
+            sender.outcome()
+
+    def test_pickles_are_opened_by_nobody_who_did_not_ask(self, ipc: str) -> None:
+        sender = sending(fl.from_items([Bomb()]), ipc, trusted=True)
+        with pytest.raises(SourceError) as caught:
+            fl.from_zmq(ipc, timeout=WAIT).collect()
+        assert str(caught.value).replace(_name_in(caught.value), "ID") == (
+            "from_zmq: element 0 of the sender ID: the sender pickles its elements, and opening a "
+            "pickle runs what is in it; pass trusted=True here as well if you trust who can reach "
+            "this address, or leave it out where the elements are sent"
+        )
+        assert not Bomb.went_off
+        with pytest.raises(SourceError, match="the receiver refused: from_zmq: element 0"):
+            sender.outcome()
+
+    def test_who_trusts_reads_what_is_safe(self, ipc: str) -> None:
+        sender = sending(fl.from_range(3), ipc)
+        assert fl.from_zmq(ipc, trusted=True, timeout=WAIT).collect() == [0, 1, 2]
+        sender.outcome()
+
+    def test_nobody_sends(self, ipc: str) -> None:
+        with pytest.raises(SourceError) as caught:
+            fl.from_zmq(ipc, timeout=0.01).collect()
+        assert str(caught.value) == (
+            f"from_zmq: no element came in 0.01 s at {ipc!r}, waiting for 1 to end, after 0 that "
+            f"did; of the senders, none has said a word; is flow.send_zmq at work at the other "
+            f"end, with a key that is known here?"
+        )
+
+    def test_a_sender_that_is_heard_of_no_more(self, ipc: str) -> None:
+        more = threading.Event()
+
+        def rows() -> Iterator[int]:
+            yield from range(5)
+            more.wait(WAIT)
+
+        sender = sending(fl.from_iterable(rows), ipc)
+        run = iter(fl.from_zmq(ipc, timeout=1))
+        assert [next(run) for _ in range(5)] == list(range(5))
+        with pytest.raises(SourceError) as caught:
+            next(run)
+        assert ", waiting for 1 to end, after 5 that did; of the senders, " in str(caught.value)
+        assert ": 5 elements, no end, heard of 1." in str(caught.value)
+        more.set()
+        assert sender.outcome() == 5
+
+    def test_a_sender_that_is_killed_loses_no_more_than_it_had_made(self, ipc: str) -> None:
+        program = f"""
+import flowdsl as fl
+fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
+"""
+        run = iter(fl.from_zmq(ipc, senders=None, timeout=WAIT))
+        got: list[object] = []
+        for _ in range(2):
+            process = subprocess.Popen([sys.executable, "-c", program])
+            got += [next(run) for _ in range(20)]
+            process.kill()
+            process.wait()
+        run.close()
+        assert got[:20] == list(range(20))
+        second = got.index(0, 20)
+        assert got[20:second] == list(range(20, second))
+        assert second - 20 <= 5
+        assert got[second:] == list(range(40 - second))
+
+    def test_nobody_receives(self, ipc: str) -> None:
+        for bind in (False, True):
+            with pytest.raises(SourceError) as caught:
+                fl.from_range(3).send_zmq(ipc, timeout=0.01, bind=bind)
+            assert str(caught.value) == (
+                f"send_zmq: {ipc!r}: no receiver was there for 0.01 s, after 0 elements that were "
+                f"taken; is fl.from_zmq at work at the other end, with a key that is known here?"
+            )
+
+    def test_a_receiver_takes_nothing(self, ipc: str) -> None:
+        sender = sending(fl.from_range(30), ipc, timeout=0.5, hwm=2)
+        run = iter(fl.from_zmq(ipc, int, timeout=WAIT))
+        assert next(run) == 0
+        with pytest.raises(SourceError, match=r"took nothing for 0\.5 s, after \d element"):
+            sender.outcome()
+        run.close()
+
+    def test_an_address_in_use(self) -> None:
+        receiver, address = bound(receiving, ANY_PORT)
+        with pytest.raises(SourceError) as caught:
+            fl.from_zmq(address).collect()
+        assert str(caught.value) == (
+            f"from_zmq: {address!r} can not be bound: Address already in use"
+        )
+        fl.from_range(1).send_zmq(address, timeout=WAIT)
+        receiver.outcome()
+
+    @pytest.mark.parametrize("frames", [[b"hello"], [b"", b"x"], [b"FLOW\x02" + bytes(70)]])
+    def test_what_is_no_message(self, frames: list[bytes], ipc: str) -> None:
+        receiver, address = bound(receiving, ANY_PORT)
+        context = zmq.Context[zmq.Socket[bytes]]()
+        socket = context.socket(zmq.DEALER)
+        socket.connect(address)
+        socket.send_multipart(frames)
+        with pytest.raises(SourceError, match=r"^from_zmq: 'tcp:.* message of (flowdsl|version)"):
+            receiver.outcome()
+        context.destroy(0)
+
+    def test_bytes_that_are_not_of_zmq_are_passed_over(self) -> None:
+        import socket as plain
+
+        receiver, address = bound(receiving, ANY_PORT)
+        port = int(address.rpartition(":")[2])
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", bytes(100), b"\xff" * 1000):
+            with plain.create_connection(("127.0.0.1", port)) as stranger:
+                stranger.sendall(garbage)
+        assert fl.from_range(5).send_zmq(address, timeout=WAIT) == 5
+        assert receiver.outcome() == list(range(5))
+
+    @pytest.mark.filterwarnings("ignore::ResourceWarning")
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    def test_an_interrupt_while_a_socket_is_made(
+        self, ipc: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        make = zmq.Socket.__init__
+
+        def interrupted(socket: Any, *args: Any, **options: Any) -> None:
+            make(socket, *args, **options)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(zmq.Socket, "__init__", interrupted)
+        for run in (fl.from_zmq(ipc).collect, lambda: fl.from_range(3).send_zmq(ipc)):
+            with pytest.raises(KeyboardInterrupt):
+                run()
+
+    def test_ctrl_c_gives_control_back(self, ipc: str) -> None:
+        for side in ("fl.from_zmq({0!r}).collect()", "fl.from_range(3).send_zmq({0!r})"):
+            # Who was started in the background by a shell would ignore the signal.
+            program = f"""
+import signal, flowdsl as fl
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print('go', flush=True)
+{side.format(ipc)}
+"""
+            process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"go\n"
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=WAIT)
+            assert b"KeyboardInterrupt" in said
+            assert time.monotonic() - began < 5
+
+
+class Bomb:
+    went_off = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _explode, ()
+
+
+def _explode() -> None:
+    Bomb.went_off = True
+
+
+def run_again(run: Any) -> None:
+    list(fl.Run(run._node))
+
+
+class TestPasses:
+    def test_is_one(self, ipc: str) -> None:
+        flow = fl.from_zmq(ipc, int, timeout=WAIT)
+        assert flow.effects == {fl.Unsized}
+        assert flow.node.length is None
+        assert not flow.map(str).node.replayable
+        assert str(flow.spec) == "int"
+        assert repr(flow) == f"from_zmq({ipc!r})"
+        sender = sending(fl.from_range(2), ipc)
+        assert flow.collect() == [0, 1]
+        assert sender.outcome() == 2
+        with pytest.raises(SourceError) as caught:
+            flow.collect()
+        assert str(caught.value) == (
+            "from_zmq: a second pass over what is sent, which comes only once; for several passes "
+            "over the same elements put cache() after it, and to receive others write from_zmq anew"
+        )
+
+    def test_after_a_cache_are_many(self, ipc: str) -> None:
+        sender = sending(fl.from_range(2), ipc)
+        assert fl.from_zmq(ipc, timeout=WAIT).cache().repeat(2).collect() == [0, 1, 0, 1]
+        sender.outcome()
+
+    def test_effects(self, ipc: str) -> None:
+        flows: list[AnyFlow] = [
+            fl.from_zmq(ipc, senders=2),
+            fl.from_zmq(ipc, senders=None),
+            fl.from_zmq(ipc, format="zmq_ops"),
+        ]
+        assert [flow.effects for flow in flows] == [
+            {fl.Unsized, fl.Reordered},
+            {fl.Endless, fl.Reordered},
+            {fl.Endless, fl.Reordered, fl.Resampled},
+        ]
+
+
+class TestZmqOps:
+    def test_elements_come(self, ipc: str) -> None:
+        flow = fl.from_range(40).map(lambda i: (np.full((2, 3), i, np.uint8), i))
+        sender = sending(flow, ipc, format="zmq_ops")
+        received = fl.from_zmq(ipc, Sample, format="zmq_ops", timeout=WAIT).take(40)
+        got = received.collect()
+        assert [type(x) for x in got] == [Sample] * 40
+        assert [(int(x.image[0, 0]), int(x.label)) for x in got] == [(i, i) for i in range(40)]
+        assert sender.outcome() == 40
+
+    def test_two_addresses(self, tmp_path: Path) -> None:
+        here, there = f"ipc://{tmp_path}/a", f"ipc://{tmp_path}/b"
+        tasks = [sending(fl.from_range(4), a, format="zmq_ops", bind=True) for a in (here, there)]
+        tally = Tally()
+        received = fl.from_zmq(
+            (here, there), bind=False, format="zmq_ops", timeout=WAIT, tally=tally
+        )
+        assert sorted(int(x) for (x,) in received.take(8)) == [0, 0, 1, 1, 2, 2, 3, 3]
+        assert [task.outcome() for task in tasks] == [4, 4]
+        assert tally.addresses == {here: 4, there: 4}
+
+    def test_nobody(self, ipc: str) -> None:
+        with pytest.raises(SourceError) as caught:
+            fl.from_zmq(ipc, format="zmq_ops", timeout=0.01).take(1).collect()
+        assert str(caught.value) == (
+            f"from_zmq: no element came in 0.01 s at {ipc!r}, after 0 that did; is who sends them "
+            f"at work, with format='zmq_ops'?"
+        )
+        with pytest.raises(SourceError) as caught:
+            fl.from_range(3).send_zmq(ipc, format="zmq_ops", timeout=0.01)
+        assert str(caught.value) == (
+            f"send_zmq: {ipc!r}: nobody received for 0.01 s, after 0 elements that were sent"
+        )
+
+    def test_what_is_no_element(self, ipc: str) -> None:
+        task = receiving(ipc, format="zmq_ops", use=lambda flow: flow.take(1).collect())
+        context = zmq.Context[zmq.Socket[bytes]]()
+        socket = context.socket(zmq.PUSH)
+        socket.connect(ipc)
+        socket.send_multipart([b"\x01", b""])
+        with pytest.raises(SourceError, match=r"^from_zmq: element 0 at .*an element: 2 frames"):
+            task.outcome()
+        context.destroy(0)
+
+    def test_an_element_that_is_none(self, ipc: str) -> None:
+        receiver = receiving(ipc, format="zmq_ops", use=lambda flow: flow.take(1).collect())
+        with pytest.raises(SpecMismatch, match=r"^send_zmq: element 1: element\.1: str is not in"):
+            fl.from_items([(1, 2), (1, "2")]).send_zmq(ipc, format="zmq_ops", timeout=WAIT)
+        assert receiver.outcome() == [(1, 2)]
+
+
+class TestCurve:
+    def test_who_is_known_is_let_in(self) -> None:
+        trainer, reader = make_keys(), make_keys()
+        here, there = Curve(trainer.secret, [reader.public]), Curve(reader.secret, [trainer.public])
+        receiver, address = bound(receiving, ANY_PORT, int, security=here)
+        assert fl.from_range(30).send_zmq(address, security=there, timeout=WAIT) == 30
+        assert receiver.outcome() == list(range(30))
+
+    def test_the_sender_may_bind(self) -> None:
+        trainer, reader = make_keys(), make_keys()
+        here, there = Curve(trainer.secret, [reader.public]), Curve(reader.secret, [trainer.public])
+        flow = fl.from_range(3)
+        sender, address = bound(sending, flow, ANY_PORT, bind=True, security=there)
+        received = fl.from_zmq(address, int, bind=False, security=here, timeout=WAIT)
+        assert received.collect() == [0, 1, 2]
+        assert sender.outcome() == 3
+
+    def test_who_is_unknown_is_not(self) -> None:
+        trainer, reader, stranger = make_keys(), make_keys(), make_keys()
+        here = Curve(trainer.secret, [reader.public])
+        task, address = bound(receiving, ANY_PORT, int, security=here)
+        for security in (
+            Curve(stranger.secret, [trainer.public]),  # not among the peers
+            Curve(reader.secret, [stranger.public]),  # takes the receiver for somebody else
+            None,
+        ):
+            with pytest.raises(SourceError, match="no receiver was there for 1 s"):
+                fl.from_range(3).send_zmq(address, security=security, timeout=1)
+        there = Curve(reader.secret, [trainer.public])
+        assert fl.from_range(3).send_zmq(address, security=there, timeout=WAIT) == 3
+        assert task.outcome() == [0, 1, 2]

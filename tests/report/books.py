@@ -1,0 +1,52 @@
+"""Statistics made by hand, of runs of ten seconds whose bottleneck is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowdsl.runtime.statistics import (
+    OperatorCost,
+    Place,
+    RunStatistics,
+    StageStatistics,
+    WorkerStatistics,
+)
+
+SECONDS = 10.0
+ELEMENTS = 1000
+
+
+def stage(
+    *operators: str,
+    busy: tuple[float, ...] = (),
+    place: Place = "processes",
+    costs: Mapping[str, float] | None = None,
+    calls: Mapping[str, int] | None = None,
+    computing: float | None = None,
+    **fields: Any,
+) -> StageStatistics:
+    """A stage; ``busy`` is that of each worker, and ``costs`` are seconds by operator."""
+    return StageStatistics(
+        operators=operators,
+        place=place if busy else "consumer",
+        seconds=SECONDS,
+        entered=ELEMENTS,
+        delivered=ELEMENTS,
+        workers=tuple(
+            WorkerStatistics(
+                ELEMENTS // len(busy), each, None if computing is None else computing * each
+            )
+            for each in busy
+        ),
+        costs=tuple(
+            OperatorCost(title, (calls or {}).get(title, ELEMENTS), seconds)
+            for title, seconds in (costs or {}).items()
+        ),
+        **{"p50": 0.001, "p99": 0.002, **fields},
+    )
+
+
+def run(*stages: StageStatistics, consumer: float = 0.0, **fields: Any) -> RunStatistics:
+    """A run over these stages, whose consumer was at work for so many seconds."""
+    return RunStatistics(ELEMENTS, SECONDS, consumer, stages, **{"profiled": True, **fields})

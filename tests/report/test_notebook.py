@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from typing import Any, NoReturn
+from xml.etree import ElementTree
+
+import attrs
+import pytest
+
+import flowdsl as fl
+from flowdsl.effects import Exact
+from flowdsl.node import IndexedSource
+
+
+def refuse(*_: object) -> NoReturn:
+    raise AssertionError("showing a flow ran it")
+
+
+@attrs.frozen
+class Unread(IndexedSource[int]):
+    @property
+    def length(self) -> int:
+        return 9
+
+    @property
+    def title(self) -> str:
+        return "unread"
+
+    def open(self) -> Any:
+        refuse()
+
+    def spec(self, probe: bool) -> Any:
+        refuse()
+
+
+@attrs.frozen
+class Half(IndexedSource[int]):
+    """An operator that is being written."""
+
+    @property
+    def length(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def title(self) -> str:
+        return "half"
+
+    def open(self) -> Any:
+        refuse()
+
+    def spec(self, probe: bool) -> Any:
+        refuse()
+
+
+def test_a_flow_shows_its_plan() -> None:
+    flow = fl.from_range(9).map(abs).batch(2).prefetch(procs=2)
+    bundle = flow._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(flow)
+    assert flow._repr_html_() == bundle["text/html"]
+    told = {element.text for element in ElementTree.fromstring(bundle["text/html"]).iter()}
+    assert {"from_range(9)", "map(abs)", "batch(2)", "2 worker processes"} <= told
+
+
+def test_nothing_is_run_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    source: fl.Flow[int, Exact] = fl.Flow(Unread())
+    flows: list[fl.Flow[Any, Any]] = [
+        source.map(refuse).filter(refuse).prefetch(procs=2),
+        source.shuffle(4).flat_map(refuse).prefetch(threads=2),
+        fl.from_iterable(refuse).map(refuse).batch(2, collate=refuse).prefetch(procs=1),
+    ]
+    for flow in flows:
+        assert "text/html" in flow._repr_mimebundle_()
+
+
+@attrs.frozen
+class Nameless(Half):
+    @property
+    def title(self) -> str:
+        refuse()
+
+
+def test_it_never_fails() -> None:
+    flow: Any = object.__new__(fl.Flow)
+    object.__setattr__(flow, "node", Half())
+    assert flow._repr_mimebundle_() == {"text/plain": "half"}
+    assert flow._repr_html_() is None
+    object.__setattr__(flow, "node", Nameless())
+    assert flow._repr_mimebundle_() == {"text/plain": object.__repr__(flow)}
+
+
+def test_ipython_finds_it() -> None:
+    """It passes two arguments, by name."""
+    assert fl.from_range(3)._repr_mimebundle_(include=None, exclude=None)["text/plain"]

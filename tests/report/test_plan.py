@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+import flowdsl as fl
+from flowdsl import Flow
+from flowdsl.report.plan import Box, plan_of
+from flowdsl.runtime.statistics import StageStatistics
+from tests.report.books import run, stage
+
+
+def double(i: int) -> int:
+    return 2 * i
+
+
+def odd(i: int) -> bool:
+    return i % 2 == 1
+
+
+def words() -> Any:
+    return iter(range(50))
+
+
+def boxes(box: Box) -> list[Box]:
+    return [one for source in box.sources for one in boxes(source)] + [box]
+
+
+def drawn(flow: Flow[Any, Any]) -> list[tuple[str, list[str]]]:
+    return [
+        (box.where, [line.title for line in box.operators])
+        for box in boxes(plan_of(flow.node).root)
+    ]
+
+
+def test_operators_that_run_together_are_in_a_box() -> None:
+    flow: Flow[Any, Any] = fl.from_range(50).map(double).filter(odd).batch(8).prefetch(procs=2)
+    assert drawn(flow) == [
+        ("2 worker processes", ["from_range(50)", "map(double)", "filter(odd)"]),
+        ("this process", ["batch(8)"]),
+    ]
+
+
+def test_what_supplies_workers_has_a_box_of_its_own() -> None:
+    flow = fl.from_iterable(words).shuffle(8).map(double).prefetch(threads=1).map(double)
+    assert drawn(flow) == [
+        ("this process", ["from_iterable(words)", "shuffle(buffer=8, seed=0)"]),
+        ("1 thread", ["map(double)"]),
+        ("this process", ["map(double)"]),
+    ]
+    supplied = plan_of(flow.node).root.sources[0]
+    assert supplied.receives == "elements"
+    assert plan_of(fl.from_range(9).prefetch(procs=1).node).root.receives == "positions"
+
+
+def test_without_workers_there_is_one_box() -> None:
+    flow = fl.from_range(9).map(double).flat_map(lambda i: [i]).map(double).zip(fl.from_range(9))
+    ((where, titles),) = drawn(flow)
+    assert where == "this process"
+    assert titles == [
+        "from_range(9)",
+        "map(double)",
+        "flat_map(<lambda>)",
+        "map(double)",
+        "from_range(9)",
+        "zip(...)",
+    ]
+    depths = [line.depth for line in plan_of(flow.node).root.operators]
+    assert depths == [0, 0, 0, 0, 1, 0]
+
+
+def test_what_says_where_is_told_by_the_box() -> None:
+    flow = fl.from_range(9).map(double).prefetch(procs=2, ordered=False)
+    assert drawn(flow) == [
+        ("2 worker processes, in any order", ["from_range(9)", "map(double)"]),
+    ]
+
+
+def test_branches() -> None:
+    rows = fl.from_items(range(50)).map(double)
+    flow = fl.from_range(50).map(double).concat(rows).prefetch(procs=2)
+    mixed = flow.choose(fl.from_range(50).filter(odd).prefetch(procs=2)).batch(8)
+    root = plan_of(mixed.prefetch(procs=4).node).root
+    assert [line.title for line in root.operators] == ["batch(8)"]
+    (choosing,) = root.sources
+    assert [source.where for source in choosing.sources] == ["2 worker processes"] * 2
+    assert [one.where for one in choosing.sources[0].sources] == ["this process"]
+
+
+def test_copies_are_drawn_once() -> None:
+    flow = fl.from_iterable(words).map(double).replicate(3).batch(2)
+    assert drawn(flow) == [
+        ("3 worker processes, a copy each", ["from_iterable(words)", "map(double)"]),
+        ("this process", ["replicate(procs=3)", "batch(2)"]),
+    ]
+
+
+def test_notes_say_what_leaves() -> None:
+    flow = fl.from_range(5000).shuffle().filter(odd).repeat()
+    notes = [line.note for line in plan_of(flow.node).root.operators]
+    assert notes[0] == "Exact · 5,000"
+    assert notes[1] == "Reordered · 5,000"
+    assert notes[-1].endswith("Endless")
+
+
+STAGED: list[Flow[Any, Any]] = [
+    fl.from_range(50).map(double),
+    fl.from_range(50).map(double).flat_map(lambda i: [i]),
+    fl.from_iterable(words).map(double).batch(2),
+    fl.from_iterable(words).map(double).prefetch(threads=1).map(double),
+    fl.from_range(50).prefetch(threads=1).shuffle(4).map(double).prefetch(threads=1),
+    fl.from_range(50).map(double).zip(fl.from_range(50).prefetch(threads=1)),
+    fl.from_range(50).prefetch(threads=1).choose(fl.from_range(50).filter(odd)).batch(2),
+    fl.from_items(range(50)).map(double).prefetch(threads=1),
+    fl.from_iterable(words).replicate(2).shuffle(4).map(double).prefetch(threads=1),
+]
+
+
+@pytest.mark.parametrize("flow", STAGED, ids=repr)
+def test_the_stages_are_those_of_a_run(flow: Flow[Any, Any]) -> None:
+    """In the same order, and the operators of no stage between them."""
+    with iter(flow) as running:
+        next(running)
+        seen = running.statistics()
+    plan = plan_of(flow.node)
+    numbers = [number for one in plan.stages if isinstance(one, tuple) for number in one]
+    assert numbers == list(range(len(seen.stages)))
+    lines = [line for box in boxes(plan.root) for line in box.operators]
+    titles = [line.title for line in sorted(lines, key=lambda line: line.stage or 0)]
+    whole = plan.over(seen).stages
+    looked_up = [line.title for line in lines if line.stage is None]  # in memory: none of a stage
+    assert [title for one in whole for title in one.operators] == titles[len(looked_up) :]
+    for one, told in zip(plan.stages, whole, strict=True):
+        if isinstance(one, tuple):
+            assert told.operators[-1] in seen.stages[one[0]].operators
+
+
+def test_copies_are_one_stage() -> None:
+    copies = [
+        attrs.evolve(stage("map(f)", busy=(busy,), waited=1.0, p99=busy), delivered=n)
+        for busy, n in ((3.0, 10), (5.0, 20), (4.0, 30))
+    ]
+    flow = fl.from_iterable(words).map(double).replicate(3).batch(2)
+    first, last = plan_of(flow.node).over(run(*copies)).stages
+    assert first.operators == ("from_iterable(words)", "map(double)")
+    assert [worker.busy for worker in first.workers] == [3.0, 5.0, 4.0]
+    assert (first.delivered, first.waited, first.p99) == (60, 3.0, 5.0)
+    assert first.placed_by == "replicate"
+    assert last.operators == ("replicate(procs=3)", "batch(2)")
+
+
+def test_what_stays_with_the_consumer_is_known() -> None:
+    flow = fl.from_iterable(words).map(double).batch(2)
+    (hosted,) = plan_of(flow.node).stages
+    assert isinstance(hosted, StageStatistics)
+    assert hosted.operators == ("from_iterable(words)", "map(double)", "batch(2)")
+    assert hosted.stays == ("from_iterable(words)",)
+
+
+def test_figures_that_are_of_another_plan_stay_as_they_are() -> None:
+    seen = run(stage("from_range(9)"))
+    other = plan_of(fl.from_iterable(words).map(double).node)
+    assert other.over(seen) is seen

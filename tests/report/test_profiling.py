@@ -1,0 +1,300 @@
+"""Profiles of real pipelines: in each, one part waits ten times as long as any other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import flowdsl as fl
+from flowdsl import Flow, FlowError, InvalidFlow, Profile
+from flowdsl.effects import Exact
+from flowdsl.node import IndexedSource
+from flowdsl.report.verdict import Limit
+from flowdsl.specs import Spec, spec_of
+
+SLOW = 0.005
+"""Seconds; whatever is not meant to limit takes some microseconds."""
+
+
+def slow(i: int) -> int:
+    time.sleep(SLOW)
+    return i
+
+
+def fast(i: int) -> int:
+    return i
+
+
+def keep(i: int) -> bool:
+    return True
+
+
+def slow_words() -> Iterator[int]:
+    for i in range(10**6):
+        time.sleep(SLOW)
+        yield i
+
+
+def slow_list(rows: Sequence[int]) -> list[int]:
+    time.sleep(4 * SLOW)
+    return list(rows)
+
+
+def slow_once(i: int) -> int:
+    """One element takes a second: more than the other workers can run ahead."""
+    time.sleep(200 * SLOW if i == 5000 else SLOW / 50)
+    return i
+
+
+class SlowRows(IndexedSource[int]):
+    """Rows that take long to read, by whoever reads them."""
+
+    @property
+    def length(self) -> int:
+        return 10**6
+
+    @property
+    def title(self) -> str:
+        return "slow_rows()"
+
+    def open(self) -> Callable[[int], int]:
+        return slow
+
+    def spec(self, probe: bool) -> Spec:
+        return spec_of(0)
+
+
+def slow_rows() -> Flow[int, Exact]:
+    return Flow(SlowRows())
+
+
+def numbers() -> Flow[int, Exact]:
+    return fl.from_range(10**6)
+
+
+def step(x: object) -> None:
+    time.sleep(SLOW)
+
+
+CASES: dict[str, tuple[Callable[[], Flow[Any, Any]], Limit, int | None, str | None]] = {
+    "a slow map in processes": (
+        lambda: numbers().map(fast).map(slow).prefetch(procs=2),
+        "workers",
+        0,
+        "map(slow)",
+    ),
+    "a slow map in threads": (
+        lambda: numbers().map(slow).map(fast).batch(4).prefetch(threads=2),
+        "workers",
+        0,
+        "map(slow)",
+    ),
+    "a slow source, read by workers": (
+        lambda: slow_rows().map(fast).prefetch(procs=2),
+        "workers",
+        0,
+        "slow_rows()",
+    ),
+    "a slow stream": (
+        lambda: fl.from_iterable(slow_words).map(fast).prefetch(procs=2),
+        "input",
+        0,
+        "from_iterable(slow_words)",
+    ),
+    "a slow collate with the consumer": (
+        lambda: numbers().filter(keep).batch(4, collate=slow_list).prefetch(procs=2),
+        "thread",
+        1,
+        "batch(4, collate=slow_list)",
+    ),
+    "two pools, the first slow": (
+        lambda: numbers().map(slow).prefetch(procs=1).shuffle(4).map(fast).prefetch(threads=1),
+        "workers",
+        0,
+        "map(slow)",
+    ),
+    "two pools, the second slow": (
+        lambda: numbers().map(fast).prefetch(threads=1).shuffle(4).map(slow).prefetch(procs=1),
+        "workers",
+        2,
+        "map(slow)",
+    ),
+    "a slow map without workers": (
+        lambda: numbers().map(slow).map(fast),
+        "thread",
+        0,
+        "map(slow)",
+    ),
+    "a slow map behind the workers": (
+        lambda: numbers().map(fast).prefetch(threads=2).map(slow),
+        "thread",
+        1,
+        "map(slow)",
+    ),
+    "one slow element": (
+        lambda: numbers().map(slow_once).prefetch(threads=4),
+        "straggler",
+        0,
+        "map(slow_once)",
+    ),
+}
+
+
+def judged(make: Callable[[], Flow[Any, Any]], right: tuple[Any, ...], **given: Any) -> Profile:
+    """A profile, over more time where the machine was too busy with something else to tell."""
+    for seconds in (0.3, 1.5, 4.0):
+        seen = make().profile(seconds, **given)
+        verdict = seen.verdict
+        if (verdict.limiting, verdict.stage, verdict.operator) == right:
+            break
+    return seen
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_known_bottlenecks(name: str) -> None:
+    make, *right = CASES[name]
+    seen = judged(make, tuple(right))
+    verdict = seen.verdict
+    assert [verdict.limiting, verdict.stage, verdict.operator] == right, seen
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: numbers().map(fast),
+        lambda: numbers().map(fast).prefetch(procs=2),
+        lambda: numbers().map(fast).filter(keep).batch(2).prefetch(threads=2),
+    ],
+)
+def test_a_slow_step_limits(make: Callable[[], Flow[Any, Any]]) -> None:
+    seen = judged(make, ("consumer", None, None), step=step)
+    assert seen.verdict.limiting == "consumer", seen
+    assert seen.verdict.waited < 0.5
+
+
+def test_what_more_workers_would_give_they_give() -> None:
+    """They only sleep, so the cores do not matter."""
+
+    def rate(threads: int) -> Profile:
+        return numbers().map(slow).prefetch(threads=threads).profile(0.5)
+
+    one, four = rate(1), rate(4)
+    assert one.verdict.limiting == four.verdict.limiting == "workers"
+    assert four.statistics.rate == pytest.approx(4 * one.statistics.rate, rel=0.3)
+
+
+def test_the_steps_are_given_the_elements_and_the_seconds_are_kept() -> None:
+    given: list[int] = []
+    began = time.perf_counter()
+    seen = numbers().profile(0.1, step=given.append)
+    assert 0.1 <= time.perf_counter() - began < 10
+    assert given == list(range(len(given)))
+    assert seen.statistics.elements == len(given) - 1  # what came before the second is not timed
+    assert 0.1 <= seen.statistics.seconds < 10
+    assert seen.statistics.profiled
+
+
+def test_a_short_flow_is_passed_again() -> None:
+    given: list[int] = []
+    flow = fl.from_range(50).shuffle()
+    seen = flow.map(fast).profile(0.3, step=given.append)
+    assert seen.statistics.elements == len(given) - 1
+    assert given[:100] == [*flow.collect(), *flow.epoch(1)][: len(given)]
+    assert len(given) > 50
+    assert seen.statistics.stages[0].costs[-1].calls in range(len(given) - 1, len(given) + 1)
+
+
+def test_a_flow_of_one_pass_is_passed_once() -> None:
+    queue = iter(range(20))
+    given: list[int] = []
+    fl.from_iterable(queue).map(fast).profile(0.2, step=given.append)
+    assert given == list(range(20))
+
+
+def test_one_element_is_enough() -> None:
+    seen = fl.from_iterable(iter([3])).profile(0.1)
+    assert seen.statistics.elements == 1
+    assert str(seen)
+
+
+def test_short_passes_that_leave_workers_idle_come_to_an_end() -> None:
+    """Of four threads one makes the only element, in each pass."""
+    seen = fl.from_range(1).map(slow).prefetch(threads=4).profile(0.2)
+    assert seen.statistics.elements > 1
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), "3", None, True])
+def test_seconds_that_are_none_are_refused(seconds: Any) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        numbers().profile(seconds)
+    assert str(caught.value) == f"profile: seconds must be a number > 0, got {seconds!r}"
+
+
+def test_a_step_that_can_not_be_called_is_refused() -> None:
+    not_a_step: Any = 3
+    with pytest.raises(InvalidFlow) as caught:
+        numbers().profile(step=not_a_step)
+    assert str(caught.value) == "profile: step must be callable, or None, got 3"
+
+
+def test_without_an_element_there_is_nothing_to_time() -> None:
+    with pytest.raises(FlowError) as caught:
+        fl.from_range(9).filter(lambda i: False).profile(0.1)
+    assert str(caught.value) == (
+        "profile: the pass ended without an element, so there is nothing to time; see what "
+        "filter(<lambda>) leaves out"
+    )
+
+
+def test_an_error_of_the_flow_or_the_step_is_raised() -> None:
+    with pytest.raises(fl.ElementError):
+        fl.from_range(9).map(lambda i: 1 // (3 - i)).profile(5)
+    with pytest.raises(ZeroDivisionError):
+        fl.from_range(9).profile(5, step=lambda i: 1 // (3 - i))
+
+
+SEEN = numbers().map(fast).batch(4).profile(0.05)
+
+
+def test_it_can_be_printed() -> None:
+    text = str(SEEN)
+    assert text.startswith(str(SEEN.verdict))
+    for said in ("from_range(1000000)", "map(fast)", "batch(4)", "this process", "of its stage"):
+        assert said in text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines()[1:])) <= 120
+    assert repr(SEEN).startswith("Profile('thread', ")
+
+
+def test_it_can_be_printed_by_rich() -> None:
+    from rich.console import Console
+
+    console = Console(width=120, force_terminal=True)
+    with console.capture() as captured:
+        console.print(SEEN)
+    assert "\x1b[1;33m" in captured.get()  # the limiting stage
+    assert "batch(4)" in captured.get()
+
+
+def test_it_can_be_saved(tmp_path: Path) -> None:
+    SEEN.save(tmp_path / "profile.svg")
+    SEEN.save(str(tmp_path / "profile.html"))
+    svg = (tmp_path / "profile.svg").read_text(encoding="utf-8")
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    assert svg == SEEN.svg()
+    html = (tmp_path / "profile.html").read_text(encoding="utf-8")
+    assert svg in html
+    assert "of its stage" in html
+    with pytest.raises(InvalidFlow) as caught:
+        SEEN.save("profile.png")
+    assert str(caught.value) == "save: path must end in .svg or .html, got 'profile.png'"
+
+
+def test_a_notebook_shows_the_picture() -> None:
+    bundle = SEEN._repr_mimebundle_()
+    assert bundle == {"text/plain": str(SEEN), "text/html": SEEN.svg()}

@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+import flowdsl as fl
+from flowdsl import InvalidFlow
+from flowdsl.report.bars import Bar, gauge, shows, standard_error
+from flowdsl.report.progress import EVERY, MOST_A_LOOK, Tracked
+
+SHOWN, HIDDEN = "\x1b[?25h", "\x1b[?25l"
+"""The cursor."""
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=120, legacy_windows=False)
+
+
+def drawn(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
+
+
+def last_line(console: Console) -> str:
+    return re.split(r"\x1b\[2K|\r", drawn(console))[-1]
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of day, which only the test moves on."""
+    moment = [1000.0]
+    monkeypatch.setattr("flowdsl.report.progress.time.monotonic", lambda: moment[0])
+    return moment
+
+
+def test_the_elements_are_those_of_the_run() -> None:
+    flow = fl.from_range(100).shuffle(seed=3)
+    assert list(flow.progress()) == flow.collect()
+    assert list(Tracked(iter(flow), "shuffled", terminal())) == flow.collect()
+
+
+def test_where_nobody_looks_nothing_is_drawn_and_nothing_costs(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    run = iter(fl.from_range(5))
+    assert iter(fl.progress(run)) is run
+    assert list(fl.from_range(5).progress("five")) == [0, 1, 2, 3, 4]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_colours_that_are_forced_make_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any stream for one
+    standard_error.cache_clear()
+    run = iter(fl.from_range(5))
+    assert iter(fl.progress(run)) is run
+    standard_error.cache_clear()
+
+
+def test_a_terminal_that_can_not_move_its_cursor_sees_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert shows(terminal())
+    monkeypatch.setenv("TERM", "dumb")
+    assert not shows(terminal())
+
+
+def test_a_notebook_sees_a_bar_if_it_has_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = Console(force_jupyter=True)
+    monkeypatch.setattr("flowdsl.report.bars.find_spec", lambda name: None)
+    assert not shows(notebook)  # rich would warn instead of drawing
+    monkeypatch.setattr("flowdsl.report.bars.find_spec", lambda name: name)
+    assert shows(notebook)
+
+
+def test_how_far_it_is() -> None:
+    console = terminal()
+    for _ in Tracked(iter(fl.from_range(50)), "train", console):
+        pass
+    assert "train" in last_line(console)
+    assert "50/50" in last_line(console)
+    assert re.search(r"[\d,]+/s", last_line(console))
+
+
+def test_a_length_that_is_not_known_is_not_shown() -> None:
+    console = terminal()
+    list(Tracked(iter(fl.from_range(50).filter(bool)), "", console))
+    assert "49/?" in last_line(console)
+
+
+def test_a_resumed_run_goes_on_where_it_was() -> None:
+    flow, console = fl.from_range(50), terminal()
+    run = Tracked(iter(flow))
+    for x in run:
+        if x == 29:
+            break
+    resumed = Tracked(flow.resume(run.state_dict()), "", console)
+    assert next(iter(resumed)) == 30
+    assert "31/50" in drawn(console)
+
+
+def test_stages_of_workers_have_a_line() -> None:
+    console = terminal()
+    list(Tracked(iter(fl.from_range(50).map(abs).prefetch(threads=1)), "", console))
+    assert re.search(r"from_range\(50\) … .*: busy \d+%, queue .{6} <?\d+%", drawn(console))
+    plain = terminal()
+    list(Tracked(iter(fl.from_range(50)), "", plain))
+    assert "busy" not in drawn(plain)
+
+
+def test_it_draws_by_time_and_not_by_element(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws: list[int] = []
+    run = iter(fl.from_range(1000))
+    monkeypatch.setattr(Bar, "draw", lambda bar: draws.append(run.position))
+    for x in Tracked(run, "", terminal()):
+        if x in (300, 700):
+            now[0] += EVERY
+    first, second, third, last = draws
+    assert (first, last) == (1, 1000)
+    assert 301 <= second < 301 + MOST_A_LOOK
+    assert 701 <= third < 701 + MOST_A_LOOK
+
+
+def test_slow_elements_are_seen_one_by_one(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws: list[int] = []
+    run = iter(fl.from_range(100))
+    monkeypatch.setattr(Bar, "draw", lambda bar: draws.append(run.position))
+    for x in Tracked(run, "", terminal()):
+        now[0] += EVERY if x >= 50 else 0
+    assert draws[1] <= 51 + MOST_A_LOOK
+    assert sorted({*draws[1:]}) == list(range(draws[1], 101))
+
+
+def raising(error: type[BaseException]) -> Callable[[int], int]:
+    def fail(i: int) -> int:
+        if i == 3:
+            raise error
+        return i
+
+    return fail
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_the_cursor_is_back_when_the_loop_fails(error: type[BaseException]) -> None:
+    console = terminal()
+
+    def loop() -> None:
+        for x in Tracked(iter(fl.from_range(9)), "", console):
+            assert drawn(console).count(HIDDEN) == 1
+            raising(error)(x)
+
+    with pytest.raises(error):
+        loop()
+    assert drawn(console).endswith(SHOWN)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_the_cursor_is_back_when_the_flow_fails(error: type[BaseException]) -> None:
+    console = terminal()
+    tracked = Tracked(iter(fl.from_range(9).map(raising(error))), "", console)
+    with pytest.raises((fl.ElementError, KeyboardInterrupt)):
+        list(tracked)
+    assert drawn(console).endswith(SHOWN)
+    assert "3/9" in drawn(console)
+
+
+def test_the_cursor_is_back_when_the_first_drawing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ctrl-C may have it."""
+    console = terminal()
+    monkeypatch.setattr(Progress, "start", interrupted(Progress.start))
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(Tracked(iter(fl.from_range(9)), "", console)))
+    assert drawn(console).endswith(SHOWN)
+
+
+def interrupted(start: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    def begin(progress: Progress) -> None:
+        start(progress)
+        raise KeyboardInterrupt
+
+    return begin
+
+
+def test_the_cursor_is_back_after_break_and_the_run_goes_on() -> None:
+    console = terminal()
+    tracked = Tracked(iter(fl.from_range(9)), "", console)
+    for x in tracked:
+        if x == 3:
+            break
+    assert drawn(console).endswith(SHOWN)
+    assert list(tracked) == [4, 5, 6, 7, 8]
+
+
+def test_next_draws_too_until_it_is_closed() -> None:
+    console = terminal()
+    with Tracked(iter(fl.from_range(9)), "", console) as tracked:
+        assert [next(tracked), next(tracked)] == [0, 1]
+        assert not drawn(console).endswith(SHOWN)
+    assert drawn(console).endswith(SHOWN)
+    with pytest.raises(fl.FlowError, match="was closed"):
+        next(tracked.run)
+
+
+def test_what_the_run_can_do_it_can_do() -> None:
+    tracked = fl.from_range(9).progress()
+    assert next(tracked) == 0
+    assert tracked.position == 1
+    assert tracked.state_dict() == tracked.run.state_dict()
+    assert tracked.state_dict(0)["position"] == 0
+    assert tracked.statistics().elements == 1
+    assert tracked.__length_hint__() == 8
+
+
+def test_what_the_loop_prints_to_a_file_goes_there(capsys: pytest.CaptureFixture[str]) -> None:
+    console = terminal()
+    for x in Tracked(iter(fl.from_range(3)), "", console):
+        print("element", x)
+    assert capsys.readouterr().out == "element 0\nelement 1\nelement 2\n"
+    assert "element" not in drawn(console)
+
+
+def test_what_is_no_run_is_refused() -> None:
+    not_a_run: Any = [1, 2]
+    with pytest.raises(InvalidFlow) as caught:
+        fl.progress(not_a_run)
+    assert str(caught.value) == "progress: give a flow, or a run of one, got [1, 2]"
+    not_text: Any = 3
+    with pytest.raises(InvalidFlow) as caught:
+        fl.from_range(3).progress(not_text)
+    assert str(caught.value) == "progress: description must be text, got 3"
+
+
+def test_a_gauge_is_as_full_as_it_says() -> None:
+    assert gauge(0.0) == "      "
+    assert gauge(1.0) == gauge(2.0) == "██████"
+    assert gauge(1 / 12) == "▌     "
+    assert {len(gauge(k / 100)) for k in range(101)} == {6}
+
+
+SCRIPT = """
+import time
+import flowdsl as fl
+
+def slow(i):
+    time.sleep(0.01)
+    return i
+
+for x in fl.from_range(10**6).map(slow).prefetch(threads=1).progress("train"):
+    pass
+"""
+
+
+def test_in_a_real_terminal_until_ctrl_c() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=environment,
+    )
+    os.close(theirs)
+    seen, deadline, told = b"", time.monotonic() + 60, False
+    while time.monotonic() < deadline:
+        if not select.select([ours], [], [], 1)[0]:
+            continue
+        try:
+            read = os.read(ours, 65536)
+        except OSError:  # the terminal's other end is closed
+            break
+        if not read:
+            break
+        seen += read
+        if not told and b"/1000000" in seen:
+            told = True
+            process.send_signal(signal.SIGINT)
+    os.close(ours)
+    process.wait(10)
+    text = seen.decode()
+    assert "train" in text
+    assert text.count(HIDDEN) == text.count(SHOWN) == 1
+    assert text.index(SHOWN) < text.index("KeyboardInterrupt")

@@ -1,0 +1,445 @@
+"""Ends that nobody plans, places that nobody expects: all work or say why not, and none hangs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flowdsl as fl
+from flowdsl import FlowError
+
+
+def children(pid: int) -> list[int]:
+    """The workers among the children of a process."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += map(int, (task / "children").read_text().split())
+    return [child for child in found if is_worker(child)]
+
+
+def is_worker(pid: int) -> bool:
+    try:
+        return b"flowdsl.runtime.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def eventually(true: Callable[[], bool], seconds: float) -> bool:
+    """Poll for what another process is about to do."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if true():
+            return True
+        time.sleep(0.01)
+    return true()
+
+
+_started: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """What a failing test has started, ends with it."""
+    yield
+    while _started:
+        process = _started.pop()
+        process.kill()
+        process.communicate()
+
+
+def start(script: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    _started.append(process)
+    return process
+
+
+def says(script: str, seconds: float = 60, quiet: bool = True) -> str:
+    """What a script prints, which ends by itself, in time, well, and without a complaint."""
+    process = start(script)
+    out, err = process.communicate(timeout=seconds)
+    assert process.returncode == 0, err
+    assert not (quiet and err), err
+    return out.strip()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+BUSY = {
+    "in C code": "(lambda a: a @ a)(np.ones((12000, 12000)))",
+    "asleep": "time.sleep(600)",
+    "in a loop": "[None for _ in iter(int, 1)]",
+}
+"""What takes very long."""
+
+
+class TestKilled:
+    def test_takes_all_of_it_along(self) -> None:
+        """Views held, results waiting, workers busy, an iterator at rest: nothing is left."""
+        before = set(os.listdir("/dev/shm"))
+        parent = start("""
+            import flowdsl as fl, numpy as np, time
+            big = lambda i: np.full(100_000, i)
+            rested = fl.from_range(20).map(big).prefetch(procs=1)
+            kept = list(rested)
+            run = iter(fl.from_range(10**6).map(big).prefetch(procs=2))
+            kept += [next(run) for _ in range(20)]
+            busy = iter(fl.from_range(10).map(lambda i: time.sleep(600 * i)).prefetch(procs=2))
+            next(busy)
+            print("ready", flush=True)
+            input()
+        """)
+        assert first_line(parent) == "ready"
+        workers = children(parent.pid)
+        assert len(workers) == 5
+        os.kill(parent.pid, signal.SIGKILL)
+        killed = time.monotonic()
+        assert eventually(lambda: not any(map(is_worker, workers)), 5)
+        assert time.monotonic() - killed < 1
+        parent.communicate()
+        # a slab has no name: nobody is left who could hold one
+        assert not [name for name in set(os.listdir("/dev/shm")) - before if "flowdsl" in name]
+
+    def test_though_workers_are_stopped(self) -> None:
+        parent = start("""
+            import flowdsl as fl, time
+            run = iter(fl.from_range(9).map(lambda i: time.sleep(600 * i)).prefetch(procs=2))
+            next(run)
+            print("ready", flush=True)
+            input()
+        """)
+        assert first_line(parent) == "ready"
+        workers = children(parent.pid)
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        parent.kill()
+        parent.communicate()
+        for pid in workers:  # a stopped process runs nothing: it leaves when it goes on
+            os.kill(pid, signal.SIGCONT)
+        assert eventually(lambda: not any(map(is_worker, workers)), 5)
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize("busy", BUSY)
+    def test_gives_control_back_within_a_second(self, busy: str) -> None:
+        process = start(f"""
+            import flowdsl as fl, numpy as np, os, time
+            from pathlib import Path
+            def work(i):
+                if i:
+                    {BUSY[busy]}
+                return i
+            run = iter(fl.from_range(1000).map(work).prefetch(procs=8))
+            next(run)
+            print("ready", flush=True)
+            try:
+                list(run)
+            except KeyboardInterrupt:
+                left = Path(f"/proc/self/task/{{os.getpid()}}/children").read_text()
+                print("left", left.split(), flush=True)
+        """)
+        assert first_line(process) == "ready"
+        time.sleep(0.3)  # it waits in the list
+        interrupted = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        assert first_line(process) == "left []"
+        assert time.monotonic() - interrupted < 1.5  # of which half is for workers to leave in
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out, err) == (0, "", "")
+
+    def test_while_workers_start(self) -> None:
+        process = start("""
+            import flowdsl as fl
+            print("ready", flush=True)
+            try:
+                for _ in fl.from_range(10**9).map(abs).prefetch(procs=4): pass
+            except KeyboardInterrupt:
+                print("interrupted")
+        """)
+        assert first_line(process) == "ready"
+        time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out.strip(), err) == (0, "interrupted", "")
+
+    def test_again_and_again(self) -> None:
+        process = start("""
+            import flowdsl as fl, time
+            run = iter(fl.from_range(9).map(lambda i: time.sleep(600 * i)).prefetch(procs=2))
+            next(run)
+            print("ready", flush=True)
+            list(run)
+        """)
+        assert first_line(process) == "ready"
+        workers = children(process.pid)
+        for _ in range(5):
+            os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.02)
+        process.communicate(timeout=20)
+        assert process.returncode in (1, -signal.SIGINT)
+        assert eventually(lambda: not any(map(is_worker, workers)), 5)
+
+
+class TestAbandoned:
+    def test_at_the_end_of_the_interpreter(self) -> None:
+        out = says("""
+            import flowdsl as fl, time
+            runs = [
+                iter(fl.from_range(10**6).map(lambda i: i).prefetch(procs=2)),
+                iter(fl.from_range(9).map(lambda i: time.sleep(600 * i)).prefetch(procs=1)),
+                iter(fl.from_range(9).map(lambda i: time.sleep(2 * i)).prefetch(threads=1)),
+            ]
+            rested = fl.from_range(9).map(abs).prefetch(procs=1)
+            print(*[next(run) for run in runs], len(list(rested)))
+        """)
+        assert out == "0 None None 9"
+
+    def test_at_an_exit_from_a_function(self) -> None:
+        out = says("""
+            import flowdsl as fl, sys
+            for i in fl.from_range(10**6).map(lambda i: i).prefetch(procs=2):
+                if i == 5:
+                    print("leaving")
+                    sys.exit(0)
+        """)
+        assert out == "leaving"
+
+    def test_many_leave_nothing(self) -> None:
+        gc.collect()
+        before = len(os.listdir("/proc/self/fd")), len(children(os.getpid()))
+        flow = fl.from_range(10**6).map(lambda i: np.full(5000, i)).prefetch(procs=1)
+        for _ in range(4):
+            next(iter(flow))
+        gc.collect()
+        after = len(os.listdir("/proc/self/fd")), len(children(os.getpid()))
+        assert after <= before
+
+    def test_in_a_cycle(self) -> None:
+        flow: Any = fl.from_range(100).map(lambda i: i).prefetch(procs=1)
+        run = iter(flow)
+        cycle: list[Any] = [run, flow]
+        cycle.append(cycle)
+        next(run)
+        pids = children(os.getpid())
+        del flow, run, cycle
+        gc.collect()
+        assert not set(pids) & set(children(os.getpid()))
+
+
+class TestNested:
+    def test_in_a_function_in_a_worker(self) -> None:
+        def inner(i: int) -> list[int]:
+            return fl.from_range(3).map(lambda k: 10 * i + k).prefetch(procs=1).collect()
+
+        flow = fl.from_range(4).map(inner).prefetch(procs=2)
+        assert flow.collect() == [[10 * i + k for k in range(3)] for i in range(4)]
+
+    def test_in_a_function_whose_worker_is_killed(self) -> None:
+        """The workers of a worker go with it."""
+        pids: list[int] = []
+
+        def inner(i: int) -> int:
+            run = iter(fl.from_range(10**6).map(lambda k: os.getpid()).prefetch(procs=1))
+            pid = next(run)
+            if i:
+                time.sleep(600)
+            return pid
+
+        run = iter(fl.from_range(2).map(inner).prefetch(procs=1))
+        pids.append(next(run))
+        assert eventually(lambda: bool(grandchildren()), 20)
+        grown = grandchildren()
+        run.close()
+        assert eventually(lambda: not any(map(is_worker, [*pids, *grown])), 5)
+
+    def test_over_another(self) -> None:
+        flow = fl.from_range(60).map(abs).prefetch(procs=2).map(str).shuffle(5).map(len)
+        assert flow.prefetch(procs=2).prefetch(procs=1).collect() == flow.collect()
+
+    def test_in_a_thread_of_another(self) -> None:
+        def inner(i: int) -> int:
+            return sum(fl.from_range(5).map(lambda k: k * i).prefetch(procs=1))
+
+        flow = fl.from_range(3).map(inner).prefetch(threads=3)
+        assert flow.collect() == [0, 10, 20]
+
+
+def grandchildren() -> list[int]:
+    return [pid for child in children(os.getpid()) for pid in children(child)]
+
+
+class TestTogether:
+    def test_two_iterators_of_one_flow(self) -> None:
+        flow = fl.from_range(60).shuffle().map(lambda i: i).prefetch(procs=2)
+        expected = fl.from_range(60).shuffle().collect()
+        list(flow)  # its workers are there for one of them
+        first, second = iter(flow), iter(flow)
+        got = [(next(first), next(second)) for _ in range(30)]
+        assert [*(a for a, _ in got), *first] == expected
+        assert [*(b for _, b in got), *second] == expected
+        assert list(flow) == expected
+        assert len(children(os.getpid())) >= 2
+
+    def test_two_threads_of_one_flow(self) -> None:
+        flow = fl.from_range(300).map(lambda i: i).prefetch(procs=1)
+        list(flow)
+        passes: list[list[int]] = []
+        threads = [
+            threading.Thread(target=lambda: passes.extend(list(run) for run in flow.epochs(2)))
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert passes == [list(range(300))] * 6
+
+    def test_an_iterator_handed_to_another_thread(self) -> None:
+        run = iter(fl.from_range(200).map(lambda i: i).prefetch(procs=2))
+        got = list(islice(run, 20))
+        thread = threading.Thread(target=lambda: got.extend(islice(run, 100)))
+        thread.start()
+        thread.join()
+        assert [*got, *run] == list(range(200))
+
+    def test_a_thread_that_is_gone_leaves_its_workers_to_the_next(self) -> None:
+        """A worker that follows the thread that started it would be gone with it."""
+        flow = fl.from_range(50).map(lambda i: (i, os.getpid())).prefetch(procs=1)
+        got: list[list[Any]] = []
+        for _ in range(2):
+            thread = threading.Thread(target=lambda: got.append(list(flow)))
+            thread.start()
+            thread.join()
+        got.append(list(flow))
+        assert [[i for i, _ in one] for one in got] == [list(range(50))] * 3
+        assert len({pid for one in got for _, pid in one}) == 1
+
+
+class TestFork:
+    def test_may_iterate_the_flow_and_not_the_run(self) -> None:
+        flow = fl.from_range(50).map(lambda i: i * i).prefetch(procs=2)
+        run = iter(flow)
+        got = [next(run)]
+
+        def child() -> None:
+            with pytest.raises(FlowError, match="belongs to the process that began it"):
+                next(run)
+            assert flow.collect() == [i * i for i in range(50)]
+            run.close()
+
+        in_fork(child)
+        assert [*got, *run] == [i * i for i in range(50)]
+
+    def test_of_workers_at_rest(self) -> None:
+        flow = fl.from_range(50).map(lambda i: (i, os.getpid())).prefetch(procs=1)
+        before = {pid for _, pid in flow}
+
+        def child() -> None:
+            assert not {pid for _, pid in flow} & before
+
+        in_fork(child)
+        assert {pid for _, pid in flow} == before
+
+    @pytest.mark.slow
+    def test_after_tensorflow(self) -> None:
+        out = says("""
+            import os
+            os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+            import multiprocessing, warnings
+            warnings.simplefilter("ignore")
+            import tensorflow as tf
+            import flowdsl as fl
+
+            print(int(tf.reduce_sum(tf.range(5))), flush=True)
+            flow = fl.from_range(20).map(lambda i: i + 1).batch(4).prefetch(procs=2)
+            run = iter(flow)
+            next(run)
+
+            def child():
+                try:
+                    next(run)
+                except fl.FlowError as error:
+                    print("is a fork" in str(error), flush=True)
+                print(len(list(flow)), flush=True)
+
+            if not (pid := os.fork()):
+                child()
+                os._exit(0)
+            os.waitpid(pid, 0)
+            process = multiprocessing.get_context("fork").Process(target=child)
+            process.start()
+            process.join()
+            print(1 + len(list(run)), int(tf.reduce_sum(tf.range(5))))
+        """, seconds=100, quiet=False)  # fmt: skip
+        assert out.split() == ["10", "True", "5", "True", "5", "5", "10"]
+
+
+def in_fork(child: Callable[[], None]) -> None:
+    """Run this in a fork of this process; it fails as the fork does, and ends in time."""
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            child()
+            status = 0
+        except BaseException as error:
+            os.write(2, f"in the fork: {error!r}\n".encode())
+        finally:
+            os._exit(status)
+    ended: list[int] = []
+
+    def waited() -> bool:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        ended.extend([status] if found else [])
+        return bool(found)
+
+    if not eventually(waited, 60):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        pytest.fail("the fork hangs")
+    assert os.waitstatus_to_exitcode(ended[0]) == 0
+
+
+@pytest.mark.slow
+def test_a_main_that_imports_tensorflow_costs_workers_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent("""
+            import os
+            os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+            import sys
+            import tensorflow as tf
+            import flowdsl as fl
+
+            def loaded(i):
+                return "tensorflow" in sys.modules
+
+            print(fl.from_range(4).map(loaded).prefetch(procs=2).collect(), loaded(0))
+        """)
+    )
+    out = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=100, check=True
+    ).stdout
+    assert out == "[False, False, False, False] True\n"

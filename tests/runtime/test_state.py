@@ -1,0 +1,195 @@
+"""A state: small, of one flow, and carried over to other shards where that can be."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from functools import reduce
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl import Flow, FlowError, StateMismatch
+from flowdsl.node import Unordered
+from flowdsl.plan.tree import walk
+from flowdsl.runtime.state import state_of
+from tests.strategies import Recipe, chains
+
+KILOBYTE = 1024
+
+
+def size_of(flow: Flow[Any, Any], position: int = 2**61) -> int:
+    return len(json.dumps(state_of(flow.node, 2**61, position)))
+
+
+class TestSize:
+    @settings(max_examples=150)
+    @given(chains(most=8))
+    def test_of_any_flow(self, recipe: Recipe) -> None:
+        flow = recipe.build()
+        if any(isinstance(part, Unordered) for part in walk(flow.node)):
+            with pytest.raises(FlowError, match="no position tells"):
+                size_of(flow)
+            return
+        assert size_of(flow) < KILOBYTE
+
+    @pytest.mark.parametrize("n", [1, 30, 90])
+    def test_of_long_chains(self, n: int) -> None:
+        def a_function_with_a_name_that_is_rather_long(i: int) -> int:
+            return i
+
+        long = reduce(
+            lambda flow, _: flow.map(a_function_with_a_name_that_is_rather_long),
+            range(n),
+            fl.from_range(10**6).shuffle(),
+        )
+        many = fl.from_range(3).concat(*[fl.from_range(k) for k in range(n)])
+        for flow in (long, many):
+            assert size_of(flow) < KILOBYTE
+            run = iter(flow)
+            first = next(run)
+            state = json.loads(json.dumps(run.state_dict()))
+            assert next(flow.resume(state)) == next(islice(flow, 1, None))
+            assert first == next(iter(flow))
+
+    def test_does_not_grow_with_a_shuffle(self) -> None:
+        small, large = (fl.from_range(10**9).shuffle(), fl.from_range(10**9).shuffle(buffer=10**6))
+        assert abs(size_of(small) - size_of(large)) < 50
+
+
+def test_a_million_is_resumed_in_a_new_process_within_a_second() -> None:
+    flow = "fl.from_range(10**6).map(note).shuffle(seed=3).batch(4, collate=list)"
+    script = f"""
+import sys, time, json
+import flowdsl as fl
+seen = []
+def note(i):
+    seen.append(i)
+    return i
+began = time.perf_counter()
+run = {flow}.resume(json.loads(sys.argv[1]))
+print(json.dumps([next(run), len(seen), time.perf_counter() - began]))
+"""
+
+    def note(i: int) -> int:
+        return i
+
+    rows = fl.from_range(10**6).map(note).shuffle(seed=3)
+    state = state_of(rows.batch(4, collate=list).node, 0, 225_000)
+    out = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(state)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    batch, read, seconds = json.loads(out)
+    assert batch == list(islice(rows.resume(state_of(rows.node, 0, 900_000)), 4))
+    assert read == 4
+    assert seconds < 10  # 0.01 in fact; it is the rows read that tell
+
+
+class TestRefusals:
+    def test_an_order_that_no_position_tells(self) -> None:
+        flow = fl.from_range(9).prefetch(procs=1, ordered=False)
+        with iter(flow) as run, pytest.raises(FlowError) as caught:
+            run.state_dict()
+        assert str(caught.value) == (
+            "state_dict: prefetch(ordered=False) gives elements in an order that no position "
+            "tells; resume needs ordered=True"
+        )
+
+    def test_names_the_operator_though_it_is_cut(self) -> None:
+        def saved(i: int) -> int:
+            return i
+
+        def other(i: int) -> int:
+            return i
+
+        def flow(at: int, f: Any) -> Flow[Any, Any]:
+            maps = (f if k == at else saved for k in range(40))
+            return reduce(lambda x, g: x.map(g), maps, fl.from_range(7))
+
+        state = state_of(flow(0, saved).node, 0, 3)
+        with pytest.raises(StateMismatch, match=r"operator 11 is map\(saved\), here it is map\(ot"):
+            flow(9, other).resume(state)
+
+    def test_says_so_where_the_state_does_not_spell_it(self) -> None:
+        def flow(odd: int) -> Flow[Any, Any]:
+            shapes = [(2,)] * 49 + [(odd,)] + [(2,)] * 49
+            return fl.fake([(2,)] * 99).concat(*[fl.fake(shapes) for _ in range(12)])
+
+        with pytest.raises(
+            StateMismatch, match="a part of an operator that the state does not spell out"
+        ):
+            flow(3).resume(state_of(flow(4).node, 0, 1))
+
+
+def shards_of(rows: int, n: int, i: int, batch: int, passes: int) -> Flow[Any, Any]:
+    flow: Flow[Any, Any] = fl.from_range(rows).shuffle(seed=5).shard(n, i).map(abs)
+    if batch:
+        flow = flow.batch(batch, collate=list)
+    return flow.repeat(passes) if passes else flow
+
+
+class TestShards:
+    @settings(max_examples=300)
+    @given(
+        st.integers(1, 60),
+        st.integers(1, 6),
+        st.integers(1, 6),
+        st.integers(0, 4),
+        st.integers(0, 3),
+        st.integers(0, 40),
+        st.integers(0, 1),
+    )
+    def test_every_row_comes_once(
+        self, rows: int, n: int, then: int, batch: int, passes: int, position: int, epoch: int
+    ) -> None:
+        def elements(run: Any) -> list[Any]:
+            return [i for x in run for i in (x if batch else [x])]
+
+        before = [shards_of(rows, n, i, batch, passes) for i in range(n)]
+        if position > len(before[-1]):
+            return
+        got = list[Any]()
+        for flow in before:
+            run = flow.epoch(epoch)
+            got += elements(islice(run, position))
+        state = json.loads(json.dumps(before[n // 2].epoch(epoch).state_dict()))
+        state["position"] = position
+        after = [shards_of(rows, then, i, batch, passes) for i in range(then)]
+        try:
+            rest = [elements(flow.resume(state)) for flow in after]
+        except StateMismatch:
+            even = rows % n == rows % then == 0
+            whole = (position * n * max(1, batch)) % (then * max(1, batch)) == 0
+            assert not (even and whole and not passes and position < len(before[-1]))
+            return
+        got += [i for one in rest for i in one]
+        assert Counter(got) == Counter(list(range(rows)) * max(1, passes))
+
+    def test_says_why_not(self) -> None:
+        state = state_of(fl.from_range(12).shard(3, 0).batch(2).node, 0, 1)
+        with pytest.raises(StateMismatch) as caught:
+            fl.from_range(12).shard(2, 1).batch(2).resume(state)
+        assert str(caught.value) == (
+            "resume: the state is of shard(3, i), here it is shard(2, 1), and what was delivered "
+            "by position 1 is no whole number of elements here, or is not told by number; resume "
+            "with as many shards, or save where the rows of all shards divide by both"
+        )
+
+    def test_not_above_what_moves_rows(self) -> None:
+        state = state_of(fl.from_range(12).shard(3, 0).shuffle().node, 0, 2)
+        with pytest.raises(StateMismatch, match="no whole number"):
+            fl.from_range(12).shard(2, 1).shuffle().resume(state)
+
+    def test_any_of_as_many(self) -> None:
+        state = state_of(fl.from_range(12).shard(3, 0).node, 0, 2)
+        assert list(fl.from_range(12).shard(3, 2).resume(state)) == [8, 11]
