@@ -1,0 +1,3 @@
+"""How fast flowdsl is, beside others, in one run: ``make bench``."""
+
+from __future__ import annotations

@@ -1,0 +1,194 @@
+"""Runs the benches and says which targets are met: ``python -m bench --quick``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import attrs
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench.contestants import CONTESTANTS
+from bench.report import Figures, Verdict, table, verdicts
+from bench.works import WORKS, spin
+
+TURN_TIMEOUT = 120
+
+
+@attrs.frozen
+class Turn:
+    """A process to run, and what its figures are called."""
+
+    work: str
+    contestant: str
+    kind: str
+    amount: float
+
+    @property
+    def command(self) -> list[str]:
+        return ["-m", "bench.turn", self.work, self.contestant, self.kind, str(self.amount)]
+
+
+@attrs.frozen
+class Plan:
+    """How much of it, and how often."""
+
+    repetitions: int
+    seconds: float
+    """Of each turn, after it has warmed up."""
+    works: list[str]
+    sizes: list[int]
+    chains: bool
+
+    def turns(self, present: list[str], loops: int) -> Iterator[list[Turn]]:
+        """Rounds of turns: in a round each contestant has one, so that all see the same machine."""
+        for work in self.works:
+            yield [Turn(work, name, "check", 50) for name in present]
+        python = f"python:{loops}"
+        for work in [*self.works, python]:
+            limits = [Turn(work, "flowdsl", "limit", self.seconds)] if work == python else []
+            for _ in range(self.repetitions):
+                yield [*limits, *(Turn(work, name, "rate", self.seconds) for name in present)]
+        for _ in range(self.repetitions):
+            yield [Turn(f"timed:{loops}", name, "busy", self.seconds) for name in present]
+        for _ in range(self.repetitions):
+            yield [Turn("tiny", name, "first", 100) for name in present]
+        for _ in range(self.repetitions):
+            yield [Turn("tiny", "flowdsl", "flat", size) for size in self.sizes]
+        for _ in range(min(3, self.repetitions)):
+            yield [Turn("tiny", "flowdsl", "memory", size) for size in (10**3, 10**7)]
+
+
+FULL = Plan(5, 1.5, list(WORKS), [10**k for k in range(3, 8)], True)
+QUICK = Plan(2, 0.4, ["tiny", "uint8"], [10**3, 10**7], True)
+
+
+def run(plan: Plan, present: list[str], console: Console) -> tuple[Figures, list[str]]:
+    """The figures of every turn by what they are of, and what went wrong."""
+    loops = calibrated()
+    rounds = list(plan.turns(present, loops))
+    figures: Figures = {}
+    trouble: list[str] = []
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        total = sum(map(len, rounds)) + plan.chains
+        task = bar.add_task("", total=total)
+        for turn in (turn for one in rounds for turn in one):
+            bar.update(task, description=f"{turn.kind} {turn.work} {turn.contestant}")
+            found = _answer(turn.command, trouble)
+            for name, value in found.items():
+                size = f" {turn.amount:.0f}" if turn.kind in ("flat", "memory") else ""
+                key = f"{turn.kind} {turn.work.partition(':')[0]}{size} {name}"
+                figures.setdefault(key, {}).setdefault(turn.contestant, []).append(value)
+            bar.advance(task)
+        if plan.chains:
+            bar.update(task, description="chains in one process")
+            repetitions = 3 if plan is QUICK else 7
+            for name, both in _answer(["-m", "bench.inline", str(repetitions)], trouble).items():
+                figures[f"chain {name}"] = {who: [value] for who, value in both.items()}
+            bar.advance(task)
+    return figures, trouble
+
+
+def calibrated() -> int:
+    """How many turns of the loop take 200 µs here."""
+    took: list[float] = []
+    for _ in range(20):
+        began = time.perf_counter()
+        spin(10_000, 1)
+        took.append(time.perf_counter() - began)
+    return int(10_000 * 200e-6 / median(took))
+
+
+def _answer(arguments: list[str], trouble: list[str]) -> dict[str, Any]:
+    """What a process found: its last line of output is JSON."""
+    try:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=TURN_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        trouble.append(f"{' '.join(arguments[1:])}: no answer in {TURN_TIMEOUT} s")
+        return {}
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        trouble.append(f"{' '.join(arguments[1:])}: {last}")
+        return {}
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer
+
+
+def facts() -> dict[str, object]:
+    """What a figure should not be told without."""
+    versions: dict[str, str] = {}
+    for package in ("flowdsl", "numpy", "pyzmq", *{c.package for c in CONTESTANTS.values()}):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "versions": versions,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Times flowdsl beside others, and against what it aims at.",
+    )
+    parser.add_argument("--quick", action="store_true", help="about a minute, to see that it runs")
+    parser.add_argument("--only", nargs="*", help=f"contestants: {', '.join(CONTESTANTS)}")
+    parser.add_argument("--out", type=Path, default=Path("out/bench.json"), help="the figures")
+    chosen = parser.parse_args()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    wanted = chosen.only or list(CONTESTANTS)
+    present = [name for name in wanted if find_spec(CONTESTANTS[name].package) is not None]
+    for name in wanted:
+        if name not in present:
+            console.print(f"{name} is left out: {CONTESTANTS[name].package} is not installed")
+    figures, trouble = run(QUICK if chosen.quick else FULL, present, console)
+    found: list[Verdict] = verdicts(figures)
+    console.print(table(found, {name: CONTESTANTS[name].name for name in CONTESTANTS}))
+    for line in trouble:
+        console.print(f"failed: {line}", highlight=False)
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    told = {
+        "facts": facts(),
+        "verdicts": [attrs.asdict(verdict) for verdict in found],
+        "figures": figures,
+        "trouble": trouble,
+    }
+    chosen.out.write_text(json.dumps(told, indent=1) + "\n")
+    console.print(f"the figures are in {chosen.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""What the figures say: each target, and whether it is met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import TypeAlias
+
+import attrs
+from rich.table import Table
+
+from bench.works import WORKS
+
+Figures: TypeAlias = dict[str, dict[str, list[float]]]
+"""By what was measured, by contestant: the figure of each repetition."""
+
+
+@attrs.frozen
+class Verdict:
+    """One target."""
+
+    what: str
+    ours: float
+    unit: str
+    other: float | None
+    """The figure that ours is compared with, if it is."""
+    whose: str
+    ratio: float
+    target: float
+    most: bool = False
+    """The ratio is to be no greater; else, no less."""
+
+    @property
+    def met(self) -> bool:
+        return self.ratio <= self.target if self.most else self.ratio >= self.target
+
+
+def verdicts(figures: Figures) -> list[Verdict]:
+    """Every target for which there are figures."""
+    parts = (_rates, _python, _firsts, _chains, _sizes)
+    return [verdict for part in parts for verdict in part(figures)]
+
+
+def _rates(figures: Figures) -> Iterator[Verdict]:
+    for name, work in WORKS.items():
+        rates = {who: median(found) for who, found in figures.get(f"rate {name} rate", {}).items()}
+        ours = rates.pop("flowdsl", None)
+        if ours is not None and rates:
+            best = max(rates, key=lambda who: rates[who])
+            yield Verdict(
+                work.name, ours, "rows/s", rates[best], best, ours / rates[best], work.target
+            )
+
+
+def _python(figures: Figures) -> Iterator[Verdict]:
+    """Of each contestant: the machine is never quite ours, so a limit alone tells little."""
+    rates = figures.get("rate python rate", {})
+    limits = figures.get("limit python rate", {}).get("flowdsl", [])
+    for who, found in rates.items():
+        ratios = [one / limit for one, limit in zip(found, limits, strict=False)]
+        what, target = _of(who, "200 µs of Python a row"), 0.98 if who == "flowdsl" else 0.0
+        limit, unit = median(limits), "rows/s"
+        yield Verdict(what, median(found), unit, limit, "plain processes", median(ratios), target)
+    for who, found in figures.get("busy timed share", {}).items():
+        what, target = _of(who, "... its share of the time"), 0.98 if who == "flowdsl" else 0.0
+        yield Verdict(what, median(found), "", 1, "the cores' limit", median(found), target)
+
+
+def _of(who: str, what: str) -> str:
+    return what if who == "flowdsl" else f"({what}: {who})"
+
+
+def _firsts(figures: Figures) -> Iterator[Verdict]:
+    for name, what, most in (("cold", "first batch", 0.25), ("warm", "of a later pass", 0.05)):
+        found = {who: median(v) for who, v in figures.get(f"first tiny {name}", {}).items()}
+        ours = found.pop("flowdsl", None)
+        if ours is not None:
+            best = min(found, key=lambda who: found[who], default="")
+            yield Verdict(what, ours, "s", found.get(best), best, ours, most, most=True)
+
+
+def _chains(figures: Figures) -> Iterator[Verdict]:
+    for key, both in figures.items():
+        if key.startswith("chain "):
+            loop, flow = both["loop"][0], both["flow"][0]
+            what = f"procs=0: {key.removeprefix('chain ')}"
+            yield Verdict(what, flow, "ns/row", loop, "a loop", loop / flow, 0.95)
+
+
+def _sizes(figures: Figures) -> Iterator[Verdict]:
+    """What should not grow with the source, beside that of the smallest."""
+    for kind, parts, most, unit in (
+        ("memory", ("consumer", "worker"), 1.1, "MB"),
+        ("flat", ("inline", "workers"), 1.1, "ns/row"),
+    ):
+        for part in parts:
+            sizes = sorted(
+                int(key.split()[2])
+                for key in figures
+                if key.startswith(f"{kind} ") and key.endswith(f" {part}")
+            )
+            of = {n: median(figures[f"{kind} tiny {n} {part}"]["flowdsl"]) for n in sizes}
+            if len(of) > 1:
+                least, worst = of[sizes[0]], max(of[n] for n in sizes[1:])
+                what = f"{kind} ({part}): up to {sizes[-1]:.0e} rows".replace("e+0", "e")
+                of_least = f"{sizes[0]} rows"
+                yield Verdict(what, worst, unit, least, of_least, worst / least, most, most=True)
+
+
+def table(found: list[Verdict], names: dict[str, str]) -> Table:
+    """For people."""
+    shown = Table("", "flowdsl", "compared with", "", "ratio", "target", "met")
+    for verdict in found:
+        bound = "" if not verdict.target else f"{'<=' if verdict.most else '>='} {verdict.target:g}"
+        met = "" if not verdict.target else "[green]yes" if verdict.met else "[red]no"
+        shown.add_row(
+            verdict.what,
+            f"{_figure(verdict.ours)} {verdict.unit}",
+            "" if verdict.other is None else _figure(verdict.other),
+            names.get(verdict.whose, verdict.whose),
+            f"{verdict.ratio:.3g}",
+            bound,
+            met,
+        )
+    return shown
+
+
+def _figure(x: float) -> str:
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"

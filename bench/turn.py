@@ -1,0 +1,187 @@
+"""One contestant's turn, in a process of its own: ``python -m bench.turn tiny flowdsl rate 1.5``.
+
+A process for each turn, so that none inherits another's threads, and each start is a cold one. What
+was measured is printed as JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from bench.contestants import CONTESTANTS, PROCS, Contestant
+from bench.works import ROWS, WORKS, Work, python_work
+
+WARM_BATCHES = 20
+
+
+def work_of(name: str) -> Work:
+    """``python:5000`` is the work whose rows take 5000 turns of a loop; ``timed:5000`` tells it."""
+    kind, _, loops = name.partition(":")
+    return python_work(int(loops), kind == "timed") if loops else WORKS[kind]
+
+
+def rate(work: Work, contestant: Contestant, seconds: float) -> dict[str, float]:
+    """Rows a second, for so long, after the first batches."""
+    batches = contestant.prepare(work, ROWS)()
+    numbers = [np.array(batch[1]) for batch in islice(batches, WARM_BATCHES)]
+    warm = len(numbers) * work.batch
+    began = now = time.perf_counter()
+    while now - began < seconds:
+        numbers.append(np.array(next(batches)[1]))
+        now = time.perf_counter()
+    rows = np.concatenate(numbers)
+    _check_numbers(rows, contestant.orderly)
+    _leave(batches)
+    return {"rate": (len(rows) - warm) / (now - began)}
+
+
+def busy(work: Work, contestant: Contestant, seconds: float) -> dict[str, float]:
+    """The share of the workers' time that the function had; a busy machine is no part of it."""
+    batches = contestant.prepare(work, ROWS)()
+    for _ in islice(batches, 4 * WARM_BATCHES):
+        pass
+    began = now = time.perf_counter()
+    spent = 0.0
+    while now - began < seconds:
+        spent += float(np.asarray(next(batches)[0]).sum())
+        now = time.perf_counter()
+    _leave(batches)
+    return {"share": spent / (PROCS * (now - began))}
+
+
+def check(work: Work, contestant: Contestant, batches: float) -> dict[str, float]:
+    """Some batches: each row once, and its array the right one; all of them, where a pass ends."""
+    rows = int(batches) * work.batch
+    passes = contestant.prepare(work, rows if contestant.orderly else ROWS)
+    numbers: list[int] = []
+    for arrays, labels in islice(passes(), None if contestant.orderly else int(batches)):
+        for array, number in zip(np.asarray(arrays), np.asarray(labels), strict=True):
+            numbers.append(int(number))
+            if not np.array_equal(array, work.read(int(number))[0]):
+                raise SystemExit(f"{contestant.name}: row {number} is another")
+    if len(numbers) != rows:
+        raise SystemExit(f"{contestant.name}: {len(numbers)} rows came, of {rows}")
+    _check_numbers(np.array(numbers), contestant.orderly)
+    return {"rows": rows}
+
+
+def first(work: Work, contestant: Contestant, batches: float) -> dict[str, float]:
+    """Seconds to the first batch of a first pass, and of later ones where passes are told apart."""
+    passes = contestant.prepare(work, int(batches) * work.batch)
+    seconds: list[float] = []
+    for _ in range(4 if contestant.orderly else 1):
+        began = time.perf_counter()
+        one = passes()
+        next(one)
+        seconds.append(time.perf_counter() - began)
+        for _ in islice(one, int(batches)):
+            pass
+    return {"cold": seconds[0], **({"warm": median(seconds[1:])} if seconds[1:] else {})}
+
+
+def memory(work: Work, contestant: Contestant, rows: float) -> dict[str, float]:
+    """The memory of consumer and workers, in MB, in the midst of a shuffled pass over many rows."""
+    flow = (
+        fl.from_range(int(rows))
+        .shuffle()
+        .map(work.read)
+        .batch(work.batch)
+        .repeat()
+        .prefetch(procs=PROCS)
+    )
+    with iter(flow.prefetch(procs=PROCS)) as run:
+        for _ in islice(run, 2000):
+            pass
+        gc.collect()
+        workers = [_megabytes(int(pid)) for pid in _children()]
+        return {"consumer": _megabytes(), "worker": max(workers)}
+
+
+def flat(work: Work, contestant: Contestant, rows: float) -> dict[str, float]:
+    """Nanoseconds a row, of as many rows from sources of different lengths."""
+    flow = fl.from_range(int(rows)).shuffle().map(work.read).batch(work.batch).repeat()
+    found: dict[str, float] = {}
+    for name, some in (("inline", flow), ("workers", flow.prefetch(procs=PROCS))):
+        with iter(some) as run:
+            for _ in islice(run, 200):
+                pass
+            began = time.perf_counter()
+            for _ in islice(run, 4000):
+                pass
+            found[name] = (time.perf_counter() - began) / (4000 * work.batch) * 1e9
+    return found
+
+
+def limit(work: Work, contestant: Contestant, seconds: float) -> dict[str, float]:
+    """Rows a second of two plain processes that make rows and deliver none."""
+    processes: Any = import_module("multiprocessing").get_context("spawn")
+    ready, results = processes.Barrier(PROCS), processes.Queue()
+    workers = [
+        processes.Process(target=_plain, args=(work, seconds, ready, results)) for _ in range(PROCS)
+    ]
+    for worker in workers:
+        worker.start()
+    rates = [float(results.get()) for _ in workers]
+    for worker in workers:
+        worker.join()
+    return {"rate": sum(rates)}
+
+
+def _plain(work: Work, seconds: float, ready: Any, results: Any) -> None:
+    work.read(0)
+    ready.wait()
+    began, rows = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        for i in range(rows, rows + work.batch):
+            work.read(i)
+        rows += work.batch
+    results.put(rows / (time.perf_counter() - began))
+
+
+def _check_numbers(rows: NDArray[Any], ordered: bool) -> None:
+    right = np.arange(len(rows))
+    if ordered and not np.array_equal(rows, right):
+        raise SystemExit(f"row {rows[rows != right][0]} came in the place of another")
+    if len(np.unique(rows)) < len(rows):
+        raise SystemExit("a row came twice")
+
+
+def _leave(batches: Iterator[Any]) -> None:
+    close = getattr(batches, "close", None)
+    if close is not None:
+        close()
+
+
+def _children() -> list[str]:
+    return [
+        pid
+        for task in Path("/proc/self/task").iterdir()
+        for pid in (task / "children").read_text().split()
+    ]
+
+
+def _megabytes(pid: int | None = None) -> float:
+    """Its proportional share of what is in memory: pages that several map count once."""
+    lines = Path(f"/proc/{pid or 'self'}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+TURNS = {f.__name__: f for f in (rate, busy, check, first, memory, flat, limit)}
+
+if __name__ == "__main__":
+    work, contestant, turn, amount = sys.argv[1:]
+    found = TURNS[turn](work_of(work), CONTESTANTS[contestant], float(amount))
+    print(json.dumps(found), flush=True)

@@ -1,0 +1,84 @@
+"""The works: what every contestant has to deliver, defined once.
+
+A row is a pair of an array and the row's number, so that what was delivered can be checked. Rows
+are cheap to make, but for the ones that are all about that: what is measured is the way to the
+consumer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+Row: TypeAlias = tuple[NDArray[Any], Any]
+"""An array, and the number of the row."""
+
+
+@cache
+def _table() -> NDArray[np.float32]:
+    return np.random.default_rng(0).random((1024, 8), np.float32)
+
+
+@cache
+def _images(dtype: str) -> NDArray[Any]:
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 224, 224, 3), np.uint8)
+    return pixels.astype(dtype)
+
+
+def tiny(i: int) -> Row:
+    """Eight numbers."""
+    return _table()[i % 1024], i
+
+
+def image(dtype: str, i: int) -> Row:
+    """A picture that lies in the worker's memory: to copy it is the work."""
+    return _images(dtype)[i % 32], i
+
+
+def spin(loops: int, i: int) -> Row:
+    """Python that takes its time, and holds the interpreter's lock."""
+    x = i
+    for _ in range(loops):
+        x = x * 3 & 0xFFFF
+    return _table()[i % 1024], i
+
+
+def timed_spin(loops: int, i: int) -> Row:
+    """The same, but the array tells the seconds that it took."""
+    began = time.perf_counter()
+    spin(loops, i)
+    return np.array([time.perf_counter() - began]), i
+
+
+@attrs.frozen
+class Work:
+    """Rows, and how they are to be delivered."""
+
+    name: str
+    read: Callable[[int], Row]
+    batch: int
+    target: float
+    """How many times as fast as the best of the others flowdsl is to be."""
+
+
+WORKS = {
+    "tiny": Work("tiny rows, batch 64", tiny, 64, 2.5),
+    "uint8": Work("224x224x3 uint8, batch 32", partial(image, "uint8"), 32, 3.0),
+    "float32": Work("224x224x3 float32, batch 32", partial(image, "float32"), 32, 2.5),
+}
+
+
+def python_work(loops: int, timed: bool = False) -> Work:
+    """Rows that take so many turns of a Python loop; its target is the two cores' limit."""
+    read = partial(timed_spin if timed else spin, loops)
+    return Work("200 µs of Python a row, batch 32", read, 32, 0.98)
+
+
+ROWS = 10**9
+"""More than anybody delivers: a pass is cut short when its time is up."""
