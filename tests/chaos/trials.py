@@ -1,0 +1,355 @@
+"""A case put to the test: what a run delivers, and what is left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+import attrs
+
+from flowdsl import ElementError, FlowError, InvalidFlow, WorkerDied
+from flowdsl.plan.reference import interpret
+from flowdsl.plan.tree import walk
+from flowdsl.runtime import processes, slabs, wire
+from flowdsl.runtime.processes import Process, Processes, spawn_process
+from flowdsl.runtime.run import Run
+from flowdsl.runtime.worker import Setup
+from tests import laws
+from tests.chaos.cases import Case
+from tests.chaos.faults import Fault, Faulty, Poison
+from tests.chaos.mortals import Mortals, alive
+from tests.elements import same
+from tests.paces import paced
+from tests.strategies import MOST_ELEMENTS, AnyFlow
+
+SECONDS_A_TRIAL = 60
+_SECONDS_STOPPED = 0.03
+_TICK = 0.01
+
+
+class Hung(Exception):
+    """A trial took longer than any should."""
+
+
+class Wrong(Exception):
+    """A run was not what it was to be."""
+
+
+@attrs.frozen
+class Outcome:
+    """What a pass gave."""
+
+    elements: list[Any]
+    error: FlowError | None
+    ended: bool
+    told: list[str]
+    """The rows that the handler was told of."""
+
+
+@attrs.define
+class Tally:
+    """What trials have come to."""
+
+    pipelines: int = 0
+    elements: int = 0
+    deaths: int = 0
+    retried: int = 0
+    skipped: int = 0
+    errors_at_their_place: int = 0
+    refused: int = 0
+    """Those that can not be built, such as a zip of what is of no known length any more."""
+    with_processes: int = 0
+
+
+def try_case(case: Case, tally: Tally, real: bool = False) -> None:
+    """Run a case in one way or the other, and hold it to its reference.
+
+    Raises:
+        Wrong: It delivered something else, or left something behind.
+        Hung: It did not end.
+    """
+    if real:  # each death costs the start of a process
+        poison = case.poison if case.deaths <= 3 else ()
+        case = attrs.evolve(case, procs=min(case.procs, 2), threads=0, poison=poison)
+    before = _left_behind()
+    with tempfile.TemporaryDirectory() as folder, _limited(), _crew(case, real) as end_one:
+        try:
+            _Trial(case, folder, tally, end_one).run()
+        except InvalidFlow:  # such as zip of what on_error has made of no known length
+            tally.refused += 1
+    after = _left_behind()
+    deadline = time.monotonic() + 2
+    while _is_more(after, before) and time.monotonic() < deadline:
+        gc.collect()  # an exception holds the frames that it came through
+        after = _left_behind()
+    if _is_more(after, before):
+        raise Wrong(f"left behind: {after}, and before there was {before}")
+    tally.pipelines += 1
+    tally.with_processes += real
+
+
+@attrs.define
+class _Trial:
+    case: Case
+    folder: str
+    tally: Tally
+    end_one: Callable[[int], None]
+
+    def run(self) -> None:
+        case = self.case
+        faults = self._faults()
+        told: list[str] = []
+        strike = Faulty(faults)
+
+        def handler(error: ElementError) -> None:
+            told.append(error.origin)
+
+        def flow(procs: int = case.procs) -> AnyFlow:
+            return case.build(strike, handler, procs)
+
+        epochs = [case.epoch, case.epoch + 1] if case.ending == "again" else [case.epoch]
+        here = flow()
+        for k, epoch in enumerate(epochs):
+            if k and not here.node.replayable:
+                return
+            node = flow(0).node
+            expected = _outcome(interpret(node, epoch), told)
+            if case.ending == "again" and k:
+                self.end_one(epoch)  # at rest
+            run = here.epoch(epoch)
+            cut = case.cut if case.ending in ("abandon", "resume") else MOST_ELEMENTS
+            got = self._consume(run, expected, cut, told)
+            self._count(run)
+            lenient = any(map(laws._reads_what_it_does_not_give, walk(node)))
+            if case.ending == "resume" and got.error is None and not got.ended and case.ordered:
+                with flow(case.then_procs).resume(run.state_dict()) as rest:
+                    more = _outcome(rest, told, MOST_ELEMENTS - cut)
+                    self._count(rest)
+                joined = [*got.elements, *more.elements]
+                got = Outcome(joined, more.error, more.ended, [])
+            self._judge(got, expected, lenient)
+
+    def _faults(self) -> tuple[Fault, ...]:
+        case = self.case
+        rows = [i for part in case.recipe.parts for i in part.ids]
+        if not rows:
+            return ()
+        marks = Path(self.folder)
+        struck = [
+            Fault(rows[s.place % len(rows)], s.kind, s.times, str(marks / str(k)), os.getpid())
+            for k, s in enumerate(case.struck)
+        ]
+        poison = [Poison(rows[p % len(rows)], "kill", 0, "", os.getpid()) for p in case.poison]
+        return (*struck, *poison)
+
+    def _consume(self, run: Run[Any], expected: Outcome, cut: int, told: list[str]) -> Outcome:
+        case = self.case
+        kept: list[Any] = []
+        told.clear()
+        error: FlowError | None = None
+        ended = False
+        try:
+            while len(kept) < cut:
+                at = len(kept)
+                for place, number in case.leaving:
+                    if place == at:
+                        self.end_one(number)
+                if at in case.pauses:
+                    time.sleep(0.005)
+                element = next(run)
+                if case.ending == "drop" and case.ordered and at < len(expected.elements):
+                    if not same(element, expected.elements[at]):
+                        raise Wrong(f"element {at} is {element}, not {expected.elements[at]}")
+                    element = expected.elements[at]
+                kept.append(element)
+        except StopIteration:
+            ended = True
+        except FlowError as raised:
+            error, ended = raised, True
+        run.close()
+        return Outcome(kept, error, ended, list(told))
+
+    def _count(self, run: Run[Any]) -> None:
+        statistics = run.statistics()
+        self.tally.elements += statistics.elements
+        for stage in statistics.stages:
+            self.tally.deaths += stage.deaths
+            self.tally.retried += stage.retried
+            self.tally.skipped += stage.skipped
+
+    def _judge(self, got: Outcome, expected: Outcome, lenient: bool) -> None:
+        case = self.case
+        if got.error is not None and case.memory is not None and "memory=" in str(got.error):
+            expected = Outcome(expected.elements[: len(got.elements)], got.error, True, [])
+        if not case.ordered:
+            self._judge_unordered(got, expected)
+            return
+        cut_short = case.ending == "abandon" and not got.ended
+        size = len(got.elements)
+        if lenient and expected.error is not None and not cut_short:
+            if size < len(expected.elements):
+                raise Wrong(f"{_told(got)}, not {_told(expected)}")
+            got = attrs.evolve(got, elements=got.elements[: len(expected.elements)])
+            _compare(got.elements, expected.elements)
+            return
+        _compare(got.elements, expected.elements[:size] if cut_short else expected.elements)
+        if cut_short:
+            return
+        if got.ended != expected.ended:
+            raise Wrong(f"{_told(got)}, not {_told(expected)}")
+        self._judge_errors(got, expected)
+        if case.on_error == "call" and expected.error is None and expected.ended:
+            self._judge_told(got, expected)
+
+    def _judge_errors(self, got: Outcome, expected: Outcome) -> None:
+        if (got.error is None) != (expected.error is None):
+            raise Wrong(f"{_told(got)}, not {_told(expected)}")
+        if got.error is None:
+            return
+        self.tally.errors_at_their_place += 1
+        if isinstance(got.error, WorkerDied) and self.case.poison:
+            return
+        if type(got.error) is not type(expected.error):
+            raise Wrong(f"{_told(got)}, not {_told(expected)}") from got.error
+        if isinstance(got.error, ElementError) and str(got.error) != str(expected.error):
+            raise Wrong(f"{_told(got)}, not {_told(expected)}") from got.error
+
+    def _judge_told(self, got: Outcome, expected: Outcome) -> None:
+        """In their order, each once; but of several flows, some are read ahead of the others."""
+        if self.case.ending == "resume" or self.case.recipe.is_combined:
+            return
+        if got.told != expected.told:
+            raise Wrong(f"the handler was told of {got.told}, not of {expected.told}")
+
+    def _judge_unordered(self, got: Outcome, expected: Outcome) -> None:
+        """Every element once, in any order; where the reference is cut, only some are known."""
+        if not expected.ended or expected.error is not None:
+            return
+        left = list(expected.elements)
+        for element in got.elements:
+            place = next((k for k, other in enumerate(left) if same(element, other)), None)
+            if place is None:
+                raise Wrong(f"{element} comes twice, or is none of the reference's")
+            del left[place]
+        if got.ended and (left or got.error is not None):
+            raise Wrong(f"{_told(got)}, not {_told(expected)}; missing: {left[:5]}") from got.error
+
+
+def _outcome(elements: Iterator[Any], told: list[str], most: int = MOST_ELEMENTS) -> Outcome:
+    told.clear()
+    got: list[Any] = []
+    try:
+        for element in islice(elements, most):
+            got.append(element)  # noqa: PERF402  # what came before an error counts too
+    except FlowError as error:
+        return Outcome(got, error, True, list(told))
+    return Outcome(got, None, len(got) < most, list(told))
+
+
+def _compare(got: list[Any], expected: list[Any]) -> None:
+    for k, (one, other) in enumerate(zip(got, expected, strict=False)):
+        if not same(one, other):
+            raise Wrong(f"element {k} is {one}, not {other}")
+    if len(got) != len(expected):
+        raise Wrong(f"{len(got)} elements, not {len(expected)}")
+
+
+def _told(outcome: Outcome) -> str:
+    end = "an end" if outcome.ended else "no end"
+    if outcome.error is not None:
+        end = f"{type(outcome.error).__name__}: {outcome.error} <- {outcome.error.__cause__!r}"
+    return f"{len(outcome.elements)} elements and {end}"
+
+
+# -- what runs it, and what it leaves --------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _crew(case: Case, real: bool) -> Iterator[Callable[[int], None]]:
+    """Workers that can be ended from outside: gives how."""
+    with contextlib.ExitStack() as patches:
+
+        def patch(where: object, name: str, value: object) -> None:
+            patches.enter_context(mock.patch.object(where, name, value))
+
+        patch(processes, "SECONDS_STOPPED", _SECONDS_STOPPED)
+        patch(processes, "_TICK", _TICK)
+        logging.getLogger("flowdsl").disabled = True
+        patches.callback(setattr, logging.getLogger("flowdsl"), "disabled", False)
+        if case.sizes:
+            patches.enter_context(paced(list(case.sizes)))
+        if real:
+            born: list[subprocess.Popen[bytes]] = []
+
+            def spawn(setup: Setup) -> Process:
+                worker = spawn_process(setup)
+                born.append(worker.process)
+                return worker
+
+            def end_one(number: int) -> None:
+                if born:  # not by its number, which may be another's by now
+                    born[-1 - number % min(2, len(born))].kill()
+
+            patch(Processes, "spawn", staticmethod(spawn))
+            yield end_one
+        else:
+            mortals = Mortals(case.stillborn)
+            patch(Processes, "spawn", staticmethod(mortals.spawn))
+            patch(processes, "_is_stopped", mortals.is_stopped)
+            if case.shared:
+                patch(slabs, "WORTH_SHARING", 1)
+                patch(wire, "WORTH_SHARING", 1)
+            yield mortals.end_one
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    """An end to what does not end, in the main thread."""
+
+    def hung(number: int, frame: FrameType | None) -> None:
+        raise Hung(f"no end after {SECONDS_A_TRIAL} seconds")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, hung)
+    signal.alarm(SECONDS_A_TRIAL)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _is_more(after: dict[str, int], before: dict[str, int]) -> bool:
+    return any(after[name] > before[name] for name in before)
+
+
+def _left_behind() -> dict[str, int]:
+    """What a run may leave: workers, shared memory, descriptors, files in /dev/shm."""
+    children = [
+        pid
+        for task in Path("/proc/self/task").iterdir()
+        for pid in (task / "children").read_text().split()
+    ]
+    maps = Path("/proc/self/maps").read_text()
+    return {
+        "worker threads": alive(),
+        "processes": len(children),
+        "slabs": maps.count("memfd:flowdsl"),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "in /dev/shm": maps.count("/dev/shm/"),
+    }
