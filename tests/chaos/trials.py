@@ -205,6 +205,8 @@ class _Trial:
             got = attrs.evolve(got, elements=got.elements[: len(expected.elements)])
             _compare(got.elements, expected.elements)
             return
+        if size < len(expected.elements) and not cut_short:
+            raise Wrong(f"{_told(got)}, not {_told(expected)}") from got.error
         _compare(got.elements, expected.elements[:size] if cut_short else expected.elements)
         if cut_short:
             return
