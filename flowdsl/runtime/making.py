@@ -48,6 +48,8 @@ class Left:
     path: Path
     """Of the operator that left it out."""
     failed: Failed | ElementError
+    before: int = 0
+    """How many elements of the lease come before it."""
 
 
 @attrs.define
@@ -73,6 +75,8 @@ class Maker(Protocol):
 
     filtered: int
     left: list[Left]
+    made: list[Any]
+    """Where the elements go that are made now."""
 
     @property
     def drops(self) -> bool:
@@ -104,12 +108,13 @@ class Whole:
     root: AnyNode
     filtered: int = 0
     left: list[Left] = attrs.field(factory=list[Left])
+    made: list[Any] = attrs.field(factory=list[Any])
     _rows: Iterator[Any] = attrs.field(factory=lambda: iter(()), init=False)
     _next: tuple[int, int] = (-1, -1)
 
     @property
     def drops(self) -> bool:
-        return False  # they are counted where they come out
+        return True  # as far as is known
 
     def rows(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
         return zip(at.position.tolist(), self.elements(at), strict=False)
@@ -131,8 +136,11 @@ class Whole:
         sources = (self._noting(s, (*path, k)) for k, s in enumerate(node.sources))
         node = with_sources(node, tuple(sources))
         if isinstance(node, LeaveOut):
-            return attrs.evolve(node, handler=lambda e: self.left.append(Left(path, e)))
+            return attrs.evolve(node, handler=lambda e: self._leave(path, e))
         return node
+
+    def _leave(self, path: Path, error: ElementError) -> None:
+        self.left.append(Left(path, error, len(self.made)))
 
 
 @attrs.define
@@ -140,10 +148,11 @@ class _Counted(Program):
     """A program that tells what failed from what was filtered."""
 
     left: list[Left] = attrs.field(factory=list[Left], init=False)
+    made: list[Any] = attrs.field(factory=list[Any], init=False)
 
     def left_out(self, x: Dropped, path: Path) -> None:
         if isinstance(x, Skipped):
-            self.left.append(Left(path, x.failed))
+            self.left.append(Left(path, x.failed, len(self.made)))
         else:
             self.filtered += 1
 
@@ -181,6 +190,7 @@ def make(making: Maker, at: Addresses, supplied: Sequence[Iterable[Any]]) -> Mad
     """Make the elements at these addresses."""
     made = Made([], [])
     positions, elements, times = made.positions, made.elements, made.times
+    making.made = elements
     clock = time.perf_counter
     began = last = clock()
     computed = time.thread_time()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -342,7 +343,13 @@ class Pool:
         consecutive = range(lease.start, lease.start + result.count)
         positions = consecutive if result.positions is None else result.positions
         began = time.perf_counter()
-        yield from zip(positions, elements, strict=True) if places else elements
+        rows = iter(zip(positions, elements, strict=True) if places else elements)
+        given = 0
+        for left in result.left:  # a handler that raises does so at the place of its element
+            yield from islice(rows, left.before - given)
+            given = left.before
+            self._tell(left)
+        yield from rows
         now = time.perf_counter()
         self._outside += now - began
         self._filled += (now - began) * len(self._arrived)
@@ -351,8 +358,6 @@ class Pool:
         books.delivered += result.count
         books.entered += result.count if self.stage.whole else 0
         books.filtered += result.filtered
-        for left in result.left:
-            self._tell(left)
         failure = result.failure
         if failure is None:
             return

@@ -35,6 +35,10 @@ from flowdsl.runtime.slabs import Place, Window
 from flowdsl.runtime.wire import nbytes_of_frames, ship, supply, unpack, whole
 from flowdsl.runtime.worker import LENGTH, READY, REST, Setup, main
 
+FORKED = (
+    "this run belongs to the process that began it, of which this is a fork; iterate the flow "
+    "itself here, which begins a run of its own"
+)
 SECONDS_TO_LEAVE = 0.5
 SECONDS_STOPPED = 5.0
 """After which a process that a signal has stopped counts as dead."""
@@ -298,10 +302,7 @@ class _Owner:
     def check(self) -> None:
         """Refuse a fork, whose workers these are not."""
         if os.getpid() != self.process:
-            raise FlowError(
-                "this run belongs to the process that began it, of which this is a fork; "
-                "iterate the flow itself here, which begins a run of its own"
-            )
+            raise FlowError(FORKED)
 
     def take_over(self) -> bool:
         """Be the owner from now on, if this is the same process."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from operator import itemgetter
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from weakref import WeakSet
 
 import attrs
 
@@ -23,7 +25,7 @@ from flowdsl.runtime.crew import Crew
 from flowdsl.runtime.hosted import Hosted
 from flowdsl.runtime.inline import Inline
 from flowdsl.runtime.pool import Pool
-from flowdsl.runtime.processes import Processes
+from flowdsl.runtime.processes import FORKED, Processes
 from flowdsl.runtime.state import State, place_of, state_of
 from flowdsl.runtime.statistics import RunStatistics, Skip, StageStatistics
 from flowdsl.runtime.threads import Threads
@@ -196,6 +198,8 @@ class Run(Iterator[T], Generic[T]):
         noting = told(self._node, self._skipped.note)
         self._plan = lower(optimize(noting))
         root = self._bind(self._plan)
+        if self._pools:
+            _with_workers.add(self)
         elements: Iterator[T]
         if isinstance(root, Channel) and not root.stage.drops:
             elements = root.runner.elements(self._epoch, self._position)
@@ -284,6 +288,26 @@ class _Skipped:
                 self.count,
                 self.first[0].error,
             )
+
+
+_with_workers: WeakSet[Run[Any]] = WeakSet()
+"""The runs of this process that a fork of it can not go on with."""
+
+
+def _forked() -> None:
+    for run in list(_with_workers):
+        run._elements = _Forked()
+
+
+if hasattr(os, "register_at_fork"):  # not everywhere are there forks
+    os.register_at_fork(after_in_child=_forked)
+
+
+class _Forked(Iterator[NoReturn]):
+    """What is left of a run in a fork of its process, though some of it may have come here."""
+
+    def __next__(self) -> NoReturn:
+        raise FlowError(FORKED)
 
 
 class _CutShort(Iterator[NoReturn]):

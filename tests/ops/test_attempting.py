@@ -266,7 +266,7 @@ class TestHandler:
         pairs: Any = rows.batch(2, collate=list).prefetch(**workers, on_error=stop)
         for flow, first in ((whole, [0, 10]), (pairs, [[0, 10]])):
             got: list[Any] = []
-            with paced([1]), iter(flow) as run:
+            with paced([4, 1, 3]), iter(flow) as run:
                 with pytest.raises(KeyError) as caught:
                     got.extend(run)
                 assert caught.value.args == (2,)
