@@ -21,16 +21,8 @@ import numpy as np
 
 import flowdsl as fl
 from flowdsl.effects import TAGS, Tag
-from flowdsl.node import (
-    AnyNode,
-    Aside,
-    Elementwise,
-    Grouping,
-    IndexedSource,
-    Indexing,
-    Joining,
-    Merging,
-)
+from flowdsl.kinds import Aside, Elementwise, Grouping, IndexedSource, Indexing, Joining, Merging
+from flowdsl.node import AnyNode
 
 PAGE = Path(__file__).with_name("operators.md")
 PEERS = ("tensorpack", "tf.data", "Grain", "torchdata")

@@ -3,9 +3,11 @@
 ``flow``      the Flow type: chain, run, explain        ``errors``    what can go wrong, as a tree
 ``ops``       the operators, a family a file            ``effects``   what each promises
 ``storage``   files: sources, writers, the codec        ``elements``  components, records
-``plan``      from the chain to stages                  ``specs``     what is known of elements
-``runtime``   running stages, here or in workers        ``stacking``  how rows become a batch
-``graph``     into TensorFlow                           ``node``      the kinds of operator
+``remote``    flows from and to other machines          ``specs``     what is known of elements
+``plan``      from the chain to stages                  ``stacking``  how rows become a batch
+``runtime``   running stages, here or in workers        ``arguments`` what every operator checks
+``report``    where the time goes, and what to do       ``node``      the tree that a flow is
+``graph``     into TensorFlow                           ``kinds``     what a planner knows of it
 ``train``     trainers; these two need TensorFlow       ``probing``   specs from one element, made
 """
 
@@ -31,6 +33,7 @@ from flowdsl.errors import (
     EndlessFlow,
     FlowError,
     InvalidFlow,
+    NotResumable,
     NotShippable,
     SourceError,
     SpecMismatch,
@@ -70,6 +73,7 @@ __all__ = [
     "FlowError",
     "InOrder",
     "InvalidFlow",
+    "NotResumable",
     "NotShippable",
     "Profile",
     "Record",

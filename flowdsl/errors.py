@@ -5,6 +5,7 @@ FlowError
 ├── NotShippable (TypeError)       a function or value that cannot travel to a worker process
 ├── UnknownLength (TypeError)      a length was asked of a flow that learns it only at its end
 ├── EndlessFlow                    everything was asked of a flow that never ends
+├── NotResumable                   a state was asked of a flow whose place no position tells
 ├── SpecMismatch (TypeError)       elements are not what was declared, or do not stack
 ├── SourceError                    a file or queue that is missing, damaged or not what it should be
 ├── ElementError                   a function failed on one element; ``__cause__`` is its exception
@@ -57,6 +58,10 @@ class EndlessFlow(FlowError):
     Not a ``TypeError``: ``list`` swallows those when it asks for a length, and would then fill the
     memory.
     """
+
+
+class NotResumable(FlowError):
+    """No position tells what a pass has given: its order is not known, or a source goes on."""
 
 
 class SpecMismatch(FlowError, TypeError):

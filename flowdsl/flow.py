@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import attrs
 
+from flowdsl.arguments import is_int
 from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
 from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
-from flowdsl.node import AnyNode, E_any, FlowBase, Node, T, is_int, provide_surface
+from flowdsl.node import AnyNode, E_any, FlowBase, Node, T, provide_surface
 from flowdsl.ops.batching import Batching
 from flowdsl.ops.bucketing import ShapeBatching
 from flowdsl.ops.combining import Combining
@@ -29,7 +30,6 @@ from flowdsl.storage.lmdb import Storing
 
 if TYPE_CHECKING:
     from flowdsl.report.profiling import Profile
-    from flowdsl.report.progress import Tracked
 
 B = TypeVar("B")
 F = TypeVar("F", bound=Effect)
@@ -159,8 +159,8 @@ class Flow(
     def measure(self, size: int = 5000, warmup: int = 0) -> Speed:
         """How fast the flow delivers: time ``size`` elements of epoch 0, after ``warmup`` others.
 
-        The pass may end sooner. A progress bar is shown in a terminal. Errors: ``InvalidFlow`` for
-        ``size < 1`` or ``warmup < 0``; ``FlowError`` if the pass ends within the warmup.
+        The pass may end sooner. Errors: ``InvalidFlow`` for ``size < 1`` or ``warmup < 0``;
+        ``FlowError`` if the pass ends within the warmup.
 
         >>> import flowdsl as fl
         >>> speed = fl.from_range(100).batch(10).repeat().measure(size=50)
@@ -173,7 +173,7 @@ class Flow(
             if not is_int(value, least):
                 raise InvalidFlow(f"measure: {name} must be an int >= {least}, got {value!r}")
         with iter(self) as run:
-            return measure(run, size, warmup, self.node.length)
+            return measure(run, size, warmup)
 
     def profile(self, seconds: float = 3.0, step: Callable[[T], object] | None = None) -> Profile:
         """Where the time goes: run the flow for so many seconds, and say what limits it.
@@ -181,7 +181,7 @@ class Flow(
         It runs from epoch 0 on, and through further epochs where a pass is short; the seconds count
         from when all workers are at work. ``step`` is what the consumer does with an element, as a
         training step would: without it the consumer does nothing, and what limits is in the flow.
-        Every operator is timed, at about 0.1 µs a call.
+        Every operator is timed, at about 0.1 µs a call. What a source gives once only is used up.
 
         Print the profile, or ``save`` it as a picture, ``.svg`` or ``.html``. docs/seeing.md says
         what the figures mean, and how the verdict is reached.
@@ -205,11 +205,11 @@ class Flow(
 
         return profile(self.node, seconds, step)
 
-    def progress(self, description: str = "") -> Tracked[T]:
+    def progress(self, description: str = "") -> Iterable[T]:
         """Epoch 0, with a bar while a loop goes through it: ``for x in flow.progress(): ...``.
 
-        ``fl.progress(run)`` does the same for any run; see there. Errors: ``InvalidFlow`` for a
-        ``description`` that is no text.
+        ``fl.progress(run)`` does the same for any run, which can then be asked for its
+        ``statistics()``; see there. Errors: ``InvalidFlow`` for a ``description`` that is no text.
 
         >>> import flowdsl as fl
         >>> sum(fl.from_range(5).progress())

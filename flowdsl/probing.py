@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import get_type_hints
 
-from flowdsl.node import AnyNode, Indexing, with_sources
+from flowdsl.kinds import Indexing
+from flowdsl.node import AnyNode, with_sources
 from flowdsl.specs import (
     UNKNOWN,
     Spec,

@@ -22,8 +22,8 @@ import attrs
 import numpy as np
 from typing_extensions import TypeForm, is_protocol
 
-from flowdsl.elements import components, form_of
-from flowdsl.errors import SpecMismatch
+from flowdsl.elements import assemble, components, form_of
+from flowdsl.errors import InvalidFlow, SpecMismatch
 
 
 @attrs.frozen(init=False)
@@ -189,6 +189,68 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
     if isinstance(seen, ValueSpec) and issubclass(_class_of(declared), seen.type):
         return declared
     raise SpecMismatch(f"{at}: declared {declared}, got {seen}")
+
+
+# -- elements that were kept or sent, without their classes ----------------------------------------
+
+
+def spec_declared(whose: str, form: Any) -> Spec:
+    """The spec that an annotation declares for elements that are held to it; ``object``: any.
+
+    Of ``dict[str, A]``, ``list[A]`` and ``tuple[A, ...]`` it is the container, and of its parts
+    nothing. ``whose`` elements they are is for the message.
+
+    Raises:
+        InvalidFlow: Elements can not be checked against it.
+    """
+    spec = spec_of_type(form)
+    if spec != UNKNOWN or form is object:
+        return spec
+    kind = get_origin(form) or form
+    if kind not in (dict, list, tuple):
+        raise InvalidFlow(
+            f"{whose} can not be checked against {form!r}; declare a NamedTuple, a record, a "
+            f"TypedDict, tuple[A, B], or the type of a single value"
+        )
+    return ValueSpec(kind)
+
+
+def as_declared(seen: Spec, declared: Spec) -> Spec:
+    """The spec of tuples and dicts, all that is kept, in the classes that are declared for them.
+
+    A class may be declared for a tuple, by position, or for a dict, by name.
+    """
+    if not isinstance(declared, StructSpec) or not isinstance(seen, StructSpec):
+        return seen
+    parts = [part for _, part in seen.fields]
+    if seen.form is dict and declared.form is not tuple:
+        by_name = dict(seen.fields)
+        if by_name.keys() != dict(declared.fields).keys():
+            return seen
+        parts = [by_name[name] for name, _ in declared.fields]
+    elif declared.form is dict or seen.form is dict or len(parts) != len(declared.fields):
+        return seen
+    pairs = zip(declared.fields, parts, strict=True)
+    fields = tuple((name, as_declared(part, wanted)) for (name, wanted), part in pairs)
+    return StructSpec(declared.form, fields)
+
+
+def names_classes(spec: Spec) -> bool:
+    """An element of this spec is kept without its classes."""
+    if not isinstance(spec, StructSpec):
+        return False
+    return spec.form not in (tuple, dict) or any(names_classes(part) for _, part in spec.fields)
+
+
+def in_classes(x: Any, spec: Spec) -> Any:
+    """A value in the classes that its spec names; one that was pickled is in them already."""
+    if not isinstance(spec, StructSpec):
+        return x
+    if type(x) is spec.form and spec.form not in (tuple, dict):
+        return x
+    values = x if isinstance(x, tuple) else [x[name] for name, _ in spec.fields]
+    pairs = zip(spec.fields, values, strict=True)
+    return assemble(spec.form, {name: in_classes(value, part) for (name, part), value in pairs})
 
 
 Dims: TypeAlias = tuple[int | None, ...] | None

@@ -12,8 +12,9 @@ from typing import Any
 import attrs
 
 from flowdsl import Endless, FlowError, Reordered, Resampled, Unsized
-from flowdsl.errors import ElementError, SourceError
-from flowdsl.node import AnyNode, Grouping, Indexing
+from flowdsl.errors import ElementError, EndlessFlow, SourceError
+from flowdsl.kinds import Grouping, Indexing
+from flowdsl.node import AnyNode
 from flowdsl.plan.lower import lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.reference import interpret
@@ -55,7 +56,7 @@ def outcome(elements: Iterator[Any], most: int = MOST_ELEMENTS) -> Outcome:
 
 def _named(error: FlowError) -> str:
     kind, cause = type(error).__name__, error.__cause__
-    if type(error) is FlowError:  # it names operators that a rule may have moved
+    if type(error) in (FlowError, EndlessFlow):  # it names what a rule may have moved
         return f"{kind}: ..."
     return f"{kind}: {error} <- {type(cause).__name__}: {cause}"
 
@@ -268,9 +269,9 @@ def resuming_gives_the_rest(
     recipe: Recipe, position: int, procs: int = 0, then_procs: int = 0, epoch: int = 0
 ) -> None:
     """A run resumed from a state gives what the first would have given, on any procs."""
-    if recipe.is_unordered:
-        return
     node = recipe.build(procs).node
+    if recipe.is_unordered or not all(part.resumable for part in walk(node)):
+        return
     whole = reference(node, epoch)
     if position > len(whole.elements):
         return

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Endless, Flow, InvalidFlow, Reordered
-from flowdsl.node import Copying
+from flowdsl.kinds import Copying
 from flowdsl.plan.tree import walk
 from flowdsl.runtime.processes import Processes
 from tests.elements import same

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import flowdsl.ops
 import flowdsl.storage
-from flowdsl.node import IndexedSource, Node
+from flowdsl.kinds import IndexedSource
+from flowdsl.node import Node
 from flowdsl.runtime.processes import Processes
 from tests import laws
 from tests.laws import LAWS

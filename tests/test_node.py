@@ -13,25 +13,10 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import Endless, Flow, InvalidFlow, Reordered, Resampled, Unsized
+from flowdsl.arguments import at_least, is_callable, is_flag, is_int, name_of
 from flowdsl.effects import Effect, Exact
-from flowdsl.node import (
-    Addresses,
-    AnyNode,
-    E,
-    Elementwise,
-    Grouping,
-    IndexedSource,
-    Indexing,
-    Node,
-    Placement,
-    Row,
-    T,
-    at_least,
-    is_callable,
-    is_flag,
-    is_int,
-    name_of,
-)
+from flowdsl.kinds import Elementwise, Grouping, IndexedSource, Indexing, Placement
+from flowdsl.node import Addresses, AnyNode, E, Node, Row, T
 from flowdsl.probing import spec_of_result
 from flowdsl.specs import UNKNOWN, Spec
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import tensorflow as tf
 
-from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
+from flowdsl.errors import FlowError, InvalidFlow, NotResumable, StateMismatch
 from flowdsl.flow import Flow
 from flowdsl.graph.feeder import Feeder
 from flowdsl.graph.layout import Layout, layout_of
@@ -17,6 +18,8 @@ from flowdsl.graph.source import InputSource, State
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
 
+_log = logging.getLogger(__name__)
+
 
 class QueueInput(InputSource):
     """Feeds a step from a flow: a thread fills a queue of ``capacity`` elements, steps empty it.
@@ -24,6 +27,9 @@ class QueueInput(InputSource):
     Dtypes and shapes come from the flow's spec, and each element is held to them; ``spec`` says
     what the flow does not know. An array that is 64-byte aligned, as those from worker processes
     are, is read where it lies: do not write into an element that was yielded.
+
+    A flow whose place in a pass no position tells, such as one that other machines send, is begun
+    anew by ``restore``; ``state_dict`` warns of it.
 
     The queue's handle is an argument of the step, so ``reset`` begins a pass without tracing again.
     The elements before an error of the flow are delivered; then ``next_args`` raises that error.
@@ -72,6 +78,7 @@ class QueueInput(InputSource):
         self.capacity = capacity
         self._layout = layout_of(flow.spec, spec)
         self._epoch = 0
+        self._warned = False
         self._feeder: Feeder | None = None
         self._stop: weakref.finalize[[], QueueInput] | None = None
 
@@ -125,10 +132,19 @@ class QueueInput(InputSource):
         ]
 
     def state_dict(self) -> State:
-        return {"epoch": self._epoch, "run": self._begun().state_dict()}
+        try:
+            run = self._begun().state_dict()
+        except NotResumable as error:
+            if not self._warned:
+                _log.warning("training that goes on from here begins this pass anew: %s", error)
+            self._warned, run = True, None
+        return {"epoch": self._epoch, "run": run}
 
     def restore(self, state: State) -> None:
         epoch, run = state.get("epoch"), state.get("run")
+        if isinstance(epoch, int) and run is None and "run" in state:  # it could not be told
+            self.reset(epoch)
+            return
         if not isinstance(epoch, int) or not isinstance(run, Mapping):
             raise StateMismatch(f"QueueInput: not a state that state_dict() gave: {state!r}")
         resumed = self.flow.resume(cast("State", run))

@@ -14,26 +14,11 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias
 
 import attrs
 
+from flowdsl.arguments import name_of
 from flowdsl.effects import Effect, Resampled, Unsized
 from flowdsl.errors import ElementError, InvalidFlow
-from flowdsl.node import (
-    DROPPED,
-    A,
-    AnyNode,
-    Aside,
-    Dropped,
-    E,
-    Elementwise,
-    Failed,
-    IndexedSource,
-    Indexing,
-    Joining,
-    Merging,
-    Node,
-    Row,
-    name_of,
-    with_sources,
-)
+from flowdsl.kinds import Aside, Elementwise, IndexedSource, Indexing, Joining, Merging
+from flowdsl.node import DROPPED, A, AnyNode, Dropped, E, Failed, Node, Row, with_sources
 from flowdsl.ops.ordering import Cache, Kept
 from flowdsl.specs import UNKNOWN, Spec, spec_of
 
@@ -82,29 +67,28 @@ class _Held:
     def of(cls, node: AnyNode) -> _Held:
         return cls(with_sources(node, (_Nothing(),) * len(node.sources)))
 
+
+class _Attempted:
+    """Goes by the name of what it attempts."""
+
+    __slots__ = ()
+    held: _Held
+
     @property
     def title(self) -> str:
-        return str(self.node.title)
+        return str(self.held.node.title)
 
     @property
     def fingerprint(self) -> str:
-        return str(self.node.fingerprint)
+        return str(self.held.node.fingerprint)
 
 
 @attrs.frozen
-class Attempt(Elementwise[A, Any, E], Generic[A, E]):
+class Attempt(_Attempted, Elementwise[A, Any, E], Generic[A, E]):
     """An operator on one element; a failure stands in the element's place."""
 
     held: _Held
     number: int
-
-    @property
-    def title(self) -> str:
-        return self.held.title
-
-    @property
-    def fingerprint(self) -> str:
-        return self.held.fingerprint
 
     @property
     def depth(self) -> int:
@@ -171,34 +155,31 @@ class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
 
 
 @attrs.frozen
-class AttemptToRead(IndexedSource[Any]):
+class AttemptToRead(_Attempted, IndexedSource[Any]):
     """A source that is read by number; a failure stands in the row's place."""
 
+    line: ClassVar[str] = "x = {open}(x, {epoch})"
     held: _Held
     number: int
-
-    @property
-    def title(self) -> str:
-        return self.held.title
-
-    @property
-    def fingerprint(self) -> str:
-        return self.held.fingerprint
 
     @property
     def length(self) -> int:
         return int(self.held.node.length)
 
-    def open(self) -> Callable[[int], Any]:
+    def open(self) -> Callable[..., Any]:
         read = self.held.node.open()
 
-        def attempt(i: int) -> Any:
+        def attempt(i: int, epoch: int = 0) -> Any:
             try:
                 return read(i)
             except Exception as error:
-                return Failed(self.number, 0, i, error)
+                return Failed(self.number, epoch, i, error)
 
         return attempt
+
+    def rows(self, epoch: int) -> Iterator[Row[Any]]:
+        read = self.open()
+        return ((i, read(i, epoch)) for i in range(self.length))
 
     def spec(self, probe: bool) -> Spec:
         try:
@@ -360,17 +341,19 @@ def _leaves_out(node: AnyNode) -> bool:
     return isinstance(node, LeaveOut) or any(map(_leaves_out, node.sources))
 
 
-def told(node: AnyNode, note: Handler) -> AnyNode:
-    """The same flow, of whose elements that are left out ``note`` is told first."""
-    sources = tuple(told(source, note) for source in node.sources)
-    node = with_sources(node, sources)
+def told(node: AnyNode, note: Callable[[AnyNode, ElementError], bool]) -> AnyNode:
+    """The same flow, of whose elements that are left out ``note`` is told first, and by whom.
+
+    It says whether their own handlers are to be told.
+    """
+    leaving = node
+    node = with_sources(node, tuple(told(source, note) for source in node.sources))
     if not isinstance(node, LeaveOut):
         return node
     handler = node.handler
 
     def both(error: ElementError) -> None:
-        note(error)
-        if handler is not None:
+        if note(leaving, error) and handler is not None:
             handler(error)
 
     return attrs.evolve(node, handler=both)

@@ -10,24 +10,12 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.arguments import at_least, is_callable, is_flag, name_of, plain_int
 from flowdsl.effects import Endless, Resampled, Tag
 from flowdsl.elements import Record, Stackable
 from flowdsl.errors import InvalidFlow, SpecMismatch
-from flowdsl.node import (
-    A,
-    E,
-    FlowBase,
-    Grouping,
-    Row,
-    T,
-    U,
-    at_least,
-    flow,
-    is_callable,
-    is_flag,
-    name_of,
-    plain_int,
-)
+from flowdsl.kinds import Grouping
+from flowdsl.node import A, E, FlowBase, Row, T, U, flow
 from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import Spec, StructSpec
 from flowdsl.stacking import Allocate, spec_of_batch, stack

@@ -9,24 +9,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.arguments import at_least, is_callable, is_flag, name_of, plain_int
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.elements import Record, Stackable
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
-from flowdsl.node import (
-    A,
-    E,
-    FlowBase,
-    Node,
-    Row,
-    T,
-    U,
-    at_least,
-    flow,
-    is_callable,
-    is_flag,
-    name_of,
-    plain_int,
-)
+from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow
 from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import Spec, with_sizes
 from flowdsl.stacking import spec_of_batch, stack

@@ -14,23 +14,11 @@ import attrs
 import numpy as np
 from typing_extensions import TypeVarTuple
 
+from flowdsl.arguments import at_least, plain_int
 from flowdsl.effects import Counted, Effect, Endless, Reordered, Resampled, Tag, Unmoved, Unsized
 from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
-from flowdsl.node import (
-    Addresses,
-    AnyNode,
-    E,
-    FlowBase,
-    Joining,
-    Merging,
-    Node,
-    Positions,
-    Row,
-    T,
-    at_least,
-    flow,
-    plain_int,
-)
+from flowdsl.kinds import Joining, Merging
+from flowdsl.node import Addresses, AnyNode, E, FlowBase, Node, Positions, Row, T, flow
 from flowdsl.ops.draws import MOST, Draws, Independent, Mixed
 from flowdsl.probing import probed
 from flowdsl.specs import UNKNOWN, Spec, StructSpec

@@ -9,9 +9,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.arguments import at_least, is_flag, is_int, plain_int
 from flowdsl.effects import Exact
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import IndexedSource, at_least, flow, is_flag, is_int, plain_int
+from flowdsl.kinds import IndexedSource
+from flowdsl.node import flow
 from flowdsl.ops.randomness import generator
 from flowdsl.specs import ArraySpec, Spec, StructSpec
 

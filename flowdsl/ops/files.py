@@ -12,7 +12,8 @@ import attrs
 
 from flowdsl.effects import Exact
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.node import IndexedSource, flow
+from flowdsl.kinds import IndexedSource
+from flowdsl.node import flow
 from flowdsl.specs import Spec, ValueSpec
 
 if TYPE_CHECKING:

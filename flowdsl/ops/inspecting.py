@@ -10,9 +10,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.arguments import at_least, plain_int
 from flowdsl.elements import components
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import A, AnyNode, E, Elementwise, FlowBase, T, at_least, flow, plain_int
+from flowdsl.kinds import Elementwise
+from flowdsl.node import A, AnyNode, E, FlowBase, T, flow
 from flowdsl.specs import Spec
 
 if TYPE_CHECKING:

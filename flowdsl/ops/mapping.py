@@ -23,27 +23,12 @@ import attrs
 import numpy as np
 from typing_extensions import TypeVarTuple
 
+from flowdsl.arguments import at_least, is_callable, name_of, plain_int
 from flowdsl.effects import Unsized
 from flowdsl.elements import Component, assemble, components, form_of
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
-from flowdsl.node import (
-    DROPPED,
-    A,
-    AnyNode,
-    Dropped,
-    E,
-    Elementwise,
-    FlowBase,
-    Node,
-    Row,
-    T,
-    U,
-    at_least,
-    flow,
-    is_callable,
-    name_of,
-    plain_int,
-)
+from flowdsl.kinds import Elementwise
+from flowdsl.node import DROPPED, A, AnyNode, Dropped, E, FlowBase, Node, Row, T, U, flow
 from flowdsl.ops.randomness import generator
 from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, spec_of_type
@@ -272,13 +257,23 @@ class MapComponent(Elementwise[Any, Any, E], Generic[E]):
     def apply(self, x: Any, epoch: int, position: int) -> Any:
         return self.change(x)
 
-    def change(self, x: Any) -> Any:
-        """The element with the component changed."""
-        if isinstance(x, tuple) and isinstance(self.index, int):
-            values = list(x)
-            if -len(values) <= self.index < len(values):
-                values[self.index] = self.func(values[self.index])
+    @property
+    def change(self) -> Callable[[Any], Any]:
+        """What changes the component of an element: quick for a tuple."""
+        func, index, other = self.func, self.index, self._change
+        if isinstance(index, str):
+            return other
+
+        def change(x: Any) -> Any:
+            if isinstance(x, tuple) and -len(x) <= index < len(x):
+                values = list(x)
+                values[index] = func(values[index])
                 return tuple(values)
+            return other(x)
+
+        return change
+
+    def _change(self, x: Any) -> Any:
         parts = dict(components(x) or ())
         name = _name(self.index, form_of(x), list(parts))
         parts[name] = self.func(parts[name])

@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 import attrs
 import numpy as np
 
+from flowdsl.arguments import at_least, plain_int
 from flowdsl.effects import Counted, Endless, Finite, Reordered
 from flowdsl.elements import assemble, components
 from flowdsl.errors import InvalidFlow, Where
-from flowdsl.node import (
-    Addresses,
-    E,
-    FlowBase,
-    Indexing,
-    Node,
-    Positions,
-    Row,
-    T,
-    at_least,
-    flow,
-    plain_int,
-)
+from flowdsl.kinds import Indexing
+from flowdsl.node import Addresses, E, FlowBase, Node, Positions, Row, T, flow
 from flowdsl.ops.randomness import generator, permute
 from flowdsl.specs import Spec
 
@@ -237,7 +227,7 @@ class Ordering(FlowBase[T, E]):
         >>> import flowdsl as fl
         >>> flow = fl.from_range(6).shuffle(seed=1)
         >>> flow.collect(), list(flow.epoch(1))
-        ([4, 0, 5, 2, 3, 1], [3, 2, 5, 0, 1, 4])
+        ([2, 1, 3, 4, 5, 0], [0, 4, 3, 1, 2, 5])
 
         Source: ``LocallyShuffleData`` of tensorpack, ``RandomShuffleQueue`` of TensorFlow; the
         global order is a Feistel permutation, see ``randomness.permute``.

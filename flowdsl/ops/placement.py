@@ -6,19 +6,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import attrs
 
+from flowdsl.arguments import is_int
 from flowdsl.effects import Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import (
-    Copying,
-    E,
-    FlowBase,
-    Placement,
-    T,
-    Unordered,
-    Workers,
-    flow,
-    is_int,
-)
+from flowdsl.kinds import Copying, Placement, Unordered, Workers
+from flowdsl.node import E, FlowBase, T, flow
 from flowdsl.ops.attempting import OnError, check_on_error, leave_out
 
 if TYPE_CHECKING:
@@ -129,13 +121,15 @@ class Placing(FlowBase[T, E]):
 
         A worker that dies, however it does, is replaced, and what it had in hand is done again. An
         element on which ``deaths`` workers have died is an error that names it. A process that has
-        been stopped for five seconds, or works on one element for longer than ``timeout`` seconds,
-        is ended, and counts as dead.
+        been stopped for five seconds, or works for longer than ``timeout`` seconds on an element,
+        or on those that it was given at once, which lately took 30 ms together, is ended, and
+        counts as dead.
 
         ``ordered=False`` gives elements as they are ready, each once. ``memory`` bounds the bytes
         of what is in flight: results, and what is sent to workers, besides what an operator such as
         ``shuffle(buffer=...)`` holds below the consumer, and what the consumer itself holds on to.
-        At least one element is let through.
+        At least one element is let through. As much again, and two results for each process, may
+        be kept as shared memory to be filled anew.
 
         ``on_error="skip"`` leaves out the elements that up to here can not be made: where the
         source can not read a row, a function raises, or workers die. A function in its place is
@@ -156,7 +150,8 @@ class Placing(FlowBase[T, E]):
         ``timeout`` for threads, which can not be ended, or where ``on_error`` would leave rows out
         below a ``batch`` that is shuffled as a whole, or joined with another flow by ``zip``;
         ``NotShippable``, before a worker starts, if a function holds what cannot travel;
-        ``WorkerDied``; ``FlowError`` if operators hold more than ``memory``.
+        ``WorkerDied``; ``FlowError`` if operators hold more than ``memory``; ``EndlessFlow`` where
+        all that a flow without an end gives is left out.
 
         >>> import flowdsl as fl
         >>> fl.from_range(5).map(lambda i: i * i).prefetch(procs=2).collect()
@@ -185,7 +180,7 @@ class Placing(FlowBase[T, E]):
         Copy ``k`` of epoch ``e`` is epoch ``e * procs + k`` of the flow, so shuffles and random
         functions draw differently in each. A stream is read by every process for itself: its
         iterable has to be one that can be made anew there. Which element comes is as certain as
-        without workers.
+        without workers. One that kills them can not be left out: that would be another flow.
 
         Length: ``procs`` times as many elements.
 

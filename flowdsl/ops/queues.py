@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable, Iterator
 from inspect import iscoroutinefunction
 from itertools import count
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -40,6 +40,7 @@ class Gettable(Protocol[A_co]):
 class FromQueue(Node[T, Unsized], Generic[T]):
     """The elements put into a queue, up to an end marker."""
 
+    resumable: ClassVar[bool] = False
     label: str
     once: Once
 
@@ -96,6 +97,13 @@ def _is_marker(x: Any, end: Any) -> bool:
     )
 
 
+def check_timeout(who: str, timeout: float | None) -> None:
+    """Refuse what is no number of seconds; None is for ever."""
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (number and 0 < timeout < float("inf")):
+        raise InvalidFlow(f"{who}: timeout must be a number of seconds > 0, got {timeout!r}")
+
+
 @overload
 def from_queue(
     q: Gettable[A | None], *, end: None = None, timeout: float | None = None
@@ -113,7 +121,8 @@ def from_queue(
     copy; a queue that is shut down (Python 3.13) has ended too. The elements before it are those
     of one pass; the second is a ``SourceError``. The queue is read in the consumer's process, no
     further than the operators above read ahead, as ``prefetch`` and ``shuffle`` do. Give a
-    ``timeout``, in seconds, not to wait for ever where whoever fills it may die.
+    ``timeout``, in seconds, not to wait for ever where whoever fills it may die. No state can be
+    taken of a pass over it: the queue goes on where it is, whatever was delivered before.
 
     Length: unknown until the marker comes.
 
@@ -140,9 +149,7 @@ def from_queue(
             f"from_queue: q must be a queue of threads or processes, with a get() that waits, got "
             f"{q!r}"
         )
-    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if timeout is not None and not (number and timeout > 0):
-        raise InvalidFlow(f"from_queue: timeout must be a number of seconds > 0, got {timeout!r}")
+    check_timeout("from_queue", timeout)
     if isinstance(end, np.ndarray):
         raise InvalidFlow("from_queue: end must be a marker that no element equals, got an array")
     return flow(FromQueue(type(q).__name__, Once(_taken(get, end, timeout), _TAKEN)))

@@ -29,9 +29,10 @@ def generator(seed: int, salt: int | str, epoch: int, position: int) -> np.rando
 def permute(position: Positions, n: int, key: str) -> Positions:
     """Where a keyed pseudo-random permutation of ``range(n)`` sends each position.
 
-    Computed for a position by itself, in constant memory: a Feistel network permutes the next
-    power of four, and positions that land outside ``range(n)`` are sent on until they land inside
-    (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002).
+    Computed for a position by itself, in constant memory: a Feistel network with halves of at most
+    a bit's difference permutes the next power of two, and positions that land outside ``range(n)``
+    are sent on until they land inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
+    CT-RSA 2002). Small ranges are put in order outright: all their permutations are as likely.
 
     Shapes: as ``position``. Raises ``IndexError`` for positions outside ``range(n)``.
 
@@ -40,31 +41,51 @@ def permute(position: Positions, n: int, key: str) -> Positions:
     """
     if len(position) and not 0 <= position.min() <= position.max() < n:
         raise IndexError(f"positions {position.min()} to {position.max()} of a permutation of {n}")
-    half = np.uint64(max((n - 1).bit_length() + 1, 2) // 2)
-    mask = np.uint64((1 << int(half)) - 1)
-    keys = np.frombuffer(hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS).digest(), np.uint64)
-    moved = position.astype(np.uint64)
-    outside = np.arange(len(moved))
+    digest = hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS).digest()
+    keys = np.frombuffer(digest, np.uint64)
+    if n <= _SMALL:
+        # Of raw numbers, since what NumPy makes of them may be another thing in another version.
+        order: Positions = np.argsort(np.random.Philox(key=keys[:2]).random_raw(n), kind="stable")
+        return order[position]
+    bits = (n - 1).bit_length()
+    moved = _feistel(position.astype(np.uint64), bits, keys)
+    outside = np.flatnonzero(moved >= n)
     while len(outside):
-        block = moved[outside]
-        left, right = block >> half, block & mask
-        for k in keys:
-            left, right = right, left ^ (_mix(right ^ k) & mask)
-        moved[outside] = (left << half) | right
+        moved[outside] = _feistel(moved[outside], bits, keys)
         outside = outside[moved[outside] >= n]
     return moved.astype(np.int64)
 
 
 _ROUNDS = 6
-"""Four rounds are the least for a network that looks random (Luby and Rackoff, 1988); two more
-cost 30 ns an element and make up for a small domain."""
+"""Four rounds are the least for a network that looks random (Luby and Rackoff, 1988)."""
+
+_SMALL = 1024
+"""Below it, to put all in order costs no more than to send one through the network."""
 
 
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finalizer: every input bit reaches every output bit."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+def _feistel(block: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A permutation of the numbers of so many bits."""
+    width = np.uint64(bits // 2)
+    masks = [np.uint64((1 << bits // 2) - 1), np.uint64((1 << (bits - bits // 2)) - 1)]
+    ours, other = block & masks[0], block >> width
+    for k, key in enumerate(keys):
+        mixed = other ^ key
+        _mix(mixed)
+        mixed &= masks[k % 2]
+        ours ^= mixed
+        ours, other = other, ours
+    other <<= width
+    other |= ours
+    return other
+
+
+def _mix(x: NDArray[np.uint64]) -> None:
+    """SplitMix64's finalizer, in place: every input bit reaches every output bit."""
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
 
 
 def epoch_of_pass(epoch: Positions, passes: Positions) -> Positions:
@@ -76,8 +97,9 @@ def epoch_of_pass(epoch: Positions, passes: Positions) -> Positions:
     >>> epoch_of_pass(np.array([0, 0, 7]), np.array([0, 5, 5])).tolist()
     [0, 5, 4545109523256510152]
     """
-    mixed = _mix(epoch.astype(np.uint64) * _GOLDEN + passes.astype(np.uint64)) >> np.uint64(2)
-    return np.where(epoch == 0, passes, mixed.astype(np.int64))
+    mixed = epoch.astype(np.uint64) * _GOLDEN + passes.astype(np.uint64)
+    _mix(mixed)
+    return np.where(epoch == 0, passes, (mixed >> np.uint64(2)).astype(np.int64))
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

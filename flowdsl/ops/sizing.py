@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 import attrs
 import numpy as np
 
+from flowdsl.arguments import at_least, is_flag, plain_int
 from flowdsl.effects import (
     Counted,
     Endless,
@@ -21,19 +22,8 @@ from flowdsl.effects import (
     Unsized,
 )
 from flowdsl.errors import EndlessFlow, InvalidFlow
-from flowdsl.node import (
-    Addresses,
-    AnyNode,
-    E,
-    FlowBase,
-    Indexing,
-    Row,
-    T,
-    at_least,
-    flow,
-    is_flag,
-    plain_int,
-)
+from flowdsl.kinds import Indexing
+from flowdsl.node import Addresses, AnyNode, E, Failed, FlowBase, Row, T, flow
 from flowdsl.ops.randomness import epoch_of_pass
 
 if TYPE_CHECKING:
@@ -209,12 +199,12 @@ class RepeatForever(Indexing[T, E | Resampled | Endless], Generic[T, E]):
         for k in count():
             empty = True
             for _, x in self.source.rows(_inner(epoch, k)):
-                empty = False
+                empty = empty and isinstance(x, Failed)
                 yield x
             if empty:
                 raise EndlessFlow(
                     f"repeat: pass {k} had no elements, and repeating nothing never yields; give "
-                    f"repeat(n), or check what is filtered out"
+                    f"repeat(n), or check what is filtered or left out"
                 )
 
 
@@ -296,7 +286,7 @@ class FixedSize(Indexing[T, E | Resampled], Generic[T, E]):
         if empty:
             raise EndlessFlow(
                 f"fixed_size: pass {k} of its source had no elements, and out of nothing there are "
-                f"never {self.n}; check what is filtered out"
+                f"never {self.n}; check what is filtered or left out"
             )
 
 

@@ -10,9 +10,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.arguments import at_least, name_of, plain_int
 from flowdsl.effects import Exact, Unsized
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
-from flowdsl.node import IndexedSource, Node, Row, T, at_least, flow, name_of, plain_int
+from flowdsl.kinds import IndexedSource
+from flowdsl.node import Node, Row, T, flow
 from flowdsl.probing import probed
 from flowdsl.specs import UNKNOWN, Spec, ValueSpec, spec_of, with_sizes
 

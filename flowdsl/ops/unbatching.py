@@ -9,9 +9,10 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.arguments import is_callable, name_of
 from flowdsl.effects import Unsized
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
-from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow, is_callable, name_of
+from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow
 from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import Spec, with_sizes
 from flowdsl.stacking import spec_of_row, unstack

@@ -8,10 +8,11 @@ from itertools import groupby
 
 from flowdsl.effects import Endless, describe
 from flowdsl.errors import FlowError, InvalidFlow
-from flowdsl.node import AnyNode, Aside, Elementwise, Workers
+from flowdsl.kinds import Aside, Elementwise, Workers
+from flowdsl.node import AnyNode
 from flowdsl.plan.lower import Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.tree import walk
+from flowdsl.plan.tree import beside, walk
 
 _HEADER = ("#", "operator", "effects", "length", "element")
 
@@ -29,9 +30,10 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
     """
     match stage:
         case "flow":
-            places = [("", part, deep) for part, deep in _walk(node)]
+            places = [("", part, deep) for part, _, deep in beside(node, node)]
         case "rules":
-            places = [("", part, deep) for part, deep in _walk(optimize(node))]
+            ruled = optimize(node)
+            places = [("", part, deep) for part, _, deep in beside(ruled, ruled)]
         case "plan":
             places = list(_placed(lower(optimize(node))))
         case _:
@@ -45,15 +47,8 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
     return "\n".join(text)
 
 
-def _walk(node: AnyNode, deep: int = 0) -> Iterator[tuple[AnyNode, int]]:
-    """Every operator, with the number of flows that it is inside of, as an argument."""
-    for k, source in enumerate(node.sources):
-        yield from _walk(source, deep + (k > 0))
-    yield node, deep
-
-
 def _placed(node: AnyNode, deep: int = 0) -> Iterator[tuple[str, AnyNode, int]]:
-    """The same, with the place where each runs; what a stage is supplied with comes before it."""
+    """Every operator with its place; what a stage is supplied with comes before the stage."""
     if isinstance(node, Copies):
         where = f"in {Workers(len(node.copies))}, a copy in each: elements come back in turn"
         for _, part, at in _placed(node.copies[0], deep):
@@ -65,24 +60,13 @@ def _placed(node: AnyNode, deep: int = 0) -> Iterator[tuple[str, AnyNode, int]]:
             yield from _placed(source, deep + (k > 0))
         yield "in this process", node, deep
         return
-    own = list(_own(node.meaning, node.program, deep))
     bases = iter(node.bases)
-    for part, at in own:
+    for part, at in node.parts:
         if isinstance(part, Supplied):
-            yield from _placed(next(bases), at)
-    for part, at in own:
+            yield from _placed(next(bases), deep + at)
+    for part, at in node.parts:
         if not isinstance(part, Supplied):
-            yield _where(node), part, at
-
-
-def _own(meaning: AnyNode, program: AnyNode, deep: int) -> Iterator[tuple[AnyNode, int]]:
-    """The operators of a stage, with the places where it is supplied."""
-    if isinstance(program, Supplied):
-        yield program, deep
-        return
-    for k, (source, run) in enumerate(zip(meaning.sources, program.sources, strict=True)):
-        yield from _own(source, run, deep + (k > 0))
-    yield meaning, deep
+            yield _where(node), part, deep + at
 
 
 def _where(stage: Stage) -> str:

@@ -10,27 +10,24 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import attrs
 
 from flowdsl.effects import Effect, Resampled, Tag
 from flowdsl.errors import Where
-from flowdsl.node import (
-    AnyNode,
+from flowdsl.kinds import (
     Copying,
     Elementwise,
     Grouping,
-    Node,
     Placement,
-    Row,
     Unordered,
     Workers,
     epoch_of_copy,
     in_turn,
-    with_sources,
 )
-from flowdsl.plan.tree import bases_of, walk
+from flowdsl.node import AnyNode, Node, Row, with_sources
+from flowdsl.plan.tree import bases_of, beside, walk
 from flowdsl.specs import UNKNOWN, Spec
 
 NOBODY = Workers()
@@ -103,9 +100,22 @@ class Stage(StandIn):
         return any(isinstance(node, Elementwise) and node.drops for node in walk(self.program))
 
     @property
+    def copies(self) -> Literal["rows", "passes"] | None:
+        """What its workers share, where ``replicate`` asked for them: rows, or passes, one each."""
+        if self.whole:
+            return "passes"
+        return "rows" if isinstance(self.meaning, Copying) else None
+
+    @property
     def operators(self) -> Iterator[AnyNode]:
         """Those that it runs itself, in the order in which elements meet them."""
-        return _own(self.meaning, self.program)
+        return (node for node, _ in self.parts if not isinstance(node, Supplied))
+
+    @property
+    def parts(self) -> Iterator[tuple[AnyNode, int]]:
+        """The same, begun by ``Supplied`` where elements travel, and how deep each is."""
+        for node, run, deep in beside(self.meaning, self.program):
+            yield run if isinstance(run, Supplied) else node, deep
 
     @property
     def positions(self) -> int | None:
@@ -129,13 +139,6 @@ class Stage(StandIn):
     @property
     def _groupings(self) -> Iterator[Grouping[Any, Any, Any]]:
         return (node for node in walk(self.program) if isinstance(node, Grouping))
-
-
-def _own(meaning: AnyNode, program: AnyNode) -> Iterator[AnyNode]:
-    if not isinstance(program, Supplied):
-        for source, run in zip(meaning.sources, program.sources, strict=True):
-            yield from _own(source, run)
-        yield meaning
 
 
 @attrs.frozen
@@ -245,7 +248,11 @@ def _held(node: AnyNode, stage: Stage) -> tuple[int, int] | None:
 
 
 def _copy(meaning: AnyNode) -> Stage:
-    return Stage(meaning, meaning, (), Workers(procs=1), whole=True)
+    """A process for all of it; of a prefetch there, only what it says of elements remains."""
+    workers = Workers(procs=1)
+    if isinstance(meaning, Placement) and meaning.workers.procs:
+        workers = attrs.evolve(meaning.workers, procs=1)
+    return Stage(meaning, meaning, (), workers, whole=True)
 
 
 def _stage(meaning: AnyNode, workers: Workers, ordered: bool = True) -> Stage:

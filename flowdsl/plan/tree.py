@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from flowdsl.node import (
-    AnyNode,
-    Elementwise,
-    Grouping,
-    IndexedSource,
-    Indexing,
-    Joining,
-    Merging,
-    with_sources,
-)
+from flowdsl.kinds import Elementwise, Grouping, IndexedSource, Indexing, Joining, Merging
+from flowdsl.node import AnyNode, with_sources
 
 
 def rewrite(node: AnyNode, change: Callable[[AnyNode], AnyNode]) -> AnyNode:
@@ -26,6 +18,18 @@ def walk(node: AnyNode) -> Iterator[AnyNode]:
     for source in node.sources:
         yield from walk(source)
     yield node
+
+
+def beside(
+    meaning: AnyNode, program: AnyNode, deep: int = 0
+) -> Iterator[tuple[AnyNode, AnyNode, int]]:
+    """The walk through two trees alike, down to where either ends.
+
+    With the number of flows that a node is inside of, as an argument.
+    """
+    for k, pair in enumerate(zip(meaning.sources, program.sources, strict=False)):
+        yield from beside(*pair, deep + (k > 0))
+    yield meaning, program, deep
 
 
 def runs_in_worker(node: AnyNode) -> bool:

@@ -1,7 +1,7 @@
 """Flows across machines, by ZMQ.
 
 ``message``    what travels, as frames of bytes: the header, and elements without pickle
-``zmq_ops``    the same in the format of tensorpack's zmq_ops
+``zmq_ops``    the same in the format of tensorpack's zmq_ops     ``pushing``    that protocol
 ``security``   which addresses may be plain, and CURVE keys for the others
 ``links``      the sockets
 ``outbox``     what a sender keeps until it was taken; no sockets      ``sending``    send_zmq

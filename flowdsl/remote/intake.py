@@ -10,8 +10,15 @@ from time import monotonic
 import attrs
 
 from flowdsl.errors import SourceError
-from flowdsl.remote.message import NOBODY, Frame, Header, Kind, decode_reason, encode_reason
-from flowdsl.remote.outbox import Route
+from flowdsl.remote.message import (
+    NOBODY,
+    Frame,
+    Header,
+    Kind,
+    Route,
+    decode_reason,
+    encode_reason,
+)
 
 Reply = tuple[Route, list[Frame]]
 _FROM_SENDERS = frozenset(Kind) - {Kind.WANT, Kind.AGAIN, Kind.LEAVE}
@@ -35,6 +42,8 @@ class Tally:
     """Elements that came again after a cut connection, and were discarded."""
     unclaimed: int = 0
     """Elements that came for another receiver, and were not taken; the sender still has them."""
+    refused: int = 0
+    """Messages of nobody that was known, and of no sender; with ``senders=None`` no error."""
 
 
 @attrs.define(eq=False)
@@ -94,33 +103,36 @@ class Intake:
         ended = sum(inbox.ended for inbox in self.inboxes.values())
         return self.senders is not None and ended >= self.senders
 
-    def hear(self, route: Route, frames: list[Frame]) -> bool:
-        """Act on a message; tells whether it was an element or an end that was missing.
+    def hear(self, route: Route, frames: list[Frame]) -> None:
+        """Act on a message; an element, or an end, that was missing is ready now.
 
         Raises:
             SourceError: It is no message of a sender, or a sender can not go on with this receiver.
         """
-        header = Header.decode(frames[0])
-        if header.kind not in _FROM_SENDERS:
-            raise SourceError(f"a message of kind {header.kind.name}, which no sender sends")
+        try:
+            header = _header_of_a_sender(frames[0])
+        except SourceError:
+            if self.senders is None and all(box.route != route for box in self.inboxes.values()):
+                self.tally.refused += 1  # who comes and goes is not to end the others
+                return
+            raise
         inbox = self.inboxes.get(header.sender)
         if header.receiver != self.me or (inbox is None and header.kind is not Kind.HELLO):
             if header.kind is Kind.REFUSE and header.receiver == self.me:
                 raise SourceError(decode_reason(frames[1:]))
             self._greet(route, header, inbox)
-            return False
+            return
         if inbox is None:
             inbox = self._admit(route, header)
             if inbox is None:
-                return False
+                return
         inbox.route, inbox.heard = route, monotonic()
         if header.kind is Kind.DONE:
             inbox.closed = True
         elif header.kind in (Kind.STOP, Kind.REFUSE):
             inbox.stopped = decode_reason(frames[1:])
         else:
-            return self._count(inbox, header, frames)
-        return False
+            self._count(inbox, header, frames)
 
     def hand_on(self) -> Item:
         """The next of what is ready, which from now on counts as taken."""
@@ -170,21 +182,18 @@ class Intake:
         ]
         return "; ".join(told) or "none has said a word"
 
-    def _count(self, inbox: Inbox, header: Header, frames: list[Frame]) -> bool:
+    def _count(self, inbox: Inbox, header: Header, frames: list[Frame]) -> None:
         inbox.attempt = max(inbox.attempt, header.attempt)
         if header.kind is Kind.HELLO:
             inbox.gap |= header.upto > inbox.expected
             inbox.owed = True
-            return False
-        if header.number > inbox.expected:
+        elif header.number > inbox.expected:
             inbox.gap = inbox.owed = True
-            return False
-        if header.number < inbox.expected:
+        elif header.number < inbox.expected:
             self.tally.duplicates += header.kind in (Kind.ELEMENT, Kind.PICKLED)
-            return False
-        inbox.expected += 1
-        self.ready.append(Item(inbox, header.kind, frames[1:]))
-        return True
+        else:
+            inbox.expected += 1
+            self.ready.append(Item(inbox, header.kind, frames[1:]))
 
     def _greet(self, route: Route, header: Header, inbox: Inbox | None) -> None:
         """Tell a sender that this receiver is there; it has another in mind, or none yet."""
@@ -219,3 +228,10 @@ class Intake:
             kind, inbox.sender, self.me, inbox.attempt, inbox.expected, inbox.taken, self.hwm
         )
         return [header.encode()]
+
+
+def _header_of_a_sender(frame: Frame) -> Header:
+    header = Header.decode(frame)
+    if header.kind not in _FROM_SENDERS:
+        raise SourceError(f"a message of kind {header.kind.name}, which no sender sends")
+    return header

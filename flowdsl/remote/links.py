@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 import zmq
 
+from flowdsl.arguments import is_int
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.node import is_int
-from flowdsl.remote.message import MOST_FRAMES, Frame
-from flowdsl.remote.outbox import Route
+from flowdsl.remote.message import MOST_FRAME_BYTES, MOST_FRAMES, Frame, Route
 from flowdsl.remote.security import Curve, check_address
 
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ BEAT: Final = 0.05
 """After so many seconds without news, each end says again where it stands."""
 LINGER: Final = 1.0
 """So many seconds a last word has to be on its way."""
-MOST_FRAME_BYTES: Final = 1 << 32
-"""What a frame may have at most: ZMQ makes room for what one claims to have."""
+LINGER_OF_ERRORS: Final = 0.2
+"""The same after an error, or Ctrl-C: whoever is at this end waits for it."""
 _MOST_AT_ONCE = 1000
 _DOMAIN = "flowdsl"
 _SECOND = 1000
@@ -45,19 +44,17 @@ class Ends:
 
     def __attrs_post_init__(self) -> None:
         who = self.who
-        if not self.addresses or len(set(self.addresses)) < len(self.addresses):
-            raise InvalidFlow(
-                f"{who}: address must be one or several different ones, got {self.addresses!r}"
-            )
-        for name, value in (("bind", self.bind), ("insecure", self.insecure)):
-            if not isinstance(value, bool):
-                raise InvalidFlow(f"{who}: {name} must be True or False, got {value!r}")
+        check_flags(who, bind=self.bind, insecure=self.insecure)
         if self.security is not None and not isinstance(self.security, Curve):
             raise InvalidFlow(f"{who}: security must be a Curve or None, got {self.security!r}")
         if not is_int(self.hwm, 1, 1 << 30):
             raise InvalidFlow(f"{who}: hwm must be an int from 1 to 2**30 - 1, got {self.hwm!r}")
         for address in self.addresses:
             check_address(who, address, self.bind, self.security, self.insecure)
+        if not self.addresses or len(set(self.addresses)) < len(self.addresses):
+            raise InvalidFlow(
+                f"{who}: address must be one or several different ones, got {self.addresses!r}"
+            )
         keys, count = len(self.security.peers) if self.security else 1, len(self.addresses)
         if not self.bind and keys not in (1, count):
             raise InvalidFlow(
@@ -70,12 +67,17 @@ class Ends:
                 f"{self.on_bound!r}"
             )
 
+    @property
+    def spelled(self) -> str:
+        """The addresses, as titles and messages have them."""
+        return ", ".join(map(repr, self.addresses))
 
-def check_seconds(who: str, name: str, value: float | None) -> None:
-    """Refuse what is no number of seconds; None is for ever."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is not None and not (number and 0 < value < float("inf")):
-        raise InvalidFlow(f"{who}: {name} must be a number of seconds > 0, got {value!r}")
+
+def check_flags(who: str, **flags: object) -> None:
+    """Refuse what is neither True nor False."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise InvalidFlow(f"{who}: {name} must be True or False, got {value!r}")
 
 
 class Link:
@@ -120,10 +122,15 @@ class Link:
             zmq.MAXMSGSIZE: MOST_FRAME_BYTES,
             zmq.RECONNECT_IVL: 50,
             zmq.RECONNECT_IVL_MAX: 1 * _SECOND,
-            zmq.HEARTBEAT_IVL: 2 * _SECOND,
-            zmq.HEARTBEAT_TIMEOUT: 10 * _SECOND,
             zmq.IPV6: int("[" in address),
         }
+        if kind in (zmq.PUSH, zmq.PULL):
+            # A receiver that has all it may hold reads no further, and would be taken for dead, and
+            # cut off with what is on its way: the system asks whether its machine is there.
+            options |= {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10}
+            options |= {zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
+        else:
+            options |= {zmq.HEARTBEAT_IVL: 2 * _SECOND, zmq.HEARTBEAT_TIMEOUT: 10 * _SECOND}
         if kind == zmq.PUSH:
             # Nothing is queued for who is not there. Elsewhere it would lose last words: what came
             # by a connection and was not read is thrown away when that ends.
@@ -165,12 +172,17 @@ class Link:
         """The other ends of sockets that connect, known or not."""
         return [(k, b"") for k in range(len(self._sockets))]
 
-    def receive(self, seconds: float) -> list[tuple[Route, list[Frame]]]:
-        """The messages that are there, or that come first; none after so many seconds."""
+    def receive(self, seconds: float, most: int = _MOST_AT_ONCE) -> list[tuple[Route, list[Frame]]]:
+        """The messages that are there, or that come first; none after so many seconds.
+
+        Of each address they are ``most`` at most.
+        """
         found: list[tuple[Route, list[Frame]]] = []
         ready = dict(self._poller.poll(round(seconds * _SECOND)))
         for k, socket in enumerate(self._sockets):
-            while socket in ready and len(found) < _MOST_AT_ONCE:
+            if socket not in ready:
+                continue
+            for _ in range(most):
                 try:
                     name = socket.recv(zmq.NOBLOCK) if self.named else b""
                     found.append(((k, name), _frames(socket)))
@@ -192,9 +204,20 @@ class Link:
             raise
         return True
 
-    def sendable(self, seconds: float) -> bool:
-        """Wait until the first socket takes a message; False after so many seconds."""
-        return bool(self._sockets[0].poll(round(seconds * _SECOND), zmq.POLLOUT))
+    def push(self, frame: Frame, seconds: float) -> zmq.MessageTracker | None:
+        """Send a frame by the first socket; None, after so many seconds at most, if it had no room.
+
+        What it gives is done when the system has the frame, or a connection was cut that had it.
+        """
+        socket = self._sockets[0]
+        message = zmq.Frame(frame, track=True, copy=False, copy_threshold=0)
+        tracker: zmq.MessageTracker = message.tracker
+        try:
+            socket.send(message, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            socket.poll(round(seconds * _SECOND), zmq.POLLOUT)
+            return None
+        return tracker
 
     def close(self, linger: float = 0) -> None:
         """Close the sockets, after so many seconds at most for what is on its way."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import pickle
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
@@ -33,12 +33,16 @@ from flowdsl.storage.codec import decode, encode
 Frame: TypeAlias = bytes | memoryview
 Step: TypeAlias = int | str
 Path: TypeAlias = tuple[Step, ...]
+Route: TypeAlias = tuple[int, bytes]
+"""How to reach who sent a message: the number of the socket, and its name for the other end."""
 
 VERSION: Final = 1
 NOBODY: Final = bytes(16)
 """The id of a receiver that is not known yet."""
 MOST_FRAMES: Final = 64
 """So many arrays of an element may have a frame; the others are part of the body."""
+MOST_FRAME_BYTES: Final = 1 << 32
+"""What a frame may have at most: ZMQ makes room for what one claims to have."""
 _WORTH_A_FRAME: Final = 1 << 14
 _MOST_REASON_BYTES: Final = 2000
 _MAGIC = b"FLOW"
@@ -177,6 +181,25 @@ def pack_trusted(element: object) -> Packed:
     except Exception as error:  # whatever a class of the user's raises
         raise SpecMismatch(f"element: it can not be pickled: {error}") from error
     return Packed(Kind.PICKLED, (body, *buffers))
+
+
+def packed(dump: Callable[[object], Packed], element: object, i: int) -> Packed:
+    """The frames of element ``i`` that ``dump`` makes.
+
+    Raises:
+        SpecMismatch: It can not be sent; the message has its number.
+    """
+    try:
+        made = dump(element)
+    except SpecMismatch as error:
+        raise SpecMismatch(f"send_zmq: element {i}: {error}") from error
+    most = max(map(len, made.frames))
+    if most >= MOST_FRAME_BYTES:
+        raise SpecMismatch(
+            f"send_zmq: element {i}: {most} bytes in one frame, which has at most "
+            f"{MOST_FRAME_BYTES - 1}; send it in parts"
+        )
+    return made
 
 
 def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:

@@ -14,10 +14,16 @@ from collections.abc import Callable
 import attrs
 
 from flowdsl.errors import SourceError
-from flowdsl.remote.message import NOBODY, Frame, Header, Kind, Packed, decode_reason, encode_reason
-
-Route = tuple[int, bytes]
-"""How to reach who sent a message: the number of the socket, and its name for the other end."""
+from flowdsl.remote.message import (
+    NOBODY,
+    Frame,
+    Header,
+    Kind,
+    Packed,
+    Route,
+    decode_reason,
+    encode_reason,
+)
 
 
 @attrs.define

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
@@ -10,10 +10,9 @@ import attrs
 import zmq
 
 from flowdsl.errors import FlowError, SourceError, SpecMismatch
-from flowdsl.remote import zmq_ops
 from flowdsl.remote.declared import Declared
 from flowdsl.remote.intake import Inbox, Intake, Item, Tally
-from flowdsl.remote.links import BEAT, LINGER, Ends, Link
+from flowdsl.remote.links import BEAT, LINGER, LINGER_OF_ERRORS, Ends, Link
 from flowdsl.remote.message import Kind, unpack
 
 
@@ -27,17 +26,6 @@ class Receiver:
     trusted: bool
     timeout: float | None
     tally: Tally
-    spent: bool = False
-
-    def begin(self) -> None:
-        """Hold it to one pass."""
-        if self.spent:
-            raise SourceError(
-                "from_zmq: a second pass over what is sent, which comes only once; for several "
-                "passes over the same elements put cache() after it, and to receive others write "
-                "from_zmq anew"
-            )
-        self.spent = True
 
     def elements(self) -> Iterator[Any]:
         """The elements of all senders, as they come."""
@@ -62,32 +50,8 @@ class Receiver:
                 to_blame = culprit if isinstance(error, FlowError) else None
                 for route, frames in intake.farewells(to_blame, str(error)):
                     link.send(route, frames)
-                link.close(LINGER if intake.inboxes else 0)
+                link.close(LINGER_OF_ERRORS if intake.inboxes else 0)
                 raise
-
-    def arrays(self) -> Iterator[Any]:
-        """The elements of whoever pushes them in the format of zmq_ops."""
-        received, since = 0, monotonic()
-        with Link(self.ends, zmq.PULL) as link:
-            while True:
-                for route, frames in link.receive(BEAT):
-                    where = f"from_zmq: element {received} at {link.address(route)!r}"
-                    try:
-                        if len(frames) > 1:
-                            raise SourceError(f"not an element: {len(frames)} frames")
-                        element = self.declared(zmq_ops.decode(frames[0]))
-                    except (SourceError, SpecMismatch) as error:
-                        raise type(error)(f"{where}: {error}") from error
-                    self.tally.addresses[link.address(route)] += 1
-                    received += 1
-                    yield element
-                    since = monotonic()
-                if self.timeout is not None and monotonic() - since > self.timeout:
-                    raise SourceError(
-                        f"from_zmq: no element came in {self.timeout} s at "
-                        f"{spelled(self.ends.addresses)}, after {received} that did; is who sends "
-                        f"them at work, with format='zmq_ops'?"
-                    )
 
     def _wait(self, link: Link, intake: Intake) -> None:
         """Until something is ready."""
@@ -101,7 +65,7 @@ class Receiver:
                 senders = "any sender" if self.senders is None else f"{self.senders} to end"
                 raise SourceError(
                     f"from_zmq: no element came in {self.timeout} s at "
-                    f"{spelled(self.ends.addresses)}, waiting for {senders}, after "
+                    f"{self.ends.spelled}, waiting for {senders}, after "
                     f"{sum(self.tally.senders.values())} that did; of the senders, "
                     f"{intake.whereabouts()}; is flow.send_zmq at work at the other end, with a "
                     f"key that is known here?"
@@ -164,8 +128,3 @@ def _part(link: Link, intake: Intake) -> None:
         _answer(link, intake)
         if not _listen(link, intake):
             _greet(link, intake)
-
-
-def spelled(addresses: Sequence[str]) -> str:
-    """Addresses, as titles and messages have them."""
-    return ", ".join(map(repr, addresses))

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, overload
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, overload
 
 import attrs
 from numpy.typing import NDArray
 from typing_extensions import TypeForm, Unpack
 
+from flowdsl.arguments import is_int
 from flowdsl.effects import Endless, Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import E, Node, Row, T, flow, is_int
-from flowdsl.ops.sources import numbered
+from flowdsl.node import E, Node, Row, T, flow
+from flowdsl.ops.queues import check_timeout
+from flowdsl.ops.sources import Once, numbered
 from flowdsl.remote.declared import Declared
 from flowdsl.remote.intake import Tally
-from flowdsl.remote.links import Ends, check_seconds
-from flowdsl.remote.receiver import Receiver, spelled
+from flowdsl.remote.links import Ends, check_flags
+from flowdsl.remote.pushing import Format, check_format, pulled
+from flowdsl.remote.receiver import Receiver
 from flowdsl.remote.security import Curve
-from flowdsl.remote.sending import Format, check_format
 from flowdsl.specs import Spec
 
 if TYPE_CHECKING:
@@ -31,11 +34,14 @@ A = TypeVar("A")
 class FromZmq(Node[T, E], Generic[T, E]):
     """What other processes send."""
 
-    receiver: Receiver
+    resumable: ClassVar[bool] = False
+    addresses: str
+    declared: Spec
+    once: Once
 
     @property
     def title(self) -> str:
-        return f"from_zmq({spelled(self.receiver.ends.addresses)})"
+        return f"from_zmq({self.addresses})"
 
     @property
     def length(self) -> int | None:
@@ -46,15 +52,12 @@ class FromZmq(Node[T, E], Generic[T, E]):
         return False
 
     def spec(self, probe: bool) -> Spec:
-        return self.receiver.declared.spec
-
-    def elements(self) -> Iterator[Any]:
-        """What comes; to be asked for once."""
-        return self.receiver.elements()
+        return self.declared
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        self.receiver.begin()
-        return numbered(self, self.elements(), epoch)  # type: ignore[arg-type]  # of any row
+        elements: Any = iter(self.once)
+        with closing(elements):  # of which ``once`` keeps hold
+            yield from numbered(self, elements, epoch)  # type: ignore[arg-type]  # of any row
 
 
 @attrs.frozen(eq=False)
@@ -76,19 +79,20 @@ class FromAnySenders(FromZmq[T, Endless | Reordered], Generic[T]):
 class FromZmqOps(FromZmq[T, Endless | Reordered | Resampled], Generic[T]):
     """What any processes push in the format of zmq_ops."""
 
-    def elements(self) -> Iterator[Any]:
-        return self.receiver.arrays()
 
-
-class _Options(TypedDict, total=False):
+class _OptionsOfBoth(TypedDict, total=False):
     bind: bool
-    trusted: bool
     hwm: int
     security: Curve | None
     insecure: bool
     timeout: float | None
     tally: Tally | None
     on_bound: Callable[[str], object] | None
+
+
+class _Options(_OptionsOfBoth, total=False):
+    format: Literal["flowdsl"]
+    trusted: bool
 
 
 _Address = str | Sequence[str]
@@ -99,7 +103,6 @@ def from_zmq(
     address: _Address,
     *,
     senders: Literal[1] = 1,
-    format: Literal["flowdsl"] = "flowdsl",
     **options: Unpack[_Options],
 ) -> Flow[object, Unsized]: ...
 @overload
@@ -108,7 +111,6 @@ def from_zmq(
     element: TypeForm[A],
     *,
     senders: Literal[1] = 1,
-    format: Literal["flowdsl"] = "flowdsl",
     **options: Unpack[_Options],
 ) -> Flow[A, Unsized]: ...
 @overload
@@ -116,7 +118,6 @@ def from_zmq(
     address: _Address,
     *,
     senders: int,
-    format: Literal["flowdsl"] = "flowdsl",
     **options: Unpack[_Options],
 ) -> Flow[object, Unsized | Reordered]: ...
 @overload
@@ -125,7 +126,6 @@ def from_zmq(
     element: TypeForm[A],
     *,
     senders: int,
-    format: Literal["flowdsl"] = "flowdsl",
     **options: Unpack[_Options],
 ) -> Flow[A, Unsized | Reordered]: ...
 @overload
@@ -133,7 +133,6 @@ def from_zmq(
     address: _Address,
     *,
     senders: None,
-    format: Literal["flowdsl"] = "flowdsl",
     **options: Unpack[_Options],
 ) -> Flow[object, Endless | Reordered]: ...
 @overload
@@ -142,12 +141,11 @@ def from_zmq(
     element: TypeForm[A],
     *,
     senders: None,
-    format: Literal["flowdsl"] = "flowdsl",
     **options: Unpack[_Options],
 ) -> Flow[A, Endless | Reordered]: ...
 @overload
 def from_zmq(
-    address: _Address, *, format: Literal["zmq_ops"], **options: Unpack[_Options]
+    address: _Address, *, format: Literal["zmq_ops"], **options: Unpack[_OptionsOfBoth]
 ) -> Flow[tuple[NDArray[Any], ...], Endless | Reordered | Resampled]: ...
 @overload
 def from_zmq(
@@ -155,7 +153,7 @@ def from_zmq(
     element: TypeForm[A],
     *,
     format: Literal["zmq_ops"],
-    **options: Unpack[_Options],
+    **options: Unpack[_OptionsOfBoth],
 ) -> Flow[A, Endless | Reordered | Resampled]: ...
 def from_zmq(
     address: _Address,
@@ -195,10 +193,12 @@ def from_zmq(
     that was bound, which for ``tcp://127.0.0.1:*`` has a port that was free.
 
     ``format="zmq_ops"`` reads what tensorpack sends in that format, from a ``PULL`` socket: tuples
-    of arrays, without end, and without those that a cut connection held.
+    of arrays, without end, and without those that a connection held when it was cut, or its sender
+    went.
 
     The sockets are opened when a pass begins, in the consumer's process, and closed with it. It is
-    one pass; the second is a ``SourceError``.
+    one pass; the second is a ``SourceError``. No state can be taken of it: the senders go on where
+    they are, so keep the state of the flow that sends, and resume that one.
 
     Length: unknown until all senders have ended.
 
@@ -229,29 +229,34 @@ def from_zmq(
     torchdata none.
     """
     who = "from_zmq"
-    addresses = (address,) if isinstance(address, str) else tuple(address)
+    several = isinstance(address, Sequence) and not isinstance(address, str | bytes)
+    addresses: Any = tuple(address) if several else (address,)
     ends = Ends(who, addresses, bind, hwm, security, insecure, on_bound)
-    check_seconds(who, "timeout", timeout)
-    check_format(who, format)
-    if not isinstance(trusted, bool):
-        raise InvalidFlow(f"{who}: trusted must be True or False, got {trusted!r}")
+    check_timeout(who, timeout)
+    check_flags(who, trusted=trusted)
     if senders is not None and not is_int(senders, 1):
         raise InvalidFlow(f"{who}: senders must be an int >= 1 or None, got {senders!r}")
     if tally is not None and not isinstance(tally, Tally):
         raise InvalidFlow(f"{who}: tally must be a Tally or None, got {tally!r}")
+    check_format(who, format, trusted=trusted, senders=senders != 1)
+    declared = Declared.of(who, element)
     tally = Tally() if tally is None else tally
-    tally.addresses.update(dict.fromkeys(addresses, 0))
-    receiver = Receiver(ends, Declared.of(who, element), senders, trusted, timeout, tally)
+    for one in addresses:
+        tally.addresses.setdefault(one, 0)
     if format == "zmq_ops":
-        if trusted or senders != 1:
-            name = "trusted" if trusted else "senders"
-            raise InvalidFlow(f"{who}: {name} is not for the format zmq_ops, which has none")
-        return flow(FromZmqOps[Any](receiver))
+        elements = pulled(ends, declared, timeout, tally)
+        return flow(FromZmqOps[Any](ends.spelled, declared.spec, Once(elements, _SECOND_PASS)))
     if not bind and senders is not None and senders != len(addresses):
         raise InvalidFlow(
             f"{who}: with bind=False there is a sender at each address, so senders must be "
             f"{len(addresses)} or None, got {senders}"
         )
-    if senders is None:
-        return flow(FromAnySenders[Any](receiver))
-    return flow(FromSender[Any](receiver) if senders == 1 else FromSenders[Any](receiver))
+    kind: Any = FromSender if senders == 1 else FromAnySenders if senders is None else FromSenders
+    elements = Receiver(ends, declared, senders, trusted, timeout, tally).elements()
+    return flow(kind(ends.spelled, declared.spec, Once(elements, _SECOND_PASS)))
+
+
+_SECOND_PASS = (
+    "from_zmq: a second pass over what is sent, which comes only once; for several passes over the "
+    "same elements put cache() after it, and to receive others write from_zmq anew"
+)

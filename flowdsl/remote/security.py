@@ -38,13 +38,33 @@ def make_keys() -> Keys:
     return Keys(public.decode(), secret.decode())
 
 
-@attrs.frozen(init=False)
+def _is_key(key: object) -> bool:
+    return isinstance(key, str) and _KEY.fullmatch(key) is not None
+
+
+def _check_secret(curve: object, field: object, secret: str) -> None:
+    del curve, field
+    if not _is_key(secret):
+        raise InvalidFlow("Curve: secret must be a key that make_keys() made, 40 characters")
+
+
+def _to_peers(peers: Sequence[str]) -> tuple[str, ...]:
+    if not isinstance(peers, Sequence) or not peers or not all(map(_is_key, peers)):
+        raise InvalidFlow(
+            f"Curve: peers must be a list of public keys that make_keys() made, 40 characters "
+            f"each, and at least one; got {peers!r}"
+        )
+    return tuple(peers)
+
+
+@attrs.frozen
 class Curve:
     """Encryption, and proof of who is at the other end, with CURVE keys.
 
     ``secret`` is the secret key of this end. ``peers`` are the public keys of those it talks with:
     where it binds, all that may connect, and nobody else is let in; where it connects, the key of
     the end that binds, or, with several addresses, one for each. Each end has a pair of its own.
+    Errors: ``InvalidFlow`` for what is no key.
 
     >>> from flowdsl.remote import Curve, make_keys
     >>> trainer, reader = make_keys(), make_keys()
@@ -54,20 +74,8 @@ class Curve:
     True
     """
 
-    secret: str = attrs.field(repr=False)
-    peers: tuple[str, ...]
-
-    def __init__(self, secret: str, peers: Sequence[str]) -> None:
-        """Errors: ``InvalidFlow`` for what is no key."""
-        if not _is_key(secret):
-            raise InvalidFlow("Curve: secret must be a key that make_keys() made, 40 characters")
-        if isinstance(peers, str) or not peers or not all(map(_is_key, peers)):
-            raise InvalidFlow(
-                f"Curve: peers must be a list of public keys that make_keys() made, 40 characters "
-                f"each, and at least one; got {peers!r}"
-            )
-        object.__setattr__(self, "secret", secret)
-        object.__setattr__(self, "peers", tuple(peers))
+    secret: str = attrs.field(repr=False, validator=_check_secret)
+    peers: tuple[str, ...] = attrs.field(converter=_to_peers)
 
     @property
     def public(self) -> str:
@@ -77,10 +85,6 @@ class Curve:
     def peer(self, k: int) -> str:
         """The key of who binds the ``k``-th address, for an end that connects."""
         return self.peers[min(k, len(self.peers) - 1)]
-
-
-def _is_key(key: object) -> bool:
-    return isinstance(key, str) and _KEY.fullmatch(key) is not None
 
 
 def check_address(

@@ -6,22 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from math import inf
 from time import monotonic
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import attrs
 import zmq
 
-from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
+from flowdsl.errors import SourceError
 from flowdsl.node import E, FlowBase, T
-from flowdsl.remote import zmq_ops
-from flowdsl.remote.links import BEAT, LINGER, MOST_FRAME_BYTES, Ends, Link, check_seconds
-from flowdsl.remote.message import Frame, Kind, Packed, pack, pack_trusted
-from flowdsl.remote.outbox import Outbox, Route
+from flowdsl.ops.queues import check_timeout
+from flowdsl.remote.links import BEAT, LINGER, LINGER_OF_ERRORS, Ends, Link, check_flags
+from flowdsl.remote.message import Frame, Packed, Route, pack, pack_trusted, packed
+from flowdsl.remote.outbox import Outbox
+from flowdsl.remote.pushing import Format, check_format, push
 from flowdsl.remote.security import Curve
-
-Format: TypeAlias = Literal["flowdsl", "zmq_ops"]
-LINGER_OF_PUSH: Final = 30.0
-"""So many seconds the elements have to be on their way, where nobody says what arrived."""
 
 
 class Sending(FlowBase[T, E]):
@@ -67,8 +64,10 @@ class Sending(FlowBase[T, E]):
 
         ``format="zmq_ops"`` is what tensorpack's ``ZMQInput`` reads: arrays and numbers only, in
         one frame (the layout is in ``flowdsl.remote.zmq_ops``). It is sent from a ``PUSH`` socket,
-        as there: to whoever connects, in turn; nobody says what arrived, what a cut connection held
-        is lost, and the receiver is told of no end.
+        as there: to whoever connects, in turn; nobody says what arrived, and the receiver is told
+        of no end. It gives the number of elements when the system has them all to be carried; what
+        a connection still holds when it is cut, or the sender has gone, may be lost. ``timeout`` is
+        how many seconds may pass in which it takes none.
 
         Errors: ``InvalidFlow`` for an argument, or an address that is open to others;
         ``SourceError`` if the address can not be bound, no receiver takes anything in ``timeout``
@@ -91,23 +90,13 @@ class Sending(FlowBase[T, E]):
         """
         who = "send_zmq"
         ends = Ends(who, (address,), bind, hwm, security, insecure, on_bound)
-        check_seconds(who, "timeout", timeout)
-        check_format(who, format)
-        for name, value in (("trusted", trusted), ("serve", serve)):
-            if not isinstance(value, bool):
-                raise InvalidFlow(f"{who}: {name} must be True or False, got {value!r}")
-            if value and format == "zmq_ops":
-                raise InvalidFlow(f"{who}: {name} is not for the format zmq_ops, which has none")
+        check_timeout(who, timeout)
+        check_flags(who, trusted=trusted, serve=serve)
+        check_format(who, format, trusted=trusted, serve=serve)
         with closing(iter(self)) as elements:
             if format == "zmq_ops":
-                return _push(ends, elements, timeout)
+                return push(ends, elements, timeout)
             return _send(ends, elements, trusted, serve, timeout)
-
-
-def check_format(who: str, value: object) -> None:
-    """Refuse what is no format."""
-    if value not in ("flowdsl", "zmq_ops"):
-        raise InvalidFlow(f"{who}: format must be 'flowdsl' or 'zmq_ops', got {value!r}")
 
 
 @attrs.define
@@ -218,17 +207,17 @@ def _send(
 
         box = Outbox(ends.hwm, serve, is_gone)
         post = _Post(f"{ends.who}: {ends.addresses[0]!r}", link, box, timeout)
-        packed = (_packed(dump, x, i) for i, x in enumerate(elements))
+        made = (packed(dump, x, i) for i, x in enumerate(elements))
         try:
             post.until(lambda: box.route is not None)
-            while (item := _next(packed, post)) is not None:
+            while (item := _next(made, post)) is not None:
                 post.put(item)
             box.end()
             post.until(lambda: box.finished)
         except BaseException as error:
             if box.route is not None and not box.finished:
                 link.send(box.route, box.stop(_told(error)))
-            link.close(LINGER if box.route is not None else 0)
+            link.close(LINGER_OF_ERRORS if box.route is not None else 0)
             raise
         if box.route is not None:
             link.send(box.route, box.done())
@@ -236,9 +225,9 @@ def _send(
         return box.taken
 
 
-def _next(packed: Iterator[Packed], post: _Post) -> Packed | None:
+def _next(made: Iterator[Packed], post: _Post) -> Packed | None:
     try:
-        return next(packed, None)
+        return next(made, None)
     except Exception as error:
         post.fail(error)
         raise
@@ -246,37 +235,3 @@ def _next(packed: Iterator[Packed], post: _Post) -> Packed | None:
 
 def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _push(ends: Ends, elements: Iterator[object], timeout: float | None) -> int:
-    sent = 0
-    with Link(ends, zmq.PUSH) as link:
-        for sent, x in enumerate(elements, 1):
-            frames = _packed(_pack_arrays, x, sent - 1).frames
-            since = monotonic()
-            while not (link.sendable(BEAT) and link.send(_THE_ONE, frames)):
-                if timeout is not None and monotonic() - since > timeout:
-                    raise SourceError(
-                        f"{ends.who}: {ends.addresses[0]!r}: nobody received for {timeout} s, "
-                        f"after {sent - 1} elements that were sent"
-                    )
-        link.close(LINGER_OF_PUSH if timeout is None else timeout)
-    return sent
-
-
-def _pack_arrays(element: object) -> Packed:
-    return Packed(Kind.ELEMENT, (zmq_ops.encode(element),))
-
-
-def _packed(dump: Callable[[object], Packed], element: object, i: int) -> Packed:
-    try:
-        packed = dump(element)
-    except SpecMismatch as error:
-        raise SpecMismatch(f"send_zmq: element {i}: {error}") from error
-    most = max(map(len, packed.frames))
-    if most >= MOST_FRAME_BYTES:
-        raise SpecMismatch(
-            f"send_zmq: element {i}: {most} bytes in one frame, which has at most "
-            f"{MOST_FRAME_BYTES - 1}; send it in parts"
-        )
-    return packed

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 RECENT = 2.0
 """Seconds that rates and fills are taken over, at least."""
 
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
-_GAUGE = 6
-
 
 def shows(console: Console) -> bool:
     """Whether someone can see a bar: a terminal, or a notebook that has what it takes."""
@@ -101,8 +98,7 @@ class Bar:
             self._before, self._middle = self._middle, now
         lately = since(now, self._before) if self._before.stages else now
         self._progress.text = tuple(
-            f"  {name(stage)}: busy {share(stage.utilisation)}, queue {gauge(stage.fill)} "
-            f"{share(stage.fill)}"
+            f"  {name(stage)}: busy {share(stage.utilisation)}, queue {share(stage.fill)} full"
             for stage in lately.stages
             if stage.workers
         )
@@ -113,14 +109,3 @@ class Bar:
             rate=f"{number(lately.rate)}/s" if lately.elements > 0 else "",
         )
         self._progress.refresh()
-
-
-def gauge(part: float) -> str:
-    """A part of a whole, as a bar of text.
-
-    >>> gauge(0.5), gauge(1.0)
-    ('███   ', '██████')
-    """
-    eighths = round(max(0.0, min(1.0, part)) * 8 * _GAUGE)
-    full, rest = divmod(eighths, 8)
-    return ("█" * full + _EIGHTHS[rest] * (full < _GAUGE)).ljust(_GAUGE)

@@ -108,8 +108,8 @@ class Drawing:
         tip = f"M{_number(to - 4.5)},{_number(bottom - 7)} h9 l-4.5,7 z"
         self._add("path", "tip", d=tip)
 
-    def svg(self, dark: bool | None = None) -> str:
-        """The picture; ``dark`` is for a reader on dark ground, None asks the reader's device."""
+    def svg(self) -> str:
+        """The picture, dark where the reader's device is."""
         width, height = _number(self.width), _number(self.height)
         root = ElementTree.Element(
             "svg",
@@ -123,12 +123,8 @@ class Drawing:
             },
         )
         ElementTree.SubElement(root, "title").text = _clean(self._title)
-        rules = {
-            True: _STYLE + _DARK,
-            False: _STYLE,
-            None: f"{_STYLE}@media (prefers-color-scheme: dark) {{{_DARK}}}\n",
-        }
-        ElementTree.SubElement(root, "style").text = rules[dark]
+        rules = f"{_STYLE}@media (prefers-color-scheme: dark) {{{_DARK}}}\n"
+        ElementTree.SubElement(root, "style").text = rules
         ground = {"width": width, "height": height, "class": "ground", "rx": "8"}
         ElementTree.SubElement(root, "rect", ground)
         root.extend(self._shapes)

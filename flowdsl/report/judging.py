@@ -15,15 +15,14 @@ Buzen, 1978).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import attrs
 
 from flowdsl.report.cores import cores as available_cores
 from flowdsl.report.shares import Shares, inverse
 from flowdsl.report.verdict import Limit, Verdict
-from flowdsl.report.words import Words, workers_of
-from flowdsl.runtime.figures import about, duration, name, number, share
+from flowdsl.report.words import MOST_PROCS, Words
+from flowdsl.runtime.figures import about, duration, name, number, share, where
 from flowdsl.runtime.statistics import RunStatistics, StageStatistics
 
 BUSY = 0.7
@@ -41,9 +40,6 @@ SLOW_ELEMENT = 10
 WORTHWHILE = 1.15
 """Advice should gain at least this."""
 
-MOST_PROCS = 64
-"""More workers than this are not advised on a forecast alone."""
-
 
 def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
     """Say what limits a run.
@@ -56,17 +52,25 @@ def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
     'unclear'
     """
     if not statistics.elements or statistics.seconds <= 0:
-        return Case(Shares(statistics), 1).unclear(
+        return Case(Words(Shares(statistics), 1)).unclear(
             "Nothing can be said yet: no element was delivered.", "Let it run on."
         )
-    return Case(Shares(statistics), cores or available_cores()).verdict()
+    return Case(Words(Shares(statistics), cores or available_cores())).verdict()
 
 
 @attrs.frozen
-class Case(Words):
+class Case:
     """A run that is judged."""
 
-    # -- the verdict ---------------------------------------------------------------------------
+    words: Words
+
+    @property
+    def run(self) -> RunStatistics:
+        return self.words.run
+
+    @property
+    def shares(self) -> Shares:
+        return self.words.shares
 
     def verdict(self) -> Verdict:
         if not self.shares.pools:
@@ -89,7 +93,8 @@ class Case(Words):
         k, stage = max(self.shares.pools.items(), key=lambda pair: pair[1].waited)
         if _busiest(stage) >= BUSY and stage.skew >= UNEVEN:
             return self._slow_worker(k)
-        if len(stage.workers) > 1 and stage.p99 >= SLOW_ELEMENT * stage.p50 > 0:
+        several = len(stage.workers) > 1 and stage.utilisation > 0
+        if several and stage.p99 >= SLOW_ELEMENT * stage.p50 > 0:
             return self._slow_elements(k)
         blocked = share(self.shares.blocked)
         return self.unclear(
@@ -117,27 +122,42 @@ class Case(Words):
 
     def _workers(self, k: int) -> Verdict:
         stage, rate = self.run.stages[k], self.run.rate
-        operator, what = self.operator(stage)
+        operator, what = self.words.operator(stage)
         count, headroom = len(stage.workers), inverse(self.shares.others(k))
         are = "is" if count == 1 else "are"
         finding = (
-            f"{what} limits at {number(rate)} elements/s{self.calls(stage, operator)}: its "
-            f"{workers_of(stage)} {are} busy {share(stage.utilisation)} of the time."
+            f"{what} limits at {number(rate)} elements/s{self.words.calls(stage, operator)}: its "
+            f"{where(stage, 'one')} {are} busy {share(stage.utilisation)} of the time."
         )
         advice, expected, workers = self._more_workers(k, headroom)
-        return self._verdict("workers", k, operator, headroom, finding, advice, expected, workers)
+        return self._verdict(
+            "workers",
+            finding,
+            advice,
+            headroom,
+            stage=k,
+            operator=operator,
+            expected=expected,
+            workers=workers,
+        )
 
     def _more_workers(self, k: int, headroom: float) -> tuple[str, float | None, int | None]:
         stage, rate = self.run.stages[k], self.run.rate
+        make = f"make it cheaper: {self.words.rest(headroom)}."
+        if stage.copies == "passes":
+            said = "replicate gives as many passes as procs, so another number is another flow"
+            return f"{said}; {make}", None, None
         count, keyword = len(stage.workers), "procs" if stage.place == "processes" else "threads"
         wanted = min(MOST_PROCS, count * headroom)
-        most = self._room(k)
+        most = self.words.room(k)
         workers = max(count, math.ceil(min(wanted, most) - 0.1))
         expected = rate * min(headroom, workers / count)
         computing = stage.computing
-        bound = self.bound()
+        bound = self.words.bound()
         if workers > count and expected >= WORTHWHILE * rate:
-            said = f"{self.prefetch(k, workers)} would give about {about(expected)} elements/s"
+            said = (
+                f"{self.words.prefetch(k, workers)} would give about {about(expected)} elements/s"
+            )
             if keyword == "threads":
                 said += ", if the functions release the interpreter lock; else procs would"
             if wanted > most + 1 and computing is None:
@@ -145,49 +165,38 @@ class Case(Words):
             elif wanted > most + 1:
                 said += f", which is what {bound} can do"
             return f"{said}.", expected, workers
-        make = f"make it cheaper: {self.rest(headroom)}."
         if count < most - 0.5 or headroom < WORTHWHILE:
             return make.capitalize(), None, None
         if computing is None:
-            said = f"There {'is' if self.cores == 1 else 'are'} {bound}, so more workers would help"
+            are = "is" if self.words.cores == 1 else "are"
+            said = f"There {are} {bound}, so more workers would help"
             return f"{said} only where they wait rather than compute; else {make}", None, None
         return f"They compute, and {bound} can do no more, so {make}", None, None
 
-    def _room(self, k: int) -> float:
-        """How many workers of a stage the machine can keep at work."""
-        stage = self.run.stages[k]
-        if stage.computing is not None and stage.computing < 0.1:
-            return MOST_PROCS
-        taken = sum(
-            s.utilisation * len(s.workers) * (1.0 if s.computing is None else s.computing)
-            for j, s in self.shares.pools.items()
-            if j != k
-        )
-        free = max(1.0, self.cores - round(taken))
-        return free if stage.computing is None else free / stage.computing
-
     def _slow_worker(self, k: int) -> Verdict:
         stage = self.run.stages[k]
-        operator, what = self.operator(stage)
+        operator, what = self.words.operator(stage)
         busiest = _busiest(stage)
         even = inverse(max(self.shares.others(k), stage.utilisation))
         finding = (
             f"One worker of {what} limits at {number(self.run.rate)} elements/s: it is busy "
-            f"{share(busiest)} of the time, its {workers_of(stage)} {share(stage.utilisation)} on "
+            f"{share(busiest)} of the time, its {where(stage)} {share(stage.utilisation)} on "
             f"average. The others wait for its turn."
         )
         advice = (
             "See what is slow there: a core that others use too, or elements that are always its "
             f"own; evenly shared, it would be about {about(self.run.rate * even)} elements/s."
         )
-        if stage.ordered:
+        if self.words.waits_in_turn(stage):
             advice += " prefetch(ordered=False) does not wait for it, where the order is free."
         expected = self.run.rate * even
-        return self._verdict("straggler", k, operator, even, finding, advice, expected)
+        return self._verdict(
+            "straggler", finding, advice, even, stage=k, operator=operator, expected=expected
+        )
 
     def _slow_elements(self, k: int) -> Verdict:
         stage = self.run.stages[k]
-        operator, what = self.operator(stage)
+        operator, what = self.words.operator(stage)
         even = inverse(max(self.shares.others(k), stage.utilisation))
         finding = (
             f"A few slow elements of {what} limit at {number(self.run.rate)} elements/s: one in "
@@ -195,61 +204,68 @@ class Case(Words):
             f"the others, which are done, wait for their turn."
         )
         advice = "See what they have in common, e.g. where they are read from."
-        if stage.ordered:
+        if self.words.waits_in_turn(stage):
             advice = (
                 f"prefetch(ordered=False) does not wait for them, where the order is free: up to "
                 f"about {about(self.run.rate * even)} elements/s."
             )
-        expected = self.run.rate * even if stage.ordered else None
-        return self._verdict("straggler", k, operator, even, finding, advice, expected)
+        expected = self.run.rate * even if self.words.waits_in_turn(stage) else None
+        return self._verdict(
+            "straggler", finding, advice, even, stage=k, operator=operator, expected=expected
+        )
 
     def _hosted(self) -> Verdict:
         rate, parts = self.run.rate, self.shares.thread
         spent = parts["thread"]
         hosted = self.shares.hosted
-        k = self._costliest(hosted, spent)
-        operator, what = self.operator(self.run.stages[k]) if k is not None else (None, "The flow")
+        k = self.words.costliest(hosted, spent)
+        operator, what = (
+            self.words.operator(self.run.stages[k]) if k is not None else (None, "The flow")
+        )
         finding = (
             f"{what} limits at {number(rate)} elements/s"
-            f"{self.calls(self.run.stages[k], operator) if k is not None else ''}: in the "
+            f"{self.words.calls(self.run.stages[k], operator) if k is not None else ''}: in the "
             f"consumer's thread, where it takes {share(spent)} of the time."
         )
-        stays = self.staying(hosted) * spent
+        stays = self.words.staying(hosted) * spent
         moved = spent - stays
-        if moved < WORTHWHILE - 1 or (operator is not None and operator in self.stays(hosted)):
+        if moved < WORTHWHILE - 1 or (
+            operator is not None and operator in self.words.stays(hosted)
+        ):
             headroom = inverse(self.shares.others("thread"))
             advice = (
                 f"It runs there whatever prefetch says, as it must see the elements in turn. Make "
                 f"it cheaper, or move work from it into a map, which workers can run: "
-                f"{self.rest(headroom)}."
+                f"{self.words.rest(headroom)}."
             )
-            return self._verdict("thread", k, operator, headroom, finding, advice)
+            return self._verdict("thread", finding, advice, headroom, stage=k, operator=operator)
         left = 1 - self.shares.blocked - moved  # the thread's, when the others have the rest
         headroom = inverse(max(left, self.shares.most_utilised))
-        workers = max(1, min(self.cores, math.ceil(min(moved * headroom, MOST_PROCS) - 0.1)))
+        workers = max(1, min(self.words.cores, math.ceil(min(moved * headroom, MOST_PROCS) - 0.1)))
         expected = rate * min(headroom, workers / moved)
-        where = "before it" if self.shares.pools else "at its end"
         known = all(s.costs for s in hosted.values())
         gives = f"would give {'about' if known else 'up to'} {about(expected)} elements/s"
         if self.shares.pools:
-            advice = f"A prefetch behind it, rather than {where}, {gives}."
+            placed = any(not stage.copies for stage in self.shares.pools.values())
+            advice = f"A prefetch behind it{', rather than before it,' * placed} {gives}."
         else:
-            advice = f"prefetch(procs={workers}) {where} {gives}"
-            if workers == self.cores:
-                advice += f", which is what {self.bound()} can do"
-            if not known and self.stays(hosted):
-                advice += (
-                    f", less what {' and '.join(sorted(self.stays(hosted)))} takes, which stays"
-                )
+            advice = f"prefetch(procs={workers}) at its end {gives}"
+            if workers == self.words.cores:
+                advice += f", which is what {self.words.bound()} can do"
+            staying = " and ".join(sorted(self.words.stays(hosted)))
+            if not known and staying:
+                advice += f", less what {staying} takes, which stays"
             advice += "."
-        return self._verdict("thread", k, operator, headroom, finding, advice, expected, workers)
-
-    def _costliest(self, hosted: Mapping[int, StageStatistics], spent: float) -> int | None:
-        """The stage that takes most of this share of the time; those not timed share the rest."""
-        known = {k: sum(cost.seconds for cost in s.costs) for k, s in hosted.items() if s.costs}
-        rest = spent * self.run.seconds - sum(known.values())
-        untimed = len(hosted) - len(known)
-        return max(hosted, key=lambda k: known.get(k, rest / max(1, untimed)), default=None)
+        return self._verdict(
+            "thread",
+            finding,
+            advice,
+            headroom,
+            stage=k,
+            operator=operator,
+            expected=expected,
+            workers=workers,
+        )
 
     def _input(self) -> Verdict:
         read = self.shares.inputs
@@ -259,7 +275,7 @@ class Case(Words):
         supply = (
             self.run.stages[k - 1] if k and self.run.stages[k - 1].place == "consumer" else None
         )
-        operator, what = self.operator(supply) if supply else (None, None)
+        operator, what = self.words.operator(supply) if supply else (None, None)
         what = what or f"What {name(self.run.stages[k])} is supplied with"
         finding = (
             f"{what} limits at {number(self.run.rate)} elements/s: it is read in the consumer's "
@@ -268,10 +284,10 @@ class Case(Words):
         advice = (
             f"No number of procs changes that. Move work from it into a map before the prefetch, "
             f"or make it a source that workers read by themselves, e.g. with write_lmdb, once: "
-            f"{self.rest(headroom)}."
+            f"{self.words.rest(headroom)}."
         )
         at = k - 1 if supply else k
-        return self._verdict("input", at, operator, headroom, finding, advice)
+        return self._verdict("input", finding, advice, headroom, stage=at, operator=operator)
 
     def _handing_over(self) -> Verdict:
         spent, headroom = (
@@ -285,13 +301,15 @@ class Case(Words):
         )
         alone = sum(s.busy for s in self.shares.pools.values()) / self.run.seconds
         together = max(1e-9, 1 - self.shares.blocked - spent + alone)
-        advice = "Fewer and larger elements cost less: batch them before the prefetch."
-        if alone < spent:
+        copies = any(stage.copies for stage in self.shares.pools.values())
+        before = "replicate" if copies else "the prefetch"
+        advice = f"Fewer and larger elements cost less: batch them before {before}."
+        if alone < spent and not copies:
             advice += (
                 f" They are made in less time than they travel: without prefetch, it would be "
                 f"about {about(self.run.rate / together)} elements/s."
             )
-        return self._verdict("handing over", k, None, headroom, finding, advice)
+        return self._verdict("handing over", finding, advice, headroom, stage=k)
 
     def _consumer(self) -> Verdict:
         rate, parts = self.run.rate, self.shares.thread
@@ -308,26 +326,28 @@ class Case(Words):
                 f"prefetch(procs=1) would run the flow beside it: about {about(expected)} "
                 f"elements/s."
             )
-            return self._verdict("consumer", None, None, headroom, finding, advice, expected, 1)
+            return self._verdict(
+                "consumer", finding, advice, headroom, expected=expected, workers=1
+            )
         if not self.run.profiled:
             advice = (
                 "That is all that is done with the elements after the workers: "
                 "flow.profile(step=...) tells operators there from the consumer."
             )
-            return self._verdict("consumer", None, None, headroom, finding, advice)
+            return self._verdict("consumer", finding, advice, headroom)
         able = f"The flow alone could give about {about(rate * headroom)}"
         if headroom > 100:
             able = "The flow alone could give over 100 times as many"
         advice = f"{able}: nothing in it needs to change."
         if len(self.shares.pools) == 1:
-            (k, stage), *_ = self.shares.pools.items()
+            ((k, stage),) = self.shares.pools.items()
             enough = max(1, math.ceil(1.2 * stage.utilisation * len(stage.workers)))
-            if enough < len(stage.workers):
-                advice = f"{able}; {self.prefetch(k, enough)} would do."
+            if enough < len(stage.workers) and stage.copies != "passes":
+                advice = f"{able}; {self.words.prefetch(k, enough)} would do."
                 return self._verdict(
-                    "consumer", None, None, headroom, finding, advice, rate, enough
+                    "consumer", finding, advice, headroom, expected=rate, workers=enough
                 )
-        return self._verdict("consumer", None, None, headroom, finding, advice)
+        return self._verdict("consumer", finding, advice, headroom)
 
     def _balanced(self, k: int) -> Verdict:
         stage = self.run.stages[k]
@@ -339,42 +359,40 @@ class Case(Words):
             "thread": "operators that run there",
         }.get(what, "handing elements over")
         finding = (
-            f"It is balanced at {number(self.run.rate)} elements/s: the {workers_of(stage)} of "
+            f"It is balanced at {number(self.run.rate)} elements/s: the {where(stage, 'one')} of "
             f"{name(stage)} are busy {share(stage.utilisation)} of the time, and the consumer's "
             f"thread {share(1 - self.shares.blocked)}, with {mostly} above all."
         )
         headroom = inverse(max(1 - self.shares.blocked, stage.utilisation))
         advice = "To go faster, both would have to."
-        return self._verdict("balanced", k, None, headroom, finding, advice)
+        return self._verdict("balanced", finding, advice, headroom, stage=k)
 
     def unclear(self, finding: str, advice: str) -> Verdict:
-        return self._verdict("unclear", None, None, 1.0, finding, advice)
-
-    # -- what is said --------------------------------------------------------------------------
+        return self._verdict("unclear", finding, advice)
 
     def _verdict(
         self,
         limiting: Limit,
-        stage: int | None,
-        operator: str | None,
-        headroom: float,
         finding: str,
         advice: str,
+        headroom: float = 1.0,
+        *,
+        stage: int | None = None,
+        operator: str | None = None,
         expected: float | None = None,
         workers: int | None = None,
     ) -> Verdict:
-        run = self.run
         return Verdict(
-            limiting,
-            stage,
-            operator,
-            run.rate,
-            max(1.0, headroom),
-            run.waited_share,
-            finding,
-            advice,
-            expected,
-            workers,
+            limiting=limiting,
+            stage=stage,
+            operator=operator,
+            rate=self.run.rate,
+            headroom=max(1.0, headroom),
+            waited=self.run.waited_share,
+            finding=finding,
+            advice=advice,
+            expected=expected,
+            workers=workers,
         )
 
 

@@ -150,7 +150,8 @@ class _Picture:
             self._mark(x, y)
         y += _HEAD
         costs = sum(cost.seconds for cost in map(self._cost, box.operators) if cost)
-        whole = max(costs, sum(stage.busy for stage in self._stages(box)))
+        stage = self._stage(box)
+        whole = max(costs, stage.busy if stage else 0.0)
         for line in box.operators:
             self._operator(line, x, y, whole)
             y += _LINE
@@ -187,28 +188,23 @@ class _Picture:
 
     def _facts(self, box: Box) -> Iterator[Callable[[float, float], None]]:
         """The lines under the operators."""
-        stages = self._stages(box)
-        workers = [worker for stage in stages for worker in stage.workers]
-        if not workers:
+        stage = self._stage(box)
+        if stage is None or not stage.workers or not stage.seconds:
             return
-        yield lambda x, y: self._workers(stages, x, y)
-        seconds = max(stage.seconds for stage in stages)
-        last = stages[-1]
-        said = [f"fill {share(last.fill)}"]
-        if last.p50:
-            said.append(f"p50 {duration(last.p50)} · p99 {duration(last.p99)}")
-        nbytes = sum(stage.nbytes for stage in stages)
-        if nbytes and seconds:
-            said.append(f"{size(nbytes / seconds)}/s")
+        yield lambda x, y: self._workers(stage, x, y)
+        said = [f"fill {share(stage.fill)}"]
+        if stage.p50:
+            said.append(f"p50 {duration(stage.p50)} · p99 {duration(stage.p99)}")
+        if stage.nbytes and stage.seconds:
+            said.append(f"{size(stage.nbytes / stage.seconds)}/s")
         yield lambda x, y: self._on.text(x + _PAD, y + 12, " · ".join(said), "small faint")
-        troubles = ", ".join(filter(None, map(losses, stages)))
-        if troubles:
-            yield lambda x, y: self._on.text(x + _PAD, y + 12, troubles, "small faint")
+        if losses(stage):
+            yield lambda x, y: self._on.text(x + _PAD, y + 12, losses(stage), "small faint")
 
-    def _workers(self, stages: list[StageStatistics], x: float, y: float) -> None:
+    def _workers(self, stage: StageStatistics, x: float, y: float) -> None:
         """A bar for each worker, as full as it was busy."""
         on = self._on
-        busy = [min(1.0, w.busy / s.seconds) for s in stages for w in s.workers if s.seconds]
+        busy = [min(1.0, worker.busy / stage.seconds) for worker in stage.workers]
         shown = busy[:16]
         left = x + _PAD
         for k, one in enumerate(shown):
@@ -216,11 +212,11 @@ class _Picture:
             on.box(at, y, 8, 14, "rail", 2)
             on.box(at, y + 14 * (1 - one), 8, 14 * one, "hot" if one >= 0.9 else "cost", 2)
         left += 11 * len(shown) + 5
-        waited = sum(s.waited for s in stages) / max(s.seconds for s in stages)
-        told = f"busy {share(sum(busy) / max(1, len(busy)))}"
-        if len(busy) > 1 and max(s.skew for s in stages) >= 0.1:
+        told = f"busy {share(stage.utilisation)}"
+        if stage.skew >= 0.1:
             told += f", the busiest {share(max(busy))}"
-        on.text(left, y + 12, f"{told} · waited for {share(waited)} of the time", "small faint")
+        told += f" · waited for {share(stage.waited / stage.seconds)} of the time"
+        on.text(left, y + 12, told, "small faint")
 
     def _consumer(self, center: float, top: float) -> float:
         """Where the elements go; gives where it ends."""
@@ -277,22 +273,20 @@ class _Picture:
 
     # -- figures -------------------------------------------------------------------------------
 
-    def _stages(self, box: Box) -> list[StageStatistics]:
-        return [self._figures.statistics.stages[k] for k in box.stages] if self._figures else []
+    def _stage(self, box: Box) -> StageStatistics | None:
+        if self._figures is None or box.stage is None:
+            return None
+        return self._figures.statistics.stages[box.stage]
 
     def _flow(self, box: Box) -> str:
-        stages = self._stages(box)
-        if not stages or not stages[-1].delivered:
-            return "elements"
-        return f"{number(_together(stages))} elements/s"
+        stage = self._stage(box)
+        return f"{number(stage.rate)} elements/s" if stage and stage.delivered else "elements"
 
     def _limits(self, box: Box) -> bool:
         verdict = self._figures.verdict if self._figures else None
-        return (
-            verdict is not None
-            and verdict.stage in box.stages
-            and (verdict.limiting != "handing over")
-        )
+        if verdict is None or verdict.stage is None or verdict.limiting == "handing over":
+            return False
+        return any(line.stage == verdict.stage for line in box.operators)
 
     def _names(self, line: Operator) -> bool:
         if self._figures is None or line.stage != self._figures.verdict.stage:
@@ -303,20 +297,16 @@ class _Picture:
         return self._costs.get(id(line))
 
 
-def _together(stages: list[StageStatistics]) -> float:
-    return sum(stage.rate for stage in stages if stage.place == stages[-1].place)
-
-
 def _costs_by_line(box: Box, statistics: RunStatistics) -> dict[int, OperatorCost]:
     """The cost of each operator: those of a title in the order in which they stand."""
     found: dict[int, OperatorCost] = {}
-    for number_ in box.stages:
-        left = list(statistics.stages[number_].costs)
-        for line in box.operators:
-            cost = next((c for c in left if c.title == line.title), None)
-            if line.stage in box.stages and cost is not None and id(line) not in found:
-                left.remove(cost)
-                found[id(line)] = cost
+    left = {k: list(stage.costs) for k, stage in enumerate(statistics.stages)}
+    for line in box.operators:
+        costs = [] if line.stage is None else left[line.stage]
+        cost = next((c for c in costs if c.title == line.title), None)
+        if cost is not None:
+            costs.remove(cost)
+            found[id(line)] = cost
     for source in box.sources:
         found |= _costs_by_line(source, statistics)
     return found

@@ -11,10 +11,12 @@ from typing import Literal, TypeAlias
 import attrs
 
 from flowdsl.effects import Endless, describe
-from flowdsl.node import AnyNode, Aside
+from flowdsl.kinds import Aside
+from flowdsl.node import AnyNode
 from flowdsl.plan.lower import Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import runs_in_worker
+from flowdsl.report.sums import as_one
 from flowdsl.runtime.statistics import Place, RunStatistics, StageStatistics
 
 Sent: TypeAlias = Literal["positions", "elements"]
@@ -44,8 +46,8 @@ class Box:
     """Where its elements come from."""
     receives: Sent | None = None
     """What workers are sent; None for what runs in the consumer's thread."""
-    stages: tuple[int, ...] = ()
-    """The numbers of its stages, among those of the plan."""
+    stage: int | None = None
+    """The number of the stage, among those of the plan, whose elements leave it."""
 
     def titles(self) -> dict[int, tuple[str, ...]]:
         """The operators of each stage that begins here or before."""
@@ -74,45 +76,19 @@ class Plan:
     def over(self, statistics: RunStatistics) -> RunStatistics:
         """The figures of a run, a stage for each of these."""
         numbers = [number for one in self.stages if isinstance(one, tuple) for number in one]
-        if len(numbers) != len(statistics.stages):
-            return statistics  # of a run whose plan is told in another way
+        assert len(numbers) == len(statistics.stages), "these are the figures of another plan"
         titles = self.root.titles()
         hosted = list(statistics.hosted)
         stages: list[StageStatistics] = []
         for k, one in enumerate(self.stages):
             if isinstance(one, tuple):
-                seen = _copies([statistics.stages[number] for number in one])
-                if len(one) > 1:
-                    seen = attrs.evolve(seen, placed_by=self.placed_by(k))
+                seen = as_one([statistics.stages[number] for number in one])
             else:
                 own = [cost for cost in hosted if cost.title in one.operators]
                 hosted = [cost for cost in hosted if cost not in own]
                 seen = attrs.evolve(one, seconds=statistics.seconds, costs=tuple(own))
             stages.append(attrs.evolve(seen, operators=titles.get(k, seen.operators)))
         return attrs.evolve(statistics, stages=tuple(stages))
-
-    def placed_by(self, number: int) -> str:
-        """The operator that asked for copies of a stage: the one that takes turns among them."""
-        above = next(s for s in self.stages[number + 1 :] if isinstance(s, StageStatistics))
-        return above.operators[0].partition("(")[0]
-
-
-def _copies(stages: list[StageStatistics]) -> StageStatistics:
-    """Copies of a stage as one, with the workers of all."""
-    first = stages[0]
-    if len(stages) == 1:
-        return first
-    sums = ("entered", "delivered", "filtered", "skipped", "retried", "in_flight", "deaths")
-    total = {name: sum(getattr(one, name) for one in stages) for name in (*sums, "nbytes")}
-    return attrs.evolve(
-        first,
-        **total,
-        seconds=max(one.seconds for one in stages),
-        workers=tuple(worker for one in stages for worker in one.workers),
-        waited=sum(one.waited for one in stages),
-        fill=sum(one.fill for one in stages) / len(stages),
-        p99=max(one.p99 for one in stages),
-    )
 
 
 def plan_of(node: AnyNode) -> Plan:
@@ -165,19 +141,20 @@ class _Planning:
             tuple(_lines(_own(node), number)),
             sources,
             "elements" if node.bases else "positions",
-            (number,),
+            number,
         )
 
     def _inline(self, node: Stage) -> Box:
         number = self._stage()
         lines = tuple(_lines(_own(node), number))
-        return Box("consumer", "this process", lines, stages=(number,))
+        return Box("consumer", "this process", lines, stage=number)
 
     def _copied(self, node: Copies) -> Box:
         n, first = len(node.copies), self.runners
         one = self._box(node.copies[0])
         self.runners = first + n
-        self.stages[one.stages[0]] = tuple(range(first, first + n))
+        assert one.stage is not None
+        self.stages[one.stage] = tuple(range(first, first + n))
         one = attrs.evolve(one, where=f"{n} worker processes, a copy each")
         return self._with(node, [one])
 
@@ -185,42 +162,33 @@ class _Planning:
         """An operator of the consumer's thread, with those below it that run there too."""
         lines: list[Operator] = []
         sources: list[Box] = []
-        stages: list[int] = []
         for k, box in enumerate(below):
             if box.place == "consumer":
                 lines += [attrs.evolve(line, depth=line.depth + (k > 0)) for line in box.operators]
                 sources += box.sources
-                stages += box.stages
             else:
                 sources.append(box)
-        stages = self._host(node, stages)
-        lines += _lines([(node, 0)], stages[-1])
-        return Box("consumer", "this process", tuple(lines), tuple(sources), None, tuple(stages))
+        stage = self._host(node, lines)
+        lines += _lines([(node, 0)], stage)
+        return Box("consumer", "this process", tuple(lines), tuple(sources), None, stage)
 
-    def _host(self, node: AnyNode, stages: list[int]) -> list[int]:
+    def _host(self, node: AnyNode, below: list[Operator]) -> int:
         """Add an operator to the stage of those that run with the consumer, or begin one."""
         stays = () if runs_in_worker(node) else (node.title,)
         last = self.stages[-1] if self.stages else None
-        if isinstance(last, StageStatistics) and len(self.stages) - 1 in stages:
+        number = len(self.stages) - 1
+        if isinstance(last, StageStatistics) and any(line.stage == number for line in below):
             self.stages[-1] = attrs.evolve(
                 last, operators=(*last.operators, node.title), stays=last.stays + stays
             )
-            return stages
+            return number
         self.stages.append(StageStatistics((node.title,), "consumer", 0.0, 0, 0, stays=stays))
-        return [*stages, len(self.stages) - 1]
+        return number + 1
 
 
 def _own(stage: Stage) -> Iterator[tuple[AnyNode, int]]:
-    yield from _parts(stage.meaning, stage.program, 0)
-
-
-def _parts(meaning: AnyNode, program: AnyNode, deep: int) -> Iterator[tuple[AnyNode, int]]:
     """The operators of a stage, up to where it is supplied."""
-    if isinstance(program, Supplied):
-        return
-    for k, (source, run) in enumerate(zip(meaning.sources, program.sources, strict=True)):
-        yield from _parts(source, run, deep + (k > 0))
-    yield meaning, deep
+    return ((node, deep) for node, deep in stage.parts if not isinstance(node, Supplied))
 
 
 def _lines(operators: Iterable[tuple[AnyNode, int]], stage: int | None) -> Iterator[Operator]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -18,10 +17,11 @@ from flowdsl.report.judging import verdict
 from flowdsl.report.picture import Figures, page, picture
 from flowdsl.report.plan import Plan, plan_of
 from flowdsl.report.sums import since, together
-from flowdsl.report.tables import costs_table, table
 from flowdsl.report.verdict import Verdict
+from flowdsl.runtime.figures import summary
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.statistics import RunStatistics
+from flowdsl.runtime.tables import costs_table, printed, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,9 +30,6 @@ T = TypeVar("T")
 
 _LOOK, _PATIENCE = 0.02, 1.0
 """Seconds: between two looks whether all workers are at work, and how long that is waited for."""
-
-_COLUMNS = 120
-"""Of a profile that is printed without rich."""
 
 
 @attrs.frozen(repr=False)
@@ -52,12 +49,9 @@ class Profile:
     verdict: Verdict
     _plan: Plan
 
-    def svg(self, dark: bool | None = None) -> str:
-        """The plan with its figures, as a picture that stands for itself.
-
-        ``dark`` draws it for dark ground, or for light; None leaves it to the reader's device.
-        """
-        return picture(self._plan, Figures(self.statistics, self.verdict)).svg(dark)
+    def svg(self) -> str:
+        """The plan with its figures, as a picture that is light or dark as the reader's device."""
+        return picture(self._plan, Figures(self.statistics, self.verdict)).svg()
 
     def html(self) -> str:
         """The picture and the tables, as one page without scripts or anything to load."""
@@ -90,17 +84,15 @@ class Profile:
         return {"text/plain": str(self), "text/html": self.svg()}
 
     def _parts(self) -> Iterator[RenderableType]:
+        from rich.text import Text
+
+        yield Text(summary(self.statistics))
         yield table(self.statistics, self.verdict.stage)
         if any(stage.costs for stage in self.statistics.stages):
             yield costs_table(self.statistics, self.verdict.operator)
 
     def _tables(self) -> str:
-        from rich.console import Console
-
-        out = io.StringIO()
-        console = Console(file=out, width=_COLUMNS, color_system=None, legacy_windows=False)
-        console.print(*self._parts(), sep="\n")
-        return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+        return printed(*self._parts())
 
 
 def profile(
@@ -168,7 +160,7 @@ class _Watch(Generic[T]):
                     due = now + _LOOK
                     latest = latest or now + min(self.seconds, _PATIENCE)
                     before = run.statistics()
-                    if now >= latest or _at_work(before):
+                    if now >= latest or at_work(before):
                         self.deadline = now + self.seconds
         seen = run.statistics()
         if self.deadline is None:  # so short a pass counts whole
@@ -179,5 +171,7 @@ class _Watch(Generic[T]):
         return since(seen, before)
 
 
-def _at_work(seen: RunStatistics) -> bool:
-    return all(worker.elements for stage in seen.stages for worker in stage.workers)
+def at_work(seen: RunStatistics) -> bool:
+    """Whether all workers have made something; a stage that has not begun has none yet."""
+    pools = [stage.workers for stage in seen.stages if stage.place != "consumer"]
+    return all(workers and all(worker.elements for worker in workers) for workers in pools)

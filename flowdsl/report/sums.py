@@ -1,12 +1,17 @@
-"""Sums and differences of the figures of runs of one flow."""
+"""Sums and differences of the figures of runs of one flow, and of the copies of a stage."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from functools import reduce
 from itertools import zip_longest
 
 import attrs
 
+from flowdsl.runtime.books import Bins
 from flowdsl.runtime.statistics import (
+    MOST_SKIPS,
     OperatorCost,
     RunStatistics,
     StageStatistics,
@@ -21,12 +26,23 @@ def together(one: RunStatistics, other: RunStatistics) -> RunStatistics:
     >>> together(run, run).rate, since(together(run, run), run) == run
     (5.0, True)
     """
-    return _combined(one, other, 1)
+    both = _combined(one, other, 1)
+    return attrs.evolve(both, skips=(one.skips + other.skips)[:MOST_SKIPS])
 
 
 def since(now: RunStatistics, then: RunStatistics) -> RunStatistics:
     """What a run has done since it had these figures."""
     return _combined(now, then, -1)
+
+
+def as_one(copies: Sequence[StageStatistics]) -> StageStatistics:
+    """Copies of a stage, which ran at once, with the workers of all."""
+    return attrs.evolve(
+        reduce(lambda one, other: _stage(one, other, 1), copies),
+        seconds=max(one.seconds for one in copies),
+        in_flight=sum(one.in_flight for one in copies),
+        workers=tuple(worker for one in copies for worker in one.workers),
+    )
 
 
 def _combined(one: RunStatistics, other: RunStatistics, sign: int) -> RunStatistics:
@@ -39,8 +55,6 @@ def _combined(one: RunStatistics, other: RunStatistics, sign: int) -> RunStatist
         stages=(*stages, *one.stages[len(stages) :]),
         hosted=_costs(one.hosted, other.hosted, sign),
         skipped=one.skipped + sign * other.skipped,
-        skips=one.skips + other.skips if sign > 0 else one.skips,
-        length=None if sign > 0 and one.length is None else one.length,
     )
 
 
@@ -61,7 +75,6 @@ _SUMS = (
 def _stage(one: StageStatistics, other: StageStatistics, sign: int) -> StageStatistics:
     seconds = one.seconds + sign * other.seconds
     filled = one.fill * one.seconds + sign * other.fill * other.seconds
-    typical = other if sign > 0 and other.delivered > one.delivered else one
     workers = zip_longest(one.workers, other.workers, fillvalue=WorkerStatistics(0, 0.0))
     return attrs.evolve(
         one,
@@ -69,8 +82,7 @@ def _stage(one: StageStatistics, other: StageStatistics, sign: int) -> StageStat
         fill=min(1.0, max(0.0, filled / seconds)) if seconds > 0 else 0.0,
         workers=tuple(_worker(a, b, sign) for a, b in workers),
         costs=_costs(one.costs, other.costs, sign),
-        p50=typical.p50,
-        p99=typical.p99,
+        times=_times(one.times, other.times, sign),
     )
 
 
@@ -79,6 +91,13 @@ def _worker(one: WorkerStatistics, other: WorkerStatistics, sign: int) -> Worker
     return WorkerStatistics(
         max(0, one.elements + sign * other.elements), max(0.0, one.busy + sign * other.busy), cpu
     )
+
+
+def _times(one: Bins, other: Bins, sign: int) -> Bins:
+    total = Counter(dict(one))
+    for place, count in other:
+        total[place] += sign * count
+    return tuple(sorted((place, count) for place, count in total.items() if count > 0))
 
 
 def _costs(

@@ -10,6 +10,9 @@ from flowdsl.report.shares import Shares
 from flowdsl.runtime.figures import about, name, number
 from flowdsl.runtime.statistics import RunStatistics, StageStatistics
 
+MOST_PROCS = 64
+"""More workers than this are not advised on a forecast alone."""
+
 
 @attrs.frozen
 class Words:
@@ -51,8 +54,13 @@ class Words:
         """How a chain spells so many workers for this stage."""
         stage = self.run.stages[k]
         keyword = "procs" if stage.place == "processes" else "threads"
-        said = f"{stage.placed_by}({keyword}={workers})"
-        return said if len(self.shares.pools) == 1 else f"{said} after {stage.operators[-1]}"
+        said = f"prefetch({keyword}={workers})"
+        plain = len(self.shares.pools) == 1 and not stage.copies
+        return said if plain else f"{said} after {stage.operators[-1]}"
+
+    def waits_in_turn(self, stage: StageStatistics) -> bool:
+        """Whether its workers wait for each other, and ``prefetch`` could say otherwise."""
+        return stage.ordered and stage.copies != "passes"
 
     def bound(self) -> str:
         """How many can compute at a time."""
@@ -71,8 +79,22 @@ class Words:
         total = sum(cost.seconds for cost in costs)
         return sum(c.seconds for c in costs if c.title in stays) / total if total else 0.0
 
+    def room(self, k: int) -> float:
+        """How many workers of a stage the machine can keep at work."""
+        stage = self.run.stages[k]
+        if stage.computing is not None and stage.computing < 0.1:
+            return MOST_PROCS
+        taken = sum(
+            s.utilisation * len(s.workers) * (1.0 if s.computing is None else s.computing)
+            for j, s in self.shares.pools.items()
+            if j != k
+        )
+        free = max(1.0, self.cores - round(taken))
+        return free if stage.computing is None else free / stage.computing
 
-def workers_of(stage: StageStatistics) -> str:
-    """The workers of a stage, in the midst of a sentence."""
-    n, one = len(stage.workers), "process" if stage.place == "processes" else "thread"
-    return f"one {one}" if n == 1 else f"{n} {one}{'es' if one == 'process' else 's'}"
+    def costliest(self, hosted: Mapping[int, StageStatistics], spent: float) -> int | None:
+        """The stage that takes most of this share of the time; those not timed share the rest."""
+        known = {k: sum(cost.seconds for cost in s.costs) for k, s in hosted.items() if s.costs}
+        rest = spent * self.run.seconds - sum(known.values())
+        untimed = len(hosted) - len(known)
+        return max(hosted, key=lambda k: known.get(k, rest / max(1, untimed)), default=None)

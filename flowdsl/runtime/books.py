@@ -1,8 +1,8 @@
 """The books of a stage: what went in, and what became of it.
 
 What goes in is counted where work is handed out, what comes out where the consumer takes it, and
-what is left out where it is left out, by the workers. So the three agree only if nothing was lost
-on the way, and nothing came twice.
+what is left out where a result says so, by the workers' count. So the three agree only if nothing
+was lost on the way, and nothing came twice.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from typing import TypeAlias
 
 import attrs
 
@@ -52,6 +53,9 @@ class Books:
 _BINS_AN_OCTAVE = 8
 """Bins of 9%, which is finer than times repeat."""
 
+Bins: TypeAlias = tuple[tuple[int, int], ...]
+"""Bins by the logarithm of the seconds, the shortest first, and the number of elements in each."""
+
 
 @attrs.define
 class Times:
@@ -69,14 +73,20 @@ class Times:
         if count:
             self._bins[_bin(seconds / count)] += count
 
-    def quantile(self, q: float) -> float:
-        """What this part of the elements took at most; 0 where there are none."""
-        left = q * self._bins.total()
-        for place in sorted(self._bins):
-            left -= self._bins[place]
-            if left <= 0:
-                return 2 ** ((place + 0.5) / _BINS_AN_OCTAVE)
-        return 0.0
+    @property
+    def bins(self) -> Bins:
+        """What there is so far."""
+        return tuple(sorted(self._bins.items()))
+
+
+def quantile(bins: Bins, q: float) -> float:
+    """The seconds that this part of the elements took at most; 0 where there are none."""
+    left = q * sum(count for _, count in bins)
+    for place, count in bins:
+        left -= count
+        if left <= 0:
+            return float(2 ** ((place + 0.5) / _BINS_AN_OCTAVE))
+    return 0.0
 
 
 def _bin(seconds: float) -> int:

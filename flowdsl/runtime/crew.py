@@ -24,18 +24,10 @@ class Worker:
     """For messages, such as ``worker process 1234``."""
     ready: bool = False
     held: dict[int, Piece] = attrs.field(factory=dict[int, Piece])
-    """The pieces in hand by number, the oldest first: it is at work on that one."""
-    since: float = 0.0
-    """When it began with that one, by ``time.monotonic``."""
+    """The pieces in hand by number, the oldest first."""
     elements: int = 0
     busy: float = 0.0
     cpu: float = 0.0
-    costs: dict[Path, tuple[int, float]] = attrs.field(factory=dict[Path, tuple[int, float]])
-
-    @property
-    def has_suspect(self) -> bool:
-        """It holds a piece that a worker has died on, and so nothing else."""
-        return any(piece.deaths for piece in self.held.values())
 
 
 @attrs.frozen
@@ -139,16 +131,12 @@ class Crew(Protocol):
         """Hand out a piece, which the worker holds from now on."""
         ...
 
-    def hear(self, seconds: float | None) -> list[Event]:
-        """What has happened; waits for so long, or for something to happen."""
+    def hear(self) -> list[Event]:
+        """What has happened; waits for something to happen, for a while at most."""
         ...
 
     def replace(self, worker: Worker) -> None:
         """Put a new worker in the place of one that has died."""
-        ...
-
-    def rest(self) -> bool:
-        """A pass is over: whether the workers stay for another."""
         ...
 
     def close(self) -> None:

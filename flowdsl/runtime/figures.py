@@ -1,4 +1,4 @@
-"""How figures are spelled, and those of a run as lines of text."""
+"""How figures are spelled, and those of a stage."""
 
 from __future__ import annotations
 
@@ -83,12 +83,15 @@ def size(nbytes: float) -> str:
     return f"{value:.3g} {unit}"
 
 
-def where(stage: StageStatistics) -> str:
-    """Where a stage runs, with the number of its workers."""
+def where(stage: StageStatistics, one: str = "1") -> str:
+    """Where a stage runs, with the number of its workers; ``one`` is how 1 is spelled."""
     if stage.place == "consumer":
         return "this process"
-    n, one = len(stage.workers), "process" if stage.place == "processes" else "thread"
-    return f"{n} {one}" if n == 1 else f"{n} {one}{'es' if one == 'process' else 's'}"
+    n, (each, all_) = len(stage.workers), _WORKERS[stage.place]
+    return f"{one} {each}" if n == 1 else f"{n} {all_}"
+
+
+_WORKERS = {"processes": ("process", "processes"), "threads": ("thread", "threads")}
 
 
 def name(stage: StageStatistics) -> str:
@@ -134,17 +137,3 @@ def losses(stage: StageStatistics) -> str:
         (stage.deaths, "death" if stage.deaths == 1 else "deaths"),
     )
     return ", ".join(f"{count:,} {what}" for count, what in counted if count)
-
-
-def text(statistics: RunStatistics) -> str:
-    """The figures of a run, aligned."""
-    rows = [HEADER, *map(stage_cells, statistics.stages)]
-    kept = [k for k in range(len(HEADER)) if any(row[k] for row in rows[1:])]
-    widths = [max(len(row[k]) for row in rows) for k in kept]
-    lines = [summary(statistics)]
-    for row in rows if statistics.stages else ():
-        left = [row[k].ljust(w) for k, w in zip(kept, widths, strict=True) if k < 2]
-        right = [row[k].rjust(w) for k, w in zip(kept, widths, strict=True) if k >= 2]
-        lines.append("  ".join(["", *left, *right]).rstrip())
-    lines += [f"  {name(s)}: {losses(s)}" for s in statistics.stages if losses(s)]
-    return "\n".join(lines)

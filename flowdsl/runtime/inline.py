@@ -13,8 +13,8 @@ import attrs
 from flowdsl.node import Addresses, Dropped, Row
 from flowdsl.ops.attempting import LeaveOut, Skipped
 from flowdsl.plan.lower import Stage
+from flowdsl.runtime.costs import costs_of, titles
 from flowdsl.runtime.loop import Path
-from flowdsl.runtime.pool import costs_of, titles
 from flowdsl.runtime.program import Program, failure_in, node_at
 from flowdsl.runtime.statistics import StageStatistics
 
@@ -55,7 +55,7 @@ class Inline:
             filtered=self._program.filtered,
             skipped=self._program.skipped,
             in_flight=self._entered - self._done,
-            costs=costs_of(self._stage, [self._program.costs]),
+            costs=costs_of(self._stage, self._program.costs),
         )
 
     def _blocks(self, epoch: int, start: int) -> Iterator[Addresses]:
@@ -68,7 +68,7 @@ class Inline:
             self._entered += stop - start
             yield Addresses.span(epoch, start, stop)
             self._done += stop - start
-            start, size = stop, min(4 * size, most)
+            start, size = stop, min(16 * size, most)
 
 
 @attrs.define

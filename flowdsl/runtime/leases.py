@@ -22,6 +22,9 @@ SECONDS_A_READ = 0.01
 """For so long a stream is read at a time."""
 
 BYTES_A_LEASE = 8 << 20
+BYTES_IN_FLIGHT = 1 << 30
+"""Where ``memory`` says nothing else."""
+
 MOST_A_LEASE = 4096
 
 
@@ -37,6 +40,11 @@ class Lease:
     stop: int
     positions: list[int] | None = None
     """The position of each element, where the stage's base left gaps; else they are consecutive."""
+
+    @property
+    def first(self) -> int:
+        """The position of its first element."""
+        return self.start if self.positions is None else self.positions[0]
 
     def addresses(self) -> Addresses:
         """What is to be made."""

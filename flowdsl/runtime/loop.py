@@ -4,7 +4,7 @@ To call a method for each operator, to ask each for its kind and to hand its ele
 to generator costs several times what a small function does. So the lines that the operators spell
 are put together in one function, such as
 
-    def elements(columns, functions, left_out, failed, costs):
+    def elements(columns, functions, left_out, failed, spent):
         f0, f1, f2 = functions
         try:
             for x in columns:

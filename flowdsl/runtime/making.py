@@ -10,17 +10,9 @@ from typing import Any, Protocol
 
 import attrs
 
-from flowdsl.errors import ElementError, FlowError
-from flowdsl.node import (
-    Addresses,
-    AnyNode,
-    Dropped,
-    Failed,
-    Indexing,
-    Merging,
-    Row,
-    with_sources,
-)
+from flowdsl.errors import ElementError
+from flowdsl.kinds import Aside, Indexing, Merging
+from flowdsl.node import Addresses, AnyNode, Dropped, Failed, Row, with_sources
 from flowdsl.ops.attempting import Attempt, AttemptToRead, LeaveOut, Skipped
 from flowdsl.plan.reference import interpret
 from flowdsl.runtime.program import OperatorFailed, Path, Program
@@ -178,9 +170,9 @@ def answerable(
             node = node.parts[part]
         elif isinstance(node, Indexing):
             at, node = node.resolve(at), node.source
-        elif node.sources:
-            node = node.sources[0]
-        else:
+        elif isinstance(node, Aside):
+            node = node.source
+        else:  # whether a worker died on what lies below it, or on this, is not known
             return None, epoch, position
         epoch, position = int(at.epoch[0]), int(at.position[0])
     return node, epoch, position
@@ -208,7 +200,7 @@ def make(making: Maker, at: Addresses, supplied: Sequence[Iterable[Any]]) -> Mad
             elements.extend(making.elements(at, supplied))  # up to one that fails
     except OperatorFailed as error:
         made.failure = Failure(error.path, error.epoch, error.position, error.__cause__ or error)
-    except FlowError as error:
+    except Exception as error:  # of a source that can not be opened
         made.failure = Failure(None, int(at.epoch[0]), int(at.position[0]), error)
     made.seconds = clock() - began
     if not positions:

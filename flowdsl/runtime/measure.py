@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
 
 from flowdsl.elements import leaves
 from flowdsl.errors import FlowError
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 _BLOCK_SECONDS = 0.02
 _MOST_A_BLOCK = 256
@@ -49,25 +44,21 @@ class Speed:
         )
 
 
-def measure(elements: Iterator[object], size: int, warmup: int, length: int | None) -> Speed:
-    """Time up to ``size`` elements after ``warmup`` others; ``length`` is how many there are.
+def measure(elements: Iterator[object], size: int, warmup: int) -> Speed:
+    """Time up to ``size`` elements after ``warmup`` others.
 
     Raises:
         FlowError: There is none to time.
     """
     warmed = sum(1 for _ in islice(elements, warmup))
-    expected = size if length is None else min(size, max(0, length - warmup))
     timed, nbytes, seconds = 0, 0, 0.0
-    with _progress() as progress:
-        task = progress.add_task("measure", total=expected, rate="")
-        ended = False
-        while timed < size and not ended:
-            block, spent = _timed(elements, min(size - timed, _MOST_A_BLOCK))
-            ended = not block
-            seconds += spent if block else 0.0
-            timed += len(block)
-            nbytes += sum(map(_nbytes, block))
-            progress.update(task, completed=timed, rate=f"{timed / max(seconds, 1e-9):,.0f}/s")
+    while timed < size:
+        block, spent = _timed(elements, min(size - timed, _MOST_A_BLOCK))
+        if not block:
+            break
+        seconds += spent
+        timed += len(block)
+        nbytes += sum(map(_nbytes, block))
     if not timed:
         raise FlowError(
             f"measure: the pass ended after {warmed} elements, with a warmup of {warmup}; there is "
@@ -102,26 +93,3 @@ def _size(leaf: object) -> int:
     if isinstance(leaf, list):
         return sum(map(_nbytes, leaf))
     return len(leaf) if isinstance(leaf, (bytes, str)) else 0
-
-
-def _progress() -> Progress:
-    from rich.console import Console  # slow to import, and few programs measure
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(file=sys.stderr)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )

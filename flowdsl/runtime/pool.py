@@ -6,8 +6,8 @@ by count and by bytes, so a consumer that stops reading stops the workers soon a
 
 Contract: every lease is delivered once, and in the order of its elements, whoever finished first,
 and whoever died over it. A worker that dies is replaced, and what it held is handed out again; what
-it was at work on when it died is cut into single elements, each of which is then tried by a worker
-that holds nothing else, so that it is known which one kills.
+it was at work on when it died, which it marks as begun before it looks at it, is cut into single
+elements, so that it is known which one kills.
 """
 
 from __future__ import annotations
@@ -20,24 +20,22 @@ from typing import Any
 import attrs
 
 from flowdsl.errors import FlowError, WorkerDied
-from flowdsl.node import AnyNode, Aside, Failed, Row
+from flowdsl.node import AnyNode, Failed, Row
 from flowdsl.ops.attempting import LeaveOut
 from flowdsl.plan.lower import Stage
 from flowdsl.runtime.books import Books, Times
+from flowdsl.runtime.costs import Costs, add_costs, costs_of, titles
 from flowdsl.runtime.crew import Crew, Delivery, Died, Done, Result, Worker
-from flowdsl.runtime.leases import Lease, Pace, Piece, Work
+from flowdsl.runtime.leases import BYTES_IN_FLIGHT, Lease, Pace, Piece, Work
 from flowdsl.runtime.making import Left, answerable
-from flowdsl.runtime.program import Path, failure_in, node_at
-from flowdsl.runtime.statistics import OperatorCost, StageStatistics, WorkerStatistics
+from flowdsl.runtime.program import failure_in, node_at
+from flowdsl.runtime.statistics import StageStatistics, WorkerStatistics
 
 LEASES_IN_HAND = 2
 """For each worker: one it works on, and one so that it need not wait for the next."""
 
 LEASES_AHEAD = 6
 """For each worker: finished and waiting for their turn, behind an element that takes long."""
-
-BYTES_IN_FLIGHT = 1 << 30
-"""Where ``memory`` says nothing else."""
 
 STILLBIRTHS = 3
 """So many workers in a row may end before they are ready."""
@@ -79,6 +77,7 @@ class Pool:
         self._clear()
         self._stillborn = 0
         self._books = Books()
+        self._costs: Costs = {}
         self._times = Times()
         self._began: float | None = None
         self._ended: float | None = None
@@ -155,10 +154,10 @@ class Pool:
             waited=self._waited,
             fill=min(1.0, self._filled / seconds / self._credit) if seconds else 0.0,
             nbytes=self._nbytes,
-            p50=self._times.quantile(0.5),
-            p99=self._times.quantile(0.99),
+            times=self._times.bins,
             ordered=self.stage.ordered,
-            costs=costs_of(self.stage, [worker.costs for worker in workers]),
+            copies=self.stage.copies,
+            costs=costs_of(self.stage, self._costs),
         )
 
     @property
@@ -183,7 +182,7 @@ class Pool:
 
     def _hand_out(self, work: Iterator[Piece]) -> None:
         while self._may_hand_out():
-            worker = self._idle(bool(self._again and self._again[0].deaths))
+            worker = self._idle()
             if worker is None:
                 return
             if self._again:
@@ -204,21 +203,13 @@ class Pool:
                     if self._work.bases:
                         self._reading += time.perf_counter() - began
                 self._books.entered += 0 if self.stage.whole else piece.size
-            if not worker.held:
-                worker.since = time.monotonic()
             self._leased[piece.lease.number] = piece.lease
             self._in_flight += piece.nbytes
             self.crew.give(worker, piece)
 
-    def _idle(self, alone: bool) -> Worker | None:
-        """The worker with the least to do, if one has room for another piece.
-
-        What a worker has died on is given to one that has nothing else to do, nor gets it.
-        """
-        most = 1 if alone else LEASES_IN_HAND
-        roomy = (
-            w for w in self.crew.workers if w.ready and len(w.held) < most and not w.has_suspect
-        )
+    def _idle(self) -> Worker | None:
+        """The worker with the least to do, if one has room for another piece."""
+        roomy = (w for w in self.crew.workers if w.ready and len(w.held) < LEASES_IN_HAND)
         return min(roomy, key=lambda worker: len(worker.held), default=None)
 
     def _may_hand_out(self) -> bool:
@@ -247,7 +238,7 @@ class Pool:
     def _take_in(self) -> None:
         """Wait for something to happen, and act on all that has."""
         began = time.perf_counter()
-        events = self.crew.hear(None)
+        events = self.crew.hear()
         waited = time.perf_counter() - began
         self._waited += waited
         self._filled += waited * len(self._arrived)
@@ -268,12 +259,9 @@ class Pool:
             return
         nbytes = event.delivery.nbytes
         worker.elements += result.count
-        worker.since = time.monotonic()
         worker.busy += result.seconds
         worker.cpu += result.cpu
-        for path, (calls, seconds) in result.costs.items():
-            before = worker.costs.get(path, (0, 0.0))
-            worker.costs[path] = before[0] + calls, before[1] + seconds
+        add_costs(self._costs, result.costs)
         self._nbytes += nbytes
         self._times.add(result.times)
         if not result.times:
@@ -318,11 +306,10 @@ class Pool:
 
     def _give_up(self, piece: Piece, event: Died) -> None:
         lease, meaning = piece.lease, self.stage.meaning
-        position = lease.start if lease.positions is None else lease.positions[0]
         died = WorkerDied(
-            f"{piece.deaths} workers died, one after another, at work on element {position} of "
-            f"{meaning.title} ({meaning.origin(lease.epoch, position)}); the last of them, "
-            f"{event.worker.name}, ended with {event.how}"
+            f"{piece.deaths} workers died, one after another, at work on element {lease.first} of "
+            f"{meaning.title} ({meaning.origin(lease.epoch, lease.first)}); the last of them was "
+            f"{event.worker.name} ({event.how})"
         )
         self._arrived[lease.start] = _Arrived(lease, 0, death=died)
 
@@ -376,33 +363,14 @@ class Pool:
     def _leave(self, lease: Lease, death: WorkerDied | None) -> Iterator[Row[Any]]:
         """The element that workers died on: an error, nothing, or what stands in its place."""
         assert death is not None
-        position = lease.start if lease.positions is None else lease.positions[0]
-        node, epoch, there = answerable(self.stage.meaning, lease.epoch, position)
+        node, epoch, there = answerable(self.stage.meaning, lease.epoch, lease.first)
         if node is None or self.stage.whole:
             raise death
         if not isinstance(node, LeaveOut):  # the consumer's thread leaves it out, further on
             self._books.delivered += 1
-            yield position, Failed(node.number, epoch, there, death)
+            yield lease.first, Failed(node.number, epoch, there, death)
             return
         error = node.source.failure(epoch, there)
         error.__cause__ = death
         self._books.skipped += 1
         node.tell(error)
-
-
-def costs_of(stage: Stage, costs: list[dict[Path, tuple[int, float]]]) -> tuple[OperatorCost, ...]:
-    """What the operators of a stage have cost in all its workers, sources first."""
-    total: dict[Path, tuple[int, float]] = {}
-    for one in costs:
-        for path, (calls, seconds) in one.items():
-            before = total.get(path, (0, 0.0))
-            total[path] = before[0] + calls, before[1] + seconds
-    return tuple(
-        OperatorCost(node_at(stage.meaning, path).title, *total[path])
-        for path in sorted(total, key=lambda path: (-len(path), path))
-    )
-
-
-def titles(stage: Stage) -> tuple[str, ...]:
-    """Of the operators that a stage runs itself."""
-    return tuple(node.title for node in stage.operators if not isinstance(node, Aside))

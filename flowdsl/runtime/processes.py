@@ -29,11 +29,10 @@ from flowdsl.errors import FlowError, InvalidFlow, NotShippable
 from flowdsl.ops.attempting import untold
 from flowdsl.plan.lower import Stage
 from flowdsl.runtime.crew import Died, Done, Event, Ready, Result, Worker
-from flowdsl.runtime.leases import Piece
-from flowdsl.runtime.pool import BYTES_IN_FLIGHT
+from flowdsl.runtime.leases import BYTES_IN_FLIGHT, Piece
 from flowdsl.runtime.slabs import Place, Window
 from flowdsl.runtime.wire import nbytes_of_frames, ship, supply, unpack, whole
-from flowdsl.runtime.worker import LENGTH, READY, REST, Setup, main
+from flowdsl.runtime.worker import LENGTH, PATIENCE, READY, REST, Setup, main
 
 FORKED = (
     "this run belongs to the process that began it, of which this is a fork; iterate the flow "
@@ -62,6 +61,8 @@ class Process(Worker):
     end: int = attrs.field(kw_only=True)
     """A descriptor that is readable when the process has ended."""
     window: Window = attrs.field(factory=Window)
+    since: float = 0.0
+    """When it began with the oldest piece that it has in hand, by ``time.monotonic``."""
     stopped: float | None = None
     """Since when it has been seen stopped."""
     why: str | None = None
@@ -160,16 +161,17 @@ class Processes:
 
     def give(self, worker: Worker, piece: Piece) -> None:
         assert isinstance(worker, Process)
+        if not worker.held:
+            worker.since = time.monotonic()
         worker.held[piece.lease.number] = piece
         with contextlib.suppress(zmq.ZMQError):  # it has died: its end will tell
             self._control.send_multipart(
                 [worker.identity, whole(piece.lease), *(piece.packed or ())]
             )
 
-    def hear(self, seconds: float | None) -> list[Event]:
+    def hear(self) -> list[Event]:
         self._owner.check()
-        wait = _TICK if seconds is None else min(seconds, _TICK)
-        ready = dict(self._poller.poll(int(wait * 1000)))
+        ready = dict(self._poller.poll(int(_TICK * 1000)))
         heard: list[Event] = []
         while self._control in ready:
             try:
@@ -196,14 +198,13 @@ class Processes:
         self._add()
 
     def rest(self) -> bool:
+        """A pass is over: whether the workers stay for another."""
         if any(worker.held for worker in self._members.values()):
             return False
         for worker in self._members.values():
             worker.window.settle()
-            told = REST + LENGTH.pack(int(SECONDS_AT_REST * 1000))
-            with contextlib.suppress(zmq.ZMQError):  # it is still on its way
-                self._control.send_multipart([worker.identity, told])
-            worker.elements, worker.busy, worker.cpu, worker.costs = 0, 0.0, 0.0, {}
+            self._tell_to_wait(worker, int(SECONDS_AT_REST * 1000))
+            worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
         self._owner.thread = None
         return True
 
@@ -214,6 +215,7 @@ class Processes:
             return False
         ends = select.poll()
         for worker in self._members.values():
+            self._tell_to_wait(worker, PATIENCE)
             ends.register(worker.end, select.POLLIN)
         return not ends.poll(0)
 
@@ -222,6 +224,12 @@ class Processes:
             self._end()
         for worker in self._members.values():
             worker.window.detach()
+
+    def _tell_to_wait(self, worker: Process, milliseconds: int) -> None:
+        """For a lease for so long, and then to leave."""
+        told = REST + LENGTH.pack(milliseconds)
+        with contextlib.suppress(zmq.ZMQError):  # it is still on its way, or gone
+            self._control.send_multipart([worker.identity, told])
 
     def _add(self) -> None:
         setup = Setup(
@@ -284,7 +292,7 @@ class Processes:
             elif now - worker.stopped > SECONDS_STOPPED:
                 self._kill(worker, f"stopped for {SECONDS_STOPPED:g} seconds")
             if timeout is not None and worker.held and now - worker.since > timeout:
-                self._kill(worker, f"at work on one element for more than {timeout:g} seconds")
+                self._kill(worker, f"at work for more than {timeout:g} seconds")
 
     def _kill(self, worker: Process, why: str) -> None:
         worker.why = why

@@ -17,19 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.errors import ElementError
-from flowdsl.node import (
-    Addresses,
-    AnyNode,
-    Dropped,
-    Elementwise,
-    Grouping,
-    IndexedSource,
-    Indexing,
-    Joining,
-    Merging,
-    Positions,
-    Row,
-)
+from flowdsl.kinds import Elementwise, Grouping, IndexedSource, Indexing, Joining, Merging
+from flowdsl.node import Addresses, AnyNode, Dropped, Positions, Row
 from flowdsl.plan.lower import Supplied
 from flowdsl.runtime.loop import Path as Path
 from flowdsl.runtime.loop import Step, called, elements

@@ -233,7 +233,8 @@ class Window:
 
     def discard(self, places: Sequence[Place]) -> None:
         """Give the slabs of a result back that nobody will look at."""
-        for number, _, _ in places:
+        # Once each: the worker may fill it again as soon as it is free.
+        for number in {number for number, _, _ in places}:
             if number in self._slabs:
                 self._slabs[number].in_use = False
 

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 from typing import TypedDict
 
-from flowdsl.errors import FlowError, StateMismatch
-from flowdsl.node import AnyNode, Indexing, Unordered, is_int, with_sources
+from flowdsl.arguments import is_int
+from flowdsl.errors import NotResumable, StateMismatch
+from flowdsl.kinds import Indexing, Unordered
+from flowdsl.node import AnyNode, with_sources
 from flowdsl.plan.tree import walk
 
 _VERSION = 2
@@ -43,13 +45,20 @@ def state_of(node: AnyNode, epoch: int, position: int) -> State:
     """The state of a run of this flow that has delivered ``position`` elements.
 
     Raises:
-        FlowError: The order of the elements is not known.
+        NotResumable: The order of the elements is not known, or a source goes on by itself.
     """
     if any(isinstance(part, Unordered) for part in walk(node)):
-        raise FlowError(
+        raise NotResumable(
             "state_dict: prefetch(ordered=False) gives elements in an order that no position "
             "tells; resume needs ordered=True"
         )
+    for part in walk(node):
+        if not part.resumable:
+            raise NotResumable(
+                f"state_dict: {part.title} gives what comes, and gives it once: resume would leave "
+                f"out elements that were never delivered; keep the state of the flow that sends or "
+                f"puts them, and resume that one"
+            )
     operators = _operators(node)
     return State(
         version=_VERSION,

@@ -10,7 +10,11 @@ from typing import Literal
 
 import attrs
 
-from flowdsl.runtime import figures
+from flowdsl.runtime import tables
+from flowdsl.runtime.books import Bins, quantile
+
+MOST_SKIPS = 100
+"""So many elements that were left out are told of."""
 
 Place = Literal["processes", "threads", "consumer"]
 """Where a stage runs; ``consumer`` is the thread that iterates."""
@@ -78,16 +82,15 @@ class StageStatistics:
     """The part of what may be in flight that was finished and waiting, from 0 to 1, on average."""
     nbytes: int = 0
     """Of all results, arrays and messages."""
-    p50: float = 0.0
-    """The median of the seconds that an element took to make."""
-    p99: float = 0.0
-    """What 99 of 100 elements took at most."""
+    times: Bins = ()
+    """How long elements took to make."""
     costs: tuple[OperatorCost, ...] = ()
     """Per operator, where the run was profiled; sources first."""
     ordered: bool = True
     """Its elements are delivered in their order, whoever is done first."""
-    placed_by: str = "prefetch"
-    """The operator that asked for its workers."""
+    copies: Literal["rows", "passes"] | None = None
+    """Where ``replicate`` asked for workers: they share the rows of all copies, or have a copy each
+    to run from end to end, so that another number of them would be another flow."""
     stays: tuple[str, ...] = ()
     """The titles of those of its operators that no worker can run."""
 
@@ -95,6 +98,16 @@ class StageStatistics:
     def rate(self) -> float:
         """Elements delivered per second."""
         return self.delivered / self.seconds if self.seconds else 0.0
+
+    @property
+    def p50(self) -> float:
+        """The median of the seconds that an element took to make."""
+        return quantile(self.times, 0.5)
+
+    @property
+    def p99(self) -> float:
+        """What 99 of 100 elements took at most."""
+        return quantile(self.times, 0.99)
 
     @property
     def busy(self) -> float:
@@ -145,7 +158,7 @@ class RunStatistics:
     skipped: int = 0
     """Elements that were left out since they failed."""
     skips: tuple[Skip, ...] = ()
-    """The first of the elements that were left out, at most 100."""
+    """The first ``MOST_SKIPS`` of the elements that were left out."""
     length: int | None = None
     """The elements of the pass, where that is known."""
     profiled: bool = False
@@ -166,4 +179,4 @@ class RunStatistics:
         return max(0.0, 1 - self.consumer_seconds / self.seconds)
 
     def __str__(self) -> str:
-        return figures.text(self)
+        return tables.text(self)

@@ -83,10 +83,10 @@ class Threads:
         worker.held[piece.lease.number] = piece
         worker.inbox.put(piece)
 
-    def hear(self, seconds: float | None) -> list[Event]:
+    def hear(self) -> list[Event]:
         heard: list[Event] = []
         with contextlib.suppress(Empty):
-            event = self._events.get(timeout=seconds)
+            event = self._events.get()
             while True:
                 if isinstance(event, BaseException):
                     raise event
@@ -96,9 +96,6 @@ class Threads:
 
     def replace(self, worker: Worker) -> None:
         raise AssertionError("a thread does not die")
-
-    def rest(self) -> bool:
-        return False  # they are made sooner than kept
 
     def close(self) -> None:
         if self._end is not None:

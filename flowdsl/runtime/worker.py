@@ -1,9 +1,9 @@
 """A worker process: takes leases of work, runs its program on them, and sends the results.
 
-It is started as a new interpreter whose ``__main__`` is this module's ``main`` and nothing of the
-user's, so a script that imports TensorFlow does not import it again in every worker. It reads its
-program once, from a socket that it shares with the consumer's process alone. The same socket
-carries the descriptors of its slabs, and its end-of-file tells each side that the other is gone.
+It is started as a new interpreter whose ``__main__`` is ``start.py`` and nothing of the user's, so
+a script that imports TensorFlow does not import it again in every worker. It reads its program
+once, from a socket that it shares with the consumer's process alone. The same socket carries the
+descriptors of its slabs, and tells it by its end-of-file that the consumer is gone.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from flowdsl.runtime.wire import first_unpackable, pack_into, unpack, whole
 READY = b"ready"
 REST = b"rest"
 """Begins a message of no lease: the milliseconds to wait for the next, and then to leave."""
-_FIRST_PATIENCE = 600_000
-"""Milliseconds to wait for a first lease: the pass may have ended without this worker."""
+PATIENCE = 600_000
+"""Milliseconds to wait for a first lease of a pass, which may have ended without this worker."""
 
 LENGTH = struct.Struct("<Q")
 
@@ -83,7 +83,7 @@ def serve(link: socket.socket, setup: Setup) -> None:
         poller = zmq.Poller()
         poller.register(control, zmq.POLLIN)
         poller.register(link, zmq.POLLIN)
-        patience: int | None = _FIRST_PATIENCE
+        patience: int | None = PATIENCE
         while control in dict(poller.poll(patience)):  # or the link, which tells only its end
             frames = control.recv_multipart()
             if frames[0].startswith(REST):
@@ -116,6 +116,7 @@ def run(making: Maker, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) ->
             reason = NotShippable(f"the element can not leave its worker process: {cause}")
             failure = Failure((), lease.epoch, made.positions[stop], travelling(reason))
         made.positions, made.elements = made.positions[:stop], made.elements[:stop]
+        made.left = [one for one in made.left if one.before <= stop]
         content, places = pack_into(slabs, made.elements)
     seconds = time.perf_counter() - began
     result = result_of(attrs.evolve(made, failure=failure, seconds=seconds), lease)

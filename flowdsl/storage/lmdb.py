@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_origin, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from zlib import crc32
 
 import attrs
@@ -18,10 +18,20 @@ import msgspec
 from typing_extensions import TypeForm
 
 from flowdsl.effects import Endless, Exact, Finite
-from flowdsl.elements import assemble
 from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.node import E, FlowBase, IndexedSource, T, flow
-from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, join, meet, spec_of, spec_of_type
+from flowdsl.kinds import IndexedSource
+from flowdsl.node import E, FlowBase, T, flow
+from flowdsl.specs import (
+    UNKNOWN,
+    Spec,
+    as_declared,
+    in_classes,
+    join,
+    meet,
+    names_classes,
+    spec_declared,
+    spec_of,
+)
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
 
 if TYPE_CHECKING:
@@ -193,25 +203,9 @@ class FromLmdb(IndexedSource[T], Generic[T]):
             raise SourceError(
                 f"{self.path!r} holds other rows than when this flow was built: build it again"
             )
-        if not _names_classes(self.row_spec):
+        if not names_classes(self.row_spec):
             return file.row
-        return lambda i: cast("T", _in_classes(file.row(i), self.row_spec))
-
-
-def _names_classes(spec: Spec) -> bool:
-    """A row of this spec is stored without its classes."""
-    if not isinstance(spec, StructSpec):
-        return False
-    return spec.form not in (tuple, dict) or any(_names_classes(part) for _, part in spec.fields)
-
-
-def _in_classes(stored: Any, spec: Spec) -> Any:
-    """A value in the classes that its spec names."""
-    if not isinstance(spec, StructSpec):
-        return stored
-    values = stored if isinstance(stored, tuple) else [stored[name] for name, _ in spec.fields]
-    pairs = zip(spec.fields, values, strict=True)
-    return assemble(spec.form, {name: _in_classes(value, part) for (name, part), value in pairs})
+        return lambda i: cast("T", in_classes(file.row(i), self.row_spec))
 
 
 @overload
@@ -245,48 +239,14 @@ def from_lmdb(path: str | os.PathLike[str], element: Any = object) -> Flow[Any, 
     """
     where = str(Path(path).absolute())
     header, stored = _File(where).header()
-    declared = spec_of_type(element)
-    if declared == UNKNOWN and element is not object:
-        declared = _container(element, stored)
+    declared = spec_declared("from_lmdb: rows", element)
     try:
-        spec = meet(declared, _as_declared(stored, declared), "row")
+        spec = meet(declared, as_declared(stored, declared), "row")
     except SpecMismatch as error:
         raise SpecMismatch(
             f"from_lmdb: {os.fspath(path)!r}: {error}; declared {declared}, stored {stored}"
         ) from error
     return flow(FromLmdb[Any](where, header.length, spec, header.digest))
-
-
-def _container(element: Any, stored: Spec) -> Spec:
-    """What ``dict[str, A]``, ``list[A]`` or ``tuple[A, ...]`` declares: of its parts, nothing."""
-    kind = get_origin(element) or element
-    if kind not in (dict, list, tuple):
-        raise InvalidFlow(
-            f"from_lmdb: rows can not be checked against {element!r}; declare a NamedTuple, a "
-            f"record, a TypedDict, tuple[A, B], or the type of a single value"
-        )
-    of_kind = stored.form if isinstance(stored, StructSpec) else getattr(stored, "type", None)
-    return stored if of_kind is kind else ValueSpec(kind)
-
-
-def _as_declared(stored: Spec, declared: Spec) -> Spec:
-    """A stored spec in the classes that are declared for it: files keep tuples and dicts only.
-
-    A class may be declared for a tuple, by position, or for a dict, by name.
-    """
-    if not isinstance(declared, StructSpec) or not isinstance(stored, StructSpec):
-        return stored
-    parts = [part for _, part in stored.fields]
-    if stored.form is dict and declared.form is not tuple:
-        by_name = dict(stored.fields)
-        if by_name.keys() != dict(declared.fields).keys():
-            return stored
-        parts = [by_name[name] for name, _ in declared.fields]
-    elif declared.form is dict or stored.form is dict or len(parts) != len(declared.fields):
-        return stored
-    pairs = zip(declared.fields, parts, strict=True)
-    fields = tuple((name, _as_declared(part, wanted)) for (name, wanted), part in pairs)
-    return StructSpec(declared.form, fields)
 
 
 class Storing(FlowBase[T, E]):

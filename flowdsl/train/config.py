@@ -8,10 +8,10 @@ from typing import Any
 
 import attrs
 
+from flowdsl.arguments import is_int
 from flowdsl.errors import InvalidFlow
 from flowdsl.flow import Flow
 from flowdsl.graph import InputSource, QueueInput, towers
-from flowdsl.node import is_int
 from flowdsl.train.callbacks.base import Callback
 from flowdsl.train.callbacks.progress import ProgressBar
 from flowdsl.train.events import TFEventWriter

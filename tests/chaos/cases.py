@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from flowdsl import Endless
-from flowdsl.node import AnyNode, Placement, flow
+from flowdsl.kinds import Placement
+from flowdsl.node import AnyNode, flow
 from flowdsl.plan.tree import rewrite
 from tests.chaos.faults import DEADLY, Kind
 from tests.strategies import AnyFlow, Draw, Recipe, Step, chains

@@ -189,6 +189,23 @@ def test_a_state_is_available_when_the_pass_is_over() -> None:
         assert end.value.left == 0
 
 
+def test_a_pass_that_no_position_tells_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+    flow = pairs(30).shuffle(seed=3).map(lambda x: x).prefetch(threads=1, ordered=False)
+    labels = [int(y) for _, y in flow.epoch(2)]
+    with QueueInput(flow) as source:
+        step = step_of(source)
+        source.reset(2)
+        source.next_args(5)
+        state, again = source.state_dict(), source.state_dict()
+        assert again == state == {"epoch": 2, "run": None}
+        assert [record.message[:54] for record in caplog.records] == [
+            "training that goes on from here begins this pass anew:"
+        ]
+        source.restore(state)
+        assert source.epoch == 2
+        assert sorted(drain(source, step)) == sorted(labels)
+
+
 def test_a_state_of_something_else_is_refused() -> None:
     source = QueueInput(pairs(3))
     with pytest.raises(fl.StateMismatch, match="QueueInput"):

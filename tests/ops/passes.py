@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from flowdsl import Flow
-from flowdsl.node import Addresses, Indexing
+from flowdsl.kinds import Indexing
+from flowdsl.node import Addresses
 
 
 def passes(flow: Flow[int, Any], n: int) -> list[int]:

@@ -18,7 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from flowdsl import ElementError, Flow, FlowError, InvalidFlow, StateMismatch
+from flowdsl import (
+    ElementError,
+    EndlessFlow,
+    Flow,
+    FlowError,
+    InvalidFlow,
+    StateMismatch,
+    WorkerDied,
+)
 from flowdsl.node import AnyNode
 from flowdsl.ops.attempting import LeaveOut
 from flowdsl.plan.lower import Stage, lower
@@ -187,6 +195,13 @@ class TestWhereItStands:
             flow.collect()
         assert str(caught.value) == "map(<lambda>) failed on element 3 (row 3 of from_range(8))"
 
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_a_row_that_can_not_be_read_in_any_pass(self, workers: dict[str, Any]) -> None:
+        flow = fl.from_items(damaged([(np.int32(i),) for i in range(3)], 1)).repeat(3)
+        told: list[ElementError] = []
+        assert len(flow.prefetch(**workers, on_error=told.append).collect()) == 6
+        assert [error.epoch for error in told] == [0, 1, 2]
+
 
 class TestWhatIsStillAnError:
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
@@ -343,6 +358,28 @@ class TestSeveralPasses:
         with pytest.raises(FlowError, match="no elements"):
             next(iter(flow))
 
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    @pytest.mark.parametrize("rows", [fl.from_range(20), fl.from_iterable(range(20))], ids=str)
+    def test_what_never_gives_anything_ends_in_an_error(
+        self, rows: Flow[int, Any], workers: dict[str, Any]
+    ) -> None:
+        flow = rows.map(lambda i: i // 0).repeat().batch(3).prefetch(**workers, on_error="skip")
+        with pytest.raises(
+            EndlessFlow, match=r"^repeat: .*(pass 0 had no elements|all 20 elements of a pass)"
+        ):
+            next(iter(flow))
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_one_good_row_in_a_pass_is_enough(self, workers: dict[str, Any]) -> None:
+        flow = fl.from_range(20).map(lambda i: 1 // (i == 0)).shuffle().repeat()
+        shuffled = flow.prefetch(**workers, on_error="skip").shuffle(4).map(abs).batch(3).take(5)
+        assert [x.tolist() for x in shuffled.prefetch(**workers)] == [[1, 1, 1]] * 5
+
+    def test_passes_of_several_flows_are_told_apart(self) -> None:
+        half = fl.from_range(20).map(lambda i: 1 // (i % 2)).repeat().prefetch(on_error="skip")
+        other = fl.from_range(20).map(lambda i: 1 // (i % 2)).repeat().prefetch(on_error="skip")
+        assert half.zip(other).take(40).collect() == [(1, 1)] * 40
+
 
 class TestPromises:
     def test_effects_and_length(self) -> None:
@@ -476,6 +513,36 @@ class TestState:
         assert list(ROWS.prefetch(**workers, on_error=told.append).resume(state)) == LEFT[3:]
 
 
+@pytest.mark.parametrize("workers", WORKERS, ids=str)
+@pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
+def test_a_resume_tells_of_what_comes_after_it(
+    rows: Flow[int, Any], workers: dict[str, Any]
+) -> None:
+    told: list[int] = []
+    flow = rows.prefetch(**workers, on_error=lambda error: told.append(error.position))
+    with iter(flow) as run:
+        assert [next(run), next(run), next(run)] == [0, 10, 30]
+        state = run.state_dict()
+    told.clear()
+    again = flow.resume(state)
+    assert list(again) == [40, 60, 70]
+    assert told == [5]
+    assert again.statistics().skipped == 1
+
+
+def test_what_a_pool_has_read_ahead_is_told_again() -> None:
+    told: list[int] = []
+    rows = fl.from_iterable(range(8)).map(tens)
+    left = rows.prefetch(on_error=lambda error: told.append(error.position))
+    flow = left.shuffle(1).map(abs).prefetch(threads=1)
+    with iter(flow) as run:
+        assert [next(run), next(run)] == [0, 10]
+        state = run.state_dict()
+    told.clear()
+    assert list(flow.resume(state)) == [30, 40, 60, 70]
+    assert told == [2, 5]
+
+
 class TestNothingToBePairedWith:
     """zip over what has lost its places."""
 
@@ -602,3 +669,16 @@ def test_an_element_on_which_workers_are_killed(
     assert flow.collect() == expected
     assert {e.position for e in told} == {3} or len(told) == 2
     assert all("workers died" in str(e.__cause__) for e in told)
+
+
+@pytest.mark.parametrize("above", [lambda f: f.map(double_or_die), lambda f: f.batch(2)], ids=str)
+def test_workers_killed_above_on_error_are_an_error(above: Callable[[Any], Flow[Any, Any]]) -> None:
+    inner = fl.from_range(6).map(abs).prefetch(procs=1, on_error="skip")
+    with pytest.raises(WorkerDied, match=r"died, one after another, at work on element"):
+        above(inner).map(double_or_die).prefetch(procs=1, deaths=1).collect()
+
+
+def double_or_die(x: Any) -> Any:
+    if np.any(x == 3):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x

@@ -56,6 +56,8 @@ class TestGlobal:
     def test_is_that_of_every_release(self) -> None:
         flow = fl.from_range(8).shuffle(seed=7)
         assert [flow.collect(), list(flow.epoch(1))] == GOLDEN
+        large = fl.from_range(5000).shuffle(seed=7).take(8)
+        assert [large.collect(), list(large.epoch(1))] == GOLDEN_LARGE
 
     def test_reads_only_what_it_gives(self) -> None:
         seen: list[int] = []
@@ -81,7 +83,11 @@ class TestGlobal:
             stream.repeat().shuffle()
 
 
-GOLDEN = [[7, 1, 2, 0, 3, 6, 5, 4], [2, 5, 3, 4, 7, 0, 6, 1]]
+GOLDEN = [[2, 7, 1, 5, 0, 4, 6, 3], [5, 1, 6, 4, 0, 3, 2, 7]]
+GOLDEN_LARGE = [
+    [2416, 51, 4497, 3383, 1094, 3558, 3237, 2814],
+    [4745, 646, 1236, 4983, 2880, 1093, 1344, 279],
+]
 
 
 class TestWindow:

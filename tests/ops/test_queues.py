@@ -203,7 +203,7 @@ class TestFailures:
             f"{q!r}"
         )
 
-    @pytest.mark.parametrize("timeout", [0, -1, True, "3"])
+    @pytest.mark.parametrize("timeout", [0, -1, True, "3", float("inf"), float("nan")])
     def test_of_a_timeout(self, timeout: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_queue(filled(), timeout=timeout)

@@ -19,11 +19,11 @@ def _order(n: int, key: str) -> list[int]:
 
 
 class TestPermute:
-    @given(st.integers(0, 300), keys)
+    @given(st.integers(0, 300) | st.integers(1000, 3000), keys)
     def test_is_a_permutation(self, n: int, key: str) -> None:
         assert sorted(_order(n, key)) == list(range(n))
 
-    @given(st.integers(1, 300), keys, st.data())
+    @given(st.integers(1, 300) | st.integers(1000, 3000), keys, st.data())
     def test_needs_no_neighbours(self, n: int, key: str, data: st.DataObject) -> None:
         order = _order(n, key)
         some = data.draw(st.lists(st.integers(0, n - 1)))
@@ -46,7 +46,7 @@ class TestPermute:
         chi_square = sum((count - 200) ** 2 / 200 for count in seen.values())
         assert chi_square < 49.7  # 23 degrees of freedom: one in a thousand is larger
 
-    @pytest.mark.parametrize("n", [64, 65, 100])
+    @pytest.mark.parametrize("n", [64, 65, 100, 1025, 1500])
     def test_every_position_goes_anywhere(self, n: int) -> None:
         orders = np.array([_order(n, f"key {i}") for i in range(400)])
         spread = np.sqrt((n**2 - 1) / 12)

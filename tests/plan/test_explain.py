@@ -170,3 +170,13 @@ def test_what_is_above_a_stage_is_probed_through_it() -> None:
         shuffled.repeat(2).batch(2, collate=list).unbatch(str).map(lambda word: word),
     ):
         assert flow.explain().splitlines()[-1].endswith("str")
+
+
+def test_what_supplies_a_stage_within_an_argument_is_set_in_as_far() -> None:
+    other = fl.from_items(range(9)).map(abs).prefetch(procs=1)
+    lines = fl.from_range(9).filter(bool).choose(other.filter(bool)).explain().splitlines()
+    (supply,) = [line for line in lines if "from_items(9 items)" in line]
+    (worked,) = [line for line in lines if "map(abs)" in line]
+    assert (
+        supply.index("from_items") == worked.index("map(abs)") == lines[2].index("from_range") + 2
+    )

@@ -10,7 +10,8 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import Flow
-from flowdsl.node import AnyNode, Unordered, Workers
+from flowdsl.kinds import Unordered, Workers
+from flowdsl.node import AnyNode
 from flowdsl.plan.lower import NOBODY, Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk
@@ -363,6 +364,25 @@ class TestShares:
         flow = streams[0].concat(streams[1]).prefetch(threads=1, memory=9)
         assert [stage.workers for stage in stages(flow)] == [Workers(threads=1, memory=4)] * 2
 
+    def test_of_memory_on_both_sides_of_a_shuffle(self) -> None:
+        flow = fl.from_iterable(range(20)).map(double).shuffle(4).map(double)
+        below, above = stages(flow.prefetch(procs=2, memory=10**6))
+        assert below.workers == above.workers == Workers(procs=2, memory=5 * 10**5)
+
+    def test_of_memory_is_the_least_of_those_that_one_absorbs(self) -> None:
+        flow = fl.from_range(9).map(double).prefetch(2, memory=70).map(abs).prefetch(3, memory=90)
+        (stage,) = stages(flow)
+        assert stage.workers == Workers(procs=3, memory=70)
+        (stage,) = stages(fl.from_range(9).map(abs).prefetch(2).shuffle().prefetch(3, memory=90))
+        assert stage.workers == Workers(procs=3, memory=90)
+
+    def test_a_replica_keeps_the_limits_for_its_elements(self) -> None:
+        stream = fl.from_iterable(range(20)).map(double)
+        workers = [s.workers for s in stages(stream.prefetch(3, timeout=9, deaths=1).replicate(2))]
+        assert workers == [Workers(procs=1, timeout=9, deaths=1)] * 2
+        workers = [s.workers for s in stages(stream.prefetch(threads=3).replicate(2))]
+        assert workers == [Workers(procs=1)] * 2
+
     def test_one_with_nothing_to_do_has_none(self) -> None:
         flow = fl.from_iterable(range(20)).concat(fl.from_iterable(range(20)).map(double))
         (stage,) = stages(flow.prefetch(procs=4, memory=100))
@@ -390,3 +410,14 @@ class TestShares:
             "1 thread",
             "2 threads",
         ]
+
+
+def test_what_workers_of_replicate_share() -> None:
+    rows = stage_of(fl.from_range(9).map(double).replicate(procs=2))
+    assert (rows.workers.procs, rows.copies) == (2, "rows")
+    assert stage_of(fl.from_range(9).replicate(2).map(double).prefetch(procs=3)).copies is None
+    passes = lower(optimize(fl.from_iterable(range(9)).map(double).replicate(procs=2).node))
+    assert isinstance(passes, Copies)
+    for stage in passes.copies:
+        assert isinstance(stage, Stage)
+        assert stage.copies == "passes"

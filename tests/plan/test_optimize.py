@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 
 import flowdsl as fl
-from flowdsl.node import AnyNode, Placement, Workers
+from flowdsl.kinds import Placement, Workers
+from flowdsl.node import AnyNode
 from flowdsl.plan import optimize as module
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.rules import Rule

@@ -10,7 +10,7 @@ import pytest
 import flowdsl as fl
 from flowdsl import Flow
 from flowdsl.node import AnyNode, with_sources
-from flowdsl.plan.tree import bases_of, rewrite, runs_in_worker, walk
+from flowdsl.plan.tree import bases_of, beside, rewrite, runs_in_worker, walk
 from tests.test_node import Joined, Plain
 
 RANGE = fl.from_range(6).node
@@ -20,6 +20,19 @@ STREAM = fl.from_iterable([1, 2]).node
 
 def titles(node: AnyNode) -> list[str]:
     return [part.title for part in walk(node)]
+
+
+class TestBeside:
+    def test_of_one_tree_is_the_walk(self) -> None:
+        node = fl.from_range(9).zip(fl.from_range(9).map(abs).zip(fl.from_range(9))).node
+        seen = list(beside(node, node))
+        assert [(one, two) for one, two, _ in seen] == [(part, part) for part in walk(node)]
+        assert [deep for *_, deep in seen] == [0, 1, 1, 2, 1, 0]
+
+    def test_ends_where_either_does(self) -> None:
+        whole, cut = fl.from_range(6).map(abs).batch(2).node, fl.from_items([1]).batch(2).node
+        pairs = [(one.title, two.title) for one, two, _ in beside(whole, cut)]
+        assert pairs == [("map(abs)", "from_items(1 items)"), ("batch(2)", "batch(2)")]
 
 
 class TestWithSources:

@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 
 from flowdsl.errors import SourceError
 from flowdsl.remote.intake import Intake, Tally
-from flowdsl.remote.message import Frame, Header, Kind, Packed, decode_reason, pack, unpack
-from flowdsl.remote.outbox import Outbox, Route
+from flowdsl.remote.message import (
+    Frame,
+    Header,
+    Kind,
+    Packed,
+    Route,
+    decode_reason,
+    pack,
+    unpack,
+)
+from flowdsl.remote.outbox import Outbox
 
 HERE: Route = (0, b"")
 
@@ -289,8 +298,9 @@ def test_a_gap_is_told_at_once_and_gone_back_to_once() -> None:
     attempt = net.box.attempt
     answers: list[list[Frame]] = []
     for frames in (second, third):
-        assert net.intake.hear(HERE, frames) is False
+        net.intake.hear(HERE, frames)
         answers += [answer for _, answer in net.intake.replies()]
+    assert not net.intake.ready
     headers = [Header.decode(answer[0]) for answer in answers]
     assert [(h.kind, h.number, h.attempt) for h in headers] == [(Kind.AGAIN, 0, attempt)] * 2
     net.box.hear(HERE, answers[0])
@@ -321,8 +331,10 @@ def header(net: Network, kind: Kind, **numbers: int) -> Header:
 def test_what_a_sender_has_for_another_receiver_is_not_taken() -> None:
     net, (element,) = sent(1)
     stray = attrs.evolve(Header.decode(element[0]), receiver=b"another receiver")
-    assert net.intake.hear(HERE, [stray.encode(), *element[1:]]) is False
-    assert net.intake.hear(HERE, element) is True
+    net.intake.hear(HERE, [stray.encode(), *element[1:]])
+    assert not net.intake.ready
+    net.intake.hear(HERE, element)
+    assert len(net.intake.ready) == 1
 
 
 def test_a_sender_too_many_is_refused_and_the_others_go_on() -> None:
@@ -351,7 +363,7 @@ def test_a_sender_that_was_refused_fails_nobody() -> None:
     for box in (first, second):
         box.hear(HERE, intake.greeting())
         intake.hear(HERE, box.hello())
-    assert intake.hear(HERE, second.stop("gave up")) is False
+    intake.hear(HERE, second.stop("gave up"))
     assert [inbox.stopped for inbox in intake.inboxes.values()] == [None]
 
 
@@ -362,8 +374,25 @@ def test_what_is_for_another_is_not_taken() -> None:
     box.hear(HERE, Intake(1, 4, Tally()).greeting())
     element = box.due()
     assert element is not None
-    assert intake.hear(HERE, element) is False
+    intake.hear(HERE, element)
     assert (list(intake.ready), intake.tally.unclaimed) == ([], 1)
+
+
+STRAY = [[b"GET / HTTP/1.1"], [Header(Kind.WANT, bytes(16)).encode()], [b"FLOW\x02" + bytes(63)]]
+
+
+@pytest.mark.parametrize("frames", STRAY, ids=["of others", "of a receiver", "of a version"])
+def test_a_stray_message_ends_nobody_who_takes_any_sender(frames: list[Frame]) -> None:
+    intake, box = Intake(None, 4, Tally()), Outbox(4, serve=False, gone=never)
+    box.hear(HERE, intake.greeting())
+    intake.hear((0, b"stranger"), frames)
+    intake.hear(HERE, box.hello())
+    intake.hear((0, b"stranger"), frames)
+    assert intake.tally.refused == 2
+    with pytest.raises(SourceError):  # of who is known
+        intake.hear(HERE, frames)
+    with pytest.raises(SourceError):  # as many as are to come may not come
+        Intake(1, 4, Tally()).hear((0, b"stranger"), frames)
 
 
 @pytest.mark.parametrize("kind", [Kind.WANT, Kind.AGAIN, Kind.LEAVE])

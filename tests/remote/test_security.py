@@ -29,7 +29,7 @@ def test_what_is_no_secret_key(secret: Any) -> None:
     assert str(caught.value) == ("Curve: secret must be a key that make_keys() made, 40 characters")
 
 
-@pytest.mark.parametrize("peers", [[], ["short"], KEYS.public, [None]])
+@pytest.mark.parametrize("peers", [[], ["short"], KEYS.public, [None], None, 3, {KEYS.public}])
 def test_what_are_no_peers(peers: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         Curve(KEYS.secret, peers)
@@ -45,6 +45,7 @@ CLOSED = ["tcp://127.0.0.1:5555", "tcp://127.9.9.9:*", "tcp://localhost:1", "tcp
 CLOSED += ["ipc:///tmp/wire", "ipc://@abstract"]
 BAD = ["", "tcp://", "tcp://a", "tcp://a:b", "a:5555", "inproc://a", "udp://a:1", "ipc://", 3, None]
 BAD += ["tcp://a:1;b:2", "tcp://127.0.0.1:5555/x"]
+NO_ADDRESS = [5555, None, b"ipc://a", {"ipc://a"}, ("ipc://a", 3), [["ipc://a"]]]
 
 
 @pytest.mark.parametrize("address", OPEN)
@@ -67,12 +68,23 @@ def test_this_machine_may_be_plain(address: str) -> None:
     assert repr(fl.from_zmq(address)) == f"from_zmq({address!r})"
 
 
-@pytest.mark.parametrize("address", BAD)
+@pytest.mark.parametrize("address", [*BAD, ["ipc://a", "ipc://b"]])
 def test_what_is_no_address(address: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(1).send_zmq(address, insecure=True)
     assert str(caught.value) == (
         f"send_zmq: address must be ipc://path or tcp://host:port, got {address!r}"
+    )
+
+
+@pytest.mark.parametrize("address", NO_ADDRESS)
+def test_what_are_no_addresses(address: Any) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        fl.from_zmq(address)
+    several = isinstance(address, tuple | list)
+    assert str(caught.value) == (
+        f"from_zmq: address must be ipc://path or tcp://host:port, got "
+        f"{address[-1] if several else address!r}"
     )
 
 
@@ -85,6 +97,7 @@ HERE = "ipc://here"
         ({"hwm": 0}, "hwm must be an int from 1 to 2**30 - 1, got 0"),
         ({"hwm": True}, "hwm must be an int from 1 to 2**30 - 1, got True"),
         ({"timeout": 0}, "timeout must be a number of seconds > 0, got 0"),
+        ({"timeout": float("nan")}, "timeout must be a number of seconds > 0, got nan"),
         ({"timeout": "3"}, "timeout must be a number of seconds > 0, got '3'"),
         ({"timeout": float("inf")}, "timeout must be a number of seconds > 0, got inf"),
         ({"bind": 1}, "bind must be True or False, got 1"),

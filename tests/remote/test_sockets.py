@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +25,9 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl import SourceError, SpecMismatch
 from flowdsl.remote import Curve, Tally, make_keys
-from flowdsl.remote.links import Link
-from flowdsl.remote.message import Header, Kind
-from flowdsl.remote.outbox import Route
+from flowdsl.remote.links import Ends, Link
+from flowdsl.remote.message import Header, Kind, Route
+from flowdsl.remote.zmq_ops import decode
 from tests.remote.wires import ANY_PORT, WAIT, AnyFlow, bound, receiving, relayed, sending
 from tests.storage.test_codec import ELEMENTS, same
 
@@ -53,6 +55,11 @@ def nothing_is_left_open() -> Iterator[None]:
 class Sample(NamedTuple):
     image: NDArray[np.uint8]
     label: np.int64
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_counts_who_holds_a_frame_is_at_work() -> None:
+    zmq.Frame(b"", track=True, copy=False, copy_threshold=0)  # one thread of pyzmq, which stays
 
 
 @attrs.frozen
@@ -516,6 +523,39 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
             with pytest.raises(KeyboardInterrupt):
                 run()
 
+    def test_the_end_of_one_keeps_nobody_waiting(
+        self, ipc: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lingered: list[float] = []
+        close = Link.close
+
+        def noted(link: Link, linger: float = 0) -> None:
+            lingered.append(linger)
+            close(link, linger)
+
+        def interrupted(i: int) -> int:
+            if i == 1:
+                raise KeyboardInterrupt
+            return i
+
+        monkeypatch.setattr(Link, "close", noted)
+        sender = sending(fl.from_range(9), ipc, bind=True, serve=True)
+        with pytest.raises(KeyboardInterrupt):
+            fl.from_zmq(ipc, int, bind=False, timeout=WAIT).map(interrupted).collect()
+        here, lingered[:] = lingered[:], []
+        assert len(fl.from_zmq(ipc, int, bind=False, timeout=WAIT).collect()) >= 7
+        sender.outcome()
+        assert max(lingered) == 1.0
+        assert max(here) == 0.2
+
+        receiver = receiving(ipc)
+        lingered.clear()
+        with pytest.raises(KeyboardInterrupt):
+            fl.from_range(9).map(interrupted).send_zmq(ipc, timeout=WAIT)
+        with pytest.raises(SourceError, match="KeyboardInterrupt"):
+            receiver.outcome()
+        assert max(lingered) == 0.2
+
     def test_ctrl_c_gives_control_back(self, ipc: str) -> None:
         for side in ("fl.from_zmq({0!r}).collect()", "fl.from_range(3).send_zmq({0!r})"):
             # Who was started in the background by a shell would ignore the signal.
@@ -551,7 +591,7 @@ def _explode() -> None:
 
 
 def run_again(run: Any) -> None:
-    list(fl.Run(run._node))
+    list(fl.Run(run._execution.node))
 
 
 class TestPasses:
@@ -571,6 +611,15 @@ class TestPasses:
             "from_zmq: a second pass over what is sent, which comes only once; for several passes "
             "over the same elements put cache() after it, and to receive others write from_zmq anew"
         )
+
+    def test_share_a_tally(self, ipc: str) -> None:
+        tally = Tally()
+        first = fl.from_zmq(ipc, int, timeout=WAIT, tally=tally)
+        sender = sending(fl.from_range(3), ipc)
+        assert first.collect() == [0, 1, 2]
+        sender.outcome()
+        fl.from_zmq([ipc, "ipc://other"], int, senders=2, tally=tally)
+        assert tally.addresses == {ipc: 3, "ipc://other": 0}
 
     def test_after_a_cache_are_many(self, ipc: str) -> None:
         sender = sending(fl.from_range(2), ipc)
@@ -639,6 +688,125 @@ class TestZmqOps:
         with pytest.raises(SpecMismatch, match=r"^send_zmq: element 1: element\.1: str is not in"):
             fl.from_items([(1, 2), (1, "2")]).send_zmq(ipc, format="zmq_ops", timeout=WAIT)
         assert receiver.outcome() == [(1, 2)]
+
+    def test_are_made_no_further_ahead_than_the_bounds(self, ipc: str) -> None:
+        made: list[int] = []
+
+        def make(i: int) -> NDArray[np.uint8]:
+            made.append(i)
+            return np.full(500_000, i, np.uint8)
+
+        sender = sending(fl.from_range(60).map(make), ipc, hwm=2, format="zmq_ops")
+        received = fl.from_zmq(ipc, hwm=2, format="zmq_ops", timeout=WAIT)
+        run = iter(received.map(lambda pushed: int(pushed[0].max())))
+        for i in range(60):
+            assert next(run) == i
+            if i in (0, 5):
+                sender.thread.join(0.3)  # until it makes no more
+            # Two that wait at each end, and those that are made, packed, carried and read.
+            assert len(made) <= i + 1 + 2 + 2 + 4
+        assert sender.outcome() == 60
+        run.close()
+
+    def test_of_each_address_one_is_taken_at_a_time(
+        self, ipc: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        receive = Link.receive
+        most = 0
+
+        def noted(link: Link, *args: Any, **options: Any) -> Any:
+            nonlocal most
+            messages = receive(link, *args, **options)
+            most = max(most, len(messages))
+            return messages
+
+        monkeypatch.setattr(Link, "receive", noted)
+        numbers = fl.from_zmq(ipc, format="zmq_ops", timeout=WAIT)
+        run = iter(numbers.take(40))
+        senders = [sending(fl.from_range(20), ipc, format="zmq_ops") for _ in range(2)]
+        next(run)
+        for sender in senders:  # now all are on their way
+            sender.outcome()
+        assert len(list(run)) == 39
+        assert most == 1
+
+    def test_of_one_address_keep_no_other_waiting(self, tmp_path: Path) -> None:
+        addresses = f"ipc://{tmp_path}/a", f"ipc://{tmp_path}/b"
+        ends = Ends("from_zmq", addresses, True, 9, None, False, None)
+        context = zmq.Context[zmq.Socket[bytes]]()
+        with Link(ends, zmq.PULL) as link:
+            sockets = [context.socket(zmq.PUSH) for _ in addresses]
+            for socket, address in zip(sockets, addresses, strict=True):
+                socket.connect(address)
+                for _ in range(3):
+                    socket.send(b"")
+            for waiting in link._sockets:
+                assert waiting.poll(1000 * WAIT)
+            assert [route for route, _ in link.receive(0, most=1)] == [(0, b""), (1, b"")]
+        context.destroy(0)
+
+    def test_wait_for_a_consumer_that_is_busy(
+        self, ipc: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("flowdsl.remote.links._SECOND", 10)  # a second is short
+        sender = sending(fl.from_range(30).map(megabyte), ipc, hwm=2, format="zmq_ops")
+        received = fl.from_zmq(ipc, hwm=2, format="zmq_ops", timeout=WAIT).take(30)
+        got = []
+        for (x,) in received:
+            got.append(int(x[0]))
+            if len(got) == 3:
+                sender.thread.join(0.5)  # so long that it might be taken for dead
+        assert got == list(range(30))
+        assert sender.outcome() == 30
+
+    def test_that_nobody_takes_are_an_error(self, ipc: str) -> None:
+        with pulling(ipc), pytest.raises(SourceError) as caught:
+            fl.from_range(30).map(megabyte).send_zmq(ipc, format="zmq_ops", timeout=0.2)
+        said = re.sub(r"after \d ", "after N ", str(caught.value))
+        assert said == (
+            f"send_zmq: {ipc!r}: nobody received for 0.2 s, after N elements that were sent"
+        )
+
+    def test_before_a_failure_come(self, ipc: str) -> None:
+        failing = threading.Event()
+
+        def make(i: int) -> NDArray[np.uint8]:
+            if i == 20:
+                failing.set()
+                raise ValueError("no more")
+            return megabyte(i)
+
+        flow = fl.from_range(30).map(make)
+        with pulling(ipc) as socket:
+            sender = sending(flow, ipc, format="zmq_ops")
+            assert failing.wait(WAIT)
+            got: list[int] = []
+            while len(got) < 20 and socket.poll(1000 * WAIT):
+                got.append(int(decode(socket.recv())[0][0]))
+            with pytest.raises(fl.ElementError, match="element 20"):
+                sender.outcome()
+        assert got == list(range(20))
+        with pulling(ipc), pytest.raises(fl.ElementError) as caught:
+            flow.send_zmq(ipc, format="zmq_ops", timeout=0.2)
+        (note,) = caught.value.__notes__
+        assert note.startswith(f"send_zmq: {ipc!r}: nobody received for 0.2 s, after ")
+
+
+def megabyte(i: int) -> NDArray[np.uint8]:
+    return np.full(1_000_000, i, np.uint8)
+
+
+@contextmanager
+def pulling(address: str) -> Iterator[zmq.Socket[bytes]]:
+    """A socket that is there, and takes what is asked for."""
+    context = zmq.Context[zmq.Socket[bytes]]()
+    socket = context.socket(zmq.PULL)
+    socket.setsockopt(zmq.RCVHWM, 1)
+    socket.bind(address)
+    try:
+        yield socket
+    finally:
+        context.destroy(0)
 
 
 class TestCurve:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from flowdsl.report.judging import MOST_PROCS, verdict
+from flowdsl.report.judging import verdict
 from flowdsl.report.verdict import Limit, Verdict
+from flowdsl.report.words import MOST_PROCS
 from flowdsl.runtime.statistics import (
     Place,
     RunStatistics,
     StageStatistics,
     WorkerStatistics,
 )
-from tests.report.books import run, stage
+from tests.report.books import run, stage, times
 
 CORES = 8
 LONG = 1e6
+UNEVEN = times({1e-4: 90, 0.1: 10})
+"""Most elements are quick, a few are not."""
 
 costs = st.floats(1e-5, 1.0)
 pools = st.lists(st.tuples(st.integers(1, 8), costs), min_size=1, max_size=3)
@@ -133,8 +137,7 @@ stages = st.builds(
     input_seconds=some_seconds,
     waited=some_seconds,
     fill=st.floats(0, 1),
-    p50=some_seconds,
-    p99=some_seconds,
+    times=st.dictionaries(st.floats(1e-9, 100), st.integers(1, 9)).map(times),
     stays=st.sampled_from([(), ("map(f)",), ("from_range(9)", "map(f)")]),
 )
 
@@ -149,6 +152,9 @@ stages = st.builds(
         profiled=st.booleans(),
     ),
     st.integers(1, 64),
+)
+@example(
+    run(attrs.evolve(stage("f", busy=(0.0, 0.0), waited=9.0, times=UNEVEN), seconds=0.0)), CORES
 )
 def test_any_figures_have_a_verdict(figures: RunStatistics, cores: int) -> None:
     told = verdict(figures, cores)
@@ -267,7 +273,11 @@ KNOWN: dict[str, tuple[RunStatistics, Limit, int | None, str | None]] = {
     "a few slow elements": (
         run(
             stage(
-                "from_range(9)", "map(f)", busy=(4.8, 4.0, 4.0, 4.0), waited=9.4, p50=1e-4, p99=0.1
+                "from_range(9)",
+                "map(f)",
+                busy=(4.8, 4.0, 4.0, 4.0),
+                waited=9.4,
+                times=UNEVEN,
             ),
             consumer=0.2,
         ),
@@ -479,9 +489,9 @@ def test_packing_is_told_from_making() -> None:
 
 
 def test_ordered_false_is_advised_only_where_there_is_an_order() -> None:
-    few = stage("map(f)", busy=(4.0, 4.0), waited=9.4, p50=1e-4, p99=0.1)
+    few = stage("map(f)", busy=(4.0, 4.0), waited=9.4, times=UNEVEN)
     assert "ordered=False" in verdict(run(few), CORES).advice
-    loose = stage("map(f)", busy=(4.0, 4.0), waited=9.4, p50=1e-4, p99=0.1, ordered=False)
+    loose = stage("map(f)", busy=(4.0, 4.0), waited=9.4, times=UNEVEN, ordered=False)
     assert "ordered=False" not in verdict(run(loose), CORES).advice
 
 
@@ -522,9 +532,37 @@ def test_without_a_profile_the_consumer_may_be_operators() -> None:
     assert "flow.profile(step=...) tells operators there from the consumer" in found.advice
 
 
-def test_copies_are_advised_where_copies_were_asked_for() -> None:
-    copied = stage("map(f)", busy=(9.9, 9.8), waited=9.0, placed_by="replicate")
-    assert verdict(run(copied), 4).advice.startswith("replicate(procs=4) would give about 200")
+def test_another_number_of_copies_is_another_flow() -> None:
+    copied = stage("map(f)", busy=(9.9, 9.8), waited=9.0, copies="passes")
+    found = verdict(run(copied), 4)
+    assert (found.expected, found.workers) == (None, None)
+    assert found.advice == (
+        "replicate gives as many passes as procs, so another number is another flow; make it "
+        "cheaper: the rest could go up to about 1,000 elements/s."
+    )
+    idle = stage("map(f)", busy=(0.2, 0.1), waited=0.1, copies="passes")
+    assert "would do" not in verdict(run(idle, consumer=9.7), 4).advice
+    few = stage("map(f)", busy=(4.0, 4.0), waited=9.4, times=UNEVEN)
+    assert "ordered=False" in verdict(run(few), 4).advice
+    assert "prefetch" not in verdict(run(attrs.evolve(few, copies="passes")), 4).advice
+
+
+def test_workers_that_share_the_rows_of_copies_can_be_others() -> None:
+    shared = stage("map(f)", "replicate(procs=2)", busy=(9.9, 9.8), waited=9.0, copies="rows")
+    found = verdict(run(shared), 4)
+    assert found.workers == 4
+    assert found.advice.startswith("prefetch(procs=4) after replicate(procs=2) would give about")
+
+
+@pytest.mark.parametrize("copies", ["rows", "passes"])
+def test_of_copies_no_prefetch_is_spoken_that_is_not_there(copies: Any) -> None:
+    small = stage("from_range(9)", busy=(2.0, 2.0), waited=0.1, copies=copies)
+    found = verdict(run(small, consumer=0.2), CORES)
+    assert found.limiting == "handing over"
+    assert found.advice == "Fewer and larger elements cost less: batch them before replicate."
+    found = verdict(run(small, stage("map(slow)", costs={"map(slow)": 9.5}), consumer=0.2), CORES)
+    assert found.limiting == "thread"
+    assert found.advice.startswith("A prefetch behind it would give about")
 
 
 def test_tiny_elements_are_better_made_here() -> None:

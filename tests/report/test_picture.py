@@ -15,6 +15,7 @@ from flowdsl.report.drawing import cut, lines, text_width
 from flowdsl.report.judging import verdict
 from flowdsl.report.picture import Figures, page, picture
 from flowdsl.report.plan import Plan, plan_of
+from flowdsl.runtime.statistics import OperatorCost
 from tests.report.books import run, stage
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -118,7 +119,7 @@ def test_the_figures_are_on_it() -> None:
     text = " ".join(told(svg))
     assert "prefetch(procs=6) would give about 140 elements/s." in text
     assert "map(decode) limits at 100 elements/s" in text
-    for said in ("busy 98%", "waited for 31%", "fill 4%", "p50 1 ms", "p99 2 ms", "38 MB/s"):
+    for said in ("busy 98%", "waited for 31%", "fill 4%", "p50 1.02 ms", "p99 2.04 ms", "38 MB/s"):
         assert said in text
     assert "32 ms" in text  # what map(decode) takes a call
     assert "the consumer's own work 62%" in text
@@ -148,6 +149,24 @@ def test_what_limits_is_what_is_marked(
     assert top < y < top + 30
 
 
+def test_what_limits_is_marked_with_all_that_runs_there() -> None:
+    """Two stages of figures, and one box, as one thread runs both."""
+    flow = fl.from_range(50).map(decode).flat_map(lambda i: [i])
+    slow = stage("from_range(50)", "map(decode)", costs={"map(decode)": 9.0})
+    svg = with_figures(plan_of(flow.node), run(slow, consumer=0.2))
+    assert len(classed(svg, "hot-box")) == 1
+    (operator,) = classed(svg, "hot-text")
+    assert operator.text == "map(decode)"
+
+
+def test_operators_of_one_title_have_their_own_costs() -> None:
+    flow = fl.from_range(50).map(decode).map(decode)
+    costs = tuple(OperatorCost("map(decode)", 1000, seconds) for seconds in (7.0, 2.0))
+    seen = attrs.evolve(stage("from_range(50)", "map(decode)", "map(decode)"), costs=costs)
+    text = told(with_figures(plan_of(flow.node), run(seen)))
+    assert [line for line in text if line.endswith(" ms")] == ["7 ms", "2 ms"]
+
+
 def test_a_worker_has_a_bar_as_full_as_it_was_busy() -> None:
     uneven = stage(*TITLES, busy=(9.8, 1.0, 1.0, 1.0), waited=9.4)
     svg = with_figures(plan_of(FLOW.node), run(uneven, consumer=0.2))
@@ -156,6 +175,12 @@ def test_a_worker_has_a_bar_as_full_as_it_was_busy() -> None:
     assert bars == pytest.approx([14 * part for part in (0.98, 0.1, 0.1, 0.1)], abs=0.06)
     assert rails == [14.0] * 4
     assert "busy 32%, the busiest 98%" in " ".join(told(svg))
+
+
+def test_workers_that_have_not_begun_have_no_figures() -> None:
+    """Those of an earlier pass, for a branch that this one has not come to."""
+    idle = attrs.evolve(stage(*TITLES, busy=(0.0,) * 4), seconds=0.0, delivered=0)
+    assert "busy" not in " ".join(told(with_figures(plan_of(FLOW.node), run(idle))))
 
 
 def test_what_went_wrong_is_said() -> None:
@@ -174,13 +199,23 @@ def test_it_stands_for_itself() -> None:
         assert not re.search(r"\b(src|href|url)\b", whole)
 
 
+LIGHT, DARK = "ground { fill: #ffffff; }", "ground { fill: #0d1117; }"
+
+
+def rules() -> tuple[str, str]:
+    """The style on light ground, and what changes on dark."""
+    style = re.search("<style>(.*?)</style>", picture(plan_of(FLOW.node)).svg(), re.DOTALL)
+    assert style is not None
+    light, media, dark = style[1].partition("@media (prefers-color-scheme: dark) {")
+    assert media
+    return light, dark.removesuffix("}\n")
+
+
 def test_light_and_dark() -> None:
-    drawing = picture(plan_of(FLOW.node))
-    both, light, dark = drawing.svg(), drawing.svg(dark=False), drawing.svg(dark=True)
-    assert "@media (prefers-color-scheme: dark)" in both
-    assert "@media" not in light + dark
-    assert "#0d1117" in dark
-    assert "#0d1117" not in light
+    light, dark = rules()
+    assert LIGHT in light
+    assert DARK not in light
+    assert DARK in dark
 
 
 def contrast(one: str, other: str) -> float:
@@ -197,10 +232,11 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_can_be_read(dark: bool) -> None:
-    rules = re.findall(
-        r"\.flowdsl ([\w.-]+) {[^}]*?fill: (#\w{6})", picture(plan_of(FLOW.node)).svg(dark)
+    light, changed = rules()
+    found = re.findall(
+        r"\.flowdsl ([\w.-]+) {[^}]*?fill: (#\w{6})", light + changed if dark else light
     )
-    fills = {name.lstrip("."): colour for name, colour in rules}  # the later rule holds
+    fills = {name.lstrip("."): colour for name, colour in found}  # the later rule holds
     for ground in ("ground", "box", "hot-box"):
         for text in ("text", "faint", "hot-text"):
             assert contrast(fills[ground], fills[text]) >= 4.5, (ground, text)
@@ -209,11 +245,7 @@ def test_text_can_be_read(dark: bool) -> None:
 
 
 def test_its_rules_touch_nothing_else_on_a_page() -> None:
-    style = re.search(
-        "<style>(.*?)</style>", picture(plan_of(FLOW.node)).svg(dark=False), re.DOTALL
-    )
-    assert style is not None
-    selectors = re.findall(r"([^{}]+){", style[1])
+    selectors = re.findall(r"([^{}]+){", "".join(rules()))
     assert all(selector.strip().startswith(".flowdsl ") for selector in selectors)
 
 

@@ -139,15 +139,14 @@ def test_the_stages_are_those_of_a_run(flow: Flow[Any, Any]) -> None:
 
 def test_copies_are_one_stage() -> None:
     copies = [
-        attrs.evolve(stage("map(f)", busy=(busy,), waited=1.0, p99=busy), delivered=n)
+        attrs.evolve(stage("map(f)", busy=(busy,), copies="passes"), delivered=n)
         for busy, n in ((3.0, 10), (5.0, 20), (4.0, 30))
     ]
     flow = fl.from_iterable(words).map(double).replicate(3).batch(2)
     first, last = plan_of(flow.node).over(run(*copies)).stages
     assert first.operators == ("from_iterable(words)", "map(double)")
     assert [worker.busy for worker in first.workers] == [3.0, 5.0, 4.0]
-    assert (first.delivered, first.waited, first.p99) == (60, 3.0, 5.0)
-    assert first.placed_by == "replicate"
+    assert (first.delivered, first.copies) == (60, "passes")
     assert last.operators == ("replicate(procs=3)", "batch(2)")
 
 
@@ -159,7 +158,19 @@ def test_what_stays_with_the_consumer_is_known() -> None:
     assert hosted.stays == ("from_iterable(words)",)
 
 
-def test_figures_that_are_of_another_plan_stay_as_they_are() -> None:
-    seen = run(stage("from_range(9)"))
+def test_streams_that_come_together_have_figures_of_their_own() -> None:
+    flow = fl.from_iterable(words).choose(fl.from_iterable(words).map(double)).batch(2)
+    stages = [one for one in plan_of(flow.node).stages if isinstance(one, StageStatistics)]
+    first, (second, *rest) = stages[0].operators, stages[1].operators
+    assert (first, second, rest[0]) == (
+        ("from_iterable(words)",),
+        "from_iterable(words)",
+        "map(double)",
+    )
+    assert rest[-1] == "batch(2)"
+
+
+def test_figures_of_another_plan_are_a_slip() -> None:
     other = plan_of(fl.from_iterable(words).map(double).node)
-    assert other.over(seen) is seen
+    with pytest.raises(AssertionError, match="the figures of another plan"):
+        other.over(run(stage("from_range(9)")))

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import attrs
 import pytest
 
 import flowdsl as fl
 from flowdsl import Flow, FlowError, InvalidFlow, Profile
 from flowdsl.effects import Exact
-from flowdsl.node import IndexedSource
+from flowdsl.kinds import IndexedSource
+from flowdsl.report.profiling import at_work
 from flowdsl.report.verdict import Limit
+from flowdsl.runtime.statistics import WorkerStatistics
 from flowdsl.specs import Spec, spec_of
+from tests.report.books import run, stage
 
 SLOW = 0.005
 """Seconds; whatever is not meant to limit takes some microseconds."""
@@ -256,6 +260,48 @@ def test_an_error_of_the_flow_or_the_step_is_raised() -> None:
         fl.from_range(9).map(lambda i: 1 // (3 - i)).profile(5)
     with pytest.raises(ZeroDivisionError):
         fl.from_range(9).profile(5, step=lambda i: 1 // (3 - i))
+
+
+def slow_at_first(i: int) -> int:
+    time.sleep(0.5 if i == 0 else SLOW)
+    return i
+
+
+def test_what_comes_before_is_in_no_figure() -> None:
+    (seen,) = numbers().map(slow_at_first).prefetch(threads=1).profile(0.2).statistics.stages
+    assert 0 < seen.p50 <= seen.p99 < 0.25
+
+
+def test_all_workers_are_at_work_when_each_has_made_something() -> None:
+    working, here = stage("f", busy=(1.0, 1.0)), stage("g")
+    starting = attrs.evolve(working, workers=(WorkerStatistics(3, 1.0), WorkerStatistics(0, 0.0)))
+    to_come = attrs.evolve(working, workers=())  # as of copies, which begin one after another
+    assert at_work(run(here))
+    assert at_work(run(working, here))
+    assert not at_work(run(working, starting))
+    assert not at_work(run(working, to_come))
+
+
+def test_however_many_passes_what_was_left_out_is_told_in_short() -> None:
+    flow = fl.from_range(40).map(lambda i: 1 // (i % 2))
+    seen = flow.prefetch(threads=1, on_error="skip").profile(0.3).statistics
+    assert seen.skipped > len(seen.skips) == 100
+
+
+def test_replicated_rows_can_have_a_prefetch_behind_them() -> None:
+    flow = numbers().map(slow).replicate(procs=2)
+    right = ("workers", 0, "map(slow)")
+    verdict = judged(lambda: flow, right).verdict
+    assert "prefetch(procs=" in verdict.advice
+    assert "after replicate(procs=2) would give about" in verdict.advice
+
+
+def test_replicated_streams_have_no_more_workers() -> None:
+    flow = numbers().shuffle(4).map(slow).replicate(procs=2)
+    verdict = judged(lambda: flow, ("workers", 0, None)).verdict
+    assert verdict.limiting == "workers", verdict
+    assert verdict.workers is None
+    assert verdict.advice.startswith("replicate gives as many passes as procs")
 
 
 SEEN = numbers().map(fast).batch(4).profile(0.05)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowdsl.report.sums import since, together
+from flowdsl.report.sums import as_one, since, together
 from flowdsl.runtime.statistics import (
     OperatorCost,
     RunStatistics,
@@ -15,6 +15,7 @@ from flowdsl.runtime.statistics import (
     StageStatistics,
     WorkerStatistics,
 )
+from tests.report.books import SECONDS, stage, times
 
 counts, seconds = st.integers(0, 1000), st.integers(1, 64).map(lambda k: k / 8)  # exact in binary
 FIELDS = ("entered", "delivered", "filtered", "skipped", "retried", "deaths", "nbytes")
@@ -38,8 +39,7 @@ def figures(draw: Any) -> RunStatistics:
                 input_seconds=draw(seconds),
                 waited=draw(seconds),
                 fill=draw(st.integers(0, 8)) / 8,
-                p50=1.0,
-                p99=2.0,
+                times=times(draw(st.dictionaries(seconds, st.integers(1, 9)))),
                 costs=(OperatorCost("map(f)", draw(counts), draw(seconds)),),
                 **{name: draw(counts) for name in FIELDS},
             ),
@@ -72,14 +72,17 @@ def test_a_sum_is_one_after_the_other(one: RunStatistics, other: RunStatistics) 
     assert stage.costs[0].calls == a.costs[0].calls + b.costs[0].calls
 
 
-def test_quantiles_are_those_of_the_longer_pass() -> None:
-    def made(delivered: int, p99: float) -> RunStatistics:
-        stage = StageStatistics(("f",), "processes", 1.0, 9, delivered, p99=p99)
-        return RunStatistics(delivered, 1.0, 0.0, (stage,))
+def test_quantiles_are_those_of_the_elements_meant() -> None:
+    def made(counts: dict[float, int]) -> RunStatistics:
+        stage = StageStatistics(("f",), "processes", 1.0, 9, 9, times=times(counts))
+        return RunStatistics(9, 1.0, 0.0, (stage,))
 
-    assert together(made(10, 1.0), made(90, 2.0)).stages[0].p99 == 2.0
-    assert together(made(90, 1.0), made(10, 2.0)).stages[0].p99 == 1.0
-    assert since(made(90, 1.0), made(10, 2.0)).stages[0].p99 == 1.0
+    (both,) = together(made({0.001: 60}), made({0.001: 10, 0.5: 30})).stages
+    assert (both.p50, both.p99) == pytest.approx((0.001, 0.5), rel=0.05)
+    (later,) = since(made({0.001: 60, 0.5: 30}), made({0.5: 30})).stages
+    assert (later.p50, later.p99) == pytest.approx((0.001, 0.001), rel=0.05)
+    (never,) = since(made({0.001: 3}), made({0.001: 3})).stages
+    assert (never.times, never.p99) == ((), 0.0)
 
 
 def test_what_was_left_out_is_told_of_both() -> None:
@@ -87,6 +90,33 @@ def test_what_was_left_out_is_told_of_both() -> None:
     assert together(one, other).skipped == 6
     assert together(one, other).skips == (Skip("a"), Skip("b"))
     assert since(one, other).skips == (Skip("a"),)
+
+
+def test_of_what_was_left_out_so_many_are_told_at_most() -> None:
+    one, other = (RunStatistics(1, 1.0, 0.0, (), 60, (Skip(name),) * 60) for name in "ab")
+    both = together(one, other)
+    assert (both.skipped, both.skips) == (120, (Skip("a"),) * 60 + (Skip("b"),) * 40)
+
+
+def test_copies_are_added_and_not_their_time() -> None:
+    cost = OperatorCost("map(f)", 10, 2.0)
+    copies = [
+        attrs.evolve(
+            stage("map(f)", busy=(busy,), waited=1.0, fill=fill, deaths=1, nbytes=5, in_flight=2),
+            delivered=n,
+            times=times({busy: 1}),
+            costs=(cost,),
+        )
+        for busy, n, fill in ((3.0, 10, 0.25), (5.0, 20, 0.75), (4.0, 30, 0.5))
+    ]
+    one = as_one(copies)
+    assert [worker.busy for worker in one.workers] == [3.0, 5.0, 4.0]
+    assert (one.delivered, one.in_flight, one.deaths, one.nbytes) == (60, 6, 3, 15)
+    assert (one.seconds, one.waited) == (SECONDS, 3.0)
+    assert one.fill == pytest.approx(0.5)
+    assert (one.p50, one.p99) == pytest.approx((4.0, 5.0), rel=0.1)
+    assert one.costs == (OperatorCost("map(f)", 30, 6.0),)
+    assert as_one(copies[:1]) == copies[0]
 
 
 def test_a_stage_that_had_not_begun_counts_whole() -> None:

@@ -206,7 +206,7 @@ class TestStopped:
     def test_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(processes, "SECONDS_STOPPED", 0.1)
         flow = fl.from_range(9).map(lambda i: (i == 5 and os.kill(os.getpid(), signal.SIGSTOP), i))  # type: ignore[func-returns-value]  # for its effect
-        with pytest.raises(WorkerDied, match=r"element 5 .* ended with stopped for 0\.1 seconds"):
+        with pytest.raises(WorkerDied, match=r"element 5 .* \(stopped for 0\.1 seconds\)"):
             flow.prefetch(procs=1, deaths=1).collect()
 
     def test_for_a_moment_is_no_death(self, born: Born, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ class TestTimeout:
         flow = fl.from_range(20).map(lambda i: (time.sleep(600 * (i == 7)), i)[1])  # type: ignore[func-returns-value]  # for its effect
         with pytest.raises(
             WorkerDied,
-            match=r"on element 7 .* ended with at work on one element for more than 0\.2 seconds",
+            match=r"on element 7 .* \(at work for more than 0\.2 seconds\)",
         ):
             flow.prefetch(procs=2, timeout=0.2, deaths=1).collect()
 
@@ -268,8 +268,8 @@ class TestAgainAndAgain:
             got.extend(run)
         assert re.fullmatch(
             rf"3 workers died, one after another, at work on element {order.index(31)} of "
-            rf"map\(die\) \(row 31 of from_range\(60\)\); the last of them, worker process \d+, "
-            rf"ended with {how}",
+            rf"map\(die\) \(row 31 of from_range\(60\)\); the last of them was worker process \d+ "
+            rf"\({how}\)",
             str(caught.value),
         )
         assert last_stage(run).deaths == 3
@@ -303,7 +303,7 @@ class TestAgainAndAgain:
         """Workers that die at rest, and are given an element before that is known."""
         with paced([1]):
             run = iter(fl.from_range(60).map(lambda i: i).prefetch(procs=2, deaths=1))
-            got, pool = [next(run)], run._pools[0]
+            got, pool = [next(run)], run._execution.pools[0]
             while any(worker.held for worker in pool.crew.workers):
                 pool._take_in()
             for process in list(born):

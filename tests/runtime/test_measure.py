@@ -1,8 +1,7 @@
-"""measure: what it counts, what it refuses, and what it shows."""
+"""measure: what it counts, and what it refuses."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -10,23 +9,6 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import FlowError, InvalidFlow, Speed
-
-
-class Terminal:
-    """An output that says it is a terminal."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def write(self, text: str) -> int:
-        self.text += text
-        return len(text)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 class Clock:
@@ -96,19 +78,6 @@ def test_refuses(arguments: dict[str, Any], message: str) -> None:
 def test_an_error_of_the_flow_is_raised() -> None:
     with pytest.raises(fl.ElementError):
         fl.from_range(4).map(lambda i: 1 // (i - 2)).measure()
-
-
-def test_a_terminal_sees_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    fl.from_range(30).measure(size=20)
-    assert "20/20" in terminal.text
-
-
-def test_others_see_none(capsys: pytest.CaptureFixture[str]) -> None:
-    fl.from_range(30).measure(size=20)
-    assert capsys.readouterr() == ("", "")
 
 
 def test_speed_reads_well() -> None:

@@ -40,7 +40,7 @@ def mapped(pid: int | str = "self") -> int:
 
 
 def workers_of(run: Run[Any]) -> list[int]:
-    return [worker.process.pid for p in run._pools for worker in p.crew.workers]  # type: ignore[attr-defined]  # of processes
+    return [worker.process.pid for p in run._execution.pools for worker in p.crew.workers]  # type: ignore[attr-defined]  # of processes
 
 
 def shared(run: Run[Any]) -> int:
@@ -98,7 +98,7 @@ class TestBytes:
         flow = fl.from_range(2000).map(rows(100 * KIB)).shuffle(40)  # 128 KiB each: 5 MiB
         run = iter(flow.prefetch(procs=2, memory=8 * MIB))
         list(islice(run, 20))
-        pools = run._pools[-1]
+        pools = run._execution.pools[-1]
         assert pools._in_flight <= 8 * MIB - 40 * 128 * KIB
         assert settled(lambda: shared(run)) <= 8 * MIB + _MOST_FREE * 2 * 128 * KIB
         run.close()
@@ -120,14 +120,14 @@ class TestBytes:
         run = iter(fl.from_range(12).map(rows(MIB)).prefetch(procs=2, memory=memory))
         for i, x in enumerate(run):
             assert (x == i).all()
-            assert run._pools[0]._in_flight <= 2 * MIB + 4 * KIB
-            assert not run._pools[0]._leased
+            assert run._execution.pools[0]._in_flight <= 2 * MIB + 4 * KIB
+            assert not run._execution.pools[0]._leased
         assert run.position == 12
 
     def test_of_threads(self) -> None:
         run = iter(fl.from_range(1000).map(rows(MIB)).prefetch(threads=2, memory=6 * MIB))
         for _ in islice(run, 50):
-            in_flight = len(run._pools[0]._leased) + len(run._pools[0]._arrived)
+            in_flight = len(run._execution.pools[0]._leased) + len(run._execution.pools[0]._arrived)
             assert in_flight <= 6
         run.close()
 

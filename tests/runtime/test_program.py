@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import ElementError, Flow
-from flowdsl.node import Addresses, AnyNode, Grouping, Placement
+from flowdsl.kinds import Grouping, Placement
+from flowdsl.node import Addresses, AnyNode
 from flowdsl.ops.sources import FromRange
 from flowdsl.plan.lower import Stage, lower
 from flowdsl.plan.optimize import optimize

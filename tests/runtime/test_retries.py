@@ -43,7 +43,7 @@ class Rehearsed:
     def give(self, worker: Worker, piece: Piece) -> None:
         worker.held[piece.lease.number] = piece
 
-    def hear(self, seconds: float | None) -> list[Event]:
+    def hear(self) -> list[Event]:
         events: list[Event] = []
         for worker in self.workers:
             if worker.held and worker not in self._dying:
@@ -59,9 +59,6 @@ class Rehearsed:
 
     def replace(self, worker: Worker) -> None:
         self.workers[self.workers.index(worker)] = Worker("another", ready=True)
-
-    def rest(self) -> bool:
-        return False
 
     def close(self) -> None:
         pass
@@ -151,7 +148,7 @@ class TestWordOfWhatIsBegun:
         (worker,) = crew.workers
         assert isinstance(worker, Process)
         while not worker.ready:
-            crew.hear(None)
+            crew.hear()
         return crew, worker
 
     def test_is_left_by_a_worker_that_dies(self) -> None:
@@ -159,7 +156,7 @@ class TestWordOfWhatIsBegun:
         crew, worker = self.crew()
         for number, start in ((10, 0), (11, 3), (12, 6)):
             crew.give(worker, Piece(Lease(number, 0, start, start + 3)))
-        while not (died := [event for event in crew.hear(None) if isinstance(event, Died)]):
+        while not (died := [event for event in crew.hear() if isinstance(event, Died)]):
             pass
         assert died[0].begun == 11
         crew.close()
@@ -168,7 +165,7 @@ class TestWordOfWhatIsBegun:
         """The leases of the next have numbers of their own, which may be the same."""
         crew, worker = self.crew()
         crew.give(worker, Piece(Lease(0, 0, 0, 3)))
-        while not crew.hear(None):
+        while not crew.hear():
             pass
         worker.held.clear()
         begun = [worker.window.begun]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import json
-from collections.abc import Iterator
+import pickle
+import weakref
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -78,6 +82,35 @@ class TestClose:
             raise KeyError
         with pytest.raises(FlowError, match="closed"):
             next(run)
+
+    def test_not_while_an_element_is_made(self) -> None:
+        def close(i: int) -> int:
+            run.close()
+            return i
+
+        run = iter(fl.from_range(3).map(close))
+        with pytest.raises(ElementError) as raised:
+            next(run)
+        assert str(raised.value.__cause__) == (
+            "close: this run is making an element; close it between two of them"
+        )
+
+    @pytest.mark.parametrize("on_error", ["raise", "skip"])
+    def test_it_is_gone_as_soon_as_nobody_holds_it(self, on_error: Any) -> None:
+        run = iter(fl.from_range(3).map(abs).prefetch(threads=1, on_error=on_error))
+        next(run)
+        gone = weakref.ref(run)
+        gc.disable()
+        try:
+            del run
+            assert gone() is None
+        finally:
+            gc.enable()
+
+    @pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+    def test_there_is_one(self, way: Callable[[object], object]) -> None:
+        with pytest.raises(TypeError, match=r"can not be copied or pickled; take its state_dict"):
+            way(iter(fl.from_range(3)))
 
 
 class TestState:
@@ -251,7 +284,7 @@ def test_an_error_ends_the_workers() -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     with pytest.raises(FlowError, match="closed"):
         next(run)
-    (pool,) = run._pools
+    (pool,) = run._execution.pools
     assert isinstance(pool.crew, Processes)
     assert [worker.process.poll() for worker in pool.crew._members.values()] == [0]
 
@@ -271,7 +304,7 @@ def test_passes_that_are_cut_short_hold_no_memory() -> None:
     rows = fl.from_range(100).map(lambda i: np.full(5000, i)).filter(lambda row: True)
     run = iter(rows.prefetch(procs=1).take(2).repeat(40))
     assert [int(row[0]) for row in run] == [0, 1] * 40
-    (pool,) = run._pools
+    (pool,) = run._execution.pools
     assert isinstance(pool.crew, Processes)
     (worker,) = pool.crew._members.values()
     assert len(worker.window._slabs) < 20

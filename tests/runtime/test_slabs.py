@@ -170,6 +170,25 @@ class TestReuse:
         pair.window.discard([*first, (77, 0, 1)])  # one that was never shown is no trouble
         assert pair.result(2.0)[0][0] == first[0][0]
 
+    def test_what_is_discarded_is_freed_once(self, pair: Pair) -> None:
+        """The worker may fill it again in the midst of this."""
+        first = pair.result(1.0)
+        places, refilled = [*first, *first], list[Any]()
+        slab = pair.window._slabs[first[0][0]]
+
+        class Watched:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(slab, name)
+
+            def __setattr__(self, name: str, value: Any) -> None:
+                assert not refilled, "it was freed again"
+                slab.in_use = value
+                refilled.append(pair.result(2.0))
+
+        pair.window._slabs[first[0][0]] = Watched()  # type: ignore[assignment]  # stands for it
+        pair.window.discard(places)
+        assert refilled[0][0][0] == first[0][0]
+
     def test_what_was_allocated_but_not_placed_is_free(self, pair: Pair) -> None:
         for _ in range(5):
             pair.slabs.begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import subprocess
 import sys
 from collections import Counter
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Flow, FlowError, StateMismatch
-from flowdsl.node import Unordered
+from flowdsl.kinds import Unordered
 from flowdsl.plan.tree import walk
 from flowdsl.runtime.state import state_of
 from tests.strategies import Recipe, chains
@@ -104,6 +105,37 @@ class TestRefusals:
             "state_dict: prefetch(ordered=False) gives elements in an order that no position "
             "tells; resume needs ordered=True"
         )
+
+    @pytest.mark.parametrize(
+        ("source", "title"),
+        [
+            (lambda: fl.from_queue(queue.Queue()), "from_queue(Queue)"),
+            (lambda: fl.from_zmq("ipc://a"), "from_zmq('ipc://a')"),
+            (lambda: fl.from_zmq("ipc://a", senders=2), "from_zmq('ipc://a')"),
+            (lambda: fl.from_zmq("ipc://a", senders=None), "from_zmq('ipc://a')"),
+            (lambda: fl.from_zmq("ipc://a", format="zmq_ops"), "from_zmq('ipc://a')"),
+        ],
+    )
+    def test_a_source_that_goes_on_by_itself(self, source: Any, title: str) -> None:
+        said = (
+            f"state_dict: {title} gives what comes, and gives it once: resume would leave out "
+            f"elements that were never delivered; keep the state of the flow that sends or puts "
+            f"them, and resume that one"
+        )
+        state = iter(fl.from_range(9)).state_dict()
+        for flow in (source(), source().map(str), fl.from_range(3).concat(source())):
+            with iter(flow) as run, pytest.raises(FlowError) as caught:
+                run.state_dict()
+            assert str(caught.value) == said
+            with pytest.raises(FlowError) as caught:
+                flow.resume(state)
+            assert str(caught.value) == said
+
+    def test_a_live_iterator_may_be_read_again(self) -> None:
+        with iter(fl.from_iterable(iter("abc"))) as run:
+            next(run)
+            state = run.state_dict()
+        assert list(fl.from_iterable(iter("abc")).resume(state)) == ["b", "c"]
 
     def test_names_the_operator_though_it_is_cut(self) -> None:
         def saved(i: int) -> int:

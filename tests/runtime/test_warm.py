@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import flowdsl as fl
@@ -91,6 +93,22 @@ def test_they_end_with_the_flow_in_a_cycle_too() -> None:
     del flow, cycle
     gc.collect()
     assert workers() == []
+
+
+def test_they_wait_for_what_a_pass_begins_with(monkeypatch: Any) -> None:
+    monkeypatch.setattr("flowdsl.runtime.processes.SECONDS_AT_REST", 1.0)
+    slow = [0.0]
+
+    def words() -> Iterator[int]:
+        time.sleep(slow[0])
+        yield from range(3)
+
+    flow = fl.from_iterable(words).map(abs).prefetch(procs=1)
+    flow.collect()
+    slow[0] = 2.0
+    run = iter(flow)
+    assert list(run) == [0, 1, 2]
+    assert run.statistics().stages[-1].deaths == 0
 
 
 def test_they_leave_by_themselves(monkeypatch: Any) -> None:

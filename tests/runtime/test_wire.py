@@ -14,7 +14,8 @@ import pytest
 import flowdsl as fl
 from flowdsl import NotShippable
 from flowdsl.effects import Effect
-from flowdsl.node import Addresses, Elementwise
+from flowdsl.kinds import Elementwise
+from flowdsl.node import Addresses
 from flowdsl.runtime.program import Program
 from flowdsl.runtime.slabs import WORTH_SHARING
 from flowdsl.runtime.wire import pack, pack_into, ship, supply, unpack

@@ -32,7 +32,7 @@ from flowdsl.errors import (
     SpecMismatch,
     StateMismatch,
 )
-from flowdsl.node import IndexedSource
+from flowdsl.kinds import IndexedSource
 from flowdsl.storage import lmdb as lmdb_module
 
 MAPPED = Path("/proc/self/maps")

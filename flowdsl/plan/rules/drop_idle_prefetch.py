@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flowdsl.node import AnyNode, Placement
+from flowdsl.kinds import Placement
+from flowdsl.node import AnyNode
 from flowdsl.plan.tree import is_work
 
 

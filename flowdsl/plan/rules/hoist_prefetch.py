@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from flowdsl.node import AnyNode, Indexing, Joining, Merging, Placement, with_sources
+import attrs
+
+from flowdsl.kinds import Indexing, Joining, Merging, Placement
+from flowdsl.node import AnyNode, with_sources
 
 
 def hoist_prefetch(node: AnyNode) -> AnyNode:
     """``x.map(f).prefetch(p).shuffle()`` becomes ``x.map(f).shuffle().prefetch(p)``.
 
     Over random-access flows the choice is arithmetic on positions, so the workers make just what
-    is chosen, in the order in which it is wanted. Several flows get as many as the one with most.
+    is chosen, in the order in which it is wanted. Several flows get as many as the one with most,
+    unless they have different limits for an element.
     """
     if isinstance(node, Indexing | Merging | Joining) and node.indexable:
         placements = [source for source in node.sources if isinstance(source, Placement)]
-        if placements:
+        workers = [placement.workers for placement in placements]
+        if len({one.limits for one in workers}) == 1:
             most = max(placements, key=lambda placement: placement.workers.count)
             below = (s.source if isinstance(s, Placement) else s for s in node.sources)
-            return with_sources(most, (with_sources(node, tuple(below)),))
+            over = with_sources(node, tuple(below))
+            return attrs.evolve(most, source=over, workers=most.workers.within(workers))
     return node

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from flowdsl.node import AnyNode, Placement, with_sources
+from flowdsl.kinds import Placement
+from flowdsl.node import AnyNode, with_sources
 from flowdsl.plan.tree import has_work, runs_in_worker
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from flowdsl.node import AnyNode, Elementwise, Grouping, Placement, with_sources
+import attrs
+
+from flowdsl.kinds import Elementwise, Grouping, Placement
+from flowdsl.node import AnyNode
 from flowdsl.plan.tree import bases_of, is_work, rewrite, walk
 
 
@@ -10,14 +13,18 @@ def split_prefetch(node: AnyNode) -> AnyNode:
     """``x.map(f).shuffle(9).map(g).prefetch(p)`` runs ``f`` in processes too, below the shuffle.
 
     The work above such an operator needs workers that are fed with what it gives; those below it
-    are others.
+    are others, which share its memory.
     """
     if isinstance(node, Placement) and node.workers.count:
-        busy = [base for base in bases_of(node.source) if _has_work(base)]
+        bases = (base for base in bases_of(node.source) if base is not node.source)
+        busy = [base for base in bases if _has_work(base)]
         if busy:
             (base,) = busy  # a stream: what lies in memory has no work
-            placed = with_sources(node, (base,))
-            return rewrite(node, lambda part: placed if part is base else part)
+            memory = node.workers.memory
+            half = attrs.evolve(node.workers, memory=memory and memory // 2)
+            placed = attrs.evolve(node, source=base, workers=half)
+            above = attrs.evolve(node, workers=half)
+            return rewrite(above, lambda part: placed if part is base else part)
     return node
 
 

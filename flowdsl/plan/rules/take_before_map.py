@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flowdsl.node import AnyNode, Elementwise, Indexing, with_sources
+from flowdsl.kinds import Elementwise, Indexing
+from flowdsl.node import AnyNode, with_sources
 
 
 def take_before_map(node: AnyNode) -> AnyNode:

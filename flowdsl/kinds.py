@@ -1,0 +1,457 @@
+"""The kinds of node that a planner knows.
+
+A kind tells the layers above, which never name an operator, what they may do with it:
+
+Source       begins a flow. An ``IndexedSource`` reads any row by its number.
+Elementwise  one element in; one out, or none. Any process may run it on any element.
+Grouping     ``n`` consecutive elements in, one out.
+Indexing     chooses or reorders whole elements. Over a random-access flow it is arithmetic on
+             positions, and no element moves (databases call this late materialization).
+Copying      several passes of the same flow, in turn.
+Merging      the same over several flows: each element is an element of one of them.
+Joining      several flows in; the elements at a position, one of each, make one.
+Placement    says where to run, and by whom. It changes no element.
+Unordered    gives up the order of what is below it, which may then come as it is ready.
+
+A node of no kind runs in the consuming process, by its reference.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from itertools import count, islice
+from typing import Any, ClassVar, Generic, TypeVar
+
+import attrs
+import numpy as np
+
+from flowdsl.arguments import MOST_ELEMENTS
+from flowdsl.effects import Exact, Reordered
+from flowdsl.errors import Where
+from flowdsl.node import (
+    A,
+    Addresses,
+    AnyNode,
+    Dropped,
+    E,
+    Failed,
+    Node,
+    Positions,
+    Row,
+    T,
+    U,
+)
+from flowdsl.specs import Spec, join
+from flowdsl.stacking import Allocate
+
+_Number = TypeVar("_Number", int, Positions)
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class IndexedSource(Node[T, Exact], Generic[T]):
+    """A source with numbered rows, any of which can be read by itself."""
+
+    portable: ClassVar[bool] = True
+    """Each process opens it for itself; False where the rows lie in this process's memory."""
+
+    line: ClassVar[str] = "x = {open}(x)"
+    """How a loop makes a row of its number, with the reader; see ``Elementwise.line``."""
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if "open" in vars(cls) and "line" not in vars(cls):  # not that of another ``open``
+            cls.line = IndexedSource.line
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """The number of rows."""
+
+    @property
+    def indexable(self) -> bool:
+        return True
+
+    @abstractmethod
+    def open(self) -> Callable[[int], T]:
+        """A reader of rows by number, for one process; what it holds open closes with it."""
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        read = self.open()
+        for i in range(self.length):
+            try:
+                row = read(i)
+            except Exception as error:
+                raise self.failure(epoch, i) from error
+            yield i, row
+
+    def origin(self, epoch: int, position: int) -> Where:
+        return f"row {position} of {self.title}"
+
+
+# -- elementwise -----------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Elementwise(Node[U, E], Generic[A, U, E]):
+    """An operator that looks at one element at a time; it keeps positions."""
+
+    drops: ClassVar[bool] = False
+    """It may leave elements out."""
+
+    counts: ClassVar[bool] = False
+    """Its position is the number of the element: only a process that knows it can run this."""
+
+    light: ClassVar[bool] = False
+    """It is no work: by itself not worth the way to a worker."""
+
+    line: ClassVar[str] = "x = {apply}(x, {epoch}, {position})"
+    """``apply`` as a line of Python, so that a loop need not go by a method to the user's function.
+
+    The first name in braces is the attribute that is called."""
+
+    source: Node[A, E]
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if "apply" in vars(cls) and "line" not in vars(cls):  # not that of another ``apply``
+            cls.line = Elementwise.line
+
+    @abstractmethod
+    def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
+        """What becomes of one element; ``DROPPED`` leaves it out."""
+
+    @property
+    def indexable(self) -> bool:
+        return self.source.indexable and not self.drops
+
+    @property
+    def dense(self) -> bool:
+        return self.source.dense and not self.drops
+
+    @property
+    def length(self) -> int | None:
+        return None if self.drops else self.source.length
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        return self.source.same_place(there.sources[0], position) if self.dense else None
+
+    def rows(self, epoch: int) -> Iterator[Row[U]]:
+        for number, (position, x) in enumerate(self.source.rows(epoch)):
+            try:
+                y = self.apply(x, epoch, number if self.counts else position)
+            except Exception as error:
+                raise self.failure(epoch, position) from error
+            if not isinstance(y, Dropped):
+                yield position, y
+
+    def origin(self, epoch: int, position: int) -> Where:
+        return self.source.origin(epoch, position)
+
+
+# -- grouping --------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Grouping(Node[U, E], Generic[A, U, E]):
+    """An operator that makes one element of ``n`` consecutive ones."""
+
+    source: Node[A, E]
+    n: int
+    drop_remainder: bool
+
+    @property
+    def holds(self) -> int:
+        return self.n
+
+    @property
+    def stride(self) -> int:
+        """How many elements after one group the next begins."""
+        return self.n
+
+    @abstractmethod
+    def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
+        """One element of a group; large arrays in it come from ``allocate``."""
+
+    @property
+    def indexable(self) -> bool:
+        return self.source.indexable
+
+    @property
+    def length(self) -> int | None:
+        rows = self.source.length
+        if rows is None:
+            return None
+        return rows // self.n if self.drop_remainder else -(-rows // self.n)
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        if self.stride != self.n:
+            return None
+        given = position * self.n
+        if there.length == position:  # the last group of a pass may be a part of one
+            given = there.sources[0].length or given
+        taken = self.source.same_place(there.sources[0], given)
+        if taken is not None and taken == self.source.length:
+            return self.length
+        return None if taken is None or taken % self.n else taken // self.n
+
+    def rows(self, epoch: int) -> Iterator[Row[U]]:
+        elements = (x for _, x in self.source.rows(epoch))
+        for position in count():
+            group = list(islice(elements, self.n))
+            if not group or (self.drop_remainder and len(group) < self.n):
+                return
+            try:
+                y = self.gather(group)
+            except Exception as error:
+                raise self.failure(epoch, position) from error
+            yield position, y
+
+    def origin(self, epoch: int, position: int) -> Where:
+        if not self.source.dense:
+            return super().origin(epoch, position)
+        first = position * self.stride
+        last = first + self.n - 1
+        if self.source.length is not None:
+            last = min(last, self.source.length - 1)
+        begin = self.source.origin(epoch, first).partition(" to ")[0]
+        end = self.source.origin(epoch, last).rpartition(" to ")[2]
+        return begin if first == last and begin == end else f"{begin} to {end}"
+
+
+# -- indexing --------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Indexing(Node[T, E], Generic[T, E]):
+    """An operator that chooses or reorders elements without looking at them."""
+
+    keeps_positions: ClassVar[bool] = False
+    """The element at a position is the one at that position of the source."""
+
+    @property
+    def shards(self) -> int:
+        """Among how many it divides the source, to take one part; 0 where it does no such thing."""
+        return 0
+
+    def first_of(self, n: int) -> AnyNode:
+        """The same for another number of shards, the first of them."""
+        raise AssertionError(f"{self.title} takes no part of its source; asked for one of {n}")
+
+    source: Node[T, E]
+
+    @abstractmethod
+    def resolve(self, at: Addresses) -> Addresses:
+        """Where the elements at these addresses stand in the source; asked only if indexable."""
+
+    @property
+    def indexable(self) -> bool:
+        return self.source.indexable
+
+    @property
+    def dense(self) -> bool:
+        return self.source.dense or not self.keeps_positions
+
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    def origin(self, epoch: int, position: int) -> Where:
+        if self.keeps_positions:
+            return self.source.origin(epoch, position)
+        if not self.indexable:
+            return super().origin(epoch, position)
+        at = self.resolve(Addresses.span(epoch, position, position + 1))
+        return self.source.origin(int(at.epoch[0]), int(at.position[0]))
+
+
+@attrs.frozen
+class Copying(Indexing[T, E], Generic[T, E]):
+    """``n`` passes of the source at once, in turn: pass ``k`` of epoch ``e`` is ``e * n + k``."""
+
+    n: int
+
+    def resolve(self, at: Addresses) -> Addresses:
+        place, copy = np.divmod(at.position, self.n)
+        return Addresses(epoch_of_copy(at.epoch, self.n, copy), place)
+
+    @property
+    def length(self) -> int | None:
+        return None if self.source.length is None else self.source.length * self.n
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        passes = (epoch_of_copy(epoch, self.n, k) for k in range(self.n))
+        return enumerate(in_turn([self.source.rows(one) for one in passes]))
+
+
+def epoch_of_copy(epoch: _Number, n: int, copy: _Number) -> _Number:
+    """The pass that a copy is at, within an epoch; one that was drawn may be as large as any."""
+    return (epoch * n + copy) % MOST_ELEMENTS
+
+
+def in_turn(passes: list[Iterator[Row[A]]]) -> Iterator[A]:
+    """An element of each, again and again; one that has ended is passed over."""
+    while passes:
+        for one in list(passes):
+            row = next(one, None)
+            if row is None:
+                passes.remove(one)
+            else:
+                yield row[1]
+
+
+# -- combining ------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Merging(Node[T, E], Generic[T, E]):
+    """An operator each of whose elements is an element of one of its parts."""
+
+    parts: tuple[Node[T, E], ...]
+
+    @abstractmethod
+    def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
+        """For each address the number of the part, and the address there; only if indexable."""
+
+    @property
+    def indexable(self) -> bool:
+        return all(part.indexable for part in self.parts)
+
+    def spec(self, probe: bool) -> Spec:
+        return reduce(join, (part.spec(probe) for part in self.parts))
+
+    def origin(self, epoch: int, position: int) -> Where:
+        if not self.indexable:
+            return super().origin(epoch, position)
+        part, at = self.resolve(Addresses.span(epoch, position, position + 1))
+        return self.parts[int(part[0])].origin(int(at.epoch[0]), int(at.position[0]))
+
+
+@attrs.frozen
+class Joining(Node[T, E], Generic[T, E]):
+    """An operator that makes one element of those at a position, one of each part."""
+
+    parts: tuple[AnyNode, ...]
+
+    @abstractmethod
+    def gather(self, group: Sequence[Any]) -> T:
+        """One element of a group."""
+
+    def join(self, group: Sequence[Any]) -> Any:
+        """The same, of elements some of which may have failed: then it is the first of those."""
+        failed = (x for x in group if isinstance(x, Failed))
+        return next(failed, None) or self.gather(group)
+
+    @property
+    def indexable(self) -> bool:
+        return all(part.indexable for part in self.parts)
+
+    def origin(self, epoch: int, position: int) -> Where:
+        if not self.indexable:
+            return super().origin(epoch, position)
+        return " and ".join(dict.fromkeys(part.origin(epoch, position) for part in self.parts))
+
+
+# -- placement -------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Workers:
+    """Who runs a stage: nobody but the consumer, or so many processes or threads."""
+
+    procs: int = 0
+    threads: int = 0
+    memory: int | None = None
+    """The bytes that may be in flight; None for the runtime's own bound."""
+    deaths: int = 3
+    """So many workers may end on one element before it is given up."""
+    timeout: float | None = None
+    """The seconds that a process may take for one element; then it counts as dead."""
+
+    @property
+    def count(self) -> int:
+        """How many work at a time; 0 where the consumer does it itself."""
+        return self.procs or self.threads
+
+    @property
+    def limits(self) -> tuple[int, float | None]:
+        """What is for one element of the stage, and would be another thing for other elements."""
+        return self.deaths, self.timeout
+
+    def within(self, others: Iterable[Workers]) -> Workers:
+        """The same in no more memory than any of these may use."""
+        given = [one.memory for one in (self, *others) if one.memory is not None]
+        return attrs.evolve(self, memory=min(given, default=None))
+
+    def share(self, k: int) -> Workers:
+        """Those for one of ``k`` flows that share them: at least one, if there are any."""
+        procs, threads = (max(min(1, n), n // max(1, k)) for n in (self.procs, self.threads))
+        memory = None if self.memory is None else self.memory // max(1, k)
+        return attrs.evolve(self, procs=procs, threads=threads, memory=memory)
+
+    def __str__(self) -> str:
+        n, one = (self.procs, "worker process") if self.procs else (self.threads, "thread")
+        return f"{n} {one}" if n == 1 else f"{n} {one}{'es' if self.procs else 's'}"
+
+
+@attrs.frozen
+class Aside(Node[T, E], Generic[T, E]):
+    """An operator beside the elements, which pass through it as they are."""
+
+    identity: ClassVar[bool] = True
+    source: Node[T, E]
+
+    @property
+    def fingerprint(self) -> str:
+        return ""
+
+    @property
+    def length(self) -> int | None:
+        return self.source.length
+
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        return self.source.rows(epoch)
+
+    def origin(self, epoch: int, position: int) -> Where:
+        return self.source.origin(epoch, position)
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        return self.source.same_place(there.sources[0], position)
+
+    @property
+    def depth(self) -> int:
+        return self.source.depth  # it changes no seeded operator's draws
+
+
+@attrs.frozen
+class Placement(Aside[T, E], Generic[T, E]):
+    """Says where the operators below it run."""
+
+    workers: Workers
+
+    @property
+    def indexable(self) -> bool:
+        return self.source.indexable
+
+    @property
+    def dense(self) -> bool:
+        return self.source.dense
+
+
+@attrs.frozen
+class Unordered(Aside[T, E | Reordered], Generic[T, E]):
+    """The elements in any order: as they are ready, where workers make them right below it."""
+
+    @property
+    def title(self) -> str:
+        return "ordered=False"
+
+    @property
+    def dense(self) -> bool:
+        return False  # they are all there, and not in their places

@@ -1,0 +1,135 @@
+"""Elements in the format of zmq_ops, from a ``PUSH`` socket to a ``PULL`` socket.
+
+In that protocol nobody says what arrived. A sender knows what the system has taken from it, and no
+more: what is then in the system's buffers is lost where a connection is cut, and may be lost where
+the sender goes and the receiver is behind.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import zmq
+
+from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
+from flowdsl.remote import zmq_ops
+from flowdsl.remote.declared import Declared
+from flowdsl.remote.intake import Tally
+from flowdsl.remote.links import BEAT, LINGER, Ends, Link
+from flowdsl.remote.message import Frame, Kind, Packed, packed
+
+Format: TypeAlias = Literal["flowdsl", "zmq_ops"]
+
+
+def check_format(who: str, value: object, **others: object) -> None:
+    """Refuse what is no format, and what the format zmq_ops has not."""
+    if value not in ("flowdsl", "zmq_ops"):
+        raise InvalidFlow(f"{who}: format must be 'flowdsl' or 'zmq_ops', got {value!r}")
+    for name, given in others.items():
+        if given and value == "zmq_ops":
+            raise InvalidFlow(f"{who}: {name} is not for the format zmq_ops, which has none")
+
+
+def pulled(ends: Ends, declared: Declared, timeout: float | None, tally: Tally) -> Iterator[Any]:
+    """The elements of whoever pushes them."""
+    received, since = 0, monotonic()
+    with Link(ends, zmq.PULL) as link:
+        while True:
+            for route, frames in link.receive(BEAT, most=1):  # what waits is for ZMQ to hold back
+                where = f"from_zmq: element {received} at {link.address(route)!r}"
+                try:
+                    if len(frames) > 1:
+                        raise SourceError(f"not an element: {len(frames)} frames")
+                    element = declared(zmq_ops.decode(frames[0]))
+                except (SourceError, SpecMismatch) as error:
+                    raise type(error)(f"{where}: {error}") from error
+                tally.addresses[link.address(route)] += 1
+                received += 1
+                yield element
+                since = monotonic()
+            if timeout is not None and monotonic() - since > timeout:
+                raise SourceError(
+                    f"from_zmq: no element came in {timeout} s at {ends.spelled}, after {received} "
+                    f"that did; is who sends them at work, with format='zmq_ops'?"
+                )
+
+
+def push(ends: Ends, elements: Iterator[object], timeout: float | None) -> int:
+    """Send elements to whoever is there, in turn; their number, when all are on their way."""
+    with Link(ends, zmq.PUSH) as link:
+        pushed = _Pushed(f"{ends.who}: {ends.spelled}", link, timeout)
+        for frame in _made(elements, pushed):
+            pushed.put(frame)
+        pushed.settle()
+        link.close(LINGER)
+    return pushed.count
+
+
+@attrs.define
+class _Pushed:
+    """What was pushed, as far as this end knows of it."""
+
+    at: str
+    link: Link
+    timeout: float | None
+    count: int = 0
+    waiting: deque[zmq.MessageTracker] = attrs.field(factory=deque[Any])
+    """Elements that the system has not taken yet."""
+    since: float = 0.0
+    """When it took one, or was given one to take."""
+
+    def put(self, frame: Frame) -> None:
+        """Give an element to the socket, as soon as it takes one."""
+        self.since = monotonic()
+        while (tracker := self.link.push(frame, BEAT)) is None:
+            self._look()
+        self.count += 1
+        self.waiting.append(tracker)
+        while self.waiting and self.waiting[0].done:
+            self.waiting.popleft()
+
+    def settle(self) -> None:
+        """Wait until all are on their way."""
+        self.since = monotonic()
+        while self.waiting:
+            with suppress(zmq.NotDone):
+                self.waiting[0].wait(BEAT)
+            self._look()
+
+    def _look(self) -> None:
+        """Keep the time while nothing moves.
+
+        Raises:
+            SourceError: It was too long.
+        """
+        before = len(self.waiting)
+        self.waiting = deque(tracker for tracker in self.waiting if not tracker.done)
+        if len(self.waiting) < before:
+            self.since = monotonic()
+        elif self.timeout is not None and monotonic() - self.since > self.timeout:
+            raise SourceError(
+                f"{self.at}: nobody received for {self.timeout} s, after "
+                f"{self.count - len(self.waiting)} elements that were sent"
+            )
+
+
+def _made(elements: Iterator[object], pushed: _Pushed) -> Iterator[Frame]:
+    """The frames of the elements; an error comes after those before it are on their way."""
+    try:
+        for i, x in enumerate(elements):
+            yield packed(_pack_arrays, x, i).frames[0]
+    except Exception as error:
+        try:
+            pushed.settle()
+        except SourceError as late:
+            error.add_note(str(late))
+        raise
+
+
+def _pack_arrays(element: object) -> Packed:
+    return Packed(Kind.ELEMENT, (zmq_ops.encode(element),))

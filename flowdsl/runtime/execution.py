@@ -1,0 +1,243 @@
+"""An execution: a pass over a flow by what its plan says, from its beginning to its end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from itertools import compress, islice, repeat
+from operator import itemgetter, length_hint
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
+
+import attrs
+
+from flowdsl.effects import Effect
+from flowdsl.errors import FlowError
+from flowdsl.kinds import Aside
+from flowdsl.node import AnyNode, Node, Row, with_sources
+from flowdsl.ops.attempting import LeaveOut, told
+from flowdsl.plan.lower import Stage, StandIn, held_above, lower
+from flowdsl.plan.optimize import optimize
+from flowdsl.plan.tree import bases_of, walk
+from flowdsl.runtime import warm
+from flowdsl.runtime.crew import Crew
+from flowdsl.runtime.hosted import Hosted
+from flowdsl.runtime.inline import Inline
+from flowdsl.runtime.pool import Pool
+from flowdsl.runtime.processes import FORKED, Processes
+from flowdsl.runtime.skips import Skips
+from flowdsl.runtime.statistics import RunStatistics, StageStatistics
+from flowdsl.runtime.threads import Threads
+
+T = TypeVar("T")
+_MOST_ELEMENTS = 2**62
+_element: Callable[[Row[Any]], Any] = itemgetter(1)
+
+
+class Runner(Protocol):
+    """What runs a stage."""
+
+    def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
+        """One pass, from a position on."""
+        ...
+
+    def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """The same without the positions."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+    def statistics(self) -> StageStatistics:
+        """What has been done so far."""
+        ...
+
+
+@attrs.frozen(eq=False)
+class Channel(StandIn):
+    """A stage as the operators above it see it: its rows come from where it runs."""
+
+    stage: Stage
+    runner: Runner
+
+    @property
+    def meaning(self) -> AnyNode:
+        return self.stage.meaning
+
+    def rows(self, epoch: int) -> Iterator[Row[Any]]:
+        return self.runner.rows(epoch)
+
+
+class Execution(Generic[T]):
+    """One pass over a flow, from a position on: its stages, where they run, and their books."""
+
+    def __init__(self, node: Node[T, Effect], epoch: int, start: int, profile: bool) -> None:
+        """With ``profile`` every operator is timed."""
+        self.node = node
+        self.epoch = epoch
+        self.start = start
+        self.pools: list[Pool] = []
+        self.ended = False
+        """It has come to its end."""
+        self._profile = profile
+        self._runners: list[Runner] = []
+        self._hosted: list[Hosted] = []
+        self._stages: tuple[StageStatistics, ...] | None = None
+        self._to_come = repeat(True, _MOST_ELEMENTS)
+        self._skips = Skips()
+        self._told_ahead = False
+        """What a pool reads may tell of elements that are left out further on."""
+        self._forked = False
+        self._began: float | None = None
+        self._closed: float | None = None
+        self._outside = 0.0
+
+    @property
+    def position(self) -> int:
+        """How many elements of the pass have been delivered, those before ``start`` included."""
+        return self.start + _MOST_ELEMENTS - length_hint(self._to_come)
+
+    def elements(self) -> Generator[T]:
+        """The elements, once."""
+        try:
+            # Taking a True for each element counts them at no cost.
+            yield from compress(self._begin(), self._to_come)
+        except GeneratorExit:  # nobody goes on: what is held goes when nobody holds this
+            raise
+        except BaseException:
+            self.close()
+            raise
+        self.ended = True
+        first = self._closed is None
+        self.close()
+        if first:
+            self._check()
+            self._skips.report()
+
+    def close(self) -> None:
+        """End the pass and its workers; elements that were delivered stay valid."""
+        if self._closed is not None:
+            return
+        self._closed = time.perf_counter()
+        self._stages = tuple(runner.statistics() for runner in self._runners)
+        for k, pool in enumerate(self.pools):
+            if self.ended and isinstance(pool.crew, Processes):
+                warm.leave(self.node, k, pool.crew)
+            else:
+                pool.close()
+
+    def statistics(self) -> RunStatistics:
+        """What has been done so far: the books of its stages, and where the time went."""
+        now = self._closed or time.perf_counter()
+        outside = self._outside
+        if not self._profile:  # as the last stage has seen it, which costs nothing to know
+            outside = self.pools[-1].outside if self.pools else 0.0
+        return RunStatistics(
+            elements=self.position - self.start,
+            seconds=now - (self._began or now),
+            consumer_seconds=outside,
+            stages=self._stages or tuple(runner.statistics() for runner in self._runners),
+            profiled=self._profile,
+            hosted=tuple(hosted.cost() for hosted in self._hosted),
+            skipped=self._skips.count,
+            skips=tuple(self._skips.first),
+            length=self.node.length,
+        )
+
+    def fork(self) -> None:
+        """This process is a fork of the one that began it, whose workers these are."""
+        self._forked = True
+
+    def _begin(self) -> Iterator[T]:
+        self._began = time.perf_counter()
+        noting = told(self.node, self._skips.note)
+        self._plan = lower(optimize(noting))
+        root = self._bind(self._plan)
+        elements: Iterator[T]
+        if isinstance(root, Channel) and not root.stage.drops:
+            elements = root.runner.elements(self.epoch, self.start)
+        else:
+            whole = (
+                root.runner.elements(self.epoch)
+                if isinstance(root, Channel)
+                else map(_element, root.rows(self.epoch))
+            )
+            self._skips.muted = not self._told_ahead  # who is told was told when they came
+            next(islice(whole, self.start, self.start), None)
+            self._skips.muted = False
+            elements = whole
+        if self.pools:
+            _with_workers.add(self)
+            elements = self._unless_forked(elements)
+        return self._clocked(elements) if self._profile else elements
+
+    def _unless_forked(self, elements: Iterator[T]) -> Iterator[T]:
+        """Not even what has come already: part of it would come to both processes."""
+        for element in elements:
+            if self._forked:
+                raise FlowError(FORKED)
+            yield element
+
+    def _clocked(self, elements: Iterator[T]) -> Iterator[T]:
+        for element in elements:
+            began = time.perf_counter()
+            yield element
+            self._outside += time.perf_counter() - began
+
+    def _bind(self, node: AnyNode) -> AnyNode:
+        """Replace every stage by the channel its elements come through."""
+        if not isinstance(node, Stage):
+            node = with_sources(node, tuple(self._bind(source) for source in node.sources))
+            return self._host(node) if self._profile and not isinstance(node, Aside) else node
+        if not node.workers.count:
+            inline = Inline(node, self._profile)
+            self._runners.append(inline)
+            return Channel(node, inline)
+        bases = tuple(map(self._bind_base, node.bases))
+        ahead = (part for base in bases_of(node.meaning) for part in walk(base))
+        self._told_ahead |= any(isinstance(part, LeaveOut) for part in ahead)
+        held = held_above(self._plan, node)
+        crew: Crew
+        if node.workers.threads:
+            crew = Threads(node, self._profile)
+        else:
+            crew = warm.take(self.node, len(self.pools), node, self._profile)
+        pool = Pool(node, bases, crew, held)
+        self.pools.append(pool)
+        self._runners.append(pool)
+        return Channel(node, pool)
+
+    def _host(self, node: AnyNode) -> AnyNode:
+        """Have an operator of this process timed, and what it takes its elements from."""
+        below = [s if isinstance(s, Hosted) else Hosted(s) for s in node.sources]
+        hosted = Hosted(with_sources(node, tuple(below)))
+        self._hosted.append(hosted)
+        return hosted
+
+    def _bind_base(self, base: AnyNode) -> AnyNode:
+        """A base in memory is looked up as it is needed; any other is a stream."""
+        return base if isinstance(base, Stage) and not base.workers.count else self._bind(base)
+
+    def _check(self) -> None:
+        """Whether the pass had as many elements as it was to have."""
+        length = self.node.length
+        if length is not None and self.position != length:
+            raise FlowError(
+                f"the pass ended after {self.position} of {length} elements of "
+                f"{self.node.title}; this is a defect, please report it"
+            )
+
+
+_with_workers: WeakSet[Execution[Any]] = WeakSet()
+"""Those of this process that a fork of it can not go on with."""
+
+
+def _forked() -> None:
+    for execution in list(_with_workers):
+        execution.fork()
+
+
+if hasattr(os, "register_at_fork"):  # not everywhere are there forks
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,77 @@
+"""The elements of a run that were left out."""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+
+from flowdsl.effects import Endless
+from flowdsl.errors import ElementError, EndlessFlow
+from flowdsl.node import AnyNode
+from flowdsl.plan.tree import walk
+from flowdsl.runtime.statistics import MOST_SKIPS, Skip
+
+_log = logging.getLogger("flowdsl")
+
+
+@attrs.define
+class Skips:
+    """Counts them, keeps the first, and sees when nothing else will ever come."""
+
+    count: int = 0
+    first: list[Skip] = attrs.field(factory=list[Skip])
+    muted: bool = False
+    """They are not left out now: they were by the run that this one goes on from."""
+    _passes: dict[int, _Pass] = attrs.field(factory=dict[int, "_Pass"])
+    """Of each operator that leaves out, by its identity."""
+
+    def note(self, node: AnyNode, error: ElementError) -> bool:
+        """Take note of one that ``node`` leaves out; whether anybody else is to be told of it.
+
+        Raises:
+            EndlessFlow: A whole pass was left out of what is repeated for ever.
+        """
+        if self.muted:
+            return False
+        if Endless in node.effects:
+            if id(node) not in self._passes:
+                self._passes[id(node)] = _Pass(_repeated(node))
+            self._passes[id(node)].note(error)
+        self.count += 1
+        if len(self.first) < MOST_SKIPS:
+            self.first.append(Skip(f"{error}: {error.__cause__!r}"))
+        return True
+
+    def report(self) -> None:
+        """Say at the end of the pass what is missing in it."""
+        if self.count:
+            _log.warning(
+                "left out since they failed: %d elements, the first: %s",
+                self.count,
+                self.first[0].error,
+            )
+
+
+@attrs.define
+class _Pass:
+    """What is left out of one pass over what is repeated: such a pass has an epoch of its own."""
+
+    length: int
+    epoch: int = -1
+    count: int = 0
+
+    def note(self, error: ElementError) -> None:
+        self.count = self.count + 1 if error.epoch == self.epoch else 1
+        self.epoch = error.epoch
+        if self.count == self.length:
+            raise EndlessFlow(
+                f"repeat: all {self.length} elements of a pass were left out, and repeating "
+                f"nothing never yields; the last: {error}: {error.__cause__!r}"
+            )
+
+
+def _repeated(node: AnyNode) -> int:
+    """How many elements a pass has, of what is repeated for ever; 0 where that is not known."""
+    ends = (s for p in walk(node) for s in p.sources if Endless in p.effects - s.effects)
+    return max((source.length or 0 for source in ends), default=0)
