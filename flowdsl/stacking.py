@@ -198,7 +198,7 @@ def _dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
     dtype = cast("np.dtype[Any]", rows[0].dtype)
     if type(rows[0]) not in _ARRAYS:
         raise _unstackable(type(rows[0]).__name__, at)
-    if any(row.dtype is not dtype for row in rows) or not set(map(type, rows)) <= _ARRAYS:
+    if not set(map(type, rows)) <= _ARRAYS or any(row.dtype is not dtype for row in rows):
         for i, row in enumerate(rows):  # dtypes that are no builtin ones are equal, not the same
             if type(row) not in _ARRAYS or row.dtype != dtype:
                 raise _differ(rows, at, i)

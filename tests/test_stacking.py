@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -89,6 +89,7 @@ def test_stack_takes_all_its_memory_from_allocate(rows: list[object]) -> None:
 
 
 @given(ROWS, ROWS)
+@example([np.array(False)], [False])
 def test_stack_refuses_what_differs(some: list[object], others: list[object]) -> None:
     assume(spec_of(some[0]) != spec_of(others[0]))
     with pytest.raises(SpecMismatch) as caught:

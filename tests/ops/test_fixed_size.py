@@ -192,7 +192,7 @@ class TestOfNothing:
             flow.collect()
         assert str(caught.value) == (
             "fixed_size: pass 0 of its source had no elements, and out of nothing there are never "
-            "4; check what is filtered out"
+            "4; check what is filtered or left out"
         )
 
     def test_says_which_pass_was_empty(self) -> None:
