@@ -130,13 +130,12 @@ class _Trial:
             if case.ending == "again" and k:
                 self.end_one(epoch)  # at rest
             run = here.epoch(epoch)
-            cut = case.cut if case.ending in ("abandon", "resume") else MOST_ELEMENTS
+            resumed = case.ending == "resume" and all(part.resumable for part in walk(node))
+            cut = case.cut if case.ending == "abandon" or resumed else MOST_ELEMENTS
             got = self._consume(run, expected, cut, told)
             self._count(run)
             lenient = any(map(laws._reads_what_it_does_not_give, walk(node)))
-            cut_short = got.error is None and not got.ended
-            resumable = case.ordered and all(part.resumable for part in walk(node))
-            if case.ending == "resume" and cut_short and resumable:
+            if resumed and got.error is None and not got.ended and case.ordered:
                 with flow(case.then_procs).resume(run.state_dict()) as rest:
                     more = _outcome(rest, told, MOST_ELEMENTS - cut)
                     self._count(rest)
