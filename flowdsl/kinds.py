@@ -376,15 +376,17 @@ class Workers:
         """How many work at a time; 0 where the consumer does it itself."""
         return self.procs or self.threads
 
-    @property
-    def limits(self) -> tuple[int, float | None]:
-        """What is for one element of the stage, and would be another thing for other elements."""
-        return self.deaths, self.timeout
-
     def within(self, others: Iterable[Workers]) -> Workers:
-        """The same in no more memory than any of these may use."""
-        given = [one.memory for one in (self, *others) if one.memory is not None]
-        return attrs.evolve(self, memory=min(given, default=None))
+        """The same with the strictest limits of all of these."""
+        every = [self, *others]
+        memory = [one.memory for one in every if one.memory is not None]
+        timeout = [one.timeout for one in every if one.timeout is not None]
+        return attrs.evolve(
+            self,
+            memory=min(memory, default=None),
+            deaths=min(one.deaths for one in every),
+            timeout=min(timeout, default=None),
+        )
 
     def share(self, k: int) -> Workers:
         """Those for one of ``k`` flows that share them: at least one, if there are any."""

@@ -376,6 +376,17 @@ class TestShares:
         (stage,) = stages(fl.from_range(9).map(abs).prefetch(2).shuffle().prefetch(3, memory=90))
         assert stage.workers == Workers(procs=3, memory=90)
 
+    def test_limits_are_the_strictest_of_those_that_one_absorbs(self) -> None:
+        rows = fl.from_range(99).map(double)
+        flow = rows.prefetch(2, timeout=2, deaths=1).batch(8).map(abs).prefetch(3, timeout=20)
+        (stage,) = stages(flow)
+        assert stage.workers == Workers(procs=3, timeout=16, deaths=1)
+        flow = rows.prefetch(2, timeout=2, deaths=9).batch(8).map(abs).prefetch(3, timeout=9)
+        (stage,) = stages(flow)
+        assert stage.workers == Workers(procs=3, timeout=9)
+        (stage,) = stages(rows.prefetch(2).concat(rows.prefetch(1, timeout=2, deaths=1)))
+        assert stage.workers == Workers(procs=2, timeout=2, deaths=1)
+
     def test_a_replica_keeps_the_limits_for_its_elements(self) -> None:
         stream = fl.from_iterable(range(20)).map(double)
         workers = [s.workers for s in stages(stream.prefetch(3, timeout=9, deaths=1).replicate(2))]

@@ -168,30 +168,6 @@ CASES: list[tuple[Rule, AnyFlow, str, str]] = [
         "from_range(20) > map(double) > prefetch(2) > shuffle(4) > map(double) > prefetch(3)",
         "from_range(20) > map(double) > prefetch(2) > shuffle(4) > map(double) > prefetch(3)",
     ),
-    (
-        absorb_prefetch,
-        RANGE.map(double).prefetch(2, timeout=9).batch(2).prefetch(4),  # 9 s for one, not for two
-        "from_range(20) > map(double) > prefetch(2, timeout=9) > batch(2) > prefetch(4)",
-        "from_range(20) > map(double) > prefetch(2, timeout=9) > batch(2) > prefetch(4)",
-    ),
-    (
-        absorb_prefetch,
-        RANGE.map(double).prefetch(2, deaths=1).map(abs).prefetch(4, deaths=1),
-        "from_range(20) > map(double) > prefetch(2, deaths=1) > map(abs) > prefetch(4, deaths=1)",
-        "from_range(20) > map(double) > map(abs) > prefetch(4, deaths=1)",
-    ),
-    (
-        hoist_prefetch,
-        RANGE.map(double).prefetch(2).concat(RANGE.map(abs).prefetch(3, deaths=1)),
-        (
-            "from_range(20) > map(double) > prefetch(2) > "
-            "concat(from_range(20) > map(abs) > prefetch(3, deaths=1))"
-        ),
-        (
-            "from_range(20) > map(double) > prefetch(2) > "
-            "concat(from_range(20) > map(abs) > prefetch(3, deaths=1))"
-        ),
-    ),
     # -- a pool on both sides
     (
         split_prefetch,

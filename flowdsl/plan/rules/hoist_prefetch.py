@@ -13,12 +13,12 @@ def hoist_prefetch(node: AnyNode) -> AnyNode:
 
     Over random-access flows the choice is arithmetic on positions, so the workers make just what
     is chosen, in the order in which it is wanted. Several flows get as many as the one with most,
-    unless they have different limits for an element.
+    and the strictest limits of any.
     """
     if isinstance(node, Indexing | Merging | Joining) and node.indexable:
         placements = [source for source in node.sources if isinstance(source, Placement)]
         workers = [placement.workers for placement in placements]
-        if len({one.limits for one in workers}) == 1:
+        if placements:
             most = max(placements, key=lambda placement: placement.workers.count)
             below = (s.source if isinstance(s, Placement) else s for s in node.sources)
             over = with_sources(node, tuple(below))
