@@ -8,6 +8,7 @@ by number, and what is left out is the element whose turn row 7 was.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from itertools import count, islice
 from typing import Any, ClassVar, Generic, Literal, TypeAlias
@@ -267,6 +268,16 @@ def check_on_error(operator: str, on_error: object) -> None:
             f'{operator}: on_error must be "raise", "skip" or a function of the error, '
             f"got {on_error!r}"
         )
+    if callable(on_error):
+        try:
+            inspect.signature(on_error).bind("an ElementError")
+        except TypeError as error:
+            raise InvalidFlow(
+                f"{operator}: on_error must take one argument, the error, but "
+                f"{name_of(on_error)} can not be called so: {error}"
+            ) from None
+        except ValueError:  # a builtin that does not say what it takes
+            pass
 
 
 def leave_out(node: AnyNode, on_error: OnError) -> AnyNode:

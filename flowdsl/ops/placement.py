@@ -119,11 +119,16 @@ class Placing(FlowBase[T, E]):
         sequence runs in the consumer's thread; below it the work is done by ``procs`` others, and
         where several streams come together there they share them, at least one for each.
 
+        A process is a new interpreter. Functions travel to it with what they refer to in their
+        script or notebook; modules are imported there anew, so that what was set in them since,
+        such as ``np.seterr`` or the level of a log, is there as it is at their import. It has the
+        folder and the environment that this process has when the pass begins.
+
         A worker that dies, however it does, is replaced, and what it had in hand is done again. An
         element on which ``deaths`` workers have died is an error that names it. A process that has
         been stopped for five seconds, or works for longer than ``timeout`` seconds on an element,
         or on those that it was given at once, which lately took 30 ms together, is ended, and
-        counts as dead.
+        counts as dead. A death over several elements counts for each of them.
 
         ``ordered=False`` gives elements as they are ready, each once. ``memory`` bounds the bytes
         of what is in flight: results, and what is sent to workers, besides what an operator such as
@@ -133,10 +138,11 @@ class Placing(FlowBase[T, E]):
 
         ``on_error="skip"`` leaves out the elements that up to here can not be made: where the
         source can not read a row, a function raises, or workers die. A function in its place is
-        called with each ``ElementError``, and may raise. What is left out shows in
-        ``run.statistics()``, and in a line of the log at the end. It is the rows that are left out:
-        what chooses or numbers them counts them as if they were there, and a batch is made of the
-        others. That those do not stack, or that a ``flat_map``'s function fails, is still an error.
+        called with each ``ElementError``, and may raise; what it returns is no matter. What is left
+        out shows in ``run.statistics()``, and in a line of the log at the end. It is the rows that
+        are left out: what chooses or numbers them counts them as if they were there, and a batch is
+        made of the others. That those do not stack, or that a ``flat_map``'s function fails, is
+        still an error.
 
         A stream is read ahead of the consumer, in its thread: one that waits for the consumer's
         answer to an element needs no workers.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket as socketlib
+import stat
 from collections.abc import Callable, Sequence
 from traceback import clear_frames
 from types import TracebackType
@@ -71,6 +74,22 @@ class Ends:
     def spelled(self) -> str:
         """The addresses, as titles and messages have them."""
         return ", ".join(map(repr, self.addresses))
+
+
+def _check_free(address: str) -> None:
+    """Refuse the path of a file, or of a socket at which somebody listens: ZMQ would remove it.
+
+    Raises:
+        OSError: What is there, as for a tcp port that is in use.
+    """
+    path = address.removeprefix("ipc://")
+    if path == address or path.startswith("@") or not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    with socketlib.socket(socketlib.AF_UNIX) as knock:
+        if knock.connect_ex(path) == 0:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 def check_flags(who: str, **flags: object) -> None:
@@ -150,14 +169,15 @@ class Link:
             socket.setsockopt(option, value)
         try:
             if ends.bind:
+                _check_free(address)
                 socket.bind(address)
             else:
                 socket.connect(address)
-        except zmq.ZMQError as error:
+        except (zmq.ZMQError, OSError) as error:
             socket.close()
             how = "bound" if ends.bind else "connected"
             raise SourceError(
-                f"{ends.who}: {address!r} can not be {how}: {zmq.strerror(error.errno or 0)}"
+                f"{ends.who}: {address!r} can not be {how}: {os.strerror(error.errno or 0)}"
             ) from error
         self._poller.register(socket, zmq.POLLIN)
         if ends.bind and ends.on_bound is not None:

@@ -101,6 +101,8 @@ def check_address(
         raise InvalidFlow(f"{who}: address must be ipc://path or tcp://host:port, got {address!r}")
     if tcp is not None and tcp[2] == "*" and not bind:
         raise InvalidFlow(f"{who}: a port to connect to must be a number, got {address!r}")
+    if tcp is not None and tcp[2] != "*" and not (0 if bind else 1) <= int(tcp[2]) < 1 << 16:
+        raise InvalidFlow(f"{who}: a port must be a number from 1 to 65535, got {address!r}")
     if tcp is None or security is not None or insecure or _is_loopback(tcp[1]):
         return
     raise InvalidFlow(

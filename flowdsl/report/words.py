@@ -14,6 +14,10 @@ MOST_PROCS = 64
 """More workers than this are not advised on a forecast alone."""
 
 
+_FULL = 0.75
+"""Of the cores: workers that compute so much wait for nothing else, whatever their clocks say."""
+
+
 @attrs.frozen
 class Words:
     """A run that is spoken of, on a machine of so many cores."""
@@ -90,6 +94,9 @@ class Words:
             if j != k
         )
         free = max(1.0, self.cores - round(taken))
+        computed = stage.utilisation * len(stage.workers) * (stage.computing or 0.0)
+        if len(stage.workers) >= free and computed >= _FULL * free:
+            return len(stage.workers)  # what they wait for is a core
         return free if stage.computing is None else free / stage.computing
 
     def costliest(self, hosted: Mapping[int, StageStatistics], spent: float) -> int | None:

@@ -89,6 +89,8 @@ class Execution(Generic[T]):
         self._skips = Skips()
         self._told_ahead = False
         """What a pool reads may tell of elements that are left out further on."""
+        self._delivers = False
+        """What the last stage makes is what the consumer gets."""
         self._forked = False
         self._began: float | None = None
         self._closed: float | None = None
@@ -121,7 +123,7 @@ class Execution(Generic[T]):
         if self._closed is not None:
             return
         self._closed = time.perf_counter()
-        self._stages = tuple(runner.statistics() for runner in self._runners)
+        self._stages = self._stages_now()
         for k, pool in enumerate(self.pools):
             if self.ended and isinstance(pool.crew, Processes):
                 warm.leave(self.node, k, pool.crew)
@@ -138,13 +140,21 @@ class Execution(Generic[T]):
             elements=self.position - self.start,
             seconds=now - (self._began or now),
             consumer_seconds=outside,
-            stages=self._stages or tuple(runner.statistics() for runner in self._runners),
+            stages=self._stages or self._stages_now(),
             profiled=self._profile,
             hosted=tuple(hosted.cost() for hosted in self._hosted),
             skipped=self._skips.count,
             skips=tuple(self._skips.first),
             length=self.node.length,
         )
+
+    def _stages_now(self) -> tuple[StageStatistics, ...]:
+        stages = [runner.statistics() for runner in self._runners]
+        if self._delivers:  # it counts what it has done with; here is known what was taken of that
+            last, taken = stages[-1], self.position - self.start
+            more = taken - last.delivered
+            stages[-1] = attrs.evolve(last, delivered=taken, in_flight=last.in_flight - more)
+        return tuple(stages)
 
     def fork(self) -> None:
         """This process is a fork of the one that began it, whose workers these are."""
@@ -156,6 +166,7 @@ class Execution(Generic[T]):
         self._plan = lower(optimize(noting))
         root = self._bind(self._plan)
         elements: Iterator[T]
+        self._delivers = isinstance(root, Channel) and not (root.stage.drops and self.start)
         if isinstance(root, Channel) and not root.stage.drops:
             elements = root.runner.elements(self.epoch, self.start)
         else:

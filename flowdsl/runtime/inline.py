@@ -46,15 +46,16 @@ class Inline:
         """What has been done so far; of elements, what is known of the blocks that are done."""
         now = time.perf_counter()
         left_out = self._program.filtered + self._program.skipped
+        delivered = max(0, self._done - left_out)
         return StageStatistics(
             operators=titles(self._stage),
             place="consumer",
             seconds=now - (self._began or now),
             entered=self._entered,
-            delivered=max(0, self._done - left_out),
+            delivered=delivered,
             filtered=self._program.filtered,
             skipped=self._program.skipped,
-            in_flight=self._entered - self._done,
+            in_flight=self._entered - left_out - delivered,
             costs=costs_of(self._stage, self._program.costs),
         )
 

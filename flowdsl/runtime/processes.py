@@ -123,6 +123,7 @@ class Processes:
         """
         self.program = ship(untold(stage.program))
         self._asked = stage.workers
+        self._surroundings = _surroundings()
         self._whole = stage.whole  # and not the stage: it knows the run, and that the flow
         self.clock = clock
         self._members: dict[bytes, Process] = {}
@@ -210,7 +211,8 @@ class Processes:
 
     def serves(self, stage: Stage, clock: bool) -> bool:
         """Whether these workers, at rest, can run this stage, in this process and its thread."""
-        same = (stage.workers, clock) == (self._asked, self.clock)
+        now = (stage.workers, clock, _surroundings())
+        same = now == (self._asked, self.clock, self._surroundings)
         if not same or not self._owner.take_over() or ship(untold(stage.program)) != self.program:
             return False
         ends = select.poll()
@@ -316,6 +318,11 @@ class _Owner:
         """Be the owner from now on, if this is the same process."""
         self.thread = threading.get_ident()
         return os.getpid() == self.process
+
+
+def _surroundings() -> tuple[str, dict[str, str]]:
+    """What a process inherits when it starts: its folder and its environment."""
+    return os.getcwd(), dict(os.environ)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -7,6 +7,7 @@ from worker to consumer, as message frames the other way.
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
 from collections.abc import Callable, Sequence
@@ -31,9 +32,24 @@ def ship(program: AnyNode) -> bytes:
         NotShippable: Names the operator and its argument that can not travel.
     """
     try:
-        return cloudpickle.dumps(program)
+        return _dumps(program)
     except Exception as error:
         raise _culprit(program) or NotShippable(str(error)) from error
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Refuses an open file, which cloudpickle would copy: each worker would read all of it anew."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, io.TextIOWrapper):
+            raise TypeError(f"cannot pickle the open file {obj.name!r}")
+        return super().reducer_override(obj)
+
+
+def _dumps(value: object) -> bytes:
+    with io.BytesIO() as buffer:
+        _Pickler(buffer).dump(value)
+        return buffer.getvalue()
 
 
 def _culprit(program: AnyNode) -> NotShippable | None:
@@ -41,7 +57,7 @@ def _culprit(program: AnyNode) -> NotShippable | None:
         for field in attrs.fields(type(node)):
             value = getattr(node, field.name)
             try:
-                cloudpickle.dumps(value)
+                _dumps(value)
             except Exception as error:
                 return NotShippable(
                     f"{node.title}: {field.name} can not be sent to a worker process: {error}; "

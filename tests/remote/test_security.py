@@ -77,6 +77,13 @@ def test_what_is_no_address(address: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("port", ["0", "65536", "99999"])
+def test_what_is_no_port(port: str) -> None:
+    with pytest.raises(InvalidFlow, match="a port must be a number from 1 to 65535, got 'tcp"):
+        fl.from_range(1).send_zmq(f"tcp://127.0.0.1:{port}")
+    assert fl.from_zmq("tcp://127.0.0.1:65535", int)
+
+
 @pytest.mark.parametrize("address", NO_ADDRESS)
 def test_what_are_no_addresses(address: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:

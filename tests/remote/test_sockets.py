@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -482,6 +483,28 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
         assert str(caught.value) == (
             f"from_zmq: {address!r} can not be bound: Address already in use"
         )
+        fl.from_range(1).send_zmq(address, timeout=WAIT)
+        receiver.outcome()
+
+    def test_a_path_in_use(self, ipc: str) -> None:
+        receiver, _ = bound(receiving, ipc)
+        with pytest.raises(SourceError, match="can not be bound: Address already in use"):
+            fl.from_zmq(ipc).collect()
+        fl.from_range(1).send_zmq(ipc, timeout=WAIT)
+        receiver.outcome()
+
+    def test_a_file_is_not_written_over(self, tmp_path: Path) -> None:
+        notes = tmp_path / "notes"
+        notes.write_text("mine")
+        with pytest.raises(SourceError, match="can not be bound: File exists"):
+            fl.from_zmq(f"ipc://{notes}").collect()
+        assert notes.read_text() == "mine"
+
+    def test_the_socket_of_one_who_is_gone_is_in_nobodys_way(self, tmp_path: Path) -> None:
+        path = tmp_path / "left"
+        with socket.socket(socket.AF_UNIX) as gone:
+            gone.bind(str(path))
+        receiver, address = bound(receiving, f"ipc://{path}")
         fl.from_range(1).send_zmq(address, timeout=WAIT)
         receiver.outcome()
 

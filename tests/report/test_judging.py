@@ -429,6 +429,13 @@ def test_no_more_workers_than_cores_are_advised_where_they_compute() -> None:
     assert full.advice.startswith("They compute, and 2 cores can do no more, so make it cheaper")
 
 
+@pytest.mark.parametrize(("count", "computing"), [(4, 0.45), (5, 0.36), (2, 0.8)])
+def test_more_workers_than_cores_wait_for_a_core(count: int, computing: float) -> None:
+    full = advised(busy_workers(count, computing), 2)
+    assert (full.workers, full.expected) == (None, None)
+    assert full.advice.startswith("They compute, and 2 cores can do no more, so make it cheaper")
+
+
 def test_workers_that_wait_are_not_bound_by_cores() -> None:
     waiting = advised(busy_workers(2, computing=0.01), 2)
     assert waiting.workers == MOST_PROCS

@@ -504,6 +504,17 @@ def test_a_worker_imports_no_main_of_the_user(tmp_path: Path) -> None:
     assert out == "main runs\n[False, False, False]\n"
 
 
+def test_a_function_in_a_worker_may_build_a_flow(tmp_path: Path) -> None:
+    script = tmp_path / "nested.py"
+    script.write_text(
+        "from flowdsl import from_range\n"
+        "def total(i): return sum(from_range(i).map(abs))\n"
+        "print(from_range(4).map(total).prefetch(procs=1).collect())\n"
+    )
+    out = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert out.stdout == "[0, 0, 1, 3]\n", out.stderr
+
+
 def test_spawning_by_hand_needs_no_main_guard(tmp_path: Path) -> None:
     script = tmp_path / "plain.py"
     script.write_text(

@@ -270,6 +270,27 @@ def test_statistics_count_the_work() -> None:
     assert 0 < stage.p50 <= stage.p99 < stage.seconds
 
 
+@pytest.mark.parametrize("workers", [{}, {"threads": 1}], ids=str)
+@pytest.mark.parametrize("start", [0, 3])
+def test_statistics_say_what_was_taken_so_far(workers: dict[str, Any], start: int) -> None:
+    flow = fl.from_range(5000).map(abs).batch(2).prefetch(**workers)
+    with flow.resume(state_of(flow.node, 0, start)) as run:
+        for taken in range(1, 40):
+            next(run)
+            (stage,) = run.statistics().stages
+            assert stage.delivered == taken
+            assert stage.entered == taken + stage.in_flight
+
+
+def test_statistics_of_a_filter_say_what_was_taken_so_far() -> None:
+    run = iter(fl.from_range(5000).filter(lambda i: i % 3 == 0))
+    for taken in range(1, 40):
+        next(run)
+        (stage,) = run.statistics().stages
+        assert stage.delivered == taken
+        assert stage.entered == taken + stage.filtered + stage.in_flight
+
+
 def test_every_pool_has_its_statistics() -> None:
     flow = fl.from_range(20).map(abs).shuffle(5).map(abs).prefetch(procs=1)
     run = iter(flow)

@@ -6,7 +6,10 @@ import gc
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 import flowdsl as fl
 from flowdsl import Flow
@@ -93,6 +96,18 @@ def test_they_end_with_the_flow_in_a_cycle_too() -> None:
     del flow, cycle
     gc.collect()
     assert workers() == []
+
+
+def test_another_folder_or_environment_has_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = fl.from_range(1).map(lambda _: (os.getcwd(), os.environ.get("PLACE"))).prefetch(procs=1)
+    here = os.getcwd()
+    assert flow.collect() == [(here, None)]
+    monkeypatch.setenv("PLACE", "elsewhere")
+    assert flow.collect() == [(here, "elsewhere")]
+    monkeypatch.chdir(tmp_path)
+    assert flow.collect() == [(str(tmp_path), "elsewhere")]
 
 
 def test_they_wait_for_what_a_pass_begins_with(monkeypatch: Any) -> None:

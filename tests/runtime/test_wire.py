@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import attrs
@@ -207,6 +208,16 @@ class TestShip:
             "object; make what it needs inside the function, or run without prefetch(procs=...)"
         )
         assert isinstance(caught.value.__cause__, TypeError)
+
+    def test_an_open_file_does_not_travel(self, tmp_path: Path) -> None:
+        path = tmp_path / "words.txt"
+        path.write_text("a\nb\n")
+        with path.open() as words, pytest.raises(NotShippable) as caught:
+            ship(fl.from_range(2).map(lambda _: words.readline()).node)
+        assert str(caught.value).startswith(
+            f"map(<lambda>): func can not be sent to a worker process: cannot pickle the open file "
+            f"'{path}'; make what it needs inside the function"
+        )
 
     def test_names_it_beside_an_argument_that_is_an_array(self) -> None:
         table, lock = np.arange(3), threading.Lock()
