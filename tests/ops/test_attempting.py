@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -259,6 +260,21 @@ class TestHandler:
         ]
         row = "element" if rows is STREAM else "row"
         assert all(e.origin.startswith(f"{row} {e.position} of from_") for e in told)
+
+    def test_is_told_of_nothing_behind_an_error(self) -> None:
+        def half(i: int) -> Any:
+            if i == 5:
+                raise ValueError(i)
+            return threading.Lock() if i == 4 else i
+
+        told: list[ElementError] = []
+        with paced([8]):
+            flow = fl.from_range(8).map(half).prefetch(procs=1, on_error=told.append)
+            run = iter(flow)
+            assert [next(run) for _ in range(4)] == [0, 1, 2, 3]
+            with pytest.raises(ElementError, match="on element 4"):
+                next(run)
+        assert told == []
 
     def test_takes_the_error(self) -> None:
         with pytest.raises(InvalidFlow) as caught:

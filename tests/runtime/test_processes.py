@@ -16,14 +16,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
 import flowdsl as fl
-from flowdsl import ElementError, FlowError, NotShippable, WorkerDied
+from flowdsl import ElementError, Flow, FlowError, NotShippable, WorkerDied
+from flowdsl.kinds import IndexedSource
 from flowdsl.runtime.processes import Processes
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.worker import Setup
+from flowdsl.specs import Spec, ValueSpec
 
 
 def workers() -> list[int]:
@@ -524,3 +527,44 @@ def test_spawning_by_hand_needs_no_main_guard(tmp_path: Path) -> None:
     out = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
     assert out.returncode == 0, out.stderr
     assert out.stdout.startswith("[array([1, 2]), array([3, 4])]")
+
+
+@attrs.frozen
+class Gone(IndexedSource[int]):
+    """A source whose files are not there when it is opened."""
+
+    @property
+    def title(self) -> str:
+        return "gone()"
+
+    @property
+    def length(self) -> int:
+        return 5
+
+    def spec(self, probe: bool) -> Spec:
+        return ValueSpec(int)
+
+    def open(self) -> Callable[[int], int]:
+        raise OSError("no such share")
+
+
+@pytest.mark.parametrize("workers", [{}, {"procs": 2}, {"threads": 2}], ids=str)
+def test_a_source_that_can_not_be_opened_is_its_own_error(workers: dict[str, Any]) -> None:
+    flow: Flow[int, Any] = Flow(Gone())
+    run = iter(flow.map(abs).prefetch(**workers))
+    with pytest.raises(OSError, match="no such share"):
+        next(run)
+    assert all(stage.deaths == 0 for stage in run.statistics().stages)
+
+
+def test_what_operators_cost_in_a_worker_that_died_is_counted() -> None:
+    def die(i: int) -> int:
+        if i == 30:
+            os._exit(1)
+        return i
+
+    flow = fl.from_range(40).map(abs).map(die).prefetch(procs=1, deaths=1, on_error="skip")
+    run = Run(flow.node, profile=True)
+    assert len(list(run)) == 39
+    calls = {cost.title: cost.calls for cost in run.statistics().stages[-1].costs}
+    assert calls["map(abs)"] >= 39
