@@ -91,6 +91,8 @@ class Execution(Generic[T]):
         """What a pool reads may tell of elements that are left out further on."""
         self._delivers = False
         """What the last stage makes is what the consumer gets."""
+        self._passed_over = start
+        """The elements before ``start`` that were not made again."""
         self._forked = False
         self._began: float | None = None
         self._closed: float | None = None
@@ -151,7 +153,7 @@ class Execution(Generic[T]):
     def _stages_now(self) -> tuple[StageStatistics, ...]:
         stages = [runner.statistics() for runner in self._runners]
         if self._delivers:  # it counts what it has done with; here is known what was taken of that
-            last, taken = stages[-1], self.position - self.start
+            last, taken = stages[-1], self.position - self._passed_over
             more = taken - last.delivered
             stages[-1] = attrs.evolve(last, delivered=taken, in_flight=last.in_flight - more)
         return tuple(stages)
@@ -166,7 +168,7 @@ class Execution(Generic[T]):
         self._plan = lower(optimize(noting))
         root = self._bind(self._plan)
         elements: Iterator[T]
-        self._delivers = isinstance(root, Channel) and not (root.stage.drops and self.start)
+        self._delivers = isinstance(root, Channel)
         if isinstance(root, Channel) and not root.stage.drops:
             elements = root.runner.elements(self.epoch, self.start)
         else:
@@ -175,6 +177,7 @@ class Execution(Generic[T]):
                 if isinstance(root, Channel)
                 else map(_element, root.rows(self.epoch))
             )
+            self._passed_over = 0
             self._skips.muted = not self._told_ahead  # who is told was told when they came
             next(islice(whole, self.start, self.start), None)
             self._skips.muted = False

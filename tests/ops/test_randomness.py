@@ -40,10 +40,10 @@ class TestPermute:
         assert moved.max() < n
 
     def test_every_order_of_four_is_as_likely(self) -> None:
-        trials = 24 * 200
+        trials = 24 * 1000
         seen = Counter(tuple(_order(4, f"key {i}")) for i in range(trials))
         assert len(seen) == 24
-        chi_square = sum((count - 200) ** 2 / 200 for count in seen.values())
+        chi_square = sum((count - 1000) ** 2 / 1000 for count in seen.values())
         assert chi_square < 49.7  # 23 degrees of freedom: one in a thousand is larger
 
     @pytest.mark.parametrize("n", [64, 65, 100, 1025, 1500])
