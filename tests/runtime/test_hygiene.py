@@ -20,6 +20,7 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import FlowError
+from tests.paces import paced
 
 
 def children(pid: int) -> list[int]:
@@ -340,8 +341,9 @@ class TestTogether:
 class TestFork:
     def test_may_iterate_the_flow_and_not_the_run(self) -> None:
         flow = fl.from_range(50).map(lambda i: i * i).prefetch(procs=2)
-        run = iter(flow)
-        got = [next(run)]
+        with paced([20]):  # so that some of what comes next is here already
+            run = iter(flow)
+            got = [next(run)]
 
         def child() -> None:
             with pytest.raises(FlowError, match="belongs to the process that began it"):
