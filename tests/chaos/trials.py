@@ -343,11 +343,10 @@ def _is_more(after: dict[str, int], before: dict[str, int]) -> bool:
 
 def _left_behind() -> dict[str, int]:
     """What a run may leave: workers, shared memory, descriptors, files in /dev/shm."""
-    children = [
-        pid
-        for task in Path("/proc/self/task").iterdir()
-        for pid in (task / "children").read_text().split()
-    ]
+    children: list[str] = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
+            children += (task / "children").read_text().split()
     maps = Path("/proc/self/maps").read_text()
     return {
         "worker threads": alive(),
