@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -38,6 +39,11 @@ def is_worker(pid: int) -> bool:
         return False
 
 
+def state(pid: int) -> str:
+    """``T`` if a signal has stopped the process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def eventually(true: Callable[[], bool], seconds: float) -> bool:
     """Poll for what another process is about to do."""
     deadline = time.monotonic() + seconds
@@ -57,8 +63,8 @@ def nothing_is_left() -> Iterator[None]:
     yield
     while _started:
         process = _started.pop()
-        process.kill()
-        process.communicate()
+        with process:  # closes its pipes, and does not read what a worker may still hold open
+            process.kill()
 
 
 def start(script: str) -> subprocess.Popen[str]:
@@ -135,10 +141,14 @@ class TestKilled:
         workers = children(parent.pid)
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
+        assert eventually(lambda: all(state(pid) == "T" for pid in workers), 5)
         parent.kill()
-        parent.communicate()
-        for pid in workers:  # a stopped process runs nothing: it leaves when it goes on
-            os.kill(pid, signal.SIGCONT)
+        parent.wait(timeout=5)
+        # A stopped process runs nothing: it leaves when it goes on. The system may have hung up on
+        # it already, as it does with what is stopped in a group that nobody leads any more.
+        for pid in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
         assert eventually(lambda: not any(map(is_worker, workers)), 5)
 
 
