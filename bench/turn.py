@@ -116,12 +116,12 @@ def flat(work: Work, contestant: Contestant, rows: float) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, some in (("inline", flow), ("workers", flow.prefetch(procs=PROCS))):
         with iter(some) as run:
-            for _ in islice(run, 200):
+            for _ in islice(run, 2000):
                 pass
             began = time.perf_counter()
-            for _ in islice(run, 4000):
+            for _ in islice(run, 40_000):
                 pass
-            found[name] = (time.perf_counter() - began) / (4000 * work.batch) * 1e9
+            found[name] = (time.perf_counter() - began) / (40_000 * work.batch) * 1e9
     return found
 
 

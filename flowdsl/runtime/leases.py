@@ -15,8 +15,9 @@ from flowdsl.plan.lower import Stage
 from flowdsl.runtime.program import OperatorFailed, Program, failure_in, needed
 from flowdsl.runtime.wire import first_unpackable
 
-SECONDS_A_LEASE = 0.03
-"""What a lease should cost: many messages' worth of work, and little to wait for."""
+SECONDS_A_LEASE = 0.15
+"""What a lease should cost. Around each, worker and consumer do about a millisecond of other work,
+most of it on cold caches: at 0.03 seconds a lease that was 2.4% of a worker's time."""
 
 SECONDS_A_READ = 0.01
 """For so long a stream is read at a time."""
@@ -79,10 +80,17 @@ Pack: TypeAlias = Callable[[list[list[Any]]], tuple[Any, int]]
 class Pace:
     """How many elements a lease should hold, from what the last ones cost."""
 
-    def __init__(self, workers: int, nbytes: int = BYTES_A_LEASE) -> None:
-        """``nbytes`` are what the result of a lease should hold at most."""
+    def __init__(
+        self, workers: int, nbytes: int = BYTES_A_LEASE, timeout: float | None = None
+    ) -> None:
+        """``nbytes`` are what the result of a lease should hold at most.
+
+        A lease should take a fifth of ``timeout`` seconds at most, so that one is not taken for an
+        element that never ends.
+        """
         self._workers = workers
         self._nbytes = min(nbytes, BYTES_A_LEASE)
+        self._seconds = SECONDS_A_LEASE if timeout is None else min(SECONDS_A_LEASE, timeout / 5)
         self._size = 1
 
     def size(self, remaining: int | None) -> int:
@@ -93,7 +101,7 @@ class Pace:
 
     def observe(self, count: int, seconds: float, nbytes: int) -> None:
         """Learn from a finished lease."""
-        by_time = SECONDS_A_LEASE * count / max(seconds, 1e-6)
+        by_time = self._seconds * count / max(seconds, 1e-6)
         by_bytes = self._nbytes * count / max(nbytes, 1)
         self._size = int(max(1, min(by_time, by_bytes, 2 * self._size, MOST_A_LEASE)))
 

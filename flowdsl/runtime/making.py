@@ -18,7 +18,7 @@ from flowdsl.plan.reference import interpret
 from flowdsl.runtime.program import OperatorFailed, Path, Program
 from flowdsl.stacking import Allocate
 
-MOST_TIMED = 64
+MOST_TIMED = 256
 """Elements of a lease that are timed each by itself; of more, each takes less than it is worth."""
 
 

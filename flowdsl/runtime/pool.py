@@ -72,7 +72,7 @@ class Pool:
         limits = stage.workers
         self._credit = limits.count * (LEASES_IN_HAND + LEASES_AHEAD)
         self._memory = limits.memory or BYTES_IN_FLIGHT
-        self._pace = Pace(limits.count, max(1, self._memory // self._credit))
+        self._pace = Pace(limits.count, max(1, self._memory // self._credit), limits.timeout)
         self._work = Work(stage, bases, self._pace, crew.pack)
         self._clear()
         self._stillborn = 0
@@ -84,8 +84,8 @@ class Pool:
         self._deaths = 0
         self._reading = self._waited = self._outside = self._filled = 0.0
         self._nbytes = 0
-        self._most_bytes = 0.0
-        """Of an element of a recent result."""
+        self._most_bytes = self._most_sent = 0.0
+        """Of an element of a recent result, and of the rows that were sent for it."""
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
         """One pass over the stage, from a position on; a new call abandons the last."""
@@ -231,7 +231,8 @@ class Pool:
                 f"{self.stage.meaning.title}; give at least {2 * held:,.0f}, or a smaller buffer"
             )
         next_one = self._pace.size(None)
-        return self._in_flight + held + (expected + next_one) * self._most_bytes <= self._memory
+        coming = (expected + next_one) * self._most_bytes + next_one * self._most_sent
+        return self._in_flight + held + coming <= self._memory
 
     # -- taking in -----------------------------------------------------------------------------
 
@@ -266,10 +267,10 @@ class Pool:
         self._times.add(result.times)
         if not result.times:
             self._times.add_mean(result.seconds, result.count)
-        each = nbytes / max(1, result.count)
-        self._most_bytes = max(each, 0.9 * self._most_bytes)
+        self._most_bytes = max(nbytes / max(1, result.count), 0.9 * self._most_bytes)
+        self._most_sent = max(piece.nbytes / piece.size, 0.9 * self._most_sent)
         self._in_flight += nbytes - piece.nbytes
-        self._pace.observe(piece.size, result.seconds, nbytes)
+        self._pace.observe(piece.size, result.seconds, max(nbytes, piece.nbytes))
         self._arrived[lease.start] = _Arrived(lease, nbytes, result, event.delivery)
         if self.stage.whole and result.failure is None and result.count < piece.size:
             self._exhausted = True

@@ -9,7 +9,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import attrs
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import Flow, FlowError, InvalidFlow, Profile
@@ -49,10 +51,10 @@ def slow_list(rows: Sequence[int]) -> list[int]:
     return list(rows)
 
 
-def slow_once(i: int) -> int:
-    """One element takes a second: more than the other workers can run ahead."""
+def slow_once(i: int) -> NDArray[np.int64]:
+    """One element takes a second: more than the other workers can run ahead, within a MB."""
     time.sleep(200 * SLOW if i == 5000 else SLOW / 50)
-    return i
+    return np.full(1000, i)
 
 
 class SlowRows(IndexedSource[int]):
@@ -141,7 +143,7 @@ CASES: dict[str, tuple[Callable[[], Flow[Any, Any]], Limit, int | None, str | No
         "map(slow)",
     ),
     "one slow element": (
-        lambda: numbers().map(slow_once).prefetch(threads=4),
+        lambda: numbers().map(slow_once).prefetch(threads=4, memory=10**6),
         "straggler",
         0,
         "map(slow_once)",

@@ -254,6 +254,12 @@ class TestPace:
             pace.observe(pace.size(None), pace.size(None) * SECONDS_A_LEASE / 50.5, 10)
         assert pace.size(None) == 50
 
+    def test_settles_at_a_fifth_of_a_timeout(self) -> None:
+        pace = Pace(2, timeout=0.1)
+        for _ in range(20):
+            pace.observe(pace.size(None), pace.size(None) * 0.001, 10)
+        assert pace.size(None) == 20
+
     def test_settles_where_a_lease_has_its_bytes(self) -> None:
         pace = Pace(2)
         for _ in range(20):
