@@ -56,13 +56,15 @@ class Plan:
         """Rounds of turns: in a round each contestant has one, so that all see the same machine."""
         for work in self.works:
             yield [Turn(work, name, "check", 50) for name in present]
-        python = f"python:{loops}"
-        for work in [*self.works, python]:
-            limits = [Turn(work, "flowdsl", "limit", self.seconds)] if work == python else []
+        for work in self.works:
             for _ in range(self.repetitions):
-                yield [*limits, *(Turn(work, name, "rate", self.seconds) for name in present)]
+                yield [Turn(work, name, "rate", self.seconds) for name in present]
+        python, longer = f"python:{loops}", 3 * self.seconds  # of which batches come some at a time
         for _ in range(self.repetitions):
-            yield [Turn(f"timed:{loops}", name, "busy", self.seconds) for name in present]
+            limit = Turn(python, "flowdsl", "limit", longer)
+            yield [limit, *(Turn(python, name, "rate", longer) for name in present)]
+        for _ in range(self.repetitions):
+            yield [Turn(f"timed:{loops}", name, "busy", longer) for name in present]
         for _ in range(self.repetitions):
             yield [Turn("tiny", name, "first", 100) for name in present]
         for _ in range(self.repetitions):

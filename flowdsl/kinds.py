@@ -59,13 +59,15 @@ class IndexedSource(Node[T, Exact], Generic[T]):
     portable: ClassVar[bool] = True
     """Each process opens it for itself; False where the rows lie in this process's memory."""
 
-    line: ClassVar[str] = "x = {open}(x)"
-    """How a loop makes a row of its number, with the reader; see ``Elementwise.line``."""
-
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "open" in vars(cls) and "line" not in vars(cls):  # not that of another ``open``
-            cls.line = IndexedSource.line
+            setattr(cls, "line", IndexedSource.line)  # noqa: B010  # a property, not its value
+
+    @property
+    def line(self) -> str:
+        """How a loop makes a row of its number, with the reader; see ``Elementwise.line``."""
+        return "x = {open}(x)"
 
     @property
     @abstractmethod
@@ -109,17 +111,21 @@ class Elementwise(Node[U, E], Generic[A, U, E]):
     light: ClassVar[bool] = False
     """It is no work: by itself not worth the way to a worker."""
 
-    line: ClassVar[str] = "x = {apply}(x, {epoch}, {position})"
-    """``apply`` as a line of Python, so that a loop need not go by a method to the user's function.
-
-    The first name in braces is the attribute that is called."""
-
     source: Node[A, E]
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "apply" in vars(cls) and "line" not in vars(cls):  # not that of another ``apply``
-            cls.line = Elementwise.line
+            setattr(cls, "line", Elementwise.line)  # noqa: B010  # a property, not its value
+
+    @property
+    def line(self) -> str:
+        """``apply`` as a line of Python, for a loop that need not go by a method to a function.
+
+        It makes ``x`` anew. A name in braces is that of an attribute, such as the function; or it
+        is ``epoch`` or ``position``.
+        """
+        return "x = {apply}(x, {epoch}, {position})"
 
     @abstractmethod
     def apply(self, x: A, epoch: int, position: int) -> U | Dropped:

@@ -159,13 +159,16 @@ class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
 class AttemptToRead(_Attempted, IndexedSource[Any]):
     """A source that is read by number; a failure stands in the row's place."""
 
-    line: ClassVar[str] = "x = {open}(x, {epoch})"
     held: _Held
     number: int
 
     @property
     def length(self) -> int:
         return int(self.held.node.length)
+
+    @property
+    def line(self) -> str:
+        return "x = {open}(x, {epoch})"
 
     def open(self) -> Callable[..., Any]:
         read = self.held.node.open()

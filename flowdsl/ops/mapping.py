@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from operator import itemgetter
-from types import NoneType, UnionType
+from types import FunctionType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -52,12 +51,15 @@ def _settled(node: AnyNode, known: Spec, probe: bool) -> Spec:
 class Map(Elementwise[A, U, E], Generic[A, U, E]):
     """``func`` of every element."""
 
-    line: ClassVar[str] = "x = {func}(x)"
     func: Callable[[A], U] = attrs.field(validator=is_callable)
 
     @property
     def title(self) -> str:
         return f"map({name_of(self.func)})"
+
+    @property
+    def line(self) -> str:
+        return "x = {func}(x)"
 
     def apply(self, x: A, epoch: int, position: int) -> U:
         return self.func(x)
@@ -70,12 +72,18 @@ class Map(Elementwise[A, U, E], Generic[A, U, E]):
 class StarMap(Elementwise[tuple[Any, ...], U, E], Generic[U, E]):
     """``func`` of the unpacked components of every element."""
 
-    line: ClassVar[str] = "x = {func}(*x)"
     func: Callable[..., U] = attrs.field(validator=is_callable)
 
     @property
     def title(self) -> str:
         return f"starmap({name_of(self.func)})"
+
+    @property
+    def line(self) -> str:
+        """A call with as many arguments as the function has takes less time than ``(*x)``."""
+        n = self.func.__code__.co_argcount if isinstance(self.func, FunctionType) else 2
+        each = ", ".join(f"x[{i}]" for i in range(n))
+        return f"x = {{func}}({each}) if type(x) is tuple and len(x) == {n} else {{func}}(*x)"
 
     def apply(self, x: tuple[Any, ...], epoch: int, position: int) -> U:
         return self.func(*x)
@@ -108,13 +116,16 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
 class Filter(Elementwise[A, A, E | Unsized], Generic[A, E]):
     """The elements for which ``keep`` is true."""
 
-    line: ClassVar[str] = "x = x if {keep}(x) else DROPPED"
     drops: ClassVar[bool] = True
     keep: Callable[[A], bool | np.bool_] = attrs.field(validator=is_callable)
 
     @property
     def title(self) -> str:
         return f"filter({name_of(self.keep)})"
+
+    @property
+    def line(self) -> str:
+        return "x = x if {keep}(x) else DROPPED"
 
     def apply(self, x: A, epoch: int, position: int) -> A | Dropped:
         return x if self.keep(x) else DROPPED
@@ -128,13 +139,16 @@ class Filter(Elementwise[A, A, E | Unsized], Generic[A, E]):
 class FilterMap(Elementwise[A, U, E | Unsized], Generic[A, U, E]):
     """``func`` of every element for which it is not None."""
 
-    line: ClassVar[str] = "x = DROPPED if (x := {func}(x)) is None else x"
     drops: ClassVar[bool] = True
     func: Callable[[A], U | None] = attrs.field(validator=is_callable)
 
     @property
     def title(self) -> str:
         return f"filter_map({name_of(self.func)})"
+
+    @property
+    def line(self) -> str:
+        return "x = DROPPED if (x := {func}(x)) is None else x"
 
     def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
         y = self.func(x)
@@ -243,7 +257,6 @@ def _spelled(selector: object) -> str:
 class MapComponent(Elementwise[Any, Any, E], Generic[E]):
     """Every element with ``func`` of one component in the component's place."""
 
-    line: ClassVar[str] = "x = {change}(x)"
     func: Callable[[Any], Any] = attrs.field(validator=is_callable)
     index: int | str = attrs.field(converter=plain_int, validator=_is_key_or_number)
 
@@ -253,6 +266,15 @@ class MapComponent(Elementwise[Any, Any, E], Generic[E]):
     @property
     def title(self) -> str:
         return f"map_component({name_of(self.func)}, {self.index!r})"
+
+    @property
+    def line(self) -> str:
+        """The pairs that most rows are need not go by a function of ours."""
+        pairs = {0: "({func}(x[0]), x[1])", 1: "(x[0], {func}(x[1]))"}
+        if self.index not in pairs:
+            return "x = {change}(x)"
+        made = pairs[self.index]
+        return f"x = {made} if type(x) is tuple and len(x) == 2 else {{change}}(x)"
 
     def apply(self, x: Any, epoch: int, position: int) -> Any:
         return self.change(x)
@@ -294,7 +316,6 @@ class MapComponent(Elementwise[Any, Any, E], Generic[E]):
 class Select(Elementwise[Any, Any, E], Generic[E]):
     """What selectors or keys pick of every element, in their order."""
 
-    line: ClassVar[str] = "x = {pick}(x)"
     picks: tuple[Any, ...] = attrs.field(validator=_are_selectors)
 
     def __attrs_post_init__(self) -> None:
@@ -304,16 +325,18 @@ class Select(Elementwise[Any, Any, E], Generic[E]):
     def title(self) -> str:
         return f"select({', '.join(map(_spelled, self.picks))})"
 
+    @property
+    def line(self) -> str:
+        numbers = [pick.index for pick in self.picks if isinstance(pick, Component)]
+        if len(numbers) < len(self.picks):
+            return "x = {pick}(x)"
+        return f"x = ({''.join(f'x[{i}], ' for i in numbers)})"
+
     def apply(self, x: Any, epoch: int, position: int) -> Any:
         return self.pick(x)
 
-    @property
-    def pick(self) -> Callable[[Any], Any]:
-        """What picks them: for several components of a tuple, in C."""
-        numbers = [pick.index for pick in self.picks if isinstance(pick, Component)]
-        return itemgetter(*numbers) if 1 < len(numbers) == len(self.picks) else self._pick
-
-    def _pick(self, x: Any) -> Any:
+    def pick(self, x: Any) -> Any:
+        """What the selectors pick of one element."""
         if callable(self.picks[0]):
             return tuple([pick(x) for pick in self.picks])
         parts = dict(components(x) or ())

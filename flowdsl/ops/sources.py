@@ -30,7 +30,6 @@ class FromItems(IndexedSource[T], Generic[T]):
     """The items of a sequence in memory."""
 
     portable: ClassVar[bool] = False
-    line: ClassVar[str] = "x = {items}[x]"
     items: Sequence[T]
 
     @property
@@ -40,6 +39,10 @@ class FromItems(IndexedSource[T], Generic[T]):
     @property
     def length(self) -> int:
         return len(self.items)
+
+    @property
+    def line(self) -> str:
+        return "x = {items}[x]"
 
     def open(self) -> Callable[[int], T]:
         return self.items.__getitem__
@@ -91,7 +94,6 @@ def from_items(items: Sequence[Any] | NDArray[Any]) -> Flow[Any, Exact]:
 class FromRange(IndexedSource[int]):
     """The integers below ``n``."""
 
-    line: ClassVar[str] = "pass"
     n: int = attrs.field(converter=plain_int, validator=at_least(0))
 
     @property
@@ -101,6 +103,10 @@ class FromRange(IndexedSource[int]):
     @property
     def length(self) -> int:
         return self.n
+
+    @property
+    def line(self) -> str:
+        return "pass"
 
     def open(self) -> Callable[[int], int]:
         return int

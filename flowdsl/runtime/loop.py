@@ -4,14 +4,14 @@ To call a method for each operator, to ask each for its kind and to hand its ele
 to generator costs several times what a small function does. So the lines that the operators spell
 are put together in one function, such as
 
-    def elements(columns, functions, left_out, failed, spent):
-        f0, f1, f2 = functions
+    def elements(columns, had, left_out, failed, spent):
+        (open0,), (func1,), (keep2,), = had
         try:
             for x in columns:
-                x = f0(x)
-                x = f1(*x)
-                x = x if f2(x) else DROPPED
-                if isinstance(x, Dropped):
+                x = open0(x)
+                x = func1(x)
+                x = x if keep2(x) else DROPPED
+                if x is DROPPED:
                     left_out(x, 2)
                     continue
                 yield x
@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import length_hint
+from string import Formatter
 from time import perf_counter
 from typing import Any, Protocol, TypeAlias
 
@@ -48,8 +49,8 @@ class Step:
     path: Path
     at: Addresses
     """Where its elements stand."""
-    ready: Callable[[], Callable[..., Any] | None]
-    """Gives the function that it calls, once the first element is asked for."""
+    ready: Callable[[str], Any]
+    """Gives what a name in its line stands for, once the first element is asked for."""
     line: str = "x = {it}(x)"
     """See ``Elementwise.line``."""
     drops: bool = False
@@ -69,13 +70,14 @@ class Watcher(Protocol):
         ...
 
 
-def called(line: str) -> str | None:
-    """The name of what a line calls, if it does.
+def names_in(line: str) -> tuple[str, ...]:
+    """The names in a line that stand for what its operator has.
 
-    >>> called("x = {func}(x, {epoch})"), called("pass")
-    ('func', None)
+    >>> names_in("x = {func}(x, {epoch}) if x else {other}"), names_in("pass")
+    (('func', 'other'), ())
     """
-    return line[line.index("{") + 1 : line.index("}")] if "{" in line else None
+    fields = (field for _, field, _, _ in Formatter().parse(line) if field is not None)
+    return tuple(name for name in dict.fromkeys(fields) if name not in ("epoch", "position"))
 
 
 def elements(
@@ -117,9 +119,9 @@ def elements(
         calls, before = watcher.costs.get(steps[k].path, (0, 0.0))
         watcher.costs[steps[k].path] = calls + 1, before + seconds
 
-    functions = (step.ready() for step in steps)
+    had = (tuple(map(step.ready, names_in(step.line))) for step in steps)
     one = columns[0] if len(columns) == 1 else zip(*columns, strict=False)
-    return make(one, functions, left_out, failed, spent)
+    return make(one, had, left_out, failed, spent)
 
 
 def _values(column: Positions) -> Sequence[int]:
@@ -136,25 +138,26 @@ def _loop(
     steps: tuple[tuple[str, bool], ...], base: bool, places: bool, clock: bool
 ) -> tuple[Callable[..., Iterator[Any]], dict[int, int]]:
     """The function for these lines, each of which may drop, and the step in each of its lines."""
-    columns, body = ["number", "x"] if base else ["x"], list[str]()
+    columns, taken, body = ["number", "x"] if base else ["x"], list[str](), list[str]()
     step_at: dict[int, int] = {}
     for k, (line, drops) in enumerate(steps):
         names = {"epoch": f"epoch{k}", "position": f"position{k}"}
         columns += [name for field, name in names.items() if f"{{{field}}}" in line]
-        if function := called(line):
-            names[function] = f"f{k}"
+        own = {name: f"{name}{k}" for name in names_in(line)}
+        taken.append(f"({''.join(f'{name}, ' for name in own.values())}), ")
         if clock:
             body.append("began = now()")
         step_at[_FIRST + len(body)] = k
-        body.append(line.format_map(names))
+        body.append(line.format_map(names | own))
         if clock:
             body.append(f"spent({k}, now() - began)")
         if drops:
-            body += ["if isinstance(x, Dropped):", f"    left_out(x, {k})", "    continue"]
+            test = "x is DROPPED" if "DROPPED" in line else "isinstance(x, Dropped)"
+            body += [f"if {test}:", f"    left_out(x, {k})", "    continue"]
     columns += ["place"] if places else []
     lines = [
-        "def elements(columns, functions, left_out, failed, spent):",
-        f"    {''.join(f'f{k}, ' for k in range(len(steps)))} = functions",
+        "def elements(columns, had, left_out, failed, spent):",
+        f"    {''.join(taken)} = had",
         "    try:",
         f"        for {', '.join(columns)} in columns:",
         *(f"            {line}" for line in body),

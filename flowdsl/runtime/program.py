@@ -21,7 +21,7 @@ from flowdsl.kinds import Elementwise, Grouping, IndexedSource, Indexing, Joinin
 from flowdsl.node import Addresses, AnyNode, Dropped, Positions, Row
 from flowdsl.plan.lower import Supplied
 from flowdsl.runtime.loop import Path as Path
-from flowdsl.runtime.loop import Step, called, elements
+from flowdsl.runtime.loop import Step, elements
 from flowdsl.stacking import Allocate
 
 
@@ -105,8 +105,7 @@ class Program:
         while isinstance(node, Elementwise | Indexing):
             below = (*path, 0)
             if isinstance(node, Elementwise):
-                ready = _ready(node, called(node.line))
-                steps.append(Step(path, at, ready, node.line, node.drops))
+                steps.append(Step(path, at, partial(getattr, node), node.line, node.drops))
             else:
                 there, fresh = distinct(node.resolve(at))
                 if len(there.position) < len(at.position):
@@ -129,18 +128,16 @@ class Program:
     ) -> tuple[Iterator[Any] | None, Step | None]:
         """What a loop begins with, or None for positions; and a first step, if it takes one."""
         if isinstance(node, IndexedSource):
-            read = called(node.line)
-            ready = partial(self._reader, node, path) if read == "open" else _ready(node, read)
-            return None, Step(path, at, ready, node.line)
+            return None, Step(path, at, partial(self._part, node, path), node.line)
         if isinstance(node, Grouping):
             allocate = self.allocate if any(node is last for last in self._last) else None
             gather = partial(node.gather, allocate=allocate)
-            return self._groups(node, at, supplied, path), Step(path, at, lambda: gather)
+            return self._groups(node, at, supplied, path), Step(path, at, lambda _: gather)
         if isinstance(node, Joining):
             each = [
                 self._elements(part, at, supplied, (*path, k)) for k, part in enumerate(node.parts)
             ]
-            return zip(*each, strict=True), Step(path, at, lambda: node.join)
+            return zip(*each, strict=True), Step(path, at, lambda _: node.join)
         if isinstance(node, Merging):
             which, there = node.resolve(at)
             each = [
@@ -163,14 +160,13 @@ class Program:
                 return  # a stream ended
             yield group
 
-    def _reader(self, node: IndexedSource[Any], path: Path) -> Callable[[int], Any]:
+    def _part(self, node: IndexedSource[Any], path: Path, name: str) -> Any:
+        """What a name in the line of a source stands for; the reader is opened once."""
+        if name != "open":
+            return getattr(node, name)
         if path not in self._readers:
             self._readers[path] = node.open()
         return self._readers[path]
-
-
-def _ready(node: AnyNode, function: str | None) -> Callable[[], Any]:
-    return lambda: function and getattr(node, function)
 
 
 def _last(node: AnyNode) -> Iterator[AnyNode]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import pytest
@@ -98,6 +98,26 @@ def test_the_end_of_an_iterator_in_a_function_is_a_failure() -> None:
     assert isinstance(caught.value.__cause__, StopIteration)
 
 
+def items(*given: Any) -> Any:
+    """A flow that may be of anything."""
+    return fl.from_items(given)
+
+
+@attrs.frozen
+class Always:
+    """A function of which nothing is known."""
+
+    value: Any
+
+    def __call__(self, _: object) -> Any:
+        return self.value
+
+
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
 class TestLines:
     def test_one_apply_is_not_called_for_another(self) -> None:
         class Twice(Map[Any, Any, Any]):
@@ -115,16 +135,34 @@ class TestLines:
         assert list(Program(Negative(3)).elements(Addresses.span(0, 0, 3))) == [0, -1, -2]
 
     def test_every_operator_with_its_own_applies_alike(self) -> None:
+        pairs, mixed = items((1, 2), (3, 4)), items((1, 2), Pair(3, 4), (5, 6, 7))
         spelled: list[Flow[Any, Any]] = [
             fl.from_range(9).map(str),
-            fl.from_items([(1, 2), (3, 4)]).starmap(max),
+            pairs.starmap(max),
+            pairs.starmap(lambda a, b: a - b),
+            items(Pair(1, 2), (3,), [4, 5]).starmap(lambda a, b=9: a - b),
+            items((1, 2, 3), ()).starmap(lambda *parts: parts),
+            *(mixed.map_component(str, k) for k in (0, 1, -1)),
+            items({"a": 1, "b": 2}).map_component(str, "a"),
+            *(mixed.select(*picks) for picks in ((fl.c1, fl.c0), (fl.c1,), (fl.c1, len))),
             fl.from_range(9).filter(lambda i: i % 3 == 0),
             fl.from_range(9).filter_map(lambda i: None if i % 2 else -i),
         ]
         for flow in spelled:
-            assert list(Program(flow.node).rows(Addresses.span(0, 0, 2))) == [
-                row for row in flow.node.rows(0) if row[0] < 2
-            ]
+            n = flow.node.length or 9
+            rows = list(flow.node.rows(0))
+            same = list(Program(flow.node).rows(Addresses.span(0, 0, n)))
+            assert same == rows
+            assert [type(x) for _, x in same] == [type(x) for _, x in rows]
+
+    @pytest.mark.parametrize("x", [[1, 2], {0: 1, 1: 2}, "ab"])
+    def test_what_only_looks_like_a_pair_is_refused(self, x: object) -> None:
+        flow: Any = fl.from_range(1).map(Always(x))
+        flow = flow.map_component(str, 0)
+        for run in (iter(flow), flow.node.rows(0)):
+            with pytest.raises(fl.ElementError) as caught:
+                list(run)
+            assert "there is no component 0" in str(caught.value.__cause__)
 
 
 class TestLeftOut:
