@@ -16,6 +16,7 @@ import zmq
 
 from flowdsl.arguments import is_int
 from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.remote.handshakes import Handshakes
 from flowdsl.remote.message import MOST_FRAME_BYTES, MOST_FRAMES, Frame, Route
 from flowdsl.remote.security import Curve, check_address
 
@@ -108,6 +109,7 @@ class Link:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
         self._poller = zmq.Poller()
+        self._handshakes = Handshakes(ends.who, ends.bind, ends.security is not None)
         self.named = kind == zmq.ROUTER
         """Several may be at the other end, and are told apart."""
         self._authenticator: ThreadAuthenticator | None = None
@@ -167,6 +169,7 @@ class Link:
                 options[zmq.CURVE_SERVERKEY] = ends.security.peer(k).encode()
         for option, value in options.items():
             socket.setsockopt(option, value)
+        self._handshakes.watch(socket, address, self._poller)
         try:
             if ends.bind:
                 _check_free(address)
@@ -188,6 +191,11 @@ class Link:
         """The address, as it was given, that a message came to."""
         return self._ends.addresses[route[0]]
 
+    @property
+    def refusals(self) -> str:
+        """What is known of those who could not connect, as the end of an error's message."""
+        return self._handshakes.said
+
     def routes(self) -> list[Route]:
         """The other ends of sockets that connect, known or not."""
         return [(k, b"") for k in range(len(self._sockets))]
@@ -199,6 +207,7 @@ class Link:
         """
         found: list[tuple[Route, list[Frame]]] = []
         ready = dict(self._poller.poll(round(seconds * _SECOND)))
+        self._handshakes.look(ready)
         for k, socket in enumerate(self._sockets):
             if socket not in ready:
                 continue

@@ -9,7 +9,8 @@ before them a layout: where in the element each belongs, its dtype and its shape
     layout   [(path, an empty array of the dtype, shape), ...]; only where arrays follow
     arrays   their bytes in C order
 
-Reading runs no code, and takes no more memory than the frames do. A body may be a pickle, of a kind
+Reading runs no code, and takes memory for what the frames hold, not for what they claim: arrays lie
+in them, and of a body come the Python objects that it spells, see ``storage.codec``. A body may be a pickle, of a kind
 of its own, which is opened only by who says ``trusted=True``.
 """
 

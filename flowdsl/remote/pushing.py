@@ -56,6 +56,7 @@ def pulled(ends: Ends, declared: Declared, timeout: float | None, tally: Tally) 
                 raise SourceError(
                     f"from_zmq: no element came in {timeout} s at {ends.spelled}, after {received} "
                     f"that did; is who sends them at work, with format='zmq_ops'?"
+                    f"{link.refusals}"
                 )
 
 
@@ -114,7 +115,7 @@ class _Pushed:
         elif self.timeout is not None and monotonic() - self.since > self.timeout:
             raise SourceError(
                 f"{self.at}: nobody received for {self.timeout} s, after "
-                f"{self.count - len(self.waiting)} elements that were sent"
+                f"{self.count - len(self.waiting)} elements that were sent{self.link.refusals}"
             )
 
 

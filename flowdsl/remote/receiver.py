@@ -68,7 +68,7 @@ class Receiver:
                     f"{self.ends.spelled}, waiting for {senders}, after "
                     f"{sum(self.tally.senders.values())} that did; of the senders, "
                     f"{intake.whereabouts()}; is flow.send_zmq at work at the other end, with a "
-                    f"key that is known here?"
+                    f"key that is known here?{link.refusals}"
                 )
 
     def _look_for_failed(self, intake: Intake) -> None:

@@ -186,6 +186,7 @@ class _Post:
         return SourceError(
             f"{self.at}: {what} for {self.timeout} s, after {box.taken} elements that were taken; "
             f"is fl.from_zmq at work at the other end, with a key that is known here?"
+            f"{self.link.refusals}"
         )
 
 

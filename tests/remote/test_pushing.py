@@ -41,6 +41,7 @@ class Link:
     clock: Clock
     has_room: Callable[[], bool]
     waits: int
+    refusals: str = ""
 
     def push(self, frame: object, seconds: float) -> Any:
         if self.has_room():

@@ -849,17 +849,35 @@ class TestCurve:
         assert received.collect() == [0, 1, 2]
         assert sender.outcome() == 3
 
-    def test_who_is_unknown_is_not(self) -> None:
+    def test_who_is_unknown_is_not(self, caplog: pytest.LogCaptureFixture) -> None:
+        """And either end says why, once."""
         trainer, reader, stranger = make_keys(), make_keys(), make_keys()
         here = Curve(trainer.secret, [reader.public])
         task, address = bound(receiving, ANY_PORT, int, security=here)
-        for security in (
-            Curve(stranger.secret, [trainer.public]),  # not among the peers
-            Curve(reader.secret, [stranger.public]),  # takes the receiver for somebody else
-            None,
+        for security, here_said, there_said in (
+            (
+                Curve(stranger.secret, [trainer.public]),  # not among the peers
+                "its public key is not among those that are known here",
+                "the public key of this end is not known there",
+            ),
+            (
+                Curve(reader.secret, [stranger.public]),  # takes the receiver for somebody else
+                "it takes another public key for that of this end",
+                "the other end broke off, as it does where the public key given for it is another",
+            ),
+            (
+                None,
+                "only one of the two ends has security",
+                "only one of the two ends has security",
+            ),
         ):
-            with pytest.raises(SourceError, match="no receiver was there for 1 s"):
+            caplog.clear()
+            with pytest.raises(SourceError, match="no receiver was there for 1 s") as caught:
                 fl.from_range(3).send_zmq(address, security=security, timeout=1)
+            assert f"{address!r} failed: {there_said}" in str(caught.value)
+            logged = [record.getMessage() for record in caplog.records]
+            assert sum(there_said in line for line in logged if "send_zmq" in line) == 1
+            assert sum(here_said in line for line in logged if "from_zmq" in line) == 1
         there = Curve(reader.secret, [trainer.public])
         assert fl.from_range(3).send_zmq(address, security=there, timeout=WAIT) == 3
         assert task.outcome() == [0, 1, 2]

@@ -1,0 +1,72 @@
+"""Handshakes that failed: who may not connect looks, from either end, like nobody there."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Container
+from typing import Any, Final
+
+import attrs
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+_log = logging.getLogger("flowdsl")
+
+_AUTH = zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_PROTOCOL = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+_SILENT = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_STRANGER: Final = "its public key is not among those that are known here"
+_UNKNOWN: Final = "the public key of this end is not known there"
+_ONE_SIDED: Final = "only one of the two ends has security=Curve(...)"
+_MISTAKEN: Final = "it takes another public key for that of this end"
+_ENDED: Final = "the other end broke off, as it does where the public key given for it is another's"
+_SURE: Final = 3
+"""So often a silent end is more than one that was started anew just then."""
+
+
+@attrs.define(eq=False)
+class Handshakes:
+    """Watches the handshakes of some sockets; each kind of failure is logged once."""
+
+    who: str
+    binds: bool
+    secured: bool
+    failed: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
+    """By the address, and what was wrong."""
+    _monitors: list[tuple[str, zmq.Socket[bytes]]] = attrs.field(factory=list[Any])
+
+    def watch(self, socket: zmq.Socket[bytes], address: str, poller: zmq.Poller) -> None:
+        """Begin with a socket, before it has a connection."""
+        monitor: zmq.Socket[bytes] = socket.get_monitor_socket(_AUTH | _PROTOCOL | _SILENT)
+        poller.register(monitor, zmq.POLLIN)
+        self._monitors.append((address, monitor))
+
+    def look(self, ready: Container[object] | None = None) -> None:
+        """Take note of those that have failed, as far as a poller saw that any have."""
+        for address, monitor in self._monitors:
+            while (ready is None or monitor in ready) and monitor.poll(0):
+                told = recv_monitor_message(monitor, zmq.NOBLOCK)
+                if (what := self._meaning(told["event"], told["value"])) is None:
+                    continue
+                self.failed[address, what] += 1
+                if self.failed[address, what] == (_SURE if what is _ENDED else 1):
+                    _log.warning("%s: a handshake at %r failed: %s", self.who, address, what)
+
+    @property
+    def said(self) -> str:
+        """The failures, as the end of an error's message."""
+        self.look()
+        most = self.failed.most_common(2)
+        return "".join(f"; {n} handshakes at {at!r} failed: {what}" for (at, what), n in most)
+
+    def _meaning(self, event: int, value: int) -> str | None:
+        if event == _AUTH:
+            return _STRANGER if self.binds else _UNKNOWN
+        if event == _PROTOCOL and value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+            return _ONE_SIDED
+        if event == _PROTOCOL and value == zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC:
+            return _MISTAKEN
+        if event == _SILENT:  # without keys, whoever goes just then
+            return _ENDED if self.secured and not self.binds else None
+        return "what the other end said is not ZMQ's protocol"
