@@ -20,6 +20,7 @@ _STRANGER: Final = "its public key is not among those that are known here"
 _UNKNOWN: Final = "the public key of this end is not known there"
 _ONE_SIDED: Final = "only one of the two ends has security=Curve(...)"
 _MISTAKEN: Final = "it takes another public key for that of this end"
+_LEFT: Final = f"the other end broke off, as it does where {_ONE_SIDED}"
 _ENDED: Final = "the other end broke off, as it does where the public key given for it is another's"
 _SURE: Final = 3
 """So often a silent end is more than one that was started anew just then."""
@@ -47,8 +48,7 @@ class Handshakes:
         for address, monitor in self._monitors:
             while (ready is None or monitor in ready) and monitor.poll(0):
                 told = recv_monitor_message(monitor, zmq.NOBLOCK)
-                if (what := self._meaning(told["event"], told["value"])) is None:
-                    continue
+                what = self._meaning(told["event"], told["value"])
                 self.failed[address, what] += 1
                 if self.failed[address, what] == (_SURE if what is _ENDED else 1):
                     _log.warning("%s: a handshake at %r failed: %s", self.who, address, what)
@@ -60,13 +60,13 @@ class Handshakes:
         most = self.failed.most_common(2)
         return "".join(f"; {n} handshakes at {at!r} failed: {what}" for (at, what), n in most)
 
-    def _meaning(self, event: int, value: int) -> str | None:
+    def _meaning(self, event: int, value: int) -> str:
         if event == _AUTH:
             return _STRANGER if self.binds else _UNKNOWN
         if event == _PROTOCOL and value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
             return _ONE_SIDED
         if event == _PROTOCOL and value == zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC:
             return _MISTAKEN
-        if event == _SILENT:  # without keys, whoever goes just then
-            return _ENDED if self.secured and not self.binds else None
+        if event == _SILENT:
+            return _ENDED if self.secured and not self.binds else _LEFT
         return "what the other end said is not ZMQ's protocol"

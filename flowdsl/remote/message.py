@@ -10,8 +10,8 @@ before them a layout: where in the element each belongs, its dtype and its shape
     arrays   their bytes in C order
 
 Reading runs no code, and takes memory for what the frames hold, not for what they claim: arrays lie
-in them, and of a body come the Python objects that it spells, see ``storage.codec``. A body may be a pickle, of a kind
-of its own, which is opened only by who says ``trusted=True``.
+in them, and of a body come the Python objects that it spells, see ``storage.codec``. A body may be
+a pickle, of a kind of its own, which is opened only by who says ``trusted=True``.
 """
 
 from __future__ import annotations

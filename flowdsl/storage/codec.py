@@ -2,9 +2,11 @@
 
 Reading cannot run code, whatever the bytes are, nor take memory for what they only claim: there is
 no pickle in it, and an array is as large as its bytes. A Python object is larger than what spells
-it: an empty list, of one byte, takes about a hundred, and nothing takes more for each byte. Numbers, text, bytes, None, lists, dicts,
-tuples, arrays and NumPy scalars are carried; what would not come back as it was is refused when it
-is written. A record or NamedTuple is written as its components.
+it: an empty list, of one byte, takes about a hundred, and nothing takes more for each byte.
+
+Numbers, text, bytes, None, lists, dicts, tuples, arrays and NumPy scalars are carried; what would
+not come back as it was is refused when it is written. A record or NamedTuple is written as its
+components.
 
 The array extension is self-describing: the dtype and shape, then the bytes in C order.
 """

@@ -874,10 +874,11 @@ class TestCurve:
             caplog.clear()
             with pytest.raises(SourceError, match="no receiver was there for 1 s") as caught:
                 fl.from_range(3).send_zmq(address, security=security, timeout=1)
-            assert f"{address!r} failed: {there_said}" in str(caught.value)
+            assert there_said in str(caught.value)
             logged = [record.getMessage() for record in caplog.records]
-            assert sum(there_said in line for line in logged if "send_zmq" in line) == 1
-            assert sum(here_said in line for line in logged if "from_zmq" in line) == 1
+            # of two ends that do not agree either may see the other go before it has seen why
+            assert sum(there_said in line for line in logged if "send_zmq" in line) in (1, 2)
+            assert sum(here_said in line for line in logged if "from_zmq" in line) in (1, 2)
         there = Curve(reader.secret, [trainer.public])
         assert fl.from_range(3).send_zmq(address, security=there, timeout=WAIT) == 3
         assert task.outcome() == [0, 1, 2]
