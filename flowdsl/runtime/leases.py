@@ -15,14 +15,18 @@ from flowdsl.plan.lower import Stage
 from flowdsl.runtime.program import OperatorFailed, Program, failure_in, needed
 from flowdsl.runtime.wire import first_unpackable
 
-SECONDS_A_LEASE = 0.15
-"""What a lease should cost. Around each, worker and consumer do about a millisecond of other work,
-most of it on cold caches: at 0.03 seconds a lease that was 2.4% of a worker's time."""
+SECONDS_A_LEASE = 0.03
+"""What a lease should cost: many messages' worth of work, and little to wait for."""
+
+SECONDS_A_SMALL_LEASE = 0.15
+"""The same of one whose result is small. Around each, worker and consumer do about a millisecond of
+other work on cold caches, 2.4% of 0.03 seconds; a large result would itself be cold by its end."""
 
 SECONDS_A_READ = 0.01
 """For so long a stream is read at a time."""
 
 BYTES_A_LEASE = 8 << 20
+BYTES_A_SMALL_LEASE = 1 << 20
 BYTES_IN_FLIGHT = 1 << 30
 """Where ``memory`` says nothing else."""
 
@@ -89,8 +93,14 @@ class Pace:
         element that never ends.
         """
         self._workers = workers
-        self._nbytes = min(nbytes, BYTES_A_LEASE)
-        self._seconds = SECONDS_A_LEASE if timeout is None else min(SECONDS_A_LEASE, timeout / 5)
+        self._most = [
+            (seconds if timeout is None else min(seconds, timeout / 5), min(nbytes, most))
+            for seconds, most in (
+                (SECONDS_A_LEASE, BYTES_A_LEASE),
+                (SECONDS_A_SMALL_LEASE, BYTES_A_SMALL_LEASE),
+            )
+        ]
+        """Seconds and bytes: a lease may grow to what is allowed by any of the pairs."""
         self._size = 1
 
     def size(self, remaining: int | None) -> int:
@@ -101,9 +111,9 @@ class Pace:
 
     def observe(self, count: int, seconds: float, nbytes: int) -> None:
         """Learn from a finished lease."""
-        by_time = self._seconds * count / max(seconds, 1e-6)
-        by_bytes = self._nbytes * count / max(nbytes, 1)
-        self._size = int(max(1, min(by_time, by_bytes, 2 * self._size, MOST_A_LEASE)))
+        each, size = max(seconds, 1e-6) / count, max(nbytes, 1) / count
+        allowed = max(min(most / each, large / size) for most, large in self._most)
+        self._size = int(max(1, min(allowed, 2 * self._size, MOST_A_LEASE)))
 
 
 @attrs.frozen
