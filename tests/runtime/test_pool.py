@@ -286,6 +286,13 @@ def test_workers_that_never_get_ready_are_an_error() -> None:
         list(pool_of(stage, Stillborn(stage, cycle([0]))).rows(0))
 
 
+def test_a_timeout_bounds_what_a_lease_takes() -> None:
+    stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=2, timeout=0.1))
+    with mock.patch.object(pools, "Pace") as pace:
+        pool_of(stage, Anyhow(stage, cycle([0])))
+    assert pace.call_args.args[2] == 0.1
+
+
 def test_operators_that_hold_more_than_memory_are_an_error() -> None:
     stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=1, memory=500))
     crew = Anyhow(stage, cycle([0, 1]), nbytes_each=100, deaths_left=0)

@@ -1,0 +1,93 @@
+"""Failed handshakes are counted, each kind is logged once, and the end of an error says them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from flowdsl.remote.handshakes import Handshakes
+
+ADDRESS = "tcp://somewhere:5555"
+
+
+class Watched:
+    """A socket whose monitor tells what the test says."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self.told, self.monitor = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+        self.told.bind("inproc://told")
+        self.monitor.connect("inproc://told")
+
+    def get_monitor_socket(self, events: int) -> zmq.Socket[bytes]:
+        return self.monitor
+
+    def tell(self, event: int, value: int = 0) -> None:
+        self.told.send_multipart([struct.pack("=hi", event, value), b""])
+
+
+@pytest.fixture
+def watched() -> Iterator[Any]:
+    with zmq.Context() as context:
+        watched = Watched(context)
+        yield watched
+        context.destroy(0)
+
+
+def watching(watched: Any, binds: bool, secured: bool = True) -> Handshakes:
+    handshakes = Handshakes("who", binds, secured)
+    handshakes.watch(watched, ADDRESS, zmq.Poller())
+    return handshakes
+
+
+def test_one_that_is_broken_off_may_be_a_start_anew(
+    watched: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    handshakes = watching(watched, binds=False)
+    for times in range(1, 6):
+        watched.tell(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+        handshakes.look()
+        assert len(caplog.records) == (times >= 3)
+    assert handshakes.said.startswith(f"; 5 handshakes at {ADDRESS!r} failed: the other end broke")
+
+
+@pytest.mark.parametrize(
+    ("event", "value", "binds", "secured", "said"),
+    [
+        ("AUTH", 400, True, True, "its public key is not among"),
+        ("AUTH", 400, False, True, "the public key of this end is not known"),
+        ("PROTOCOL", zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH, True, True, "only one of the"),
+        ("PROTOCOL", zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC, True, True, "it takes another"),
+        ("PROTOCOL", zmq.PROTOCOL_ERROR_ZMTP_UNSPECIFIED, True, False, "what the other end said"),
+        ("NO_DETAIL", 32, True, True, "the other end broke off, as it does where only one"),
+        ("NO_DETAIL", 32, False, False, "the other end broke off, as it does where only one"),
+    ],
+)
+def test_each_says_what_it_was(
+    watched: Any,
+    caplog: pytest.LogCaptureFixture,
+    event: str,
+    value: int,
+    binds: bool,
+    secured: bool,
+    said: str,
+) -> None:
+    handshakes = watching(watched, binds, secured)
+    assert handshakes.said == ""
+    for _ in range(2):
+        watched.tell(getattr(zmq, f"EVENT_HANDSHAKE_FAILED_{event}"), value)
+    assert f"; 2 handshakes at {ADDRESS!r} failed: {said}" in handshakes.said
+    (record,) = caplog.records
+    assert f"who: a handshake at {ADDRESS!r} failed: {said}" in record.getMessage()
+
+
+def test_only_what_a_poller_saw_is_looked_at(watched: Any) -> None:
+    handshakes = watching(watched, binds=True)
+    watched.tell(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+    handshakes.look({})
+    assert not handshakes.failed
+    handshakes.look({watched.monitor: zmq.POLLIN})
+    assert handshakes.failed.total() == 1
