@@ -77,6 +77,10 @@ class Addresses:
 class Dropped:
     """What an elementwise operator gives for an element that it leaves out."""
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """There is one ``DROPPED`` in each process."""
+        return "DROPPED" if self is DROPPED else super().__reduce__()
+
 
 DROPPED: Final = Dropped()
 

@@ -81,7 +81,8 @@ class StarMap(Elementwise[tuple[Any, ...], U, E], Generic[U, E]):
     @property
     def line(self) -> str:
         """A call with as many arguments as the function has takes less time than ``(*x)``."""
-        n = self.func.__code__.co_argcount if isinstance(self.func, FunctionType) else 2
+        func = self.func
+        n = func.__code__.co_argcount if type(func) is FunctionType else 2  # no mock of one
         each = ", ".join(f"x[{i}]" for i in range(n))
         return f"x = {{func}}({each}) if type(x) is tuple and len(x) == {n} else {{func}}(*x)"
 
@@ -328,7 +329,7 @@ class Select(Elementwise[Any, Any, E], Generic[E]):
     @property
     def line(self) -> str:
         numbers = [pick.index for pick in self.picks if isinstance(pick, Component)]
-        if len(numbers) < len(self.picks):
+        if len(numbers) < len(self.picks) or not all(type(i) is int for i in numbers):
             return "x = {pick}(x)"
         return f"x = ({''.join(f'x[{i}], ' for i in numbers)})"
 

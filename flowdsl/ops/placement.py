@@ -127,8 +127,9 @@ class Placing(FlowBase[T, E]):
         A worker that dies, however it does, is replaced, and what it had in hand is done again. An
         element on which ``deaths`` workers have died is an error that names it. A process that has
         been stopped for five seconds, or works for longer than ``timeout`` seconds on an element,
-        or on those that it was given at once, which lately took a fifth of that together, is ended,
-        and counts as dead. A death over several elements counts for each of them.
+        or on those that it was given at once, which lately took 0.15 seconds together, or a fifth
+        of ``timeout`` if that is less, is ended, and counts as dead. A death over several elements
+        counts for each of them.
 
         ``ordered=False`` gives elements as they are ready, each once. ``memory`` bounds the bytes
         of what is in flight: results, and what is sent to workers, besides what an operator such as

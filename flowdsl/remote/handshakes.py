@@ -20,7 +20,7 @@ _STRANGER: Final = "its public key is not among those that are known here"
 _UNKNOWN: Final = "the public key of this end is not known there"
 _ONE_SIDED: Final = "only one of the two ends has security=Curve(...)"
 _MISTAKEN: Final = "it takes another public key for that of this end"
-_LEFT: Final = f"the other end broke off, as it does where {_ONE_SIDED}"
+_LEFT: Final = f"the other end broke off: it ended just then, or {_ONE_SIDED}"
 _ENDED: Final = "the other end broke off, as it does where the public key given for it is another's"
 _SURE: Final = 3
 """So often a silent end is more than one that was started anew just then."""
@@ -39,7 +39,13 @@ class Handshakes:
 
     def watch(self, socket: zmq.Socket[bytes], address: str, poller: zmq.Poller) -> None:
         """Begin with a socket, before it has a connection."""
-        monitor: zmq.Socket[bytes] = socket.get_monitor_socket(_AUTH | _PROTOCOL | _SILENT)
+        told = f"inproc://handshakes-{len(self._monitors)}"
+        socket.monitor(told, _AUTH | _PROTOCOL | _SILENT)
+        monitor = socket.context.socket(zmq.PAIR)
+        # A queue with a bound would, once full, stop all that goes by the socket until it is read.
+        monitor.setsockopt(zmq.RCVHWM, 0)
+        monitor.setsockopt(zmq.LINGER, 0)
+        monitor.connect(told)
         poller.register(monitor, zmq.POLLIN)
         self._monitors.append((address, monitor))
 
@@ -51,14 +57,16 @@ class Handshakes:
                 what = self._meaning(told["event"], told["value"])
                 self.failed[address, what] += 1
                 if self.failed[address, what] == (_SURE if what is _ENDED else 1):
-                    _log.warning("%s: a handshake at %r failed: %s", self.who, address, what)
+                    # without keys it is, most likely, somebody who came and went
+                    level = logging.WARNING if self.secured or what is not _LEFT else logging.INFO
+                    _log.log(level, "%s: a handshake at %r failed: %s", self.who, address, what)
 
     @property
     def said(self) -> str:
         """The failures, as the end of an error's message."""
         self.look()
         most = self.failed.most_common(2)
-        return "".join(f"; {n} handshakes at {at!r} failed: {what}" for (at, what), n in most)
+        return "".join(f"; failed handshakes at {at!r}: {n}, {what}" for (at, what), n in most)
 
     def _meaning(self, event: int, value: int) -> str:
         if event == _AUTH:

@@ -30,6 +30,8 @@ LINGER: Final = 1.0
 LINGER_OF_ERRORS: Final = 0.2
 """The same after an error, or Ctrl-C: whoever is at this end waits for it."""
 _MOST_AT_ONCE = 1000
+_SOCKETS, _SOCKETS_AN_ADDRESS = 1000, 4
+"""Of a context at most; two of those of an address watch its handshakes."""
 _DOMAIN = "flowdsl"
 _SECOND = 1000
 
@@ -107,6 +109,7 @@ class Link:
         """``kind`` is the ZMQ type of socket. Raises SourceError if an address is not to be had."""
         self._ends = ends
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, _SOCKETS + _SOCKETS_AN_ADDRESS * len(ends.addresses))
         self._sockets: list[zmq.Socket[bytes]] = []
         self._poller = zmq.Poller()
         self._handshakes = Handshakes(ends.who, ends.bind, ends.security is not None)
@@ -169,8 +172,8 @@ class Link:
                 options[zmq.CURVE_SERVERKEY] = ends.security.peer(k).encode()
         for option, value in options.items():
             socket.setsockopt(option, value)
-        self._handshakes.watch(socket, address, self._poller)
         try:
+            self._handshakes.watch(socket, address, self._poller)
             if ends.bind:
                 _check_free(address)
                 socket.bind(address)
@@ -244,6 +247,7 @@ class Link:
         try:
             socket.send(message, zmq.NOBLOCK, copy=False)
         except zmq.Again:
+            self._handshakes.look()
             socket.poll(round(seconds * _SECOND), zmq.POLLOUT)
             return None
         return tracker

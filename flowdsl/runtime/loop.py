@@ -5,12 +5,12 @@ to generator costs several times what a small function does. So the lines that t
 are put together in one function, such as
 
     def elements(columns, had, left_out, failed, spent):
-        (open0,), (func1,), (keep2,), = had
+        (open_0,), (func_1,), (keep_2,), = had
         try:
             for x in columns:
-                x = open0(x)
-                x = func1(x)
-                x = x if keep2(x) else DROPPED
+                x = open_0(x)
+                x = func_1(x)
+                x = x if keep_2(x) else DROPPED
                 if x is DROPPED:
                     left_out(x, 2)
                     continue
@@ -143,7 +143,7 @@ def _loop(
     for k, (line, drops) in enumerate(steps):
         names = {"epoch": f"epoch{k}", "position": f"position{k}"}
         columns += [name for field, name in names.items() if f"{{{field}}}" in line]
-        own = {name: f"{name}{k}" for name in names_in(line)}
+        own = {name: f"{name}_{k}" for name in names_in(line)}
         taken.append(f"({''.join(f'{name}, ' for name in own.values())}), ")
         if clock:
             body.append("began = now()")

@@ -270,7 +270,8 @@ class Pool:
         self._most_bytes = max(nbytes / max(1, result.count), 0.9 * self._most_bytes)
         self._most_sent = max(piece.nbytes / piece.size, 0.9 * self._most_sent)
         self._in_flight += nbytes - piece.nbytes
-        self._pace.observe(piece.size, result.seconds, max(nbytes, piece.nbytes))
+        if result.failure is None and (made := result.count if self.stage.whole else piece.size):
+            self._pace.observe(made, result.seconds, max(nbytes, piece.nbytes))
         self._arrived[lease.start] = _Arrived(lease, nbytes, result, event.delivery)
         if self.stage.whole and result.failure is None and result.count < piece.size:
             self._exhausted = True

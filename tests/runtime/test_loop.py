@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
+from unittest import mock
 
 import attrs
 import pytest
@@ -13,11 +15,14 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Flow, SourceError
-from flowdsl.node import Addresses, Dropped
+from flowdsl.elements import Component
+from flowdsl.kinds import Elementwise
+from flowdsl.node import DROPPED, Addresses, Dropped
 from flowdsl.ops.mapping import Map
 from flowdsl.ops.sources import FromRange
 from flowdsl.runtime import loop
 from flowdsl.runtime.program import OperatorFailed, Path, Program
+from flowdsl.specs import UNKNOWN, Spec
 
 
 def failing_on(bad: object) -> Callable[[Any], Any]:
@@ -164,8 +169,45 @@ class TestLines:
                 list(run)
             assert "there is no component 0" in str(caught.value.__cause__)
 
+    def test_names_of_different_steps_are_not_one(self) -> None:
+        class Odd(Elementwise[Any, Any, Any]):
+            @property
+            def title(self) -> str:
+                return "odd"
+
+            @property
+            def line(self) -> str:
+                return "x = {func1}(x)"
+
+            @property
+            def func1(self) -> Callable[[Any], Any]:
+                return lambda x: ("odd", x)
+
+            def apply(self, x: Any, epoch: int, position: int) -> Any:
+                return self.func1(x)
+
+            def spec(self, probe: bool) -> Spec:
+                return UNKNOWN
+
+        flow = fl.from_range(1).apply(Odd)
+        for k in range(12):
+            flow = flow.map(lambda x, k=k: (*x, k))  # type: ignore[misc]  # no checker knows k
+        assert flow.collect() == [("odd", 0, *range(12))]
+
+    def test_what_only_says_that_it_is_a_function_is_called(self) -> None:
+        func = mock.Mock(spec=lambda a, b: None, return_value=7)
+        assert items((1, 2)).starmap(func).collect() == [7]
+
+    def test_an_index_is_not_spelled_if_it_is_none(self) -> None:
+        assert items({"a": 1}).select(Component("a")).collect() == [(1,)]  # type: ignore[arg-type]  # of a wrong type
+
 
 class TestLeftOut:
+    def test_there_is_one_mark_in_each_process(self) -> None:
+        assert pickle.loads(pickle.dumps(DROPPED)) is DROPPED
+        flow = fl.from_range(4).filter_map(lambda i: DROPPED if i % 2 else i)
+        assert flow.prefetch(procs=1).collect() == flow.collect() == [0, 2]
+
     @given(st.lists(st.booleans()), st.integers(0, 3))
     def test_is_counted(self, keep: list[bool], above: int) -> None:
         flow: Flow[Any, Any] = fl.from_items(keep).map(bool).filter(lambda x: x)

@@ -24,7 +24,7 @@ from flowdsl.plan.lower import Stage, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.runtime import pool as pools
 from flowdsl.runtime.crew import Crew, Died, Done, Event, Ready, Worker, result_of
-from flowdsl.runtime.leases import Piece
+from flowdsl.runtime.leases import Pace, Piece
 from flowdsl.runtime.making import make, maker
 from flowdsl.runtime.pool import Pool
 from tests.paces import paced, whims
@@ -291,6 +291,22 @@ def test_a_timeout_bounds_what_a_lease_takes() -> None:
     with mock.patch.object(pools, "Pace") as pace:
         pool_of(stage, Anyhow(stage, cycle([0])))
     assert pace.call_args.args[2] == 0.1
+
+
+def test_the_pace_learns_from_what_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from leases beyond the end of what a worker runs as a whole, which cost nothing."""
+    learnt: list[int] = []
+    observe = Pace.observe
+
+    def noted(pace: Pace, count: int, seconds: float, nbytes: int) -> None:
+        learnt.append(count)
+        observe(pace, count, seconds, nbytes)
+
+    monkeypatch.setattr(Pace, "observe", noted)
+    flow = fl.from_iterable(range(9)).map(abs).replicate(procs=1).repeat(2)
+    assert len(flow.collect()) == 18
+    assert sum(learnt) == 18
+    assert all(learnt)
 
 
 def test_operators_that_hold_more_than_memory_are_an_error() -> None:
