@@ -205,9 +205,16 @@ class Grouping(Node[U, E], Generic[A, U, E]):
             return self.length
         return None if taken is None or taken % self.n else taken // self.n
 
+    @property
+    def continues(self) -> bool:
+        return self.stride == self.n  # no group shares elements with the one before it
+
     def rows(self, epoch: int) -> Iterator[Row[U]]:
+        return self.rows_after(epoch, 0, 0)
+
+    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[U]]:
         elements = (x for _, x in self.source.rows(epoch))
-        for position in count():
+        for position in count(given):
             group = list(islice(elements, self.n))
             if not group or (self.drop_remainder and len(group) < self.n):
                 return
@@ -240,9 +247,9 @@ class Indexing(Node[T, E], Generic[T, E]):
     """The element at a position is the one at that position of the source."""
 
     @property
-    def shards(self) -> int:
-        """Among how many it divides the source, to take one part; 0 where it does no such thing."""
-        return 0
+    def shard(self) -> tuple[int, int] | None:
+        """Into how many parts it divides the source, and which it takes; None where it does not."""
+        return None
 
     def first_of(self, n: int) -> AnyNode:
         """The same for another number of shards, the first of them."""

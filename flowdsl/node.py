@@ -199,6 +199,19 @@ class Node(ABC, Generic[T, E]):
         return None
 
     @property
+    def continues(self) -> bool:
+        """It can go on with a pass by numbers, over a source that stands where it stood then."""
+        return False
+
+    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
+        """What is left of a pass that has given so many elements, where it ``continues``.
+
+        ``over`` passes of its source are over; what is left of the next one is what the source
+        gives first.
+        """
+        raise AssertionError(f"{self.title} goes on from no number: {epoch}, {given}, {over}")
+
+    @property
     def unseen(self) -> AnyNode:
         """The same, or what is below it, for a probe: which nobody is to see go by."""
         return self

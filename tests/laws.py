@@ -268,7 +268,10 @@ def running_gives_the_reference(recipe: Recipe, procs: int = 0, epoch: int = 0) 
 def resuming_gives_the_rest(
     recipe: Recipe, position: int, procs: int = 0, then_procs: int = 0, epoch: int = 0
 ) -> None:
-    """A run resumed from a state gives what the first would have given, on any procs."""
+    """A run resumed from a state gives what the first would have given, on any procs.
+
+    So does one that is resumed from a state of that.
+    """
     node = recipe.build(procs).node
     if recipe.is_unordered or not all(part.resumable for part in walk(node)):
         return
@@ -281,7 +284,16 @@ def resuming_gives_the_rest(
         state = run.state_dict()
     with recipe.build(then_procs).resume(state) as rest:
         got = outcome(rest, MOST_ELEMENTS - position)
-    _agree(got, Outcome(whole.elements[position:], whole.error, whole.ended), node)
+    expected = Outcome(whole.elements[position:], whole.error, whole.ended)
+    _agree(got, expected, node)
+    further = min(position + 2, len(whole.elements))
+    with recipe.build(then_procs).resume(state) as rest:
+        for _ in range(further - position):
+            next(rest)
+        state = rest.state_dict()
+    with recipe.build(procs).resume(state) as rest:
+        got = outcome(rest, MOST_ELEMENTS - further)
+    _agree(got, attrs.evolve(expected, elements=whole.elements[further:]), node)
 
 
 def resuming_anywhere_gives_the_rest(recipe: Recipe) -> None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_ELEMENTS_A_MARK = 16
+"""So many may have to be made again where a state of this pass is resumed, above a filter."""
+
 
 class Feeder:
     """One pass: begun in a thread of its own, taken from by the training loop, then stopped."""
@@ -136,6 +139,8 @@ class Feeder:
         with self._turnstile:
             self._owner.acquire()
         try:
+            if self._queued % _ELEMENTS_A_MARK == 0:
+                run.mark(self._start + self._taken)
             return next(run)
         finally:
             self._owner.release()

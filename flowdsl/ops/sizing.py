@@ -106,8 +106,8 @@ class Shard(Indexing[T, E], Generic[T, E]):
         return "shard"  # which part, of how many, is no other flow: a state may be carried over
 
     @property
-    def shards(self) -> int:
-        return self.n
+    def shard(self) -> tuple[int, int]:
+        return self.n, self.i
 
     def first_of(self, n: int) -> AnyNode:
         return attrs.evolve(self, n=n, i=0)
@@ -150,9 +150,16 @@ class Repeat(Indexing[T, E | Resampled], Generic[T, E]):
     def same_place(self, there: AnyNode, position: int) -> int | None:
         return _same_place(self, there, position)
 
+    @property
+    def continues(self) -> bool:
+        return True
+
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        passes = (_inner(epoch, k) for k in range(self.n))
-        return enumerate(x for inner in passes for _, x in self.source.rows(inner))
+        return self.rows_after(epoch, 0, 0)
+
+    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
+        passes = (_inner(epoch, k) for k in range(over, self.n))
+        return enumerate((x for inner in passes for _, x in self.source.rows(inner)), given)
 
 
 def _same_place(node: Indexing[Any, Any], there: AnyNode, position: int) -> int | None:
@@ -192,12 +199,19 @@ class RepeatForever(Indexing[T, E | Resampled | Endless], Generic[T, E]):
     def same_place(self, there: AnyNode, position: int) -> int | None:
         return _same_place(self, there, position)
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch))
+    @property
+    def continues(self) -> bool:
+        return True
 
-    def _elements(self, epoch: int) -> Iterator[T]:
-        for k in count():
-            empty = True
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        return self.rows_after(epoch, 0, 0)
+
+    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
+        return enumerate(self._elements(epoch, given, over), given)
+
+    def _elements(self, epoch: int, given: int, over: int) -> Iterator[T]:
+        for k in count(over):
+            empty = not given or k > over  # what a pass under way has given came before
             for _, x in self.source.rows(_inner(epoch, k)):
                 empty = empty and isinstance(x, Failed)
                 yield x

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
-from itertools import compress, islice, repeat
+from itertools import compress, islice, pairwise, repeat
 from operator import itemgetter, length_hint
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
@@ -24,6 +24,7 @@ from flowdsl.runtime import warm
 from flowdsl.runtime.crew import Crew
 from flowdsl.runtime.hosted import Hosted
 from flowdsl.runtime.inline import Inline
+from flowdsl.runtime.places import BEGINNING, MOST_ELEMENTS, Mark, Standing, passes_on, way
 from flowdsl.runtime.pool import Pool
 from flowdsl.runtime.processes import FORKED, Processes
 from flowdsl.runtime.skips import Skips
@@ -31,12 +32,16 @@ from flowdsl.runtime.statistics import RunStatistics, StageStatistics
 from flowdsl.runtime.threads import Threads
 
 T = TypeVar("T")
-_MOST_ELEMENTS = 2**62
 _element: Callable[[Row[Any]], Any] = itemgetter(1)
 
 
 class Runner(Protocol):
     """What runs a stage."""
+
+    @property
+    def place(self) -> int | None:
+        """The position that comes next, where that is known."""
+        ...
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
         """One pass, from a position on."""
@@ -61,20 +66,30 @@ class Channel(StandIn):
 
     stage: Stage
     runner: Runner
+    standing: Standing = attrs.field(factory=Standing)
 
     @property
     def meaning(self) -> AnyNode:
         return self.stage.meaning
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
-        return self.runner.rows(epoch)
+        return self.runner.rows(epoch, self.standing.begin()[0])
+
+    def elements(self, epoch: int) -> Iterator[Any]:
+        """The same without the positions."""
+        return self.runner.elements(epoch, self.standing.begin()[0])
 
 
 class Execution(Generic[T]):
     """One pass over a flow, from a position on: its stages, where they run, and their books."""
 
-    def __init__(self, node: Node[T, Effect], epoch: int, start: int, profile: bool) -> None:
-        """With ``profile`` every operator is timed."""
+    def __init__(
+        self, node: Node[T, Effect], epoch: int, start: int, mark: Mark, profile: bool
+    ) -> None:
+        """It goes on from a mark, and leaves out what comes from there to ``start``.
+
+        With ``profile`` every operator is timed.
+        """
         self.node = node
         self.epoch = epoch
         self.start = start
@@ -85,7 +100,11 @@ class Execution(Generic[T]):
         self._runners: list[Runner] = []
         self._hosted: list[Hosted] = []
         self._stages: tuple[StageStatistics, ...] | None = None
-        self._to_come = repeat(True, _MOST_ELEMENTS)
+        self._to_come = repeat(True, MOST_ELEMENTS)
+        self._marks = [mark]
+        self._way: tuple[Standing, ...] = ()
+        """Where the operators stand, the uppermost first, if all of them know it."""
+        self._bottom: Runner | None = None
         self._skips = Skips()
         self._told_ahead = False
         """What a pool reads may tell of elements that are left out further on."""
@@ -93,6 +112,8 @@ class Execution(Generic[T]):
         """What the last stage makes is what the consumer gets."""
         self._passed_over = start
         """The elements before ``start`` that were not made again."""
+        self._cut_short = False
+        """It ended within an element, so that some operators stand beyond the last one."""
         self._forked = False
         self._began: float | None = None
         self._closed: float | None = None
@@ -101,7 +122,7 @@ class Execution(Generic[T]):
     @property
     def position(self) -> int:
         """How many elements of the pass have been delivered, those before ``start`` included."""
-        return self.start + _MOST_ELEMENTS - length_hint(self._to_come)
+        return self.start + MOST_ELEMENTS - length_hint(self._to_come)
 
     def elements(self) -> Generator[T]:
         """The elements, once."""
@@ -111,6 +132,7 @@ class Execution(Generic[T]):
         except GeneratorExit:  # nobody goes on: what is held goes when nobody holds this
             raise
         except BaseException:
+            self._cut_short = True
             self.close()
             raise
         self.ended = True
@@ -158,6 +180,33 @@ class Execution(Generic[T]):
             stages[-1] = attrs.evolve(last, delivered=taken, in_flight=last.in_flight - more)
         return tuple(stages)
 
+    def mark(self, since: int | None = None) -> None:
+        """Take note of where the pass stands, between two elements.
+
+        Of what was noted before ``since``, the last is kept.
+        """
+        now = self._mark_now()
+        if now is not None:
+            if now.delivered == self._marks[-1].delivered:
+                self._marks.pop()
+            self._marks.append(now)
+        since = self.position if since is None else since
+        while len(self._marks) > 1 and self._marks[1].delivered <= since:
+            del self._marks[0]
+
+    def mark_at(self, position: int) -> Mark:
+        """Where it stood when it was noted last, up to this position."""
+        known = [mark for mark in self._marks if mark.delivered <= position]
+        return known[-1] if known else BEGINNING
+
+    def _mark_now(self) -> Mark | None:
+        """Where it stands, if that is known."""
+        row = None if self._bottom is None else self._bottom.place
+        if row is None or self._cut_short:
+            return None
+        *above, bottom = self._way
+        return Mark(self.position, (*(s.place() for s in above), bottom.place(row)))
+
     def fork(self) -> None:
         """This process is a fork of the one that began it, whose workers these are."""
         self._forked = True
@@ -172,20 +221,33 @@ class Execution(Generic[T]):
         if isinstance(root, Channel) and not root.stage.drops:
             elements = root.runner.elements(self.epoch, self.start)
         else:
-            whole = (
-                root.runner.elements(self.epoch)
+            self._passed_over = self._go_on(root)
+            elements = (
+                root.elements(self.epoch)
                 if isinstance(root, Channel)
                 else map(_element, root.rows(self.epoch))
             )
-            self._passed_over = 0
+            again = self.start - self._passed_over
             self._skips.muted = not self._told_ahead  # who is told was told when they came
-            next(islice(whole, self.start, self.start), None)
+            next(islice(elements, again, again), None)
             self._skips.muted = False
-            elements = whole
         if self.pools:
             _with_workers.add(self)
             elements = self._unless_forked(elements)
         return self._clocked(elements) if self._profile else elements
+
+    def _go_on(self, root: AnyNode) -> int:
+        """Go on from the first mark, if every operator can; gives what was delivered by then."""
+        standings, bottom = _way(root)
+        if len(standings) != len(way(self.node)):  # some of it are sent what others have made
+            return 0
+        self._way, self._bottom = standings, bottom
+        for standing, below in pairwise(standings):
+            standing.below = below
+        (mark,) = self._marks
+        for standing, place in zip(standings, mark.places, strict=False):
+            standing.begins_at = place
+        return mark.delivered
 
     def _unless_forked(self, elements: Iterator[T]) -> Iterator[T]:
         """Not even what has come already: part of it would come to both processes."""
@@ -204,7 +266,7 @@ class Execution(Generic[T]):
         """Replace every stage by the channel its elements come through."""
         if not isinstance(node, Stage):
             node = with_sources(node, tuple(self._bind(source) for source in node.sources))
-            return self._host(node) if self._profile and not isinstance(node, Aside) else node
+            return self._host(node)
         if not node.workers.count:
             inline = Inline(node, self._profile)
             self._runners.append(inline)
@@ -224,10 +286,17 @@ class Execution(Generic[T]):
         return Channel(node, pool)
 
     def _host(self, node: AnyNode) -> AnyNode:
-        """Have an operator of this process timed, and what it takes its elements from."""
-        below = [s if isinstance(s, Hosted) else Hosted(s) for s in node.sources]
-        hosted = Hosted(with_sources(node, tuple(below)))
-        self._hosted.append(hosted)
+        """Have an operator of this process tell where it stands, and be timed."""
+        standing = Standing() if node.continues else None
+        timed = self._profile and not isinstance(node, Aside)
+        if timed:  # and what it takes its elements from
+            below = (s if _is_timed(s) else Hosted(s, None, clock=True) for s in node.sources)
+            node = with_sources(node, tuple(below))
+        elif standing is None:
+            return node
+        hosted = Hosted(node, standing, timed)
+        if timed:
+            self._hosted.append(hosted)
         return hosted
 
     def _bind_base(self, base: AnyNode) -> AnyNode:
@@ -242,6 +311,26 @@ class Execution(Generic[T]):
                 f"the pass ended after {self.position} of {length} elements of "
                 f"{self.node.title}; this is a defect, please report it"
             )
+
+
+def _is_timed(node: AnyNode) -> bool:
+    return isinstance(node, Hosted) and node.clock
+
+
+def _way(node: AnyNode) -> tuple[tuple[Standing, ...], Runner | None]:
+    """Where the operators on the way down from this one stand, and what runs the last of them."""
+    standings = list[Standing]()
+    while not isinstance(node, Channel):
+        if isinstance(node, Hosted) and node.standing is None:
+            node = node.meaning
+            continue
+        if isinstance(node, Hosted) and node.standing is not None:
+            standings.append(node.standing)
+            node = node.meaning
+        elif not passes_on(node):
+            return (), None
+        (node,) = node.sources
+    return (*standings, node.standing), node.runner
 
 
 _with_workers: WeakSet[Execution[Any]] = WeakSet()

@@ -1,4 +1,4 @@
-"""An operator that the consumer's thread runs by its reference, timed."""
+"""An operator that the consumer's thread runs by its reference: where it stands, what it costs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import attrs
 
 from flowdsl.node import AnyNode, Row
 from flowdsl.plan.lower import StandIn
+from flowdsl.runtime.places import Standing
 from flowdsl.runtime.statistics import OperatorCost
 
 _END = object()
@@ -23,14 +24,26 @@ class _Spent:
 
 @attrs.frozen(eq=False)
 class Hosted(StandIn):
-    """An operator, or what it takes its elements from, with a clock."""
+    """An operator, or what it takes its elements from."""
 
     meaning: AnyNode  # pyright: ignore[reportIncompatibleMethodOverride]  # a field is a property too
+    standing: Standing | None
+    """Where it stands, if it can go on from there."""
+    clock: bool
+    """It is timed."""
     spent: _Spent = attrs.field(factory=_Spent)
     """With all that is below it."""
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
-        rows, spent, clock = self.meaning.rows(epoch), self.spent, time.perf_counter
+        if self.standing is None:
+            rows = self.meaning.rows(epoch)
+        else:
+            after = self.standing.begin()
+            rows = self.standing.counted(self.meaning.rows_after(epoch, *after))
+        return self._timed(rows) if self.clock else rows
+
+    def _timed(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
+        spent, clock = self.spent, time.perf_counter
         while True:
             began = clock()
             try:

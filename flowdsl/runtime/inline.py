@@ -29,7 +29,7 @@ class Inline:
         failed = partial(failure_in, stage.meaning)
         self._program = _Told(stage.program, clock=clock, error=failed, stage=stage)
         self._began: float | None = None
-        self._entered = self._done = 0
+        self._entered = self._done = self._stop = 0
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
         """One pass, from a position on."""
@@ -38,6 +38,12 @@ class Inline:
     def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """The same without the positions."""
         return chain.from_iterable(map(self._program.elements, self._blocks(epoch, start)))
+
+    @property
+    def place(self) -> int | None:
+        """The position that comes next, where that is known."""
+        to_come = self._program.to_come
+        return None if to_come is None else self._stop - to_come
 
     def close(self) -> None:
         """Nothing is held."""
@@ -67,6 +73,7 @@ class Inline:
         while end is None or start < end:
             stop = start + size if end is None else min(start + size, end)
             self._entered += stop - start
+            self._stop = stop
             yield Addresses.span(epoch, start, stop)
             self._done += stop - start
             start, size = stop, min(16 * size, most)

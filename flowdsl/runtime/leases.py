@@ -140,10 +140,15 @@ class Work:
         """
         if not self.bases:
             return map(Piece, self._spans(epoch, start))
-        if self.programs:
+        if not self.streams:
             return self._looked_up(self._spans(epoch, start))
         (stream,) = self.bases
         return self._streamed(stream, epoch, start)
+
+    @property
+    def streams(self) -> bool:
+        """Its rows come one after another; else each is reached by its position."""
+        return bool(self.bases) and not self.programs
 
     def split(self, piece: Piece) -> list[Piece]:
         """The same work in pieces of one element, with new numbers."""

@@ -61,6 +61,10 @@ class Watcher(Protocol):
 
     costs: dict[Path, tuple[int, float]]
 
+    def begins(self, to_come: Iterator[int], path: Path, /) -> None:
+        """A loop that ends in the operator at ``path`` takes one of these for each element."""
+        ...
+
     def error(self, path: Path, epoch: int, position: int, /) -> Exception:
         """What to raise where the operator at ``path`` failed."""
         ...
@@ -97,6 +101,7 @@ def elements(
     make, step_at = _loop(spelled, base is not None, places is not None, clock)
     positions = _values(steps[0].at.position)
     numbers = iter(positions)
+    watcher.begins(numbers, steps[-1].path)
     columns: list[Iterable[Any]] = [numbers] if base is None else [numbers, base]
     for step in steps:
         fields = {"{epoch}": step.at.epoch, "{position}": step.at.position}

@@ -13,8 +13,9 @@ elements, so that it is known which one kills.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import length_hint
 from typing import Any
 
 import attrs
@@ -75,6 +76,8 @@ class Pool:
         self._pace = Pace(limits.count, max(1, self._memory // self._credit), limits.timeout)
         self._work = Work(stage, bases, self._pace, crew.pack)
         self._clear()
+        self._delivering: tuple[int, Sequence[int], Iterator[Any]] | None = None
+        """Where the lease starts, and of its elements the positions and those that are left."""
         self._stillborn = 0
         self._books = Books()
         self._costs: Costs = {}
@@ -110,7 +113,7 @@ class Pool:
                 stale.delivery.discard()
         self._clear()
         self._books.settle()
-        self._turn = start
+        self._turn, self._delivering = start, None
         self.crew.start()
         work = self._work.pieces(epoch, start)
         while True:
@@ -127,9 +130,21 @@ class Pool:
         self._ended = time.perf_counter()
         self._books.check(self.stage.meaning.title)
 
+    @property
+    def place(self) -> int | None:
+        """The position that comes next, where that is known: not where elements are sent."""
+        if self.stage.whole or self._work.streams:
+            return None
+        if self._delivering is None:
+            return self._turn
+        start, positions, to_come = self._delivering
+        given = len(positions) - length_hint(to_come)
+        return positions[given - 1] + 1 if given else start
+
     def close(self) -> None:
         """End the workers. Arrays that the consumer holds stay valid."""
         self._ended = self._ended or time.perf_counter()
+        self._turn, self._delivering = self.place or 0, None
         self._arrived.clear()
         self.crew.close()
 
@@ -328,17 +343,19 @@ class Pool:
         if result is None or arrived.delivery is None:
             yield from self._leave(lease, arrived.death)
             return
-        elements = arrived.delivery.open()
+        elements = iter(arrived.delivery.open())
         consecutive = range(lease.start, lease.start + result.count)
         positions = consecutive if result.positions is None else result.positions
+        self._delivering = lease.start, positions, elements
         began = time.perf_counter()
-        rows = iter(zip(positions, elements, strict=True) if places else elements)
+        rows = zip(positions, elements, strict=True) if places else elements
         given = 0
         for left in result.left:  # a handler that raises does so at the place of its element
             yield from islice(rows, left.before - given)
             given = left.before
             self._tell(left)
         yield from rows
+        self._delivering = None
         now = time.perf_counter()
         self._outside += now - began
         self._filled += (now - began) * len(self._arrived)

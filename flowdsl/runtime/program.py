@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from operator import length_hint
 from typing import Any, TypeAlias
 
 import attrs
@@ -56,6 +57,7 @@ class Program:
     )
     """How often each operator was called, and the seconds that took: its own, with a ``clock``."""
     _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
+    _to_come: Iterator[int] | None = attrs.field(default=None, init=False)
     _last: list[AnyNode] = attrs.field(init=False)
     """The operators whose output leaves the program: only their arrays are worth placing."""
 
@@ -89,6 +91,16 @@ class Program:
     def elements(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
         """The same without their positions, which saves their cost."""
         return self._elements(self.root, at, list(map(iter, supplied)), ())
+
+    @property
+    def to_come(self) -> int | None:
+        """How many of the addresses last asked for it has not come to yet, where that is known."""
+        return None if self._to_come is None else length_hint(self._to_come)
+
+    def begins(self, to_come: Iterator[int], path: Path) -> None:
+        """Take note of what its last loop counts by."""
+        if not path:
+            self._to_come = to_come
 
     def left_out(self, x: Dropped, path: Path) -> None:
         """Take note of an element that the operator at ``path`` has left out."""

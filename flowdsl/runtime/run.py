@@ -12,6 +12,7 @@ from flowdsl.effects import Effect, Endless
 from flowdsl.errors import EndlessFlow, FlowError
 from flowdsl.node import AnyNode, Node
 from flowdsl.runtime.execution import Execution
+from flowdsl.runtime.places import BEGINNING, Mark
 from flowdsl.runtime.state import State, place_of, state_of
 from flowdsl.runtime.statistics import RunStatistics
 
@@ -37,13 +38,19 @@ class Run(chain[T]):
     _elements: Generator[T]
 
     def __new__(
-        cls, node: Node[T, Effect], epoch: int = 0, position: int = 0, profile: bool = False
+        cls,
+        node: Node[T, Effect],
+        epoch: int = 0,
+        position: int = 0,
+        mark: Mark = BEGINNING,
+        profile: bool = False,
     ) -> Run[T]:
         """``position`` elements of the pass are left out, as already delivered.
 
-        With ``profile`` every operator is timed, which costs a little.
+        Where some of them have to be made again, those after ``mark`` are. With ``profile`` every
+        operator is timed, which costs a little.
         """
-        execution = Execution(node, epoch, position, profile)
+        execution = Execution(node, epoch, position, mark, profile)
         elements = execution.elements()
         run = super().__new__(cls, elements, _Rest(execution))
         run._execution, run._elements = execution, elements
@@ -81,7 +88,7 @@ class Run(chain[T]):
             FlowError: The run is at work on an element: one of its functions asks for this, or
                 another thread.
         """
-        if getgeneratorstate(self._elements) == GEN_RUNNING:
+        if self._is_at_work:
             raise FlowError("close: this run is making an element; close it between two of them")
         self._elements.close()
         self._execution.close()
@@ -97,11 +104,28 @@ class Run(chain[T]):
         """
         start, now = self._execution.start, self.position
         position = now if position is None else position
+        if position == now:
+            self.mark()
         if not start <= position <= now:
             raise ValueError(
                 f"state_dict: position must be between {start} and {now}, got {position}"
             )
-        return state_of(self._execution.node, self._execution.epoch, position)
+        execution = self._execution
+        return state_of(execution.node, execution.epoch, position, execution.mark_at(position))
+
+    def mark(self, since: int | None = None) -> None:
+        """Take note of where the pass stands, for a ``state_dict`` of this position or a later one.
+
+        Above a filter, what comes between the last mark and the position of a state is made again
+        when it is resumed. What was marked is kept for states from position ``since`` on, which is
+        the present one unless said. It costs a few microseconds.
+        """
+        if not self._is_at_work:
+            self._execution.mark(since)
+
+    @property
+    def _is_at_work(self) -> bool:
+        return getgeneratorstate(self._elements) == GEN_RUNNING
 
     def statistics(self) -> RunStatistics:
         """What the run has done so far: the books of its stages, and where the time went."""

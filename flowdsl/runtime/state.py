@@ -1,15 +1,16 @@
 """A state: where a pass stands, as JSON of less than a kilobyte.
 
-It holds the epoch, the number of elements delivered, and what tells the flow from another: a digest
-of its operators, and their spelling, as far as there is room, so that a difference can be named.
-Where the work ran is no part of it.
+It holds the epoch, the number of elements delivered, the places of operators that need them to go
+on (see ``places``), and what tells the flow from another: a digest of its operators, and their
+spelling, as far as there is room, so that a difference can be named. Where the work ran is no part
+of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import TypedDict
 
@@ -18,10 +19,11 @@ from flowdsl.errors import NotResumable, StateMismatch
 from flowdsl.kinds import Indexing, Unordered
 from flowdsl.node import AnyNode, with_sources
 from flowdsl.plan.tree import walk
+from flowdsl.runtime.places import BEGINNING, Mark, way
 
-_VERSION = 2
+_VERSION = 3
 _ROOM = 700
-"""Characters for the spelling of the operators."""
+"""Characters for the spelling of the operators, and the places."""
 
 _LEAST = 12
 """Characters that an operator is cut to, before the last ones are left out."""
@@ -35,14 +37,18 @@ class State(TypedDict):
     version: int
     epoch: int
     position: int
-    shards: list[int]
-    """Of each ``shard``, how many there are."""
+    places: list[int]
+    """How many elements had been delivered when they were taken, and the numbers of each place."""
+    shards: list[list[int]]
+    """Of each ``shard``, how many there are, and which it is."""
     digest: str
     flow: list[str]
 
 
-def state_of(node: AnyNode, epoch: int, position: int) -> State:
+def state_of(node: AnyNode, epoch: int, position: int, mark: Mark = BEGINNING) -> State:
     """The state of a run of this flow that has delivered ``position`` elements.
+
+    ``mark`` is where it stood then, or before.
 
     Raises:
         NotResumable: The order of the elements is not known, or a source goes on by itself.
@@ -59,58 +65,89 @@ def state_of(node: AnyNode, epoch: int, position: int) -> State:
                 f"out elements that were never delivered; keep the state of the flow that sends or "
                 f"puts them, and resume that one"
             )
-    operators = _operators(node)
+    operators, places = _operators(node), mark.numbers()
     return State(
         version=_VERSION,
         epoch=epoch,
         position=position,
-        shards=[part.shards for part in walk(node) if isinstance(part, Indexing) and part.shards],
+        places=places,
+        shards=[list(part) for _, part in _shards(node)],
         digest=_digest(operators),
-        flow=_fitted(operators),
+        flow=_fitted(operators, _ROOM - len(json.dumps(places))),
     )
 
 
-def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int]:
-    """The epoch and the position at which a flow goes on from a state.
+def _shards(node: AnyNode) -> Iterator[tuple[AnyNode, tuple[int, int]]]:
+    for part in walk(node):
+        if isinstance(part, Indexing) and part.shard is not None:
+            yield part, part.shard
+
+
+def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Mark]:
+    """The epoch and the position at which a flow goes on from a state, and the mark before it.
 
     Raises:
         StateMismatch: It is a state of another flow, or is no state.
     """
-    epoch, position, shards = _checked(state)
+    epoch, position, places, shards = _checked(state)
     here = state_of(node, 0, 0)
     if state["digest"] != here["digest"]:
         raise StateMismatch(_difference(state["flow"], _operators(node)))
+    mark = _mark_of(node, places, position)
     if shards != here["shards"]:
-        position = _among_others(node, shards, position)
+        mark = BEGINNING  # in another shard other rows pass a filter
+        if [n for n, _ in shards] != [n for n, _ in here["shards"]]:
+            position = _among_others(node, [n for n, _ in shards], position)
     if node.length is not None and position > node.length:
         raise StateMismatch(f"resume: position {position} of a flow of {node.length} elements")
-    return epoch, position
+    return epoch, position, mark
 
 
-def _checked(state: Mapping[str, object]) -> tuple[int, int, list[int]]:
+def _mark_of(node: AnyNode, places: list[int], position: int) -> Mark:
+    if not places:
+        return BEGINNING
+    placed = way(node)
+    if placed and len(places) == 1 + 2 * len(placed) and places[0] <= position:
+        rows = placed[-1].length
+        if rows is None or places[-1] <= rows:
+            return Mark.of(places)
+    raise StateMismatch(f"resume: no places of this flow at position {position}: {places}")
+
+
+def _checked(state: Mapping[str, object]) -> tuple[int, int, list[int], list[list[int]]]:
     if not isinstance(state, Mapping) or not State.__required_keys__ <= state.keys():
         raise StateMismatch(f"resume: not a state that state_dict() gave: {state!r}")
-    epoch, position, shards = state["epoch"], state["position"], state["shards"]
+    epoch, position, places, shards = (
+        state[key] for key in ("epoch", "position", "places", "shards")
+    )
     if (
         state["version"] == _VERSION
         and is_int(epoch, 0)
         and is_int(position, 0)
+        and isinstance(places, list)
+        and all(is_int(n, 0) for n in places)
         and isinstance(shards, list)
-        and all(is_int(n, 1) for n in shards)
+        and all(map(_is_shard, shards))
         and isinstance(state["digest"], str)
         and isinstance(state["flow"], list)
     ):
         assert isinstance(epoch, int)
         assert isinstance(position, int)
-        return epoch, position, shards
+        return epoch, position, places, shards
     raise StateMismatch(f"resume: not a state of this version of flowdsl: {state!r}")
+
+
+def _is_shard(value: object) -> bool:
+    return (
+        isinstance(value, list) and len(value) == 2 and is_int(value[0], 1) and is_int(value[1], 0)
+    )
 
 
 def _among_others(node: AnyNode, shards: list[int], position: int) -> int:
     """Where a shard goes on among another number of them, all of which stood at this position."""
     now = node.same_place(_with_shards(node, shards), position)
     if now is None:
-        here = [part for part in walk(node) if isinstance(part, Indexing) and part.shards]
+        here = [part for part, _ in _shards(node)]
         raise StateMismatch(
             f"resume: the state is of {_CUT.join(f'shard({n}, i)' for n in shards)}, here it is "
             f"{_CUT.join(part.title for part in here)}, and what was delivered by position "
@@ -126,7 +163,7 @@ def _with_shards(node: AnyNode, numbers: Iterable[int]) -> AnyNode:
 
     def put(node: AnyNode) -> AnyNode:
         node = with_sources(node, tuple(map(put, node.sources)))
-        if isinstance(node, Indexing) and node.shards:
+        if isinstance(node, Indexing) and node.shard is not None:
             return node.first_of(next(remaining))
         return node
 
@@ -162,14 +199,14 @@ def _digest(operators: list[str]) -> str:
     return hashlib.sha256(json.dumps(operators).encode()).hexdigest()[:32]
 
 
-def _fitted(operators: list[str]) -> list[str]:
+def _fitted(operators: list[str], whole: int) -> list[str]:
     """The operators, the long ones cut, and the last ones left out, until they fit."""
     room = max((len(one) for one in operators), default=0)
     fitted = operators
-    while len(json.dumps(fitted)) > _ROOM and room > _LEAST:
+    while len(json.dumps(fitted)) > whole and room > _LEAST:
         room = max(_LEAST, room * 3 // 4)
         fitted = [_cut(one, room) for one in operators]
-    while len(json.dumps(fitted)) > _ROOM:
+    while len(json.dumps(fitted)) > whole:
         fitted = [*fitted[: len(fitted) * 3 // 4], _CUT]
     return fitted
 

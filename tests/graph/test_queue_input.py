@@ -177,6 +177,26 @@ def test_a_state_is_the_last_element_taken_whatever_is_queued() -> None:
         assert taken + drain(source, step) == labels
 
 
+def test_above_a_filter_little_is_made_again_of_what_was_taken() -> None:
+    made: list[int] = []
+
+    def note(i: int) -> np.int64:
+        made.append(i)
+        return np.int64(i)
+
+    flow = fl.from_range(1000).map(note).filter(lambda i: i % 2 == 0)
+    with QueueInput(flow, capacity=40) as source:
+        step = step_of(source)
+        source.reset()
+        for _ in range(200):
+            step(*source.next_args())
+        state = source.state_dict()
+        made.clear()
+        source.restore(state)
+        assert int(step(*source.next_args())[0]) == 400
+    assert 400 - 2 * 16 <= min(made) <= 400
+
+
 def test_a_state_is_available_when_the_pass_is_over() -> None:
     with QueueInput(pairs(3)) as source:
         source.reset()
