@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Container
-from typing import Any, Final
+from collections.abc import Container, Iterator
+from typing import Final
 
 import attrs
 import zmq
@@ -16,14 +16,48 @@ _log = logging.getLogger("flowdsl")
 _AUTH = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _PROTOCOL = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 _SILENT = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_BEGUN = (zmq.EVENT_ACCEPTED, zmq.EVENT_CONNECTED)
+_DONE = zmq.EVENT_HANDSHAKE_SUCCEEDED
+_GONE = zmq.EVENT_DISCONNECTED
 _STRANGER: Final = "its public key is not among those that are known here"
 _UNKNOWN: Final = "the public key of this end is not known there"
 _ONE_SIDED: Final = "only one of the two ends has security=Curve(...)"
 _MISTAKEN: Final = "it takes another public key for that of this end"
-_LEFT: Final = f"the other end broke off: it ended just then, or {_ONE_SIDED}"
+_OTHER_FORMAT: Final = "the other end has another format="
+_LEFT: Final = f"the other end broke off: it ended just then, has another format=, or {_ONE_SIDED}"
 _ENDED: Final = "the other end broke off, as it does where the public key given for it is another's"
 _SURE: Final = 3
 """So often a silent end is more than one that was started anew just then."""
+
+
+@attrs.define(eq=False)
+class _Monitor:
+    """What is told of one socket."""
+
+    address: str
+    socket: zmq.Socket[bytes]
+    _begun: set[int] = attrs.field(factory=set[int])
+    """The connections whose handshake is under way."""
+    _told: int = 0
+    """So many of them have failed, as was told, and not ended yet."""
+
+    def failures(self) -> Iterator[tuple[int, int]]:
+        """The events and values of the handshakes that have failed since it was last asked."""
+        while self.socket.poll(0):
+            told = recv_monitor_message(self.socket, zmq.NOBLOCK)
+            event, value = told["event"], told["value"]
+            if event in _BEGUN:
+                self._begun.add(value)
+            elif event == _DONE:
+                self._begun.discard(value)
+            elif event != _GONE:
+                self._told += 1
+                yield event, value
+            elif value in self._begun:
+                self._begun.discard(value)
+                if not self._told:
+                    yield event, value
+                self._told = max(0, self._told - 1)
 
 
 @attrs.define(eq=False)
@@ -35,31 +69,36 @@ class Handshakes:
     secured: bool
     failed: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
     """By the address, and what was wrong."""
-    _monitors: list[tuple[str, zmq.Socket[bytes]]] = attrs.field(factory=list[Any])
+    _monitors: list[_Monitor] = attrs.field(factory=list[_Monitor])
 
     def watch(self, socket: zmq.Socket[bytes], address: str, poller: zmq.Poller) -> None:
         """Begin with a socket, before it has a connection."""
         told = f"inproc://handshakes-{len(self._monitors)}"
-        socket.monitor(told, _AUTH | _PROTOCOL | _SILENT)
+        events = (_AUTH, _PROTOCOL, _SILENT, *_BEGUN, _DONE, _GONE)
+        socket.monitor(told, sum(map(int, events)))
         monitor = socket.context.socket(zmq.PAIR)
         # A queue with a bound would, once full, stop all that goes by the socket until it is read.
         monitor.setsockopt(zmq.RCVHWM, 0)
         monitor.setsockopt(zmq.LINGER, 0)
         monitor.connect(told)
         poller.register(monitor, zmq.POLLIN)
-        self._monitors.append((address, monitor))
+        self._monitors.append(_Monitor(address, monitor))
 
     def look(self, ready: Container[object] | None = None) -> None:
         """Take note of those that have failed, as far as a poller saw that any have."""
-        for address, monitor in self._monitors:
-            while (ready is None or monitor in ready) and monitor.poll(0):
-                told = recv_monitor_message(monitor, zmq.NOBLOCK)
-                what = self._meaning(told["event"], told["value"])
-                self.failed[address, what] += 1
-                if self.failed[address, what] == (_SURE if what is _ENDED else 1):
-                    # without keys it is, most likely, somebody who came and went
-                    level = logging.WARNING if self.secured or what is not _LEFT else logging.INFO
-                    _log.log(level, "%s: a handshake at %r failed: %s", self.who, address, what)
+        for monitor in self._monitors:
+            if ready is not None and monitor.socket not in ready:
+                continue
+            for event, value in monitor.failures():
+                what = self._meaning(event, value)
+                self.failed[monitor.address, what] += 1
+                self._log(monitor.address, what, self.failed[monitor.address, what])
+
+    def _log(self, address: str, what: str, times: int) -> None:
+        if times == (_SURE if what is _ENDED else 1):
+            # without keys it is, most likely, somebody who came and went
+            level = logging.WARNING if self.secured or what is not _LEFT else logging.INFO
+            _log.log(level, "%s: a handshake at %r failed: %s", self.who, address, what)
 
     @property
     def said(self) -> str:
@@ -75,6 +114,8 @@ class Handshakes:
             return _ONE_SIDED
         if event == _PROTOCOL and value == zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC:
             return _MISTAKEN
+        if event == _GONE:  # ZMQ says nothing of sockets that do not go together
+            return _OTHER_FORMAT
         if event == _SILENT:
             return _ENDED if self.secured and not self.binds else _LEFT
         return "what the other end said is not ZMQ's protocol"

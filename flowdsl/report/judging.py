@@ -50,7 +50,14 @@ def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
 
     >>> verdict(RunStatistics(0, 0.0, 0.0, ())).limiting
     'unclear'
+
+    Raises:
+        TypeError: ``statistics`` are none, but, say, the run that has them.
     """
+    if not isinstance(statistics, RunStatistics):
+        raise TypeError(
+            f"verdict: statistics must be what run.statistics() gives, got {statistics!r}"
+        )
     if not statistics.elements or statistics.seconds <= 0:
         return Case(Words(Shares(statistics), 1)).unclear(
             "Nothing can be said yet: no element was delivered.", "Let it run on."

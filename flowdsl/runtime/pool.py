@@ -323,10 +323,14 @@ class Pool:
 
     def _give_up(self, piece: Piece, event: Died) -> None:
         lease, meaning = piece.lease, self.stage.meaning
+        if isinstance(meaning, LeaveOut):
+            meaning = meaning.source  # which it does its work for
+        many = piece.deaths > 1
+        who = f"{piece.deaths} workers died, one after another," if many else "a worker died"
         died = WorkerDied(
-            f"{piece.deaths} workers died, one after another, at work on element {lease.first} of "
-            f"{meaning.title} ({meaning.origin(lease.epoch, lease.first)}); the last of them was "
-            f"{event.worker.name} ({event.how})"
+            f"{who} at work on element {lease.first} of {meaning.title} "
+            f"({meaning.origin(lease.epoch, lease.first)}); {'the last of them' if many else 'it'} "
+            f"was {event.worker.name} ({event.how})"
         )
         self._arrived[lease.start] = _Arrived(lease, 0, death=died)
 

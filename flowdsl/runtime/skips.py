@@ -55,15 +55,19 @@ class Skips:
 
 @attrs.define
 class _Pass:
-    """What is left out of one pass over what is repeated: such a pass has an epoch of its own."""
+    """What is left out of one pass over what is repeated."""
 
     length: int
-    epoch: int = -1
+    number: int = -1
     count: int = 0
 
     def note(self, error: ElementError) -> None:
-        self.count = self.count + 1 if error.epoch == self.epoch else 1
-        self.epoch = error.epoch
+        if not self.length:
+            return
+        # Below the repetition a pass has an epoch of its own; above it the positions count on.
+        number = error.epoch + error.position // self.length
+        self.count = self.count + 1 if number == self.number else 1
+        self.number = number
         if self.count == self.length:
             raise EndlessFlow(
                 f"repeat: all {self.length} elements of a pass were left out, and repeating "

@@ -31,6 +31,7 @@ from tests import laws
 from tests.chaos.cases import Case
 from tests.chaos.faults import Fault, Faulty, Poison
 from tests.chaos.mortals import Mortals, alive
+from tests.children import children_of
 from tests.elements import same
 from tests.paces import paced
 from tests.strategies import MOST_ELEMENTS, AnyFlow
@@ -343,14 +344,10 @@ def _is_more(after: dict[str, int], before: dict[str, int]) -> bool:
 
 def _left_behind() -> dict[str, int]:
     """What a run may leave: workers, shared memory, descriptors, files in /dev/shm."""
-    children: list[str] = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
-            children += (task / "children").read_text().split()
     maps = Path("/proc/self/maps").read_text()
     return {
         "worker threads": alive(),
-        "processes": len(children),
+        "processes": len(children_of()),
         "slabs": maps.count("memfd:flowdsl"),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "in /dev/shm": maps.count("/dev/shm/"),

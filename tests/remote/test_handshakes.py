@@ -62,8 +62,8 @@ def test_one_that_is_broken_off_may_be_a_start_anew(
         ("PROTOCOL", zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH, True, True, "only one of the"),
         ("PROTOCOL", zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC, True, True, "it takes another"),
         ("PROTOCOL", zmq.PROTOCOL_ERROR_ZMTP_UNSPECIFIED, True, False, "what the other end said"),
-        ("NO_DETAIL", 32, True, True, "the other end broke off: it ended just then, or only one"),
-        ("NO_DETAIL", 32, False, False, "the other end broke off: it ended just then, or only one"),
+        ("NO_DETAIL", 32, True, True, "the other end broke off: it ended just then, has another"),
+        ("NO_DETAIL", 32, False, False, "the other end broke off: it ended just then, has another"),
     ],
 )
 def test_each_says_what_it_was(
@@ -85,6 +85,36 @@ def test_each_says_what_it_was(
         return
     (record,) = caplog.records
     assert f"who: a handshake at {ADDRESS!r} failed: {said}" in record.getMessage()
+
+
+def test_one_that_ends_and_is_told_as_nothing_else_is_of_another_format(watched: Any) -> None:
+    handshakes = watching(watched, binds=True)
+    watched.tell(zmq.EVENT_ACCEPTED, 7)
+    watched.tell(zmq.EVENT_DISCONNECTED, 7)
+    assert (
+        handshakes.said
+        == f"; failed handshakes at {ADDRESS!r}: 1, the other end has another format="
+    )
+
+
+def test_a_connection_that_ends_has_not_failed(watched: Any) -> None:
+    handshakes = watching(watched, binds=False)
+    for event in (zmq.EVENT_CONNECTED, zmq.EVENT_HANDSHAKE_SUCCEEDED, zmq.EVENT_DISCONNECTED):
+        watched.tell(event, 7)
+    assert handshakes.said == ""
+
+
+def test_one_that_failed_and_then_ends_is_counted_once(watched: Any) -> None:
+    handshakes = watching(watched, binds=True)
+    for connection in (7, 8, 7):
+        watched.tell(zmq.EVENT_ACCEPTED, connection)
+        watched.tell(zmq.EVENT_HANDSHAKE_FAILED_AUTH, 400)  # which does not tell of whom
+        watched.tell(zmq.EVENT_DISCONNECTED, connection)
+    handshakes.look()
+    assert handshakes.failed.total() == 3
+    watched.tell(zmq.EVENT_ACCEPTED, 7)
+    watched.tell(zmq.EVENT_DISCONNECTED, 7)
+    assert "1, the other end has another format=" in handshakes.said
 
 
 def test_only_what_a_poller_saw_is_looked_at(watched: Any) -> None:

@@ -696,6 +696,18 @@ class TestZmqOps:
             f"send_zmq: {ipc!r}: nobody received for 0.01 s, after 0 elements that were sent"
         )
 
+    @pytest.mark.parametrize(("kind", "other"), [(zmq.PULL, zmq.DEALER), (zmq.ROUTER, zmq.PUSH)])
+    def test_another_format_is_told_at_both_ends(self, kind: int, other: int, ipc: str) -> None:
+        def link(bind: bool) -> Link:
+            ends = Ends("here" if bind else "there", (ipc,), bind, 9, None, False, None)
+            return Link(ends, kind if bind else other)
+
+        with link(True) as here, link(False) as there:
+            until = time.monotonic() + WAIT
+            while not all("another format=" in one.refusals for one in (here, there)):
+                assert time.monotonic() < until, (here.refusals, there.refusals)
+                assert here.receive(0.01) == there.receive(0) == []
+
     def test_what_is_no_element(self, ipc: str) -> None:
         task = receiving(ipc, format="zmq_ops", use=lambda flow: flow.take(1).collect())
         context = zmq.Context[zmq.Socket[bytes]]()

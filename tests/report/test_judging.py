@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+import flowdsl as fl
 from flowdsl.report.judging import verdict
 from flowdsl.report.verdict import Limit, Verdict
 from flowdsl.report.words import MOST_PROCS
@@ -58,6 +59,14 @@ def steady(
         int(rate * LONG), LONG, rate * LONG * consumer, tuple(stages), profiled=True
     )
     return figures, rate
+
+
+def test_what_is_no_statistics_is_refused() -> None:
+    run = iter(fl.from_range(3))
+    with pytest.raises(TypeError) as caught:
+        verdict(run)  # type: ignore[arg-type]  # it is what is refused
+    said = f"verdict: statistics must be what run.statistics() gives, got {run!r}"
+    assert str(caught.value) == said
 
 
 @given(pools, costs, st.just(0.0) | costs)

@@ -21,22 +21,8 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import FlowError
+from tests.children import is_worker, workers_of
 from tests.paces import paced
-
-
-def children(pid: int) -> list[int]:
-    """The workers among the children of a process."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += map(int, (task / "children").read_text().split())
-    return [child for child in found if is_worker(child)]
-
-
-def is_worker(pid: int) -> bool:
-    try:
-        return b"flowdsl.runtime.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def state(pid: int) -> str:
@@ -119,7 +105,7 @@ class TestKilled:
             input()
         """)
         assert first_line(parent) == "ready"
-        workers = children(parent.pid)
+        workers = workers_of(parent.pid)
         assert len(workers) == 5
         os.kill(parent.pid, signal.SIGKILL)
         killed = time.monotonic()
@@ -138,7 +124,7 @@ class TestKilled:
             input()
         """)
         assert first_line(parent) == "ready"
-        workers = children(parent.pid)
+        workers = workers_of(parent.pid)
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
         assert eventually(lambda: all(state(pid) == "T" for pid in workers), 5)
@@ -204,7 +190,7 @@ class TestInterrupted:
             list(run)
         """)
         assert first_line(process) == "ready"
-        workers = children(process.pid)
+        workers = workers_of(process.pid)
         for _ in range(5):
             os.killpg(process.pid, signal.SIGINT)
             time.sleep(0.02)
@@ -239,12 +225,12 @@ class TestAbandoned:
 
     def test_many_leave_nothing(self) -> None:
         gc.collect()
-        before = len(os.listdir("/proc/self/fd")), len(children(os.getpid()))
+        before = len(os.listdir("/proc/self/fd")), len(workers_of())
         flow = fl.from_range(10**6).map(lambda i: np.full(5000, i)).prefetch(procs=1)
         for _ in range(4):
             next(iter(flow))
         gc.collect()
-        after = len(os.listdir("/proc/self/fd")), len(children(os.getpid()))
+        after = len(os.listdir("/proc/self/fd")), len(workers_of())
         assert after <= before
 
     def test_in_a_cycle(self) -> None:
@@ -253,10 +239,10 @@ class TestAbandoned:
         cycle: list[Any] = [run, flow]
         cycle.append(cycle)
         next(run)
-        pids = children(os.getpid())
+        pids = workers_of()
         del flow, run, cycle
         gc.collect()
-        assert not set(pids) & set(children(os.getpid()))
+        assert not set(pids) & set(workers_of())
 
 
 class TestNested:
@@ -298,7 +284,7 @@ class TestNested:
 
 
 def grandchildren() -> list[int]:
-    return [pid for child in children(os.getpid()) for pid in children(child)]
+    return [pid for child in workers_of() for pid in workers_of(child)]
 
 
 class TestTogether:
@@ -311,7 +297,7 @@ class TestTogether:
         assert [*(a for a, _ in got), *first] == expected
         assert [*(b for _, b in got), *second] == expected
         assert list(flow) == expected
-        assert len(children(os.getpid())) >= 2
+        assert len(workers_of()) >= 2
 
     def test_two_threads_of_one_flow(self) -> None:
         flow = fl.from_range(300).map(lambda i: i).prefetch(procs=1)

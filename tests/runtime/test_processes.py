@@ -27,22 +27,7 @@ from flowdsl.runtime.processes import Processes
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.worker import Setup
 from flowdsl.specs import Spec, ValueSpec
-
-
-def workers() -> list[int]:
-    """The children of this process that still run."""
-    children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
-    everyone = {int(pid) for pid in children}
-    for task in Path("/proc/self/task").iterdir():
-        everyone |= {int(pid) for pid in (task / "children").read_text().split()}
-    return sorted(pid for pid in everyone if _command(pid).count("flowdsl.runtime.worker"))
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except FileNotFoundError:
-        return ""
+from tests.children import is_worker, workers_of
 
 
 def eventually(true: Callable[[], bool], seconds: float = 5.0) -> bool:
@@ -75,11 +60,11 @@ def test_workers_stay_for_the_next_pass_and_end_with_the_flow() -> None:
     assert [[i for i, _ in one] for one in passes] == [
         list(fl.from_range(100).shuffle().epoch(k)) for k in range(3)
     ]
-    assert set(workers()) >= {pid for one in passes for _, pid in one}
-    assert len(workers()) == 2
+    assert set(workers_of()) >= {pid for one in passes for _, pid in one}
+    assert len(workers_of()) == 2
     del flow
     gc.collect()
-    assert workers() == []
+    assert workers_of() == []
 
 
 @pytest.mark.parametrize("leave", ["close", "with", "del", "error"])
@@ -99,12 +84,12 @@ def test_workers_end_with_the_run(leave: str) -> None:
     else:
         run = None
         gc.collect()
-    assert workers() == []
+    assert workers_of() == []
 
 
 def test_nothing_starts_before_the_first_element() -> None:
     run = iter(fl.from_range(5).map(lambda i: i).prefetch(procs=2))
-    assert workers() == []
+    assert workers_of() == []
     run.close()
 
 
@@ -117,7 +102,7 @@ def test_a_worker_that_is_busy_ends_all_the_same() -> None:
     run = iter(fl.from_range(10).map(slow).prefetch(procs=2))
     assert next(run) == 0
     run.close()
-    assert workers() == []
+    assert workers_of() == []
 
 
 def test_runs_leave_no_descriptor_open() -> None:
@@ -171,7 +156,7 @@ class TestDeath:
             fl.from_range(50).map(die).prefetch(procs=2).collect()
         assert "of map(" in str(caught.value)
         assert "from_range(50)" in str(caught.value)
-        assert workers() == []
+        assert workers_of() == []
 
     def test_is_noticed_though_a_program_that_it_started_lives(self) -> None:
         def leave_a_child(i: int) -> int:
@@ -193,7 +178,7 @@ class TestDeath:
         poison = Poison()
         with pytest.raises(WorkerDied, match="exit status 4"):
             fl.from_range(5).map(lambda i: (i, poison)).prefetch(procs=2).collect()
-        assert workers() == []
+        assert workers_of() == []
 
     def test_of_the_parent_takes_the_workers_along(self) -> None:
         script = """
@@ -206,14 +191,11 @@ class TestDeath:
         parent = _python(script)
         assert parent.stdout is not None
         assert parent.stdout.readline().strip() == "0"
-        children = [
-            int(pid)
-            for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
-        ]
-        assert len(children) == 2
+        workers = workers_of(parent.pid)
+        assert len(workers) == 2
         parent.kill()
         parent.communicate()
-        assert eventually(lambda: not any("flowdsl.runtime" in _command(pid) for pid in children))
+        assert eventually(lambda: not any(map(is_worker, workers)))
 
 
 def test_ctrl_c_gives_control_back_and_leaves_nothing() -> None:
@@ -272,7 +254,7 @@ class TestErrors:
         assert error.origin == "row 40 of from_range(100)"
         order = fl.from_range(100).shuffle(seed=5).collect()
         assert order[error.position] == 40
-        assert workers() == []
+        assert workers_of() == []
 
     def test_of_a_type_that_can_not_travel(self) -> None:
         class Odd(Exception):
@@ -303,7 +285,7 @@ class TestErrors:
         flow = fl.from_range(3).map(lambda i: (i, lock.locked())).prefetch(procs=1)
         with pytest.raises(NotShippable, match=r"map\(<lambda>\): func .*lock"):
             flow.collect()
-        assert workers() == []
+        assert workers_of() == []
 
     def test_a_lock_below_a_second_pool_is_refused_before_a_worker_starts(
         self, monkeypatch: pytest.MonkeyPatch

@@ -100,7 +100,7 @@ class TestRehearsed:
         """Of two leases in hand the second: the result of the first was lost with the worker."""
         with paced([1]):
             pool = rehearsed(2, 1, lambda worker: max(worker.held), deaths=1, on_error="raise")
-            with pytest.raises(WorkerDied, match=r"1 workers died.* element 2 of map"):
+            with pytest.raises(WorkerDied, match=r"^a worker died at work on element 2 of map"):
                 list(pool.rows(0))
 
     def test_what_was_not_begun_is_blamed_when_it_is_no_accident(self) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import Flow
-from tests.runtime.test_processes import eventually, workers
+from tests.children import workers_of
+from tests.runtime.test_processes import eventually
 
 STEP = 1
 
@@ -47,7 +48,7 @@ def test_two_runs_at_once_have_their_own() -> None:
     assert all(a[0] == b[0] for a, b in both)
     assert {a[1] for a, _ in both}.isdisjoint({b[1] for _, b in both})
     assert list(first) == list(second) == []
-    assert len(workers()) == 1
+    assert len(workers_of()) == 1
     assert pids(flow) <= pids(a for a, _ in both) | pids(b for _, b in both)
 
 
@@ -65,7 +66,7 @@ def test_a_pass_that_is_cut_short_ends_them() -> None:
     flow = flow_of(n=10**6)
     with iter(flow) as run:
         next(run)
-    assert workers() == []
+    assert workers_of() == []
     del run
     assert len(flow) == 10**6
 
@@ -74,7 +75,7 @@ def test_one_that_has_died_at_rest_is_replaced() -> None:
     flow = flow_of()
     (pid,) = pids(flow)
     os.kill(pid, 9)
-    assert eventually(lambda: f"{pid}" not in map(str, workers()))
+    assert eventually(lambda: f"{pid}" not in map(str, workers_of()))
     assert [i for i, _ in flow] == list(range(40))
     assert pids(flow).isdisjoint({pid})
 
@@ -95,7 +96,7 @@ def test_they_end_with_the_flow_in_a_cycle_too() -> None:
     cycle.append(cycle)
     del flow, cycle
     gc.collect()
-    assert workers() == []
+    assert workers_of() == []
 
 
 def test_another_folder_or_environment_has_new_ones(
@@ -130,6 +131,6 @@ def test_they_leave_by_themselves(monkeypatch: Any) -> None:
     monkeypatch.setattr("flowdsl.runtime.processes.SECONDS_AT_REST", 0.05)
     flow = flow_of()
     first = pids(flow)
-    assert eventually(lambda: workers() == [])
+    assert eventually(lambda: workers_of() == [])
     assert [i for i, _ in flow] == list(range(40))
     assert pids(flow).isdisjoint(first)
