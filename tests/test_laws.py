@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import inspect
 import pkgutil
@@ -39,6 +40,7 @@ def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _operators() -> set[type]:
     """Every node that can be chained."""
+    gc.collect()  # attrs makes a class with slots anew, and leaves the first one lying
     for package in (flowdsl.ops, flowdsl.storage):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)

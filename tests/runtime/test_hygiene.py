@@ -23,21 +23,12 @@ import flowdsl as fl
 from flowdsl import FlowError
 from tests.children import is_worker, workers_of
 from tests.paces import paced
+from tests.waiting import eventually, soonest
 
 
 def state(pid: int) -> str:
     """``T`` if a signal has stopped the process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def eventually(true: Callable[[], bool], seconds: float) -> bool:
-    """Poll for what another process is about to do."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if true():
-            return True
-        time.sleep(0.01)
-    return true()
 
 
 _started: list[subprocess.Popen[str]] = []
@@ -81,7 +72,7 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 
 BUSY = {
-    "in C code": "(lambda a: a @ a)(np.ones((12000, 12000)))",
+    "in C code": "sum(range(10**12))",
     "asleep": "time.sleep(600)",
     "in a loop": "[None for _ in iter(int, 1)]",
 }
@@ -92,6 +83,11 @@ class TestKilled:
     def test_takes_all_of_it_along(self) -> None:
         """Views held, results waiting, workers busy, an iterator at rest: nothing is left."""
         before = set(os.listdir("/dev/shm"))
+        assert soonest(self._seconds_to_the_end_of_all, 1) < 1
+        # a slab has no name: nobody is left who could hold one
+        assert not [name for name in set(os.listdir("/dev/shm")) - before if "flowdsl" in name]
+
+    def _seconds_to_the_end_of_all(self) -> float:
         parent = start("""
             import flowdsl as fl, numpy as np, time
             big = lambda i: np.full(100_000, i)
@@ -109,11 +105,10 @@ class TestKilled:
         assert len(workers) == 5
         os.kill(parent.pid, signal.SIGKILL)
         killed = time.monotonic()
-        assert eventually(lambda: not any(map(is_worker, workers)), 5)
-        assert time.monotonic() - killed < 1
+        assert eventually(lambda: not any(map(is_worker, workers)))
+        seconds = time.monotonic() - killed
         parent.communicate()
-        # a slab has no name: nobody is left who could hold one
-        assert not [name for name in set(os.listdir("/dev/shm")) - before if "flowdsl" in name]
+        return seconds
 
     def test_though_workers_are_stopped(self) -> None:
         parent = start("""
@@ -127,26 +122,30 @@ class TestKilled:
         workers = workers_of(parent.pid)
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
-        assert eventually(lambda: all(state(pid) == "T" for pid in workers), 5)
+        assert eventually(lambda: all(state(pid) == "T" for pid in workers))
         parent.kill()
-        parent.wait(timeout=5)
+        parent.wait(timeout=60)
         # A stopped process runs nothing: it leaves when it goes on. The system may have hung up on
         # it already, as it does with what is stopped in a group that nobody leads any more.
         for pid in workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-        assert eventually(lambda: not any(map(is_worker, workers)), 5)
+        assert eventually(lambda: not any(map(is_worker, workers)))
 
 
 class TestInterrupted:
     @pytest.mark.parametrize("busy", BUSY)
     def test_gives_control_back_within_a_second(self, busy: str) -> None:
+        # half a second of it is for workers to leave in
+        assert soonest(lambda: self._seconds_to_give_control_back(BUSY[busy]), 1) < 1
+
+    def _seconds_to_give_control_back(self, busy: str) -> float:
         process = start(f"""
-            import flowdsl as fl, numpy as np, os, time
+            import flowdsl as fl, os, time
             from pathlib import Path
             def work(i):
                 if i:
-                    {BUSY[busy]}
+                    {busy}
                 return i
             run = iter(fl.from_range(1000).map(work).prefetch(procs=8))
             next(run)
@@ -162,9 +161,10 @@ class TestInterrupted:
         interrupted = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         assert first_line(process) == "left []"
-        assert time.monotonic() - interrupted < 1.5  # of which half is for workers to leave in
-        out, err = process.communicate(timeout=20)
+        seconds = time.monotonic() - interrupted
+        out, err = process.communicate(timeout=60)
         assert (process.returncode, out, err) == (0, "", "")
+        return seconds
 
     def test_while_workers_start(self) -> None:
         process = start("""
@@ -178,7 +178,7 @@ class TestInterrupted:
         assert first_line(process) == "ready"
         time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
         assert (process.returncode, out.strip(), err) == (0, "interrupted", "")
 
     def test_again_and_again(self) -> None:
@@ -194,9 +194,9 @@ class TestInterrupted:
         for _ in range(5):
             os.killpg(process.pid, signal.SIGINT)
             time.sleep(0.02)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         assert process.returncode in (1, -signal.SIGINT)
-        assert eventually(lambda: not any(map(is_worker, workers)), 5)
+        assert eventually(lambda: not any(map(is_worker, workers)))
 
 
 class TestAbandoned:
@@ -266,10 +266,10 @@ class TestNested:
 
         run = iter(fl.from_range(2).map(inner).prefetch(procs=1))
         pids.append(next(run))
-        assert eventually(lambda: bool(grandchildren()), 20)
+        assert eventually(lambda: bool(grandchildren()))
         grown = grandchildren()
         run.close()
-        assert eventually(lambda: not any(map(is_worker, [*pids, *grown])), 5)
+        assert eventually(lambda: not any(map(is_worker, [*pids, *grown])))
 
     def test_over_another(self) -> None:
         flow = fl.from_range(60).map(abs).prefetch(procs=2).map(str).shuffle(5).map(len)

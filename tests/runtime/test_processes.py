@@ -28,16 +28,7 @@ from flowdsl.runtime.run import Run
 from flowdsl.runtime.worker import Setup
 from flowdsl.specs import Spec, ValueSpec
 from tests.children import is_worker, workers_of
-
-
-def eventually(true: Callable[[], bool], seconds: float = 5.0) -> bool:
-    """Poll for what another process is about to do; the bound only ends a failing test."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if true():
-            return True
-        time.sleep(0.01)
-    return true()
+from tests.waiting import eventually
 
 
 def slabs_mapped() -> int:
@@ -161,14 +152,14 @@ class TestDeath:
     def test_is_noticed_though_a_program_that_it_started_lives(self) -> None:
         def leave_a_child(i: int) -> int:
             if i == 3:
-                subprocess.Popen(["sleep", "5"])
+                subprocess.Popen(["sleep", "30"])
                 os.kill(os.getpid(), signal.SIGKILL)
             return i
 
         began = time.monotonic()
         with pytest.raises(WorkerDied, match="SIGKILL"):
             fl.from_range(9).map(leave_a_child).prefetch(procs=2).collect()
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 20
 
     def test_before_the_first_lease(self) -> None:
         class Poison:
@@ -215,7 +206,7 @@ def test_ctrl_c_gives_control_back_and_leaves_nothing() -> None:
     assert process.stdout.readline().strip() == "0"
     assert eventually(lambda: _waits(process.pid))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=60)
     assert out.split() == ["interrupted"]
     assert process.returncode == 0
 
@@ -424,7 +415,7 @@ def test_a_consumer_that_stops_reading_stops_the_workers(tmp_path: Path) -> None
         time.sleep(0.25)
         return made.stat().st_size == before
 
-    assert eventually(at_rest, 20)
+    assert eventually(at_rest)
     run.close()
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Flow, FlowError, StateMismatch
+from flowdsl.errors import NotResumable
 from flowdsl.kinds import Unordered
 from flowdsl.plan.tree import walk
 from flowdsl.runtime.state import state_of
@@ -36,6 +37,10 @@ class TestSize:
         flow = recipe.build()
         if any(isinstance(part, Unordered) for part in walk(flow.node)):
             with pytest.raises(FlowError, match="no position tells"):
+                size_of(flow)
+            return
+        if not all(part.resumable for part in walk(flow.node)):
+            with pytest.raises(NotResumable):
                 size_of(flow)
             return
         assert size_of(flow) < KILOBYTE

@@ -14,7 +14,7 @@ import pytest
 import flowdsl as fl
 from flowdsl import Flow
 from tests.children import workers_of
-from tests.runtime.test_processes import eventually
+from tests.waiting import eventually
 
 STEP = 1
 
