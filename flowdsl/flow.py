@@ -84,9 +84,10 @@ class Flow(
         """Continue a pass from what ``run.state_dict()`` gave, under any number of processes.
 
         A flow over random-access sources reads nothing of what was delivered before. After a filter
-        or ``on_error`` that is so if only functions, batches and ``repeat`` follow, and workers are
-        sent nothing that was made after it; else those elements are made again and left out. A
-        stream is read again from its beginning.
+        or ``on_error`` that is so if only functions, batches, ``repeat`` and what counts elements
+        follow (``enumerate``, ``take``, ``skip``, ``shard``), and workers are sent nothing that was
+        made after it; else those elements are made again and left out. A stream is read again from
+        its beginning.
 
         A state of one of ``n`` shards, when all stood at the same position, resumes any of another
         number of them, if what they had delivered together is a whole number of elements for each

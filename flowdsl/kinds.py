@@ -146,8 +146,15 @@ class Elementwise(Node[U, E], Generic[A, U, E]):
     def same_place(self, there: AnyNode, position: int) -> int | None:
         return self.source.same_place(there.sources[0], position) if self.dense else None
 
+    @property
+    def continues(self) -> bool:
+        return self.counts and not self.drops  # else there is nothing to go on from
+
     def rows(self, epoch: int) -> Iterator[Row[U]]:
-        for number, (position, x) in enumerate(self.source.rows(epoch)):
+        return self.rows_after(epoch, 0, 0)
+
+    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[U]]:
+        for number, (position, x) in enumerate(self.source.rows(epoch), given):
             try:
                 y = self.apply(x, epoch, number if self.counts else position)
             except Exception as error:

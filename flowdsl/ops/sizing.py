@@ -52,8 +52,15 @@ class Take(Indexing[T, E], Generic[T, E]):
     def resolve(self, at: Addresses) -> Addresses:
         return at
 
+    @property
+    def continues(self) -> bool:
+        return True
+
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return islice(self.source.rows(epoch), self.n)
+        return self.rows_after(epoch, 0, 0)
+
+    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
+        return islice(self.source.rows(epoch), self.n - given)
 
 
 @attrs.frozen
@@ -74,8 +81,16 @@ class Skip(Indexing[T, E], Generic[T, E]):
     def resolve(self, at: Addresses) -> Addresses:
         return Addresses(at.epoch, at.position + self.n)
 
+    @property
+    def continues(self) -> bool:
+        return True
+
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return enumerate(x for _, x in islice(self.source.rows(epoch), self.n, None))
+        return self.rows_after(epoch, 0, 0)
+
+    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
+        ahead = 0 if given else self.n
+        return enumerate((x for _, x in islice(self.source.rows(epoch), ahead, None)), given)
 
 
 @attrs.frozen
@@ -123,8 +138,17 @@ class Shard(Indexing[T, E], Generic[T, E]):
     def resolve(self, at: Addresses) -> Addresses:
         return Addresses(at.epoch, at.position * self.n + self.i)
 
+    @property
+    def continues(self) -> bool:
+        return True
+
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return enumerate(x for _, x in islice(self.source.rows(epoch), self.i, None, self.n))
+        return self.rows_after(epoch, 0, 0)
+
+    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
+        ahead = self.n - 1 if given else self.i
+        mine = islice(self.source.rows(epoch), ahead, None, self.n)
+        return enumerate((x for _, x in mine), given)
 
 
 @attrs.frozen

@@ -94,8 +94,8 @@ class Standing:
             over = self.below.begins_at if self.below is not None else None
             return self._given, over[0] if over is not None else 0
         self._number, self._given = self._number + 1, 0
-        if self.below is not None:
-            self.below._number = -1
+        if self.below is not None:  # what was left of its pass may not have been asked for
+            self.below._number, self.below.begins_at = -1, None
         return 0, 0
 
     def counted(self, rows: Iterator[A]) -> Iterator[A]:
@@ -104,6 +104,8 @@ class Standing:
 
     def place(self, given: int | None = None) -> Place:
         """Where it stands; ``given`` is what was not counted here."""
+        if self.begins_at is not None:  # nobody has asked it for anything
+            return self.begins_at
         if given is None:
             given = self._given + MOST_ELEMENTS - length_hint(self._to_come)
-        return self._number, given
+        return max(0, self._number), given

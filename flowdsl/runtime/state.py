@@ -104,14 +104,13 @@ def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Mark
 
 
 def _mark_of(node: AnyNode, places: list[int], position: int) -> Mark:
-    if not places:
-        return BEGINNING
     placed = way(node)
-    if placed and len(places) == 1 + 2 * len(placed) and places[0] <= position:
-        rows = placed[-1].length
-        if rows is None or places[-1] <= rows:
-            return Mark.of(places)
-    raise StateMismatch(f"resume: no places of this flow at position {position}: {places}")
+    if not placed or len(places) != 1 + 2 * len(placed):
+        return BEGINNING  # of the same flow with an ``inspect`` more or less
+    rows = placed[-1].length
+    if places[0] > position or (rows is not None and places[-1] > rows):
+        raise StateMismatch(f"resume: no places of this flow at position {position}: {places}")
+    return Mark.of(places)
 
 
 def _checked(state: Mapping[str, object]) -> tuple[int, int, list[int], list[list[int]]]:
