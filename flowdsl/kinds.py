@@ -214,7 +214,10 @@ class Grouping(Node[U, E], Generic[A, U, E]):
 
     @property
     def continues(self) -> bool:
-        return self.stride == self.n  # no group shares elements with the one before it
+        return True
+
+    def taken(self, given: int) -> tuple[int, int]:
+        return 0, given * self.n
 
     def rows(self, epoch: int) -> Iterator[Row[U]]:
         return self.rows_after(epoch, 0, 0)

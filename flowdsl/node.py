@@ -137,6 +137,8 @@ class Node(ABC, Generic[T, E]):
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.adds = _tags_written_on(cls)
+        if "rows" in vars(cls) and "rows_after" not in vars(cls):
+            cls.continues = False  # type: ignore[method-assign,assignment]  # those are not its rows
         for name in _FACTS & vars(cls).keys():
             setattr(cls, name, _remembered(vars(cls)[name]))
 
@@ -200,16 +202,26 @@ class Node(ABC, Generic[T, E]):
 
     @property
     def continues(self) -> bool:
-        """It can go on with a pass by numbers, over a source that stands where it stood then."""
+        """It can go on with a pass after some elements, without those before them.
+
+        Then there are ``rows_after``, which begins where ``rows`` would be, and ``taken``.
+        """
         return False
 
     def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
-        """What is left of a pass that has given so many elements, where it ``continues``.
+        """The rows of a pass that come after the first ``given``.
 
-        ``over`` passes of its source are over; what is left of the next one is what the source
-        gives first.
+        By then ``over`` passes of the source were over. Of the next one the runtime has the source
+        give only what had not been taken of it; of each later one, all.
         """
         raise AssertionError(f"{self.title} goes on from no number: {epoch}, {given}, {over}")
+
+    def taken(self, given: int) -> tuple[int, int]:
+        """After so many elements: the passes of its source that were over, and the elements of one.
+
+        Where nothing below leaves elements out, so that it is arithmetic.
+        """
+        return 0, given
 
     @property
     def unseen(self) -> AnyNode:

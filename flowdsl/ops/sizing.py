@@ -88,6 +88,9 @@ class Skip(Indexing[T, E], Generic[T, E]):
     def rows(self, epoch: int) -> Iterator[Row[T]]:
         return self.rows_after(epoch, 0, 0)
 
+    def taken(self, given: int) -> tuple[int, int]:
+        return 0, given + self.n if given else 0
+
     def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
         ahead = 0 if given else self.n
         return enumerate((x for _, x in islice(self.source.rows(epoch), ahead, None)), given)
@@ -145,6 +148,9 @@ class Shard(Indexing[T, E], Generic[T, E]):
     def rows(self, epoch: int) -> Iterator[Row[T]]:
         return self.rows_after(epoch, 0, 0)
 
+    def taken(self, given: int) -> tuple[int, int]:
+        return 0, (given - 1) * self.n + self.i + 1 if given else 0
+
     def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
         ahead = self.n - 1 if given else self.i
         mine = islice(self.source.rows(epoch), ahead, None, self.n)
@@ -181,6 +187,9 @@ class Repeat(Indexing[T, E | Resampled], Generic[T, E]):
     def rows(self, epoch: int) -> Iterator[Row[T]]:
         return self.rows_after(epoch, 0, 0)
 
+    def taken(self, given: int) -> tuple[int, int]:
+        return _taken(self.source, given)
+
     def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
         passes = (_inner(epoch, k) for k in range(over, self.n))
         return enumerate((x for inner in passes for _, x in self.source.rows(inner)), given)
@@ -196,6 +205,13 @@ def _same_place(node: Indexing[Any, Any], there: AnyNode, position: int) -> int 
         return None
     taken = node.source.same_place(there.sources[0], position)
     return None if taken is None else passes * ours + taken
+
+
+def _taken(source: AnyNode, given: int) -> tuple[int, int]:
+    if not given or not source.length:  # the first pass over an endless source never ends
+        return 0, given
+    over, last = divmod(given - 1, source.length)
+    return over, last + 1
 
 
 @attrs.frozen
@@ -229,6 +245,9 @@ class RepeatForever(Indexing[T, E | Resampled | Endless], Generic[T, E]):
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
         return self.rows_after(epoch, 0, 0)
+
+    def taken(self, given: int) -> tuple[int, int]:
+        return _taken(self.source, given)
 
     def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
         return enumerate(self._elements(epoch, given, over), given)

@@ -24,7 +24,7 @@ from flowdsl.runtime import warm
 from flowdsl.runtime.crew import Crew
 from flowdsl.runtime.hosted import Hosted
 from flowdsl.runtime.inline import Inline
-from flowdsl.runtime.places import BEGINNING, MOST_ELEMENTS, Mark, Standing, passes_on, way
+from flowdsl.runtime.places import BEGINNING, MOST_ELEMENTS, Mark, Place, Standing, passes_on, way
 from flowdsl.runtime.pool import Pool
 from flowdsl.runtime.processes import FORKED, Processes
 from flowdsl.runtime.skips import Skips
@@ -39,8 +39,13 @@ class Runner(Protocol):
     """What runs a stage."""
 
     @property
+    def by_position(self) -> bool:
+        """It begins at any position, without what comes before it."""
+        ...
+
+    @property
     def place(self) -> int | None:
-        """The position that comes next, where that is known."""
+        """The position that comes next, where that is known; by positions."""
         ...
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
@@ -73,11 +78,13 @@ class Channel(StandIn):
         return self.stage.meaning
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
-        return self.runner.rows(epoch, self.standing.begin()[0])
+        start, _ = self.standing.begin()
+        return self.runner.rows(epoch, start)
 
     def elements(self, epoch: int) -> Iterator[Any]:
         """The same without the positions."""
-        return self.runner.elements(epoch, self.standing.begin()[0])
+        start, _ = self.standing.begin()
+        return self.runner.elements(epoch, start)
 
 
 class Execution(Generic[T]):
@@ -101,10 +108,14 @@ class Execution(Generic[T]):
         self._hosted: list[Hosted] = []
         self._stages: tuple[StageStatistics, ...] | None = None
         self._to_come = repeat(True, MOST_ELEMENTS)
+        self._mark = mark
+        """Where it stood when it was asked last."""
         self._marks = [mark]
-        self._way: tuple[Standing, ...] = ()
-        """Where the operators stand, the uppermost first, if all of them know it."""
+        """Where it began, and stood since, as far as that was to be kept."""
+        self._standings: list[Standing] = []
+        """Of the operators that have a place, the uppermost first, if all of them know it."""
         self._bottom: Runner | None = None
+        """What runs the last of them, if it is no operator of this process."""
         self._skips = Skips()
         self._told_ahead = False
         """What a pool reads may tell of elements that are left out further on."""
@@ -180,32 +191,34 @@ class Execution(Generic[T]):
             stages[-1] = attrs.evolve(last, delivered=taken, in_flight=last.in_flight - more)
         return tuple(stages)
 
-    def mark(self, since: int | None = None) -> None:
-        """Take note of where the pass stands, between two elements.
+    def mark(self) -> None:
+        """Take note of where the pass stands, between two elements."""
+        places = self._places()
+        if places:
+            self._mark = Mark(self.position, places)
 
-        Of what was noted before ``since``, the last is kept.
-        """
-        now = self._mark_now()
-        if now is not None:
-            if now.delivered == self._marks[-1].delivered:
-                self._marks.pop()
-            self._marks.append(now)
-        since = self.position if since is None else since
+    def keep_mark(self, since: int) -> None:
+        """The same, for later; of what is kept from before ``since``, only the last still is."""
+        self.mark()
+        if not self._marks or self._marks[-1] != self._mark:
+            self._marks.append(self._mark)
         while len(self._marks) > 1 and self._marks[1].delivered <= since:
             del self._marks[0]
 
     def mark_at(self, position: int) -> Mark:
-        """Where it stood when it was noted last, up to this position."""
-        known = [mark for mark in self._marks if mark.delivered <= position]
-        return known[-1] if known else BEGINNING
+        """The last place that was noted, up to this position."""
+        marks = sorted((*self._marks, self._mark), key=lambda mark: mark.delivered)
+        return next((mark for mark in reversed(marks) if mark.delivered <= position), BEGINNING)
 
-    def _mark_now(self) -> Mark | None:
-        """Where it stands, if that is known."""
-        row = None if self._bottom is None else self._bottom.place
-        if row is None or self._cut_short:
-            return None
-        *above, bottom = self._way
-        return Mark(self.position, (*(s.place() for s in above), bottom.place(row)))
+    def _places(self) -> tuple[Place, ...]:
+        """Of the operators that have one; none where they are not known."""
+        if not self._standings or self._cut_short:
+            return ()
+        *above, last = self._standings
+        row = None
+        if self._bottom is not None and (row := self._bottom.place) is None:
+            return ()
+        return (*(standing.place() for standing in above), last.place(row))
 
     def fork(self) -> None:
         """This process is a fork of the one that began it, whose workers these are."""
@@ -237,16 +250,26 @@ class Execution(Generic[T]):
         return self._clocked(elements) if self._profile else elements
 
     def _go_on(self, root: AnyNode) -> int:
-        """Go on from the first mark, if every operator can; gives what was delivered by then."""
-        standings, bottom = _way(root)
-        if len(standings) != len(way(self.node)):  # some of it are sent what others have made
-            return 0
-        self._way, self._bottom = standings, bottom
-        for standing, below in pairwise(standings):
+        """Have the operators begin where they stood; gives what was delivered by then."""
+        placed, passed = way(self.node), list(_way(root))
+        for (_, standing), (_, below) in pairwise(passed):
             standing.below = below
-        (mark,) = self._marks
-        for standing, place in zip(standings, mark.places, strict=False):
+        if placed and passed:
+            count, mark = len(placed), self._mark
+        elif passed and self.node.indexable:  # where it is to begin tells where all stood
+            count, mark = 1, Mark(self.start, ((0, self.start),))
+        else:
+            return 0
+        self._standings = [standing for _, standing in passed[:count]] if placed else []
+        last, _ = passed[count - 1]
+        self._bottom = last.runner if isinstance(last, Channel) else None
+        if not mark.places:
+            return 0
+        for (_, standing), place in zip(passed, mark.places, strict=False):
             standing.begins_at = place
+        _, given = mark.places[-1]
+        for (node, _), (_, below) in pairwise(passed[count - 1 :]):
+            below.begins_at = _, given = node.taken(given)
         return mark.delivered
 
     def _unless_forked(self, elements: Iterator[T]) -> Iterator[T]:
@@ -317,20 +340,23 @@ def _is_timed(node: AnyNode) -> bool:
     return isinstance(node, Hosted) and node.clock
 
 
-def _way(node: AnyNode) -> tuple[tuple[Standing, ...], Runner | None]:
-    """Where the operators on the way down from this one stand, and what runs the last of them."""
-    standings = list[Standing]()
+def _way(node: AnyNode) -> Iterator[tuple[AnyNode, Standing]]:
+    """The operators of this process on the way down from this one, and where they stand.
+
+    The last is a stage that begins at any position; there are none if the way does not lead to one.
+    """
+    found = list[tuple[AnyNode, Standing]]()
     while not isinstance(node, Channel):
-        if isinstance(node, Hosted) and node.standing is None:
-            node = node.meaning
-            continue
         if isinstance(node, Hosted) and node.standing is not None:
-            standings.append(node.standing)
-            node = node.meaning
-        elif not passes_on(node):
-            return (), None
-        (node,) = node.sources
-    return (*standings, node.standing), node.runner
+            found.append((node.meaning, node.standing))
+            (node,) = node.meaning.sources
+        elif isinstance(node, Hosted) or passes_on(node):
+            (node,) = node.sources
+        else:
+            return
+    if node.runner.by_position:
+        yield from found
+        yield node, node.standing
 
 
 _with_workers: WeakSet[Execution[Any]] = WeakSet()

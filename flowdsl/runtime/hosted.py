@@ -38,8 +38,8 @@ class Hosted(StandIn):
         if self.standing is None:
             rows = self.meaning.rows(epoch)
         else:
-            after = self.standing.begin()
-            rows = self.standing.counted(self.meaning.rows_after(epoch, *after))
+            given, over = self.standing.begin()
+            rows = self.standing.counted(self.meaning.rows_after(epoch, given, over))
         return self._timed(rows) if self.clock else rows
 
     def _timed(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:

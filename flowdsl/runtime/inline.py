@@ -40,6 +40,11 @@ class Inline:
         return chain.from_iterable(map(self._program.elements, self._blocks(epoch, start)))
 
     @property
+    def by_position(self) -> bool:
+        """It begins at any position."""
+        return True
+
+    @property
     def place(self) -> int | None:
         """The position that comes next, where that is known."""
         to_come = self._program.to_come

@@ -23,7 +23,7 @@ A = TypeVar("A")
 
 Place: TypeAlias = tuple[int, int]
 """Of an operator: the number of its pass, in one pass of the operator above, and how many elements
-it has given in it; of what is read by number, the position that comes next."""
+it has given in it; of what is read by number, which has all positions, the one that comes next."""
 
 MOST_ELEMENTS = 2**62
 _MOST_PLACES = 6
@@ -94,7 +94,7 @@ class Standing:
             over = self.below.begins_at if self.below is not None else None
             return self._given, over[0] if over is not None else 0
         self._number, self._given = self._number + 1, 0
-        if self.below is not None:  # what was left of its pass may not have been asked for
+        if self.below is not None:  # its passes are counted anew, and the last may not be used up
             self.below._number, self.below.begins_at = -1, None
         return 0, 0
 
@@ -104,8 +104,6 @@ class Standing:
 
     def place(self, given: int | None = None) -> Place:
         """Where it stands; ``given`` is what was not counted here."""
-        if self.begins_at is not None:  # nobody has asked it for anything
-            return self.begins_at
         if given is None:
             given = self._given + MOST_ELEMENTS - length_hint(self._to_come)
-        return max(0, self._number), given
+        return max(0, self._number), given  # what is above it may never have asked for any

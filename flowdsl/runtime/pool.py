@@ -131,10 +131,13 @@ class Pool:
         self._books.check(self.stage.meaning.title)
 
     @property
-    def place(self) -> int | None:
-        """The position that comes next, where that is known: not where elements are sent."""
-        if self.stage.whole or self._work.streams:
-            return None
+    def by_position(self) -> bool:
+        """It begins at any position: not where it is sent what comes before, too."""
+        return not self.stage.whole and not self._work.streams
+
+    @property
+    def place(self) -> int:
+        """The position that comes next, in a pass that goes by positions."""
         if self._delivering is None:
             return self._turn
         start, positions, to_come = self._delivering
@@ -144,7 +147,7 @@ class Pool:
     def close(self) -> None:
         """End the workers. Arrays that the consumer holds stay valid."""
         self._ended = self._ended or time.perf_counter()
-        self._turn, self._delivering = self.place or 0, None
+        self._turn, self._delivering = self.place, None
         self._arrived.clear()
         self.crew.close()
 

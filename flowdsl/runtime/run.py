@@ -104,8 +104,8 @@ class Run(chain[T]):
         """
         start, now = self._execution.start, self.position
         position = now if position is None else position
-        if position == now:
-            self.mark()
+        if position == now and not self._is_at_work:
+            self._execution.mark()
         if not start <= position <= now:
             raise ValueError(
                 f"state_dict: position must be between {start} and {now}, got {position}"
@@ -121,7 +121,7 @@ class Run(chain[T]):
         the present one unless said. It costs a few microseconds.
         """
         if not self._is_at_work:
-            self._execution.mark(since)
+            self._execution.keep_mark(self.position if since is None else since)
 
     @property
     def _is_at_work(self) -> bool:

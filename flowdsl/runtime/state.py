@@ -93,8 +93,9 @@ def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Mark
     here = state_of(node, 0, 0)
     if state["digest"] != here["digest"]:
         raise StateMismatch(_difference(state["flow"], _operators(node)))
-    mark = _mark_of(node, places, position)
-    if shards != here["shards"]:
+    if shards == here["shards"]:
+        mark = _mark_of(node, places, position)
+    else:
         mark = BEGINNING  # in another shard other rows pass a filter
         if [n for n, _ in shards] != [n for n, _ in here["shards"]]:
             position = _among_others(node, [n for n, _ in shards], position)
@@ -198,14 +199,14 @@ def _digest(operators: list[str]) -> str:
     return hashlib.sha256(json.dumps(operators).encode()).hexdigest()[:32]
 
 
-def _fitted(operators: list[str], whole: int) -> list[str]:
+def _fitted(operators: list[str], most: int) -> list[str]:
     """The operators, the long ones cut, and the last ones left out, until they fit."""
     room = max((len(one) for one in operators), default=0)
     fitted = operators
-    while len(json.dumps(fitted)) > whole and room > _LEAST:
+    while len(json.dumps(fitted)) > most and room > _LEAST:
         room = max(_LEAST, room * 3 // 4)
         fitted = [_cut(one, room) for one in operators]
-    while len(json.dumps(fitted)) > whole:
+    while len(json.dumps(fitted)) > most:
         fitted = [*fitted[: len(fitted) * 3 // 4], _CUT]
     return fitted
 

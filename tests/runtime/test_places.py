@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
+import attrs
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import ElementError, Flow, Run, StateMismatch
+from flowdsl.kinds import Aside, Elementwise, Grouping
+from flowdsl.node import DROPPED, Dropped, Row
 from flowdsl.runtime.places import way
 from flowdsl.runtime.processes import Processes
+from flowdsl.specs import UNKNOWN, Spec
 from tests.threads import spawn_thread
 
 Step: TypeAlias = tuple[str, int]
@@ -128,6 +132,7 @@ def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=200)
 @given(rows, steps, st.integers(0, 20), st.lists(st.booleans(), min_size=3, max_size=3))
 @example(20, [("threads", 0), ("filter", 0), ("take", 1), ("repeat", 2)], 5, [True, True, True])
+@example(9, [("threads", 0), ("filter", 0), ("take", 0)], 0, [False, True, False])
 def test_where_it_runs_is_no_matter(
     rows: int, steps: list[Step], first: int, workers: list[bool]
 ) -> None:
@@ -233,9 +238,10 @@ class TestOfARun:
             next(flow.resume(run.state_dict()))
 
     def test_asked_for_while_it_makes_an_element(self) -> None:
-        states = []
+        states = list[Any]()
 
         def ask(i: int) -> int:
+            run.mark()
             states.append(run.state_dict())
             return i
 
@@ -282,6 +288,20 @@ class TestBehindTheRun:
         assert run.state_dict(16)["places"] == []
         run.mark()
         assert run.state_dict(19)["places"] == []
+
+    def test_a_state_of_now_forgets_nothing_that_was_to_be_kept(self) -> None:
+        run = iter(kept(Reader()))
+        for _ in range(10):
+            run.mark(since=0)
+            next(run)
+        before = run.state_dict(5)
+        assert before["places"] == [5, 0, 5, 0, 20]
+        run.state_dict()
+        assert run.state_dict(5) == before
+        rest = kept(Reader()).resume(before)
+        next(rest)
+        assert rest.state_dict()["places"][0] == 6
+        assert rest.state_dict(5) == before
 
     def test_costs_what_came_since(self) -> None:
         reader = Reader()
@@ -377,6 +397,48 @@ class TestWhatGoesOn:
         assert list(flow.resume(state)) == list(range(19, 100, 2))
 
 
+class TestBelowWhatIsInThisProcess:
+    """A prefetch in the middle: where each operator above it stands is arithmetic."""
+
+    @pytest.mark.parametrize(
+        ("build", "first"),
+        [
+            (lambda rows: rows.prefetch(threads=2).batch(2, collate=list), 60),
+            (lambda rows: rows.prefetch(threads=2).batch(2, collate=list).map(_same), 60),
+            (
+                lambda rows: rows.batch(2, collate=list).prefetch(threads=2).batch(3, collate=list),
+                180,
+            ),
+            (lambda rows: rows.prefetch(threads=2).enumerate().batch(2, collate=list), 60),
+            (lambda rows: rows.prefetch(threads=2).map(str), 30),
+            (lambda rows: rows.prefetch(threads=2).map(_same).skip(7), 37),
+            (lambda rows: rows.prefetch(threads=2).map(_same).shard(3, 2), 90),
+            (lambda rows: rows.take(20).prefetch(threads=2).map(_same).repeat(), 10),
+            (lambda rows: rows.prefetch(threads=2).batch(2, collate=list).filter(any), 60),
+        ],
+    )
+    def test_nothing_before_is_made(
+        self, build: Callable[[Flow[int, Any]], Flow[Any, Any]], first: int
+    ) -> None:
+        reader = Reader()
+        flow = build(fl.from_range(1000).map(reader))
+        expected = list(islice(flow, 31))
+        with iter(flow) as run:
+            for _ in range(30):
+                next(run)
+        reader.seen.clear()
+        with flow.resume(through_json(run)) as rest:
+            assert str(next(rest)) == str(expected[30])
+        assert min(reader.seen) >= first
+
+    def test_the_end_is_the_end(self) -> None:
+        flow = fl.from_range(11).map(_same).prefetch(threads=1).batch(2).batch(2, collate=list)
+        for position in range(4):
+            assert str(list(flow.resume(_state_after(flow, position)))) == str(
+                list(flow)[position:]
+            )
+
+
 class TestWhatDoesNot:
     @pytest.mark.parametrize(
         "build",
@@ -409,6 +471,71 @@ class TestWhatDoesNot:
             flow = flow.repeat(1)
         assert _state_after(flow, 2)["places"] == []
         assert next(flow.resume(_state_after(flow, 2))) == 5
+
+    def test_what_counts_and_leaves_out_has_more_to_go_on_from(self) -> None:
+        @attrs.frozen
+        class EveryThird(Elementwise[int, int, Any]):
+            drops: ClassVar[bool] = True
+            counts: ClassVar[bool] = True
+
+            @property
+            def title(self) -> str:
+                return "every third"
+
+            def spec(self, probe: bool) -> Spec:
+                return UNKNOWN
+
+            def apply(self, x: int, epoch: int, position: int) -> int | Dropped:
+                return DROPPED if position % 3 else x
+
+        flow = fl.from_range(40).filter(odd).apply(EveryThird)
+        assert list(flow) == [1, 7, 13, 19, 25, 31, 37]
+        assert list(flow.resume(_state_after(flow, 3))) == [19, 25, 31, 37]
+
+    def test_a_grouping_with_rows_of_its_own_is_asked_for_those(self) -> None:
+        @attrs.frozen
+        class Pairs(Grouping[int, Any, Any]):
+            n: int = attrs.field(default=2, init=False)
+            drop_remainder: bool = attrs.field(default=False, init=False)
+
+            @property
+            def title(self) -> str:
+                return "pairs"
+
+            def spec(self, probe: bool) -> Spec:
+                return UNKNOWN
+
+            def gather(self, group: Sequence[int], allocate: Any = None) -> Any:
+                return tuple(group)
+
+            def rows(self, epoch: int) -> Iterator[Row[Any]]:
+                return ((k, ("own", *x)) for k, x in super(Pairs, self).rows(epoch))
+
+        flow = fl.from_range(8).filter(lambda i: i > 1).apply(Pairs)
+        assert list(flow) == [("own", 2, 3), ("own", 4, 5), ("own", 6, 7)]
+        assert list(flow.resume(_state_after(flow, 1))) == [("own", 4, 5), ("own", 6, 7)]
+
+    def test_beside_what_workers_are_sent_a_place_is_of_no_use(self) -> None:
+        @attrs.frozen
+        class Watch(Aside[int, Any]):
+            @property
+            def title(self) -> str:
+                return "watch"
+
+        def build(threads: int) -> Flow[Any, Any]:
+            flow = fl.from_range(100).filter(odd).apply(Watch).map(_same)
+            return flow.prefetch(threads=threads).filter(lambda i: i % 3 == 0)
+
+        state = _state_after(build(0), 4)
+        assert state["places"] == [4, 0, 22]
+        for threads in (0, 2):
+            assert list(islice(build(threads).resume(state), 3)) == [27, 33, 39]
+
+    def test_at_the_end_of_a_longer_shard_another_is_at_its_end(self) -> None:
+        def shard(i: int) -> Flow[int, Any]:
+            return fl.from_range(41).shard(2, i).filter(lambda i: True)
+
+        assert list(shard(1).resume(_state_after(shard(0), 21))) == []
 
     def test_in_another_shard_the_place_is_another(self) -> None:
         def shard(n: int, i: int) -> Flow[int, Any]:
