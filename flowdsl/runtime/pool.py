@@ -133,7 +133,7 @@ class Pool:
     @property
     def by_position(self) -> bool:
         """It begins at any position: not where it is sent what comes before, too."""
-        return not self.stage.whole and not self._work.streams
+        return not self._work.streams
 
     @property
     def place(self) -> int:

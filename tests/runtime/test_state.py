@@ -11,6 +11,7 @@ from functools import reduce
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from flowdsl import Flow, FlowError, StateMismatch
 from flowdsl.errors import NotResumable
 from flowdsl.kinds import Unordered
 from flowdsl.plan.tree import walk
+from flowdsl.runtime.places import Mark, way
 from flowdsl.runtime.state import state_of
 from tests.strategies import Recipe, chains
 
@@ -63,6 +65,20 @@ class TestSize:
             state = json.loads(json.dumps(run.state_dict()))
             assert next(flow.resume(state)) == next(islice(flow, 1, None))
             assert first == next(iter(flow))
+
+    def test_of_many_places(self) -> None:
+        def a_function_with_a_name_that_is_rather_long(i: object) -> bool:
+            return bool(i)
+
+        flow: Flow[Any, Any] = fl.from_range(2**60)
+        for _ in range(20):
+            flow = flow.map(a_function_with_a_name_that_is_rather_long)
+        for n in range(1, 6):
+            flow = flow.filter(a_function_with_a_name_that_is_rather_long).batch(n).map(np.sum)
+        places = way(flow.node)
+        assert len(places) == 6
+        mark = Mark(2**61, ((2**61, 2**61),) * len(places))
+        assert len(json.dumps(state_of(flow.node, 2**61, 2**61, mark))) < KILOBYTE
 
     def test_does_not_grow_with_a_shuffle(self) -> None:
         small, large = (fl.from_range(10**9).shuffle(), fl.from_range(10**9).shuffle(buffer=10**6))
