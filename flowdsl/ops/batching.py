@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
-import numpy as np
-from numpy.typing import NDArray
 
 from flowdsl.arguments import at_least, is_callable, is_flag, name_of, plain_int
 from flowdsl.effects import Endless, Resampled, Tag
-from flowdsl.elements import Record, Stackable
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.kinds import Grouping
 from flowdsl.node import A, E, FlowBase, Row, T, U, flow
@@ -21,13 +18,10 @@ from flowdsl.specs import Spec, StructSpec
 from flowdsl.stacking import Allocate, spec_of_batch, stack
 
 if TYPE_CHECKING:
+    from flowdsl.batches import Batchable
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
-D1 = TypeVar("D1", bound=np.generic)
-D2 = TypeVar("D2", bound=np.generic)
-D3 = TypeVar("D3", bound=np.generic)
-D4 = TypeVar("D4", bound=np.generic)
 
 
 @attrs.frozen
@@ -127,123 +121,20 @@ class Batching(FlowBase[T, E]):
 
     @overload
     def batch(
-        self: FlowBase[Record[B], E], n: int, *, drop_remainder: Literal[False] = False
+        self: Batchable[B], n: int, *, drop_remainder: Literal[False] = False
     ) -> Flow[B, E]: ...
     @overload
-    def batch(  # type: ignore[overload-overlap]  # a bool is an int is a float: asked in this order
-        self: FlowBase[bool, E], n: int, *, drop_remainder: Literal[False] = False
-    ) -> Flow[NDArray[np.bool_], E]: ...
-    @overload
-    def batch(  # type: ignore[overload-overlap]  # a bool is an int is a float: asked in this order
-        self: FlowBase[int, E], n: int, *, drop_remainder: Literal[False] = False
-    ) -> Flow[NDArray[np.int64], E]: ...
-    @overload
-    def batch(
-        self: FlowBase[float, E], n: int, *, drop_remainder: Literal[False] = False
-    ) -> Flow[NDArray[np.float64], E]: ...
-    @overload
-    def batch(
-        self: FlowBase[Stackable[D1], E], n: int, *, drop_remainder: Literal[False] = False
-    ) -> Flow[NDArray[D1], E]: ...
-    @overload
-    def batch(
-        self: FlowBase[Mapping[str, Stackable[D1]], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[dict[str, NDArray[D1]], E]: ...
-    @overload
-    def batch(
-        self: FlowBase[tuple[Stackable[D1]], E], n: int, *, drop_remainder: Literal[False] = False
-    ) -> Flow[tuple[NDArray[D1]], E]: ...
-    @overload
-    def batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E]: ...
-    @overload
-    def batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E]: ...
-    @overload
-    def batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E]: ...
-    @overload
-    def batch(  # type: ignore[overload-overlap]  # the fixed arities are asked first
-        self: FlowBase[tuple[Stackable[D1], ...], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[tuple[NDArray[D1], ...], E]: ...
+    def batch(self: Batchable[B], n: int, *, drop_remainder: bool) -> Flow[B, E | Resampled]: ...
     @overload
     def batch(
         self, n: int, *, drop_remainder: Literal[False] = False, collate: Callable[[Sequence[T]], B]
     ) -> Flow[B, E]: ...
     @overload
     def batch(
-        self: FlowBase[Record[B], E], n: int, *, drop_remainder: bool
-    ) -> Flow[B, E | Resampled]: ...
-    @overload
-    def batch(  # type: ignore[overload-overlap]  # a bool is an int is a float: asked in this order
-        self: FlowBase[bool, E], n: int, *, drop_remainder: bool
-    ) -> Flow[NDArray[np.bool_], E | Resampled]: ...
-    @overload
-    def batch(
-        self: FlowBase[int, E], n: int, *, drop_remainder: bool
-    ) -> Flow[NDArray[np.int64], E | Resampled]: ...
-    @overload
-    def batch(
-        self: FlowBase[float, E], n: int, *, drop_remainder: bool
-    ) -> Flow[NDArray[np.float64], E | Resampled]: ...
-    @overload
-    def batch(
-        self: FlowBase[Stackable[D1], E], n: int, *, drop_remainder: bool
-    ) -> Flow[NDArray[D1], E | Resampled]: ...
-    @overload
-    def batch(
-        self: FlowBase[Mapping[str, Stackable[D1]], E], n: int, *, drop_remainder: bool
-    ) -> Flow[dict[str, NDArray[D1]], E | Resampled]: ...
-    @overload
-    def batch(
-        self: FlowBase[tuple[Stackable[D1]], E], n: int, *, drop_remainder: bool
-    ) -> Flow[tuple[NDArray[D1]], E | Resampled]: ...
-    @overload
-    def batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E], n: int, *, drop_remainder: bool
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E | Resampled]: ...
-    @overload
-    def batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
-        n: int,
-        *,
-        drop_remainder: bool,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E | Resampled]: ...
-    @overload
-    def batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
-        n: int,
-        *,
-        drop_remainder: bool,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E | Resampled]: ...
-    @overload
-    def batch(
-        self: FlowBase[tuple[Stackable[D1], ...], E], n: int, *, drop_remainder: bool
-    ) -> Flow[tuple[NDArray[D1], ...], E | Resampled]: ...
-    @overload
-    def batch(
         self, n: int, *, drop_remainder: bool, collate: Callable[[Sequence[T]], B]
     ) -> Flow[B, E | Resampled]: ...
     def batch(
-        self: FlowBase[Any, Any],
+        self: Any,
         n: int,
         *,
         drop_remainder: bool = False,

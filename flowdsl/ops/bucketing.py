@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from flowdsl.arguments import at_least, is_callable, is_flag, name_of, plain_int
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
-from flowdsl.elements import Record, Stackable
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
 from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow
 from flowdsl.probing import probed, spec_of_result
@@ -19,13 +18,10 @@ from flowdsl.specs import Spec, with_sizes
 from flowdsl.stacking import spec_of_batch, stack
 
 if TYPE_CHECKING:
+    from flowdsl.batches import Batchable
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
-D1 = TypeVar("D1", bound=np.generic)
-D2 = TypeVar("D2", bound=np.generic)
-D3 = TypeVar("D3", bound=np.generic)
-D4 = TypeVar("D4", bound=np.generic)
 
 
 @attrs.frozen
@@ -118,7 +114,7 @@ class ShapeBatching(FlowBase[T, E]):
 
     @overload
     def batch_by_shape(
-        self: FlowBase[Record[B], E],
+        self: Batchable[B],
         n: int,
         selector: Callable[[T], NDArray[np.generic]],
         *,
@@ -126,62 +122,12 @@ class ShapeBatching(FlowBase[T, E]):
     ) -> Flow[B, E | Reordered | Unsized]: ...
     @overload
     def batch_by_shape(
-        self: FlowBase[Stackable[D1], E],
+        self: Batchable[B],
         n: int,
         selector: Callable[[T], NDArray[np.generic]],
         *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[NDArray[D1], E | Reordered | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[Mapping[str, Stackable[D1]], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[dict[str, NDArray[D1]], E | Reordered | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[tuple[Stackable[D1]], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[tuple[NDArray[D1]], E | Reordered | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E | Reordered | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E | Reordered | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[
-        tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E | Reordered | Unsized
-    ]: ...
-    @overload
-    def batch_by_shape(  # type: ignore[overload-overlap]  # the fixed arities are asked first
-        self: FlowBase[tuple[Stackable[D1], ...], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: Literal[False] = False,
-    ) -> Flow[tuple[NDArray[D1], ...], E | Reordered | Unsized]: ...
+        drop_remainder: bool,
+    ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
     @overload
     def batch_by_shape(
         self,
@@ -193,75 +139,6 @@ class ShapeBatching(FlowBase[T, E]):
     ) -> Flow[B, E | Reordered | Unsized]: ...
     @overload
     def batch_by_shape(
-        self: FlowBase[Record[B], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: bool,
-    ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[Stackable[D1], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: bool,
-    ) -> Flow[NDArray[D1], E | Reordered | Resampled | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[Mapping[str, Stackable[D1]], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: bool,
-    ) -> Flow[dict[str, NDArray[D1]], E | Reordered | Resampled | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[tuple[Stackable[D1]], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: bool,
-    ) -> Flow[tuple[NDArray[D1]], E | Reordered | Resampled | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: bool,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E | Reordered | Resampled | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: bool,
-    ) -> Flow[
-        tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E | Reordered | Resampled | Unsized
-    ]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: bool,
-    ) -> Flow[
-        tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]],
-        E | Reordered | Resampled | Unsized,
-    ]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[tuple[Stackable[D1], ...], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: bool,
-    ) -> Flow[tuple[NDArray[D1], ...], E | Reordered | Resampled | Unsized]: ...
-    @overload
-    def batch_by_shape(
         self,
         n: int,
         selector: Callable[[T], NDArray[np.generic]],
@@ -270,7 +147,7 @@ class ShapeBatching(FlowBase[T, E]):
         collate: Callable[[Sequence[T]], B],
     ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
     def batch_by_shape(
-        self: FlowBase[Any, Any],
+        self: Any,
         n: int,
         selector: Callable[[Any], NDArray[np.generic]],
         *,

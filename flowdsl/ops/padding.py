@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from flowdsl.effects import Resampled
-from flowdsl.elements import Record, Stackable
 from flowdsl.errors import InvalidFlow
 from flowdsl.node import A, AnyNode, E, FlowBase, T, U, flow
 from flowdsl.ops.batching import Stacking
@@ -18,13 +16,10 @@ from flowdsl.specs import Spec, with_sizes
 from flowdsl.stacking import Allocate, Padding, pad, spec_of_padded_batch
 
 if TYPE_CHECKING:
+    from flowdsl.batches import Batchable
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
-D1 = TypeVar("D1", bound=np.generic)
-D2 = TypeVar("D2", bound=np.generic)
-D3 = TypeVar("D3", bound=np.generic)
-D4 = TypeVar("D4", bound=np.generic)
 
 
 def _owned(padding: Any) -> Any:
@@ -73,126 +68,14 @@ class PaddedBatching(FlowBase[T, E]):
 
     @overload
     def padded_batch(
-        self: FlowBase[Record[B], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-        padding: Padding = 0,
+        self: Batchable[B], n: int, *, drop_remainder: Literal[False] = False, padding: Padding = 0
     ) -> Flow[B, E]: ...
     @overload
     def padded_batch(
-        self: FlowBase[Stackable[D1], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-        padding: Padding = 0,
-    ) -> Flow[NDArray[D1], E]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[Mapping[str, Stackable[D1]], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-        padding: Padding = 0,
-    ) -> Flow[dict[str, NDArray[D1]], E]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[tuple[Stackable[D1]], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-        padding: Padding = 0,
-    ) -> Flow[tuple[NDArray[D1]], E]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-        padding: Padding = 0,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-        padding: Padding = 0,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-        padding: Padding = 0,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E]: ...
-    @overload
-    def padded_batch(  # type: ignore[overload-overlap]  # the fixed arities are asked first
-        self: FlowBase[tuple[Stackable[D1], ...], E],
-        n: int,
-        *,
-        drop_remainder: Literal[False] = False,
-        padding: Padding = 0,
-    ) -> Flow[tuple[NDArray[D1], ...], E]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[Record[B], E], n: int, *, drop_remainder: bool, padding: Padding = 0
+        self: Batchable[B], n: int, *, drop_remainder: bool, padding: Padding = 0
     ) -> Flow[B, E | Resampled]: ...
-    @overload
     def padded_batch(
-        self: FlowBase[Stackable[D1], E], n: int, *, drop_remainder: bool, padding: Padding = 0
-    ) -> Flow[NDArray[D1], E | Resampled]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[Mapping[str, Stackable[D1]], E],
-        n: int,
-        *,
-        drop_remainder: bool,
-        padding: Padding = 0,
-    ) -> Flow[dict[str, NDArray[D1]], E | Resampled]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[tuple[Stackable[D1]], E],
-        n: int,
-        *,
-        drop_remainder: bool,
-        padding: Padding = 0,
-    ) -> Flow[tuple[NDArray[D1]], E | Resampled]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2]], E],
-        n: int,
-        *,
-        drop_remainder: bool,
-        padding: Padding = 0,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2]], E | Resampled]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3]], E],
-        n: int,
-        *,
-        drop_remainder: bool,
-        padding: Padding = 0,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E | Resampled]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[tuple[Stackable[D1], Stackable[D2], Stackable[D3], Stackable[D4]], E],
-        n: int,
-        *,
-        drop_remainder: bool,
-        padding: Padding = 0,
-    ) -> Flow[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E | Resampled]: ...
-    @overload
-    def padded_batch(
-        self: FlowBase[tuple[Stackable[D1], ...], E],
-        n: int,
-        *,
-        drop_remainder: bool,
-        padding: Padding = 0,
-    ) -> Flow[tuple[NDArray[D1], ...], E | Resampled]: ...
-    def padded_batch(
-        self: FlowBase[Any, Any], n: int, *, drop_remainder: bool = False, padding: Padding = 0
+        self: Any, n: int, *, drop_remainder: bool = False, padding: Padding = 0
     ) -> Flow[Any, Any]:
         """Group ``n`` consecutive elements and stack their arrays, padded to the largest of them.
 

@@ -1,0 +1,13 @@
+"""What type the batch of an element has; ``batches.pyi`` says it to type checkers."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+T = TypeVar("T", covariant=True)
+
+
+class Element(Generic[T]):
+    """What a flow gives, for type checkers: nothing is asked of it when a program runs."""
+
+    __slots__ = ()
