@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import csv
 import io
+import itertools
 import json
 import operator
+import queue
+import sqlite3
+import statistics
 import string
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 import pytest
 from numpy.typing import NDArray
+from typing_extensions import TypeIs
 
 import flowdsl as fl
 from flowdsl import Flow
+from flowdsl.kinds import Indexing
+from flowdsl.node import Addresses
 
 A = TypeVar("A")
 B = TypeVar("B")
 E = TypeVar("E", bound=fl.Effect)
+E_co = TypeVar("E_co", bound=fl.Effect, covariant=True)
 P = ParamSpec("P")
+T = TypeVar("T", covariant=True)
 
 # -- chains that depend on something ---------------------------------------------------------------
 
@@ -178,6 +188,32 @@ def test_decorated_function() -> None:
     assert fl.from_range(3).map(square).batch(3).collect()[0].tolist() == [0, 1, 4]
 
 
+@attrs.frozen
+class Backward(Indexing[T, E_co | fl.Reordered], Generic[T, E_co]):
+    """An operator of one's own: the last element first."""
+
+    @property
+    def title(self) -> str:
+        return "backward()"
+
+    @property
+    def length(self) -> int | None:
+        return self.source.length
+
+    def resolve(self, at: Addresses) -> Addresses:
+        return Addresses(at.epoch, (self.length or 0) - 1 - at.position)
+
+    def rows(self, epoch: int) -> Iterator[tuple[int, T]]:
+        yield from enumerate(reversed([x for _, x in self.source.rows(epoch)]))
+
+
+def test_operator_of_ones_own() -> None:
+    data = fl.from_items(["a", "b", "c"]).apply(Backward).map(str.upper)
+    assert data.collect() == ["C", "B", "A"]
+    pairs = fl.from_range(3).map(lambda i: (np.zeros(2), i)).apply(Backward).batch(3)
+    assert [labels.tolist() for _, labels in pairs] == [[2, 1, 0]]
+
+
 # -- what can be a function ------------------------------------------------------------------------
 
 
@@ -256,6 +292,85 @@ def test_map_with_a_function_without_types() -> None:
     labels = fl.from_range(4).map(untyped.label)
     assert labels.batch(4).collect()[0].tolist() == [0, 1, 0, 1]
     assert labels.shuffle(seed=1).map(str).collect().count("1") == 2
+
+
+def test_rows_of_data_without_types() -> None:
+    rows: Any = json.loads('[{"user": {"age": 3}}, {"user": {"age": 5}}]')
+    ages = fl.from_items(rows).map(lambda row: row["user"]["age"]).filter(lambda age: age > 3)
+    assert ages.collect() == [5]
+
+
+def test_objects_of_data_without_types() -> None:
+    rows: Any = [SimpleNamespace(x=1, y="a"), SimpleNamespace(x=2, y="b")]
+    data = fl.from_items(rows).map(lambda row: (row.x, row.y)).starmap(lambda x, y: f"{y}{x}")
+    assert data.collect() == ["a1", "b2"]
+
+
+def test_rows_of_a_database() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("create table users (id integer, name text)")
+        database.executemany("insert into users values (?, ?)", [(1, "ada"), (2, "grace")])
+        rows = database.execute("select id, name from users").fetchall()
+    data = fl.from_items(rows).starmap(lambda number, name: {"number": number, "length": len(name)})
+    assert data.batch(2).collect()[0]["length"].tolist() == [3, 5]
+    assert fl.from_items(rows).map(fl.c1).collect() == ["ada", "grace"]
+
+
+def test_rows_of_a_database_named() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        places = database.execute("select 1.0, 2.0, 'a' union select 3.0, 4.0, 'b'").fetchall()
+    points = fl.from_items(places).starmap(Point).filter(lambda point: point.y > 2)
+    assert points.map(lambda point: point.name).collect() == ["b"]
+
+
+def test_batches_of_rows_of_a_database() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        found: list[tuple[Any, ...]] = database.execute(
+            "select 1, 'a' union select 2, 'b'"
+        ).fetchall()
+    for numbers, names in fl.from_items(found).batch(2):
+        assert numbers.tolist() == [1, 2]
+        assert names == ["a", "b"]
+
+
+def test_operators_and_built_in_functions_of_pairs() -> None:
+    pairs = fl.from_items([(1, 4), (3, 2)])
+    assert pairs.starmap(operator.mul).collect() == [4, 6]
+    assert pairs.map(sum).batch(2).collect()[0].tolist() == [5, 5]
+    assert pairs.starmap(max).collect() == pairs.map(max).collect() == [4, 3]
+
+
+def test_numpy_functions_of_arrays() -> None:
+    arrays = fl.from_items([np.array([3.0, 4.0]), np.array([0.0, 1.0])])
+    assert arrays.map(np.linalg.norm).batch(2).collect()[0].tolist() == [5.0, 1.0]
+    assert arrays.map(np.mean).batch(2).collect()[0].tolist() == [3.5, 0.5]
+    assert arrays.map(partial(np.clip, a_min=0, a_max=1)).batch(2).collect()[0].sum() == 3
+
+
+def test_conditions_on_arrays() -> None:
+    arrays = fl.from_items([np.array([1.0, np.nan]), np.array([1.0, 2.0]), np.zeros(2)])
+    finite = arrays.filter(lambda x: not np.isnan(x).any())
+    assert finite.filter(np.any).filter(lambda x: x.sum() > 0).batch(2).collect()[0].shape == (1, 2)
+
+
+def test_lines_that_are_not_empty_and_no_comments() -> None:
+    lines = fl.from_items(["# head", "", "a", "b"])
+    kept = lines.filter(lambda line: line and not line.startswith("#"))
+    assert kept.collect() == ["a", "b"]
+
+
+def is_known(age: int | None) -> TypeIs[int]:
+    return age is not None
+
+
+def test_filter_that_tells_a_type() -> None:
+    ages = fl.from_items([3, None, 5]).filter(is_known).map(lambda age: age + 1)
+    assert ages.batch(2).collect()[0].tolist() == [4, 6]
+
+
+def test_filter_map_over_what_may_be_missing() -> None:
+    ages = fl.from_items([3, None, 5]).filter_map(lambda age: age).map(lambda age: age + 1)
+    assert ages.batch(2).collect()[0].tolist() == [4, 6]
 
 
 # -- pipelines in classes --------------------------------------------------------------------------
@@ -429,6 +544,106 @@ def test_ordered_and_default_dicts() -> None:
     assert counts["a"].tolist() == [1, 2]
 
 
+def brighten(image: NDArray[np.float64], factor: float = 2.0) -> NDArray[np.float64]:
+    return image * factor
+
+
+def test_rows_of_an_array_to_a_typed_function() -> None:
+    images = fl.from_items(np.ones((4, 2, 2))).map(brighten)
+    assert images.batch(4).collect()[0].sum() == 32
+
+
+def test_rows_of_an_array_indexed() -> None:
+    table = fl.from_items(np.arange(6).reshape(3, 2))
+    assert table.map(lambda row: row[1] - row[0]).batch(3).collect()[0].tolist() == [1, 1, 1]
+    for left, right in table:
+        assert left + 1 == right
+
+
+def test_rows_of_an_array_flipped_and_listed() -> None:
+    table = fl.from_items(np.arange(4).reshape(2, 2))
+    both_ways = table.flat_map(lambda row: [row, row[::-1]])
+    assert [row.tolist() for row in both_ways] == [[0, 1], [1, 0], [2, 3], [3, 2]]
+
+
+def test_numbers_of_an_array() -> None:
+    labels = fl.from_items(np.array([3, 1, 2]))
+    assert labels.filter(lambda label: label > 1).map(int).collect() == [3, 2]
+    assert max(int(label) for label in labels) == 3
+
+
+def test_rows_of_two_arrays_to_a_typed_function() -> None:
+    def weigh(x: NDArray[np.float64], y: np.integer) -> float:
+        return float(x.sum()) * y
+
+    data = fl.from_items((np.ones((3, 2)), np.arange(3)))
+    assert data.starmap(weigh).collect() == [0.0, 2.0, 4.0]
+    assert data.filter(lambda row: row[1] > 0).map(lambda row: row[0][0]).collect() == [1.0, 1.0]
+
+
+def test_columns_of_arrays_to_a_function_of_dicts() -> None:
+    def total(row: dict[str, Any]) -> float:
+        return float(row["x"].sum() + row["y"])
+
+    data = fl.from_items({"x": np.ones((3, 2)), "y": np.arange(3)})
+    assert data.map(total).collect() == [2.0, 3.0, 4.0]
+    assert data.select("y").batch(3).collect()[0]["y"].tolist() == [0, 1, 2]
+
+
+def test_columns_of_typed_dicts() -> None:
+    rows: list[Row] = [{"user": i, "item": 2 * i, "rating": i / 2} for i in range(4)]
+    batch = fl.from_items(rows).select("user", "rating").batch(4).collect()[0]
+    assert batch["rating"].sum() == 3.0
+    stars = fl.from_items(rows).map_component(lambda rating: rating * 2, "rating")
+    assert stars.batch(4).collect()[0]["rating"].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_a_column_of_typed_dicts_to_another_type() -> None:
+    rows: list[Row] = [{"user": i, "item": 2 * i, "rating": i / 2} for i in range(4)]
+    one_hot = fl.from_items(rows).map_component(lambda user: np.eye(4)[user], "user")
+    assert one_hot.batch(4).collect()[0]["user"].shape == (4, 4)
+
+
+def test_last_component_and_the_second_one() -> None:
+    rows = fl.from_items([(np.zeros(2), i, f"{i}") for i in range(3)])
+    changed = rows.map_component(lambda text: text + "!", -1).map_component(
+        lambda i: i / 2, index=1
+    )
+    arrays, halves, texts = changed.batch(3).collect()[0]
+    assert arrays.shape == (3, 2)
+    assert halves.tolist() == [0.0, 0.5, 1.0]
+    assert texts == ["0!", "1!", "2!"]
+
+
+def test_selectors_of_ones_own() -> None:
+    points = fl.from_items([Point(1.0, 2.0, "a"), Point(3.0, 4.0, "b")])
+    names, sums = points.select(lambda p: p.name, lambda p: p.x + p.y).batch(2).collect()[0]
+    assert names == ["a", "b"]
+    assert sums.tolist() == [3.0, 7.0]
+    assert points.select(fl.c2, fl.c0).collect() == [("a", 1.0), ("b", 3.0)]
+
+
+def test_tuples_of_unknown_length() -> None:
+    rows: list[tuple[float, ...]] = [(1.0, 2.0), (3.0, 4.0)]
+    data = fl.from_items(rows)
+    assert data.map(fl.c1).collect() == [2.0, 4.0]
+    x, y = data.batch(2).collect()[0]
+    assert x.tolist() == [1.0, 3.0]
+    assert y.tolist() == [2.0, 4.0]
+
+
+def test_differences_of_neighbours() -> None:
+    prices = fl.from_items([1.0, 3.0, 2.0])
+    changes = prices.window(2).starmap(lambda before, after: after - before)
+    assert changes.batch(2).collect()[0].tolist() == [2.0, -1.0]
+
+
+def test_moving_average() -> None:
+    prices = fl.from_items([1.0, 3.0, 2.0, 4.0])
+    assert prices.window(2).map(statistics.mean).collect() == [2.0, 2.5, 3.0]
+    assert prices.window(3).map(np.array).map(np.mean).batch(2).collect()[0].tolist() == [2.0, 3.0]
+
+
 # -- text, sound, pictures -------------------------------------------------------------------------
 
 
@@ -448,6 +663,11 @@ def test_padded_words() -> None:
     words = fl.from_items(["the cat sat", "a cat"]).map(lambda text: np.array(text.split()))
     batch = words.padded_batch(2).collect()[0]
     assert batch.tolist() == [["the", "cat", "sat"], ["a", "cat", ""]]
+
+
+def test_padded_words_of_unlike_widths() -> None:
+    words = fl.from_items(["the elephant", "a"]).map(lambda text: np.array(text.split()))
+    assert words.padded_batch(2).collect()[0].tolist() == [["the", "elephant"], ["a", ""]]
 
 
 def test_next_token_pairs() -> None:
@@ -604,6 +824,36 @@ def test_named_records_stored_and_read(tmp_path: Path) -> None:
     assert names[-1] == "r4"
 
 
+def test_an_open_file_for_each_pass(tmp_path: Path) -> None:
+    file = tmp_path / "words.txt"
+    file.write_text("b\na\n")
+
+    def words() -> Iterable[str]:
+        with file.open() as lines:
+            yield from map(str.strip, lines)
+
+    data = fl.from_iterable(words)
+    assert data.repeat(2).collect() == ["b", "a", "b", "a"]
+
+
+def test_paths_in_a_list(tmp_path: Path) -> None:
+    for name in "ba":
+        (tmp_path / name).write_text(name * 2)
+    texts = fl.from_items(sorted(tmp_path.iterdir())).map(Path.read_text)
+    assert texts.collect() == ["aa", "bb"]
+    assert fl.from_files([tmp_path / "a", tmp_path / "b"]).map(Path).map(Path.read_text).size() == 2
+
+
+def test_pairs_of_files_with_one_name(tmp_path: Path) -> None:
+    for i in range(2):
+        np.save(tmp_path / f"{i}.image.npy", np.full((2, 2), i))
+        np.save(tmp_path / f"{i}.mask.npy", np.full((2, 2), i == 1))
+    images = fl.from_files(tmp_path / "*.image.npy").map(np.load)
+    masks = fl.from_files(tmp_path / "*.mask.npy").map(np.load)
+    image, mask = images.zip(masks).shuffle(seed=1).batch(2).collect()[0]
+    assert image[mask].tolist() == [1, 1, 1, 1]
+
+
 # -- passes ----------------------------------------------------------------------------------------
 
 
@@ -658,6 +908,25 @@ def test_lengths_before_and_after() -> None:
     assert (len(rows), len(rows.batch(3)), rows.batch(3, drop_remainder=True).size()) == (7, 3, 2)
     with pytest.raises(fl.UnknownLength):
         len(rows.filter(lambda row: row[1] > 3))
+
+
+def test_bar_of_progress() -> None:
+    data = fl.from_range(4).map(lambda i: (i, i / 2)).batch(2)
+    assert sum(int(ids.sum()) for ids, _ in data.progress("train")) == 6
+
+
+def test_rows_from_a_queue() -> None:
+    waiting: queue.Queue[tuple[NDArray[np.float64], int] | None] = queue.Queue()
+    for i in range(3):
+        waiting.put((np.zeros(2), i))
+    waiting.put(None)
+    rows = fl.from_queue(waiting).filter_map(lambda row: row).batch(3)
+    assert [labels.tolist() for _, labels in rows] == [[0, 1, 2]]
+
+
+def test_speed_of_a_flow() -> None:
+    speed = fl.from_range(20).map(lambda i: (np.zeros(2), i)).batch(2).repeat().measure(size=10)
+    assert speed.elements == 10
 
 
 def test_histogram_of_labels() -> None:
@@ -747,6 +1016,87 @@ def test_each_row_of_the_held_out_part_once() -> None:
     rows = fl.from_items([(np.zeros(2), i) for i in range(5)])
     assert each_once(rows.shuffle(seed=2).batch(2)) == [0, 1, 2, 3, 4]
     assert each_once(rows.batch(2).prefetch(procs=1)) == [0, 1, 2, 3, 4]
+
+
+def test_unbatched_rows_to_a_typed_function() -> None:
+    batches = fl.from_items([np.ones((2, 3)), np.zeros((1, 3))])
+    assert batches.unbatch().map(brighten).batch(3).collect()[0].sum() == 12
+    assert [row[0] for row in batches.unbatch()] == [1.0, 1.0, 0.0]
+
+
+def test_unbatched_pairs_to_a_typed_function() -> None:
+    def describe(image: NDArray[np.float64], label: np.integer) -> str:
+        return f"{label}: {image.shape}"
+
+    batches = fl.from_range(2).map(lambda i: (np.zeros((2, 4)), i)).batch(2)
+    assert batches.unbatch().starmap(describe).collect() == ["0: (2, 4)", "1: (2, 4)"]
+
+
+def test_unbatched_lists() -> None:
+    batches = fl.from_items(["a", "b", "c"]).batch(2)
+    assert batches.unbatch().map(str.upper).collect() == ["A", "B", "C"]
+
+
+def test_shards_put_together_again() -> None:
+    parts = [fl.from_range(8).shard(4, i) for i in range(4)]
+    assert parts[0].concat(*parts[1:]).collect() == [0, 4, 1, 5, 2, 6, 3, 7]
+    assert parts[0].interleave(*parts[1:]).collect() == [*range(8)]
+
+
+def test_concat_in_a_loop() -> None:
+    whole = fl.from_range(2)
+    for n in (1, 3):
+        whole = whole.concat(fl.from_range(n))
+    assert whole.batch(6).collect()[0].tolist() == [0, 1, 0, 0, 1, 2]
+
+
+def test_mix_of_a_function_and_a_lambda() -> None:
+    def made(i: int) -> tuple[NDArray[np.float64], int]:
+        return np.zeros(2), i
+
+    a = fl.from_range(3).map(lambda i: (np.ones(2), i)).mix(fl.from_range(3).map(made), seed=1)
+    b = fl.from_range(3).map(made).interleave(fl.from_range(3).map(lambda i: (np.ones(2), i)))
+    assert sorted(label for _, label in a) == sorted(label for _, label in b) == [0, 0, 1, 1, 2, 2]
+
+
+def test_flow_in_python_loops() -> None:
+    data = fl.from_items([(np.zeros(3), i) for i in range(3)])
+    assert [i for i, (_, label) in enumerate(data, 1) if label == 1] == [2]
+    assert [label for _, label in itertools.islice(data, 2)] == [0, 1]
+    assert np.stack([x for x, _ in data]).shape == (3, 3)
+    _, labels = zip(*data, strict=True)
+    assert labels == (0, 1, 2)
+    (_, first), *rest = data
+    assert (first, len(rest)) == (0, 2)
+
+
+def test_flows_with_declared_types() -> None:
+    numbers: Flow[float] = fl.from_range(3)
+    pairs: Flow[tuple[np.ndarray, int], fl.Exact] = fl.from_items([(np.zeros(2), 1)])
+    rows: Flow[dict[str, Any]] = fl.from_items([{"a": 1, "b": "x"}])
+    table: Flow[Mapping[str, object]] = fl.from_items([{"a": 1, "b": "x"}])
+    batches: Flow[NDArray[np.int64], fl.Reordered] = fl.from_range(4).shuffle().batch(2)
+    named: Flow[dict[str, NDArray[np.float64]]] = fl.from_range(2).map(
+        lambda i: {"x": np.zeros(i + 1)}
+    )
+    flows: list[Flow[Any]] = [numbers, pairs, rows, table, batches, named]
+    assert [len(flow) for flow in flows] == [3, 1, 1, 1, 2, 2]
+
+
+def test_a_run_with_a_declared_type() -> None:
+    data = fl.from_range(3).map(lambda i: (i, str(i)))
+    run: Iterator[tuple[int, str]] = iter(data)
+    assert next(run) == (0, "0")
+    with iter(data) as another:
+        assert [text for _, text in another] == ["0", "1", "2"]
+
+
+def test_two_flows_in_one_loop() -> None:
+    train = fl.from_items([(np.ones(2), 1), (np.zeros(2), 0)])
+    totals = [
+        float(sum(x.sum() for x, _ in data)) for data in (train, train.shuffle(), train.repeat(2))
+    ]
+    assert totals == [2.0, 2.0, 4.0]
 
 
 # -- random ----------------------------------------------------------------------------------------
