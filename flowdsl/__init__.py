@@ -27,7 +27,7 @@ from flowdsl.effects import (
     Resampled,
     Unsized,
 )
-from flowdsl.elements import Record, Stackable, c0, c1, c2, c3
+from flowdsl.elements import Record, Stackable, c0, c1, c2, c3, c4, c5, c6, c7
 from flowdsl.errors import (
     ElementError,
     EndlessFlow,
@@ -94,6 +94,10 @@ __all__ = [
     "c1",
     "c2",
     "c3",
+    "c4",
+    "c5",
+    "c6",
+    "c7",
     "fake",
     "from_files",
     "from_items",

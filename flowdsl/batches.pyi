@@ -116,6 +116,11 @@ class Attrs(Protocol):
 
     __attrs_attrs__: ClassVar[Any]
 
+class TypedDictLike(Protocol):
+    """Any ``TypedDict``, and no ``dict``."""
+
+    __total__: ClassVar[bool]
+
 Number: TypeAlias = Stackable[Any] | bool | int | float | complex
 Fields: TypeAlias = DataclassInstance | Attrs
 Single: TypeAlias = Number | str | bytes | list[Any] | Fields | Record[Any]

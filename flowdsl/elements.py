@@ -46,7 +46,7 @@ def _component(index: int) -> Callable[[G], G]:
 
 @_component(0)
 def c0(element: tuple[A, *tuple[Any, ...]], /) -> A:
-    """Select the first component: ``flow.map(c0)``; ``c1`` to ``c3`` select the others."""
+    """Select the first component: ``flow.map(c0)``; ``c1`` to ``c7`` select the others."""
     raise AssertionError  # the decorator replaces the function: its signature is for checkers
 
 
@@ -65,6 +65,30 @@ def c2(element: tuple[Any, Any, A, *tuple[Any, ...]], /) -> A:
 @_component(3)
 def c3(element: tuple[Any, Any, Any, A, *tuple[Any, ...]], /) -> A:
     """Select the fourth component."""
+    raise AssertionError
+
+
+@_component(4)
+def c4(element: tuple[Any, Any, Any, Any, A, *tuple[Any, ...]], /) -> A:
+    """Select the fifth component."""
+    raise AssertionError
+
+
+@_component(5)
+def c5(element: tuple[Any, Any, Any, Any, Any, A, *tuple[Any, ...]], /) -> A:
+    """Select the sixth component."""
+    raise AssertionError
+
+
+@_component(6)
+def c6(element: tuple[Any, Any, Any, Any, Any, Any, A, *tuple[Any, ...]], /) -> A:
+    """Select the seventh component."""
+    raise AssertionError
+
+
+@_component(7)
+def c7(element: tuple[Any, Any, Any, Any, Any, Any, Any, A, *tuple[Any, ...]], /) -> A:
+    """Select the eighth component."""
     raise AssertionError
 
 

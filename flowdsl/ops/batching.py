@@ -56,7 +56,7 @@ class Stacking(Grouping[A, U, E], Generic[A, U, E]):
 class Batch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
-    collate: Callable[[Sequence[A]], U] | None = attrs.field(
+    collate: Callable[[list[A]], U] | None = attrs.field(
         validator=attrs.validators.optional(is_callable)
     )
 
@@ -68,7 +68,7 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
 
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
         if self.collate is not None:
-            return self.collate(group)
+            return self.collate(list(group))
         stacked: U = stack(group, allocate) if allocate else stack(group)
         return stacked
 
@@ -127,18 +127,18 @@ class Batching(FlowBase[T, E]):
     def batch(self: Batchable[B], n: int, *, drop_remainder: bool) -> Flow[B, E | Resampled]: ...
     @overload
     def batch(
-        self, n: int, *, drop_remainder: Literal[False] = False, collate: Callable[[Sequence[T]], B]
+        self, n: int, *, drop_remainder: Literal[False] = False, collate: Callable[[list[T]], B]
     ) -> Flow[B, E]: ...
     @overload
     def batch(
-        self, n: int, *, drop_remainder: bool, collate: Callable[[Sequence[T]], B]
+        self, n: int, *, drop_remainder: bool, collate: Callable[[list[T]], B]
     ) -> Flow[B, E | Resampled]: ...
     def batch(
         self: Any,
         n: int,
         *,
         drop_remainder: bool = False,
-        collate: Callable[[Sequence[Any]], Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
     ) -> Flow[Any, Any]:
         """Group ``n`` consecutive elements and stack their components along a new leading axis.
 
@@ -171,7 +171,17 @@ class Batching(FlowBase[T, E]):
         """
         return flow(Batch(self.node, n, drop_remainder, collate))
 
-    def window(self, size: int, stride: int = 1) -> Flow[tuple[T, ...], E | Resampled]:
+    @overload
+    def window(self, size: Literal[2], stride: int = 1) -> Flow[tuple[T, T], E | Resampled]: ...
+    @overload
+    def window(self, size: Literal[3], stride: int = 1) -> Flow[tuple[T, T, T], E | Resampled]: ...
+    @overload
+    def window(
+        self, size: Literal[4], stride: int = 1
+    ) -> Flow[tuple[T, T, T, T], E | Resampled]: ...
+    @overload
+    def window(self, size: int, stride: int = 1) -> Flow[tuple[T, ...], E | Resampled]: ...
+    def window(self: FlowBase[Any, Any], size: int, stride: int = 1) -> Flow[tuple[Any, ...], Any]:
         """Give every run of ``size`` consecutive elements as a tuple, or every ``stride``-th run.
 
         Windows overlap when ``stride < size``, and skip elements when ``stride > size``. All are

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
@@ -32,7 +32,7 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
     selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=is_callable)
     drop_remainder: bool = attrs.field(validator=is_flag)
-    collate: Callable[[Sequence[A]], U] | None = attrs.field(
+    collate: Callable[[list[A]], U] | None = attrs.field(
         validator=attrs.validators.optional(is_callable)
     )
 
@@ -135,7 +135,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: Literal[False] = False,
-        collate: Callable[[Sequence[T]], B],
+        collate: Callable[[list[T]], B],
     ) -> Flow[B, E | Reordered | Unsized]: ...
     @overload
     def batch_by_shape(
@@ -144,7 +144,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: bool,
-        collate: Callable[[Sequence[T]], B],
+        collate: Callable[[list[T]], B],
     ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
     def batch_by_shape(
         self: Any,
@@ -152,7 +152,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[Any], NDArray[np.generic]],
         *,
         drop_remainder: bool = False,
-        collate: Callable[[Sequence[Any]], Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
     ) -> Flow[Any, Any]:
         """Group ``n`` elements in which the selected array has one shape, and stack them.
 

@@ -10,6 +10,8 @@ from typing import (
     ClassVar,
     Generic,
     Literal,
+    TypeAlias,
+    TypeGuard,
     TypeVar,
     Union,
     get_args,
@@ -20,7 +22,7 @@ from typing import (
 
 import attrs
 import numpy as np
-from typing_extensions import TypeVarTuple
+from typing_extensions import TypeIs, TypeVarTuple
 
 from flowdsl.arguments import at_least, is_callable, name_of, plain_int
 from flowdsl.effects import Unsized
@@ -33,14 +35,24 @@ from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, spec_of_type
 
 if TYPE_CHECKING:
+    from flowdsl.batches import TypedDictLike, Unknown
     from flowdsl.flow import Flow
 
+A0 = TypeVar("A0")
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
+A4 = TypeVar("A4")
+A5 = TypeVar("A5")
+A6 = TypeVar("A6")
+A7 = TypeVar("A7")
 B = TypeVar("B")
-C = TypeVar("C")
-D = TypeVar("D")
 V = TypeVar("V")
 W = TypeVar("W")
 Ts = TypeVarTuple("Ts")
+
+Truth: TypeAlias = bool | np.bool_ | Literal["", b"", 0] | None
+"""What a condition gives: a truth, or, from ``line and line[0] != "#"``, what is false instead."""
 
 
 def _settled(node: AnyNode, known: Spec, probe: bool) -> Spec:
@@ -118,7 +130,7 @@ class Filter(Elementwise[A, A, E | Unsized], Generic[A, E]):
     """The elements for which ``keep`` is true."""
 
     drops: ClassVar[bool] = True
-    keep: Callable[[A], bool | np.bool_] = attrs.field(validator=is_callable)
+    keep: Callable[[A], Truth] = attrs.field(validator=is_callable)
 
     @property
     def title(self) -> str:
@@ -454,7 +466,11 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(Map(self.node, func))
 
-    def starmap(self: FlowBase[tuple[*Ts], E], func: Callable[[*Ts], B]) -> Flow[B, E]:
+    @overload
+    def starmap(self: FlowBase[tuple[*Ts], E], func: Callable[[*Ts], B]) -> Flow[B, E]: ...
+    @overload  # rows of which nothing is known, such as those of a database
+    def starmap(self: FlowBase[tuple[Unknown, ...], E], func: Callable[..., B]) -> Flow[B, E]: ...
+    def starmap(self: FlowBase[Any, Any], func: Callable[..., Any]) -> Flow[Any, Any]:
         """Apply ``func`` to the components of every tuple; ``starmap(Sample)`` names them.
 
         Length: as many elements as before.
@@ -498,7 +514,13 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(RandomMap(self.node, func, seed, self.node.depth))
 
-    def filter(self, keep: Callable[[T], bool | np.bool_]) -> Flow[T, E | Unsized]:
+    @overload
+    def filter(self, keep: Callable[[T], TypeIs[B]]) -> Flow[B, E | Unsized]: ...
+    @overload
+    def filter(self, keep: Callable[[T], TypeGuard[B]]) -> Flow[B, E | Unsized]: ...
+    @overload
+    def filter(self, keep: Callable[[T], Truth]) -> Flow[T, E | Unsized]: ...
+    def filter(self: FlowBase[Any, Any], keep: Callable[[Any], Any]) -> Flow[Any, Any]:
         """Keep the elements for which ``keep`` is true.
 
         Length: unknown until the end of a pass.
@@ -569,28 +591,56 @@ class Mapping(FlowBase[T, E]):
 
     @overload
     def map_component(
-        self: FlowBase[tuple[A, *Ts], E], func: Callable[[A], W], index: Literal[0] = 0
+        self: FlowBase[tuple[A0, *Ts], E], func: Callable[[A0], W], index: Literal[0] = 0
     ) -> Flow[tuple[W, *Ts], E]: ...
     @overload
     def map_component(
-        self: FlowBase[tuple[A, B, *Ts], E], func: Callable[[B], W], index: Literal[1]
-    ) -> Flow[tuple[A, W, *Ts], E]: ...
+        self: FlowBase[tuple[A0, A1, *Ts], E], func: Callable[[A1], W], index: Literal[1]
+    ) -> Flow[tuple[A0, W, *Ts], E]: ...
     @overload
     def map_component(
-        self: FlowBase[tuple[A, B, C, *Ts], E], func: Callable[[C], W], index: Literal[2]
-    ) -> Flow[tuple[A, B, W, *Ts], E]: ...
+        self: FlowBase[tuple[A0, A1, A2, *Ts], E], func: Callable[[A2], W], index: Literal[2]
+    ) -> Flow[tuple[A0, A1, W, *Ts], E]: ...
     @overload
     def map_component(
-        self: FlowBase[tuple[A, B, C, D, *Ts], E], func: Callable[[D], W], index: Literal[3]
-    ) -> Flow[tuple[A, B, C, W, *Ts], E]: ...
+        self: FlowBase[tuple[A0, A1, A2, A3, *Ts], E], func: Callable[[A3], W], index: Literal[3]
+    ) -> Flow[tuple[A0, A1, A2, W, *Ts], E]: ...
     @overload
     def map_component(
-        self: FlowBase[tuple[*Ts, A], E], func: Callable[[A], W], index: Literal[-1]
+        self: FlowBase[tuple[A0, A1, A2, A3, A4, *Ts], E],
+        func: Callable[[A4], W],
+        index: Literal[4],
+    ) -> Flow[tuple[A0, A1, A2, A3, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A0, A1, A2, A3, A4, A5, *Ts], E],
+        func: Callable[[A5], W],
+        index: Literal[5],
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A0, A1, A2, A3, A4, A5, A6, *Ts], E],
+        func: Callable[[A6], W],
+        index: Literal[6],
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, A5, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A0, A1, A2, A3, A4, A5, A6, A7, *Ts], E],
+        func: Callable[[A7], W],
+        index: Literal[7],
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, A5, A6, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[*Ts, A0], E], func: Callable[[A0], W], index: Literal[-1]
     ) -> Flow[tuple[*Ts, W], E]: ...
     @overload
     def map_component(
         self: FlowBase[dict[str, V], E], func: Callable[[V], W], index: str
     ) -> Flow[dict[str, V | W], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[TypedDictLike, E], func: Callable[[Any], object], index: str
+    ) -> Flow[dict[str, Any], E]: ...
     def map_component(
         self: FlowBase[Any, Any], func: Callable[[Any], Any], index: int | str = 0
     ) -> Flow[Any, Any]:
@@ -598,8 +648,9 @@ class Mapping(FlowBase[T, E]):
 
         ``index`` is the number of a tuple's component, -1 being the last, or a key of a dict. A
         NamedTuple gives a plain tuple, since the component's type may change: ``starmap(Sample)``
-        names it again. Checkers follow the numbers 0 to 3 and -1, and dicts whose values are of one
-        type. For a field of a record there is ``map``.
+        names it again. Checkers follow the numbers 0 to 7 and -1; of a dict whose
+        values are of several types they lose which is which. For a field of a record there is
+        ``map``.
 
         Length: as many elements as before.
 
@@ -624,23 +675,90 @@ class Mapping(FlowBase[T, E]):
         self: FlowBase[dict[str, V], E], key: str, /, *keys: str
     ) -> Flow[dict[str, V], E]: ...
     @overload
-    def select(self, a: Callable[[T], A], /) -> Flow[tuple[A], E]: ...
-    @overload
-    def select(self, a: Callable[[T], A], b: Callable[[T], B], /) -> Flow[tuple[A, B], E]: ...
+    def select(
+        self: FlowBase[TypedDictLike, E], key: str, /, *keys: str
+    ) -> Flow[dict[str, Any], E]: ...
     @overload
     def select(
-        self, a: Callable[[T], A], b: Callable[[T], B], c: Callable[[T], C], /
-    ) -> Flow[tuple[A, B, C], E]: ...
+        self,
+        a: Callable[[T], A0],
+        /,
+    ) -> Flow[tuple[A0], E]: ...
     @overload
     def select(
-        self, a: Callable[[T], A], b: Callable[[T], B], c: Callable[[T], C], d: Callable[[T], D], /
-    ) -> Flow[tuple[A, B, C, D], E]: ...
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        /,
+    ) -> Flow[tuple[A0, A1], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        /,
+    ) -> Flow[tuple[A0, A1, A2], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        d: Callable[[T], A3],
+        /,
+    ) -> Flow[tuple[A0, A1, A2, A3], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        d: Callable[[T], A3],
+        e: Callable[[T], A4],
+        /,
+    ) -> Flow[tuple[A0, A1, A2, A3, A4], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        d: Callable[[T], A3],
+        e: Callable[[T], A4],
+        f: Callable[[T], A5],
+        /,
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, A5], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        d: Callable[[T], A3],
+        e: Callable[[T], A4],
+        f: Callable[[T], A5],
+        g: Callable[[T], A6],
+        /,
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, A5, A6], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        d: Callable[[T], A3],
+        e: Callable[[T], A4],
+        f: Callable[[T], A5],
+        g: Callable[[T], A6],
+        h: Callable[[T], A7],
+        /,
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, A5, A6, A7], E]: ...
     def select(self: FlowBase[Any, Any], *picks: Any) -> Flow[Any, Any]:
         """Keep some components, in the order in which they are named here.
 
         Selectors, ``c0`` to ``c3`` or any functions of the element, give a tuple of what they
-        pick; keys give a dict with these keys. Checkers follow up to four selectors, and dicts
-        whose values are of one type.
+        pick; keys give a dict with these keys. Checkers follow up to eight selectors.
 
         Length: as many elements as before.
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 import attrs
-import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.arguments import is_callable, name_of
@@ -18,15 +17,16 @@ from flowdsl.specs import Spec, with_sizes
 from flowdsl.stacking import spec_of_row, unstack
 
 if TYPE_CHECKING:
+    from flowdsl.batches import Unknown
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
-D1 = TypeVar("D1", bound=np.generic)
-D2 = TypeVar("D2", bound=np.generic)
-D3 = TypeVar("D3", bound=np.generic)
-D4 = TypeVar("D4", bound=np.generic)
+
+Rows: TypeAlias = NDArray[Any] | list[Any] | tuple[Any, ...] | Mapping[str, Any]
+"""A component with a leading axis. What one row of an array is, a view or a scalar, no type says:
+it is ``Any``, as where NumPy gives it."""
 
 
 @attrs.frozen
@@ -93,42 +93,23 @@ class Unbatching(FlowBase[T, E]):
     """Operators that take batches apart."""
 
     @overload
-    def unbatch(
-        self: FlowBase[NDArray[D1], E], into: None = None
-    ) -> Flow[NDArray[D1] | D1, E | Unsized]: ...
-    @overload
-    def unbatch(
-        self: FlowBase[Mapping[str, NDArray[D1]], E], into: None = None
-    ) -> Flow[dict[str, NDArray[D1] | D1], E | Unsized]: ...
-    @overload
-    def unbatch(
-        self: FlowBase[tuple[NDArray[D1]], E], into: None = None
-    ) -> Flow[tuple[NDArray[D1] | D1], E | Unsized]: ...
-    @overload
-    def unbatch(
-        self: FlowBase[tuple[NDArray[D1], NDArray[D2]], E], into: None = None
-    ) -> Flow[tuple[NDArray[D1] | D1, NDArray[D2] | D2], E | Unsized]: ...
-    @overload
-    def unbatch(
-        self: FlowBase[tuple[NDArray[D1], NDArray[D2], NDArray[D3]], E], into: None = None
-    ) -> Flow[tuple[NDArray[D1] | D1, NDArray[D2] | D2, NDArray[D3] | D3], E | Unsized]: ...
-    @overload
-    def unbatch(
-        self: FlowBase[tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]], E],
-        into: None = None,
-    ) -> Flow[
-        tuple[NDArray[D1] | D1, NDArray[D2] | D2, NDArray[D3] | D3, NDArray[D4] | D4], E | Unsized
-    ]: ...
-    @overload
-    def unbatch(
-        self: FlowBase[tuple[NDArray[D1], ...], E], into: None = None
-    ) -> Flow[tuple[NDArray[D1] | D1, ...], E | Unsized]: ...
+    def unbatch(self: FlowBase[Unknown, E], into: None = None) -> Flow[Any, E | Unsized]: ...
     @overload
     def unbatch(self: FlowBase[list[A], E], into: None = None) -> Flow[A, E | Unsized]: ...
+    @overload
+    def unbatch(self: FlowBase[NDArray[Any], E], into: None = None) -> Flow[Any, E | Unsized]: ...
     @overload
     def unbatch(
         self: FlowBase[Mapping[str, list[A]], E], into: None = None
     ) -> Flow[dict[str, A], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[Mapping[str, Rows], E], into: None = None
+    ) -> Flow[dict[str, Any], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[Unknown, ...], E], into: None = None
+    ) -> Flow[tuple[Any, ...], E | Unsized]: ...
     @overload
     def unbatch(
         self: FlowBase[tuple[list[A]], E], into: None = None
@@ -145,6 +126,42 @@ class Unbatching(FlowBase[T, E]):
     def unbatch(
         self: FlowBase[tuple[list[A], list[B], list[C], list[D]], E], into: None = None
     ) -> Flow[tuple[A, B, C, D], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[Rows], E], into: None = None
+    ) -> Flow[tuple[Any], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[Rows, Rows], E], into: None = None
+    ) -> Flow[tuple[Any, Any], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[Rows, Rows, Rows], E], into: None = None
+    ) -> Flow[tuple[Any, Any, Any], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[Rows, Rows, Rows, Rows], E], into: None = None
+    ) -> Flow[tuple[Any, Any, Any, Any], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[Rows, Rows, Rows, Rows, Rows], E], into: None = None
+    ) -> Flow[tuple[Any, Any, Any, Any, Any], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[Rows, Rows, Rows, Rows, Rows, Rows], E], into: None = None
+    ) -> Flow[tuple[Any, Any, Any, Any, Any, Any], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[Rows, Rows, Rows, Rows, Rows, Rows, Rows], E], into: None = None
+    ) -> Flow[tuple[Any, Any, Any, Any, Any, Any, Any], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[Rows, Rows, Rows, Rows, Rows, Rows, Rows, Rows], E], into: None = None
+    ) -> Flow[tuple[Any, Any, Any, Any, Any, Any, Any, Any], E | Unsized]: ...
+    @overload
+    def unbatch(
+        self: FlowBase[tuple[Rows, ...], E], into: None = None
+    ) -> Flow[tuple[Any, ...], E | Unsized]: ...
     @overload
     def unbatch(self, into: Callable[..., B]) -> Flow[B, E | Unsized]: ...
     def unbatch(self: FlowBase[Any, Any], into: Callable[..., Any] | None = None) -> Flow[Any, Any]:
