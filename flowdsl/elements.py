@@ -1,16 +1,19 @@
 """Elements: the values that flow, and their components.
 
-An element is a tuple or NamedTuple (recommended), a record (an attrs class that names its batch
-type), a dict, or a single array. It is immutable once yielded.
+An element is a tuple or NamedTuple (recommended), a dict, an attrs class, a dataclass, or a single
+value: an array, a number, text, or a list of them. A record is an attrs class that names the type
+of its batches. An element is immutable once yielded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any, Generic, Protocol, TypeAlias, cast, get_args, get_origin
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
 from flowdsl.errors import SpecMismatch
@@ -126,10 +129,8 @@ def components(element: object) -> list[tuple[str, Any]] | None:
         return list(zip(names, element, strict=True))
     if isinstance(element, dict):
         return list(element.items())
-    if attrs.has(type(element)):
-        fields = attrs.fields(cast("type[attrs.AttrsInstance]", type(element)))
-        return [(field.name, getattr(element, field.name)) for field in fields]
-    return None
+    names = arguments_of(type(element))
+    return None if names is None else [(name, getattr(element, name)) for name in names]
 
 
 def assemble(form: type, values: dict[str, Any]) -> Any:
@@ -138,9 +139,37 @@ def assemble(form: type, values: dict[str, Any]) -> Any:
         return values
     if form is tuple:
         return tuple(values.values())
+    arguments = arguments_of(form) or {}
+    return form(**{arguments.get(name, name): value for name, value in values.items()})
+
+
+def arguments_of(form: type) -> dict[str, str] | None:
+    """The fields of an attrs class or a dataclass, and the arguments of its constructor for them.
+
+    None for any other class.
+    """
     if attrs.has(form):  # a field ``_x`` is the argument ``x``
-        values = {field.alias or field.name: values[field.name] for field in attrs.fields(form)}
-    return form(**values)
+        return {field.name: field.alias or field.name for field in attrs.fields(form)}
+    if is_dataclass(form):
+        return {field.name: field.name for field in fields(form)}
+    return None
+
+
+def from_dlpack(value: object) -> NDArray[Any] | None:
+    """The array that another library's tensor is, in its memory; None for what is no tensor.
+
+    Raises:
+        SpecMismatch: NumPy cannot read it: it lies on another device, or has a dtype of its own.
+    """
+    if not hasattr(type(value), "__dlpack__"):
+        return None
+    try:
+        return np.from_dlpack(cast("Any", value))
+    except Exception as error:
+        raise SpecMismatch(
+            f"NumPy cannot read this {type(value).__name__}: {error}; give arrays, or tensors in "
+            f"the memory of the CPU and without a gradient"
+        ) from error
 
 
 def form_of(element: object) -> type:

@@ -6,6 +6,8 @@ contradiction among them is an error. TensorFlow's input sources are made from i
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import reduce
 from inspect import isabstract
 from typing import (
     Annotated,
@@ -22,7 +24,7 @@ import attrs
 import numpy as np
 from typing_extensions import TypeForm, is_protocol
 
-from flowdsl.elements import assemble, components, form_of
+from flowdsl.elements import arguments_of, assemble, components, form_of, from_dlpack
 from flowdsl.errors import InvalidFlow, SpecMismatch
 
 
@@ -81,7 +83,18 @@ class StructSpec:
         return f"{{{inner}}}" if self.form is dict else f"{self.form.__name__}({inner})"
 
 
-Spec: TypeAlias = ArraySpec | ValueSpec | StructSpec
+@attrs.frozen
+class ListSpec:
+    """A list of any length, or of a known one, whose items are alike."""
+
+    item: Spec
+    length: int | None = None
+
+    def __str__(self) -> str:
+        return f"list[{self.item}]"
+
+
+Spec: TypeAlias = ArraySpec | ValueSpec | StructSpec | ListSpec
 UNKNOWN = ValueSpec(object)
 
 
@@ -91,6 +104,8 @@ def is_settled(spec: Spec) -> bool:
         return all(is_settled(part) for _, part in spec.fields)
     if isinstance(spec, ArraySpec):
         return spec.dtype is not None and spec.shape is not None
+    if isinstance(spec, ListSpec):
+        return is_settled(spec.item)
     return spec != UNKNOWN
 
 
@@ -102,10 +117,22 @@ def spec_of(element: object) -> Spec:
     """
     if isinstance(element, (np.ndarray, np.generic)):
         return ArraySpec(cast("np.dtype[Any]", element.dtype), element.shape)
+    if type(element) is list:
+        return _spec_of_list(cast("list[object]", element))
     parts = components(element)
     if parts is None:
+        with suppress(SpecMismatch):  # a tensor that lies elsewhere is a value like any other
+            if (array := from_dlpack(element)) is not None:
+                return spec_of(array)
         return ValueSpec(type(element))
     return StructSpec(form_of(element), tuple((name, spec_of(value)) for name, value in parts))
+
+
+def _spec_of_list(items: list[object]) -> ListSpec:
+    kinds = set(map(type, items))
+    if len(kinds) == 1 and kinds <= {bool, int, float, complex, str, bytes}:
+        return ListSpec(ValueSpec(kinds.pop()), len(items))
+    return ListSpec(reduce(join, map(spec_of, items)) if items else UNKNOWN, len(items))
 
 
 def spec_of_type(form: TypeForm[Any]) -> Spec:
@@ -129,6 +156,8 @@ def spec_of_type(form: TypeForm[Any]) -> Spec:
         return ArraySpec(_NUMERIC.get(scalars[0]) if scalars else None)
     if origin is tuple and Ellipsis not in args:
         return StructSpec(tuple, tuple((str(i), spec_of_type(a)) for i, a in enumerate(args)))
+    if origin is list:
+        return ListSpec(spec_of_type(args[0]))
     cls = origin or tp
     if not isinstance(cls, type):
         return UNKNOWN
@@ -151,8 +180,8 @@ _NUMERIC: dict[object, np.dtype[Any]] = {
 
 def _declared_names(cls: type) -> list[str] | None:
     """The components of a class of elements; None for any other class."""
-    if attrs.has(cls):
-        return [field.name for field in attrs.fields(cls)]
+    if (arguments := arguments_of(cls)) is not None:
+        return list(arguments)
     if issubclass(cls, tuple):
         return list(getattr(cls, "_fields", ())) or None
     return list(cls.__annotations__) if is_typeddict(cls) else None
@@ -184,6 +213,10 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
         same_dtype = seen.dtype is None or seen.dtype == dtype
         if same_dtype and _shapes_agree(declared.shape, seen.shape):
             return ArraySpec(dtype, _known_dims(declared.shape, seen.shape))
+    if isinstance(declared, ListSpec) and isinstance(seen, ListSpec):
+        sizes = {declared.length, seen.length} - {None}
+        if len(sizes) < 2:
+            return ListSpec(meet(declared.item, seen.item, f"{at}[]"), next(iter(sizes), None))
     if isinstance(declared, ValueSpec) and issubclass(_class_of(seen), declared.type):
         return seen
     if isinstance(seen, ValueSpec) and issubclass(_class_of(declared), seen.type):
@@ -273,6 +306,8 @@ def _named(a: StructSpec, b: StructSpec) -> StructSpec | None:
 def _class_of(spec: Spec) -> type:
     if isinstance(spec, ArraySpec):
         return spec.dtype.type if spec.dtype is not None and spec.shape == () else np.ndarray
+    if isinstance(spec, ListSpec):
+        return list
     return spec.form if isinstance(spec, StructSpec) else spec.type
 
 
@@ -301,6 +336,8 @@ def join(a: Spec, b: Spec) -> Spec:
     if isinstance(a, StructSpec) and isinstance(b, StructSpec) and _alike(a, b):
         pairs = zip(a.fields, b.fields, strict=True)
         return StructSpec(a.form, tuple((n, join(x, y)) for (n, x), (_, y) in pairs))
+    if isinstance(a, ListSpec) and isinstance(b, ListSpec):
+        return ListSpec(join(a.item, b.item), a.length if a.length == b.length else None)
     return UNKNOWN
 
 
@@ -338,10 +375,13 @@ def with_sizes(seen: Spec, declared: Spec) -> Spec:
     if isinstance(seen, ArraySpec) and seen.shape is not None:
         dims = declared.shape if isinstance(declared, ArraySpec) else None
         return ArraySpec(seen.dtype, (None,) * len(seen.shape) if dims is None else dims)
+    if isinstance(seen, ListSpec):
+        known = declared if isinstance(declared, ListSpec) else ListSpec(UNKNOWN)
+        return ListSpec(with_sizes(seen.item, known.item), known.length)
     return seen
 
 
-def leaf_specs(spec: Spec, name: str = "") -> list[tuple[str, ArraySpec | ValueSpec]]:
+def leaf_specs(spec: Spec, name: str = "") -> list[tuple[str, ArraySpec | ValueSpec | ListSpec]]:
     """The same for a spec, with the name of each component.
 
     >>> [name for name, _ in leaf_specs(spec_of({"image": 1, "boxes": (2, 3)}))]

@@ -1,7 +1,8 @@
 """Stacking: how rows become a batch.
 
-No dtype depends on the values: arrays and NumPy scalars keep theirs, bool, int and float have one
-each, and what differs is an error that names the component and the row.
+No dtype depends on the values: arrays and NumPy scalars keep theirs; bool, int, float and complex
+have one each, in lists too; text becomes a list. What differs is an error that names the component
+and the row.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any, TypeAlias, TypeVar, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements import Record, assemble, batch_type, components
+from flowdsl.elements import Record, assemble, batch_type, components, from_dlpack
 from flowdsl.errors import SpecMismatch
-from flowdsl.specs import UNKNOWN, ArraySpec, Spec, StructSpec, ValueSpec, spec_of
+from flowdsl.specs import UNKNOWN, ArraySpec, ListSpec, Spec, StructSpec, ValueSpec, spec_of
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -26,13 +27,18 @@ D = TypeVar("D")
 Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]"]
 """Where a new array's memory comes from: ``np.empty``, or a slab that another process sees."""
 
-PaddingValue: TypeAlias = complex | str | bytes | np.generic
+PaddingValue: TypeAlias = int | complex | str | bytes | np.generic
 Padding: TypeAlias = PaddingValue | tuple["Padding", ...] | Mapping[str, "Padding"] | None
 """What arrays are padded with: one value for all of them, or a tuple or dict of them by component.
 ``None``: not at all."""
 
 
-_FIXED = {bool: np.dtype(np.bool_), int: np.dtype(np.int64), float: np.dtype(np.float64)}
+_FIXED = {
+    bool: np.dtype(np.bool_),
+    int: np.dtype(np.int64),
+    float: np.dtype(np.float64),
+    complex: np.dtype(np.complex128),
+}
 """How Python numbers stack, whatever their values: no dtype depends on the data."""
 
 
@@ -43,22 +49,37 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 def stack(rows: Sequence[Any], allocate: Allocate = _empty, at: str = "element") -> Any:
     """Stack every component of equal rows along a new leading axis.
 
-    Arrays and NumPy scalars keep their dtype; bool, int and float become bool, int64 and float64.
-    A tuple gives a tuple, a dict a dict, a record the batch type that it names.
+    Arrays and NumPy scalars keep their dtype; bool, int, float and complex become bool, int64,
+    float64 and complex128. A list of numbers is an array, and a tensor of another library in the
+    CPU's memory is one too. Text becomes a list. A tuple gives a tuple, a dict a dict, a record the
+    batch type that it names, any other attrs class or dataclass a tuple.
 
     Raises:
-        SpecMismatch: Rows differ in form, dtype or shape, or hold what does not stack; the message
-            names the component, the row and both sides.
+        SpecMismatch: There are no rows; or they differ in form, dtype or shape, or hold what does
+            not stack; the message names the component, the row and both sides.
+
+    >>> stack([(1, "a", [0.5, 1.5]), (2, "b", [2.5, 3.5])])
+    (array([1, 2]), ['a', 'b'], array([[0.5, 1.5],
+           [2.5, 3.5]]))
     """
+    if not len(rows):
+        raise SpecMismatch(f"{at}: there are no rows to stack")
     first = rows[0]
     kind = cast("type", type(first))
     if isinstance(first, np.ndarray):
         return _stack_arrays(rows, allocate, at)
     if len(set(map(type, rows))) > 1:
         raise _differ(rows, at)
-    if isinstance(first, np.generic) or kind in _FIXED:
+    if issubclass(kind, (str, bytes)):
+        return list(rows)
+    if isinstance(first, np.generic) or issubclass(kind, _NUMBERS):
         return _stack_scalars(rows, allocate, at)
+    if kind is list:
+        arrays = _arrays_of_lists(rows, at)
+        return list(rows) if arrays is None else _stack_arrays(arrays, allocate, at)
     columns = _columns(rows, at)
+    if columns is None:
+        return _stack_arrays(_tensors(rows, at), allocate, at)
     stacked = {name: stack(column, allocate, f"{at}.{name}") for name, column in columns}
     return assemble(_batch_form(kind), stacked)
 
@@ -78,15 +99,75 @@ def pad(
         return _pad_arrays(rows, padding, allocate, at)
     if len(set(map(type, rows))) > 1:
         raise _differ(rows, at)
-    if isinstance(first, np.generic) or kind in _FIXED:
+    if isinstance(first, np.generic) or issubclass(kind, (*_NUMBERS, str, bytes)):
         _check_single(padding, at)
-        return _stack_scalars(rows, allocate, at)
+        return stack(rows, allocate, at)
+    if kind is list:
+        arrays = _arrays_of_lists(rows, at)
+        return list(rows) if arrays is None else _pad_arrays(arrays, padding, allocate, at)
     columns = _columns(rows, at)
+    if columns is None:
+        return _pad_arrays(_tensors(rows, at), padding, allocate, at)
     paddings = _padding_of(padding, [name for name, _ in columns], at)
     padded = {
         name: pad(column, paddings[name], allocate, f"{at}.{name}") for name, column in columns
     }
     return assemble(_batch_form(kind), padded)
+
+
+Collate: TypeAlias = Callable[[list[Any]], Any]
+CollateParts: TypeAlias = Mapping[str, Collate] | tuple[Collate | None, ...]
+"""How some components are collated: by name, or by number with None for those that stack."""
+
+
+def collated(
+    rows: list[Any], collate: Collate | CollateParts | None, allocate: Allocate = _empty
+) -> Any:
+    """A batch of rows, by a function of all of them or by functions of their components.
+
+    What has no function stacks.
+
+    Raises:
+        SpecMismatch: The rows have no such components.
+    """
+    if collate is None:
+        return stack(rows, allocate)
+    if callable(collate):
+        return collate(rows)
+    if len(set(map(type, rows))) > 1:
+        raise _differ(rows, "element")
+    columns = _columns(rows, "element")
+    if columns is None:
+        raise _no_components(str(spec_of(rows[0])))
+    functions = _functions_of(collate, [name for name, _ in columns])
+    batch = {
+        name: functions[name](list(column))
+        if name in functions
+        else stack(column, allocate, f"element.{name}")
+        for name, column in columns
+    }
+    return assemble(_batch_form(type(rows[0])), batch)
+
+
+def _functions_of(collate: CollateParts, names: Sequence[str]) -> dict[str, Collate]:
+    if isinstance(collate, tuple):
+        if len(collate) != len(names):
+            raise SpecMismatch(
+                f"element: {len(names)} components, and collate has {len(collate)}; give a "
+                f"function, or None, for each"
+            )
+        return {n: f for n, f in zip(names, collate, strict=True) if f is not None}
+    if unknown := [name for name in collate if name not in names]:
+        raise SpecMismatch(
+            f"element: components {', '.join(names)}, and collate names {', '.join(unknown)}"
+        )
+    return dict(collate)
+
+
+def _no_components(what: str) -> SpecMismatch:
+    return SpecMismatch(
+        f"element: {what} has no components that collate could name; give one function"
+    )
 
 
 def unstack(batch: Any) -> Iterator[Any]:
@@ -136,14 +217,14 @@ def _batch_form(form: type) -> type:
     """What rows of this form become."""
     if issubclass(form, Record):
         return batch_type(form)
-    return dict if form is dict else tuple
+    return dict if issubclass(form, dict) else tuple
 
 
-def _columns(rows: Sequence[Any], at: str) -> list[tuple[str, Sequence[Any]]]:
-    """The components of rows of one type, each over all rows."""
+def _columns(rows: Sequence[Any], at: str) -> list[tuple[str, Sequence[Any]]] | None:
+    """The components of rows of one type, each over all rows; None where there are none."""
     parts = components(rows[0])
     if parts is None:
-        raise _unstackable(type(rows[0]).__name__, at)
+        return None
     names = [name for name, _ in parts]
     if isinstance(rows[0], tuple):
         try:
@@ -159,8 +240,8 @@ def _columns(rows: Sequence[Any], at: str) -> list[tuple[str, Sequence[Any]]]:
 
 def _stack_scalars(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[Any]:
     kind = cast("type", type(rows[0]))
-    if kind in _FIXED:
-        out = allocate((len(rows),), _FIXED[kind])
+    if not isinstance(rows[0], np.generic):
+        out = allocate((len(rows),), _dtype_of(kind))
         try:
             out[...] = rows
         except OverflowError as error:
@@ -175,6 +256,87 @@ def _stack_scalars(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[
     out = allocate((len(rows),), dtype)
     out[...] = rows
     return out
+
+
+_NUMBERS = (int, float, complex)
+"""Those of Python; a bool is an int, and so is a member of an ``IntEnum``."""
+
+
+def _dtype_of(kind: type) -> np.dtype[Any]:
+    """The dtype of a Python number's class."""
+    return next(dtype for number, dtype in _FIXED.items() if issubclass(kind, number))
+
+
+def _tensors(rows: Sequence[Any], at: str) -> list[NDArray[Any]]:
+    """The arrays that another library's tensors are."""
+    try:
+        arrays = list(map(from_dlpack, rows))
+    except SpecMismatch as error:
+        raise SpecMismatch(f"{at}: {error}") from error
+    found = [array for array in arrays if array is not None]
+    if len(found) < len(rows):
+        raise _unstackable(type(rows[0]).__name__, at)
+    return found
+
+
+def _arrays_of_lists(rows: Sequence[list[Any]], at: str) -> list[NDArray[Any]] | None:
+    """The arrays that lists of numbers are; None where they are lists of text."""
+    arrays = [_array_of_list(row, f"{at}: row {i} of the batch") for i, row in enumerate(rows)]
+    texts = sum(array is None for array in arrays)
+    if texts == len(rows) and any(rows):
+        return None
+    # A list without items says nothing of its dtype: it has that of the others.
+    known = next((array for array in arrays if array is not None), None)
+    if known is None:
+        raise SpecMismatch(
+            f"{at}: all lists of the batch are empty, which tells no dtype; make them arrays with "
+            f".map, as np.array(items, np.int64)"
+        )
+    empty = np.empty((0, *(0 for _ in known.shape[1:])), known.dtype)
+    if any(row and array is None for row, array in zip(rows, arrays, strict=True)):
+        raise _differ(rows, at)
+    return [empty if array is None else array for array in arrays]
+
+
+def _array_of_list(items: list[Any], where: str) -> NDArray[Any] | None:
+    """The array that a list of numbers is; None for a list of text, or of nothing."""
+    kinds = set(map(type, items))
+    if not kinds or all(issubclass(kind, (str, bytes)) for kind in kinds):
+        return None
+    if len(kinds) > 1:
+        names = " and ".join(sorted(kind.__name__ for kind in kinds))
+        raise SpecMismatch(
+            f"{where} is a list that holds {names}; a list of one kind of number stacks: make it "
+            f"an array with .map, as np.array(items, np.float64)"
+        )
+    (kind,) = kinds
+    if kind is list:
+        parts = [_array_of_list(item, where) for item in items]
+        known = next((part for part in parts if part is not None), None)
+        if known is None:
+            return None
+        items = [np.empty((0, *known.shape[1:]), known.dtype) if p is None else p for p in parts]
+    elif issubclass(kind, _NUMBERS) and not issubclass(kind, np.generic):
+        try:
+            return np.array(items, _dtype_of(kind))
+        except OverflowError as error:
+            raise SpecMismatch(f"{where} has an int too large for int64") from error
+    elif not issubclass(kind, (np.ndarray, np.generic)):
+        raise SpecMismatch(
+            f"{where} is a list of {kind.__name__}, which does not stack; lists of numbers, of "
+            f"arrays and of text do. Make it an array with .map, or say how with "
+            f"batch(n, collate=...)"
+        )
+    if len({item.dtype for item in items}) > 1:
+        raise SpecMismatch(f"{where} is a list of arrays that differ in dtype; none is cast")
+    if len({item.shape for item in items}) > 1:
+        raise SpecMismatch(
+            f"{where} is a ragged list: its items differ in length; make an array of it with "
+            f".map, or say how with batch(n, collate=...)"
+        )
+    if items[0].dtype.hasobject:
+        raise _unstackable("a list of arrays of Python objects", where)
+    return np.stack(items)
 
 
 _ARRAYS = {np.ndarray, np.memmap}
@@ -199,9 +361,15 @@ def _dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
     if type(rows[0]) not in _ARRAYS:
         raise _unstackable(type(rows[0]).__name__, at)
     if not set(map(type, rows)) <= _ARRAYS or any(row.dtype is not dtype for row in rows):
+        text = dtype.kind in "US"  # how wide it is, depends on what is written there
         for i, row in enumerate(rows):  # dtypes that are no builtin ones are equal, not the same
-            if type(row) not in _ARRAYS or row.dtype != dtype:
+            alike = type(row) in _ARRAYS and (
+                row.dtype.kind == dtype.kind if text else row.dtype == dtype
+            )
+            if not alike:
                 raise _differ(rows, at, i)
+        if text:
+            dtype = max((row.dtype for row in rows), key=lambda one: one.itemsize)
     if dtype.hasobject:
         raise _unstackable("an array of Python objects", at)
     return dtype
@@ -246,8 +414,10 @@ def _padding_of(padding: Padding, names: Sequence[str], at: str) -> dict[str, Pa
 
 
 def _fitting(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
-    """The value of this dtype that the padding is."""
+    """The value of this dtype that the padding is; for text, 0 is none."""
     _check_single(padding, at)
+    if dtype.kind in "US" and repr(padding) == "0":
+        return dtype.type()
     given: Any = np.asarray(padding)
     numbers = given.dtype.kind in "biufcO" and dtype.kind in "biufc"  # O: an int of any size
     if numbers and (dtype.kind == "c" or given.dtype.kind != "c"):
@@ -289,8 +459,8 @@ def _differ(rows: Sequence[Any], at: str, i: int | None = None) -> SpecMismatch:
 
 def _unstackable(what: str, at: str) -> SpecMismatch:
     return SpecMismatch(
-        f"{at}: {what} does not stack; arrays, NumPy scalars, bool, int and float "
-        f"do. Leave it out with .map, or say how with batch(n, collate=...)"
+        f"{at}: {what} does not stack; arrays, numbers, text, and lists of them do. Leave it out "
+        f"with .map, or say how with batch(n, collate=...)"
     )
 
 
@@ -305,14 +475,53 @@ def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
     if isinstance(spec, ArraySpec):
         if spec.dtype is not None and spec.dtype.hasobject:
             raise _unstackable("an array of Python objects", at)
-        return ArraySpec(spec.dtype, None if spec.shape is None else (n, *spec.shape))
+        if spec.shape == () and spec.dtype is not None and spec.dtype.kind in "US":
+            return ListSpec(ValueSpec(spec.dtype.type), n)
+        return ArraySpec(_any_width(spec.dtype), None if spec.shape is None else (n, *spec.shape))
+    if isinstance(spec, ListSpec):
+        if spec.item == UNKNOWN:
+            return UNKNOWN
+        array = spec_of_batch(spec.item, spec.length, at)
+        return ListSpec(spec, n) if isinstance(array, ListSpec) else spec_of_batch(array, n, at)
     if isinstance(spec, ValueSpec):
-        if spec.type is object:
-            return spec
-        if spec.type not in _FIXED:
-            raise _unstackable(spec.type.__name__, at)
-        return ArraySpec(_FIXED[spec.type], (n,))
+        if spec.type in (object, list):
+            return UNKNOWN
+        if issubclass(spec.type, (str, bytes)):
+            return ListSpec(spec, n)
+        if not issubclass(spec.type, _NUMBERS):
+            return _spec_of_tensors(spec.type, at)
+        return ArraySpec(_dtype_of(spec.type), (n,))
     fields = tuple((name, spec_of_batch(s, n, f"{at}.{name}")) for name, s in spec.fields)
+    return StructSpec(_batch_form(spec.form), fields)
+
+
+def _any_width(dtype: np.dtype[Any] | None) -> np.dtype[Any] | None:
+    """Text of any width, for that of other rows may be wider."""
+    return np.dtype(dtype.type) if dtype is not None and dtype.kind in "US" else dtype
+
+
+def _spec_of_tensors(kind: type, at: str) -> Spec:
+    if not hasattr(kind, "__dlpack__"):
+        raise _unstackable(kind.__name__, at)
+    return ArraySpec()
+
+
+def spec_of_parts(spec: Spec, collate: CollateParts, n: int | None) -> Spec:
+    """The spec of ``collated`` with functions of components, from the spec of its rows.
+
+    Raises:
+        SpecMismatch: Rows of this spec have no such components, or those without a function do not
+            stack.
+    """
+    if not isinstance(spec, StructSpec):
+        if spec in (UNKNOWN, ValueSpec(tuple), ValueSpec(dict)):
+            return UNKNOWN
+        raise _no_components(str(spec))
+    functions = _functions_of(collate, [name for name, _ in spec.fields])
+    fields = tuple(
+        (name, UNKNOWN if name in functions else spec_of_batch(part, n, f"element.{name}"))
+        for name, part in spec.fields
+    )
     return StructSpec(_batch_form(spec.form), fields)
 
 
@@ -335,8 +544,9 @@ def spec_of_padded_batch(spec: Spec, n: int | None, padding: Padding, at: str = 
     if spec != UNKNOWN:
         _check_single(padding, at)
     batch = spec_of_batch(spec, n, at)
-    if isinstance(spec, ArraySpec) and spec.dtype and spec.shape != () and padding is not None:
-        _fitting(padding, spec.dtype, at)
+    padded = isinstance(batch, ArraySpec) and (batch.shape is None or len(batch.shape) > 1)
+    if isinstance(batch, ArraySpec) and padded and batch.dtype and padding is not None:
+        _fitting(padding, batch.dtype, at)
     return batch
 
 
@@ -349,6 +559,8 @@ def spec_of_row(spec: Spec, at: str = "element") -> Spec:
     if isinstance(spec, StructSpec):
         fields = tuple((name, spec_of_row(part, f"{at}.{name}")) for name, part in spec.fields)
         return StructSpec(dict if spec.form is dict else tuple, fields)
+    if isinstance(spec, ListSpec):
+        return spec.item
     if isinstance(spec, ValueSpec):
         if spec.type is not object and not issubclass(spec.type, list):
             raise _not_a_batch(str(spec), at)
@@ -387,12 +599,15 @@ def lists(rows: Sequence[Any]) -> Any:
     >>> lists([{"x": 1}, {"x": 2}])
     {'x': [1, 2]}
     """
+    if not len(rows):
+        raise SpecMismatch("lists: there are no rows to collect")
     if len(set(map(type, rows))) > 1:
         raise _differ(rows, "element")
-    if not isinstance(rows[0], (tuple, dict)):
+    columns = _columns(rows, "element")
+    if columns is None or not isinstance(rows[0], (tuple, dict)):
         raise SpecMismatch(
             f"lists: elements must be tuples or dicts, got {type(rows[0]).__name__}; collate=list "
             f"keeps elements as they are"
         )
-    collected = {name: list(column) for name, column in _columns(rows, "element")}
+    collected = {name: list(column) for name, column in columns}
     return assemble(dict if isinstance(rows[0], dict) else tuple, collected)

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from flowdsl.elements import leaves
 from flowdsl.errors import SpecMismatch
-from flowdsl.specs import UNKNOWN, ArraySpec, Spec, ValueSpec, leaf_specs, meet, spec_of
+from flowdsl.specs import UNKNOWN, ArraySpec, ListSpec, Spec, ValueSpec, leaf_specs, meet, spec_of
 
 _TEXT = np.dtype(np.bytes_)
 """Stands for text of any length, as ``tf.string`` does."""
 
-_NUMPY = {bool: "np.bool_", int: "np.int64", float: "np.float64", str: "np.str_"}
+_NUMPY = {bool: "np.bool_", int: "np.int64", float: "np.float64"}
 
 
 @attrs.frozen
@@ -43,12 +43,13 @@ class Slot:
 
     def takes(self, value: NDArray[Any] | np.generic) -> bool:
         """Whether this value is what was announced."""
-        same = _plain(value.dtype) == self.dtype
-        if not same or self.shape is None:
-            return same
-        dims = value.shape
-        return len(dims) == len(self.shape) and all(
-            want is None or got == want for got, want in zip(dims, self.shape, strict=True)
+        return _plain(value.dtype) == self.dtype and self.holds(value.shape)
+
+    def holds(self, dims: tuple[int, ...]) -> bool:
+        """Whether a value of this shape is what was announced."""
+        return self.shape is None or (
+            len(dims) == len(self.shape)
+            and all(want in (None, got) for got, want in zip(dims, self.shape, strict=True))
         )
 
 
@@ -93,6 +94,10 @@ def to_arrays(layout: Layout, element: object, position: int) -> list[NDArray[An
         )
     arrays: list[NDArray[Any]] = []
     for slot, value in zip(layout, values, strict=True):
+        text = _of_text(value) if slot.dtype == _TEXT else None
+        if text is not None and slot.holds(text.shape):
+            arrays.append(text)
+            continue
         if not isinstance(value, (np.ndarray, np.generic)) or not slot.takes(value):
             raise SpecMismatch(
                 f"QueueInput: component {slot.name!r} of element {position} is {spec_of(value)}, "
@@ -104,31 +109,63 @@ def to_arrays(layout: Layout, element: object, position: int) -> list[NDArray[An
     return arrays
 
 
+def _of_text(value: object) -> NDArray[Any] | None:
+    """Text, or a list of it, as the array of objects that a tensor of strings is made from.
+
+    NumPy's own text would drop the NULs at its end. None for anything else.
+    """
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, (str, bytes)) for text in texts):
+        return None
+    array = np.empty(np.shape(value) if isinstance(value, list) else (), object)
+    array[...] = value
+    return array
+
+
 def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return _TEXT if dtype.kind in "SU" and dtype.isnative else dtype
 
 
-def _declared(name: str, leaf: ArraySpec | ValueSpec, tensor: tf.TensorSpec) -> ArraySpec:
+Leaf: TypeAlias = ArraySpec | ValueSpec | ListSpec
+
+
+def _in_slot(leaf: Leaf) -> Leaf:
+    """What text is for a queue: strings of any length."""
+    if isinstance(leaf, ListSpec) and _is_text(leaf.item):
+        return ArraySpec(_TEXT, (leaf.length,))
+    return ArraySpec(_TEXT, ()) if _is_text(leaf) else leaf
+
+
+def _is_text(spec: Spec) -> bool:
+    return isinstance(spec, ValueSpec) and issubclass(spec.type, (str, bytes))
+
+
+def _declared(
+    name: str, leaf: ArraySpec | ValueSpec | ListSpec, tensor: tf.TensorSpec
+) -> ArraySpec:
     dtype = _TEXT if tensor.dtype == tf.string else np.dtype(tensor.dtype.as_numpy_dtype)
     shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
     array = ArraySpec(dtype, shape)
+    leaf = _in_slot(leaf)
     if isinstance(leaf, ArraySpec) and leaf.dtype is not None:
         leaf = attrs.evolve(leaf, dtype=_plain(leaf.dtype))
     meet(array, leaf, f"QueueInput: component {name!r}, by spec=")
     return array
 
 
-def _slot(name: str, leaf: ArraySpec | ValueSpec) -> Slot:
+def _slot(name: str, leaf: Leaf) -> Slot:
     where = f"QueueInput: component {name!r}"
+    leaf = _in_slot(leaf)
     if leaf == UNKNOWN:
         raise SpecMismatch(
             f"{where}: nothing is known of it before it is made; annotate the result of the "
             f"function that makes it, or give spec=[tf.TensorSpec(shape, dtype), ...]"
         )
-    if isinstance(leaf, ValueSpec):
+    if not isinstance(leaf, ArraySpec):
+        kind = list if isinstance(leaf, ListSpec) else leaf.type
         raise SpecMismatch(
-            f"{where} is a Python {leaf.type.__name__}, which has no dtype: make it "
-            f"{_NUMPY.get(leaf.type, 'np.asarray')}(...) in a .map"
+            f"{where} is a Python {kind.__name__}, which has no dtype: make it "
+            f"{_NUMPY.get(kind, 'np.asarray')}(...) in a .map"
         )
     if leaf.dtype is None:
         raise SpecMismatch(

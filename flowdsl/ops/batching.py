@@ -1,21 +1,31 @@
+# The overloads are asked in order: a dict of functions is no function.
+# mypy: disable-error-code="overload-overlap"
+# pyright: reportOverlappingOverload=false
 """batch, window: consecutive elements become one."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
 
-from flowdsl.arguments import at_least, is_callable, is_flag, name_of, plain_int
+from flowdsl.arguments import at_least, is_flag, name_of, plain_int, spelled
 from flowdsl.effects import Endless, Resampled, Tag
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.kinds import Grouping
-from flowdsl.node import A, E, FlowBase, Row, T, U, flow
+from flowdsl.node import A, AnyNode, E, FlowBase, Row, T, U, flow
 from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import Spec, StructSpec
-from flowdsl.stacking import Allocate, spec_of_batch, stack
+from flowdsl.stacking import (
+    Allocate,
+    Collate,
+    CollateParts,
+    collated,
+    spec_of_batch,
+    spec_of_parts,
+)
 
 if TYPE_CHECKING:
     from flowdsl.batches import Batchable
@@ -52,31 +62,68 @@ class Stacking(Grouping[A, U, E], Generic[A, U, E]):
         return self.n if whole or (rows is not None and rows % self.n == 0) else None
 
 
+def frozen_collate(value: Any) -> Any:
+    """An attrs converter: nobody else can change the dict."""
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def is_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
+    """An attrs validator: a function of the rows, or a dict or tuple of one a component."""
+    parts = tuple(value.values()) if isinstance(value, dict) else value
+    functions: tuple[object, ...] = parts if isinstance(parts, tuple) else (parts,)
+    if not all(callable(func) or func is None for func in functions):
+        raise InvalidFlow(
+            f"{spelled(node)}: collate must be a function of the list of rows, or a dict or tuple "
+            f"of such functions, one a component; got {value!r}"
+        )
+
+
+def spelled_collate(collate: Collate | CollateParts | None) -> str:
+    """How a title goes on after the other arguments."""
+    if collate is None:
+        return ""
+    if isinstance(collate, tuple):
+        return f", collate=({', '.join('None' if f is None else name_of(f) for f in collate)})"
+    if callable(collate):
+        return f", collate={name_of(collate)}"
+    parts = (f"{name!r}: {name_of(func)}" for name, func in collate.items())
+    return f", collate={{{', '.join(parts)}}}"
+
+
+def spec_of_collated(rows: Spec, collate: Collate | CollateParts | None, n: int | None) -> Spec:
+    """What a batch is, from the spec of its rows.
+
+    Raises:
+        SpecMismatch: The rows do not stack, or have no such components.
+    """
+    if collate is None:
+        return spec_of_batch(rows, n)
+    return spec_of_result(collate) if callable(collate) else spec_of_parts(rows, collate, n)
+
+
 @attrs.frozen
 class Batch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
-    collate: Callable[[list[A]], U] | None = attrs.field(
-        validator=attrs.validators.optional(is_callable)
+    collate: Collate | CollateParts | None = attrs.field(
+        converter=frozen_collate, validator=is_collate
     )
 
     @property
     def title(self) -> str:
         remainder = ", drop_remainder=True" if self.drop_remainder else ""
-        collate = f", collate={name_of(self.collate)}" if self.collate else ""
-        return f"batch({self.n}{remainder}{collate})"
+        return f"batch({self.n}{remainder}{spelled_collate(self.collate)})"
 
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
-        if self.collate is not None:
-            return self.collate(list(group))
-        stacked: U = stack(group, allocate) if allocate else stack(group)
-        return stacked
+        rows = list(group)
+        batch: U = (
+            collated(rows, self.collate, allocate) if allocate else collated(rows, self.collate)
+        )
+        return batch
 
     def spec(self, probe: bool) -> Spec:
-        if self.collate is not None:
-            declared = spec_of_result(self.collate)
-            return probed(self, declared) if probe else declared
-        return spec_of_batch(self.source.spec(probe), self.size_of_each)
+        batch = spec_of_collated(self.source.spec(probe), self.collate, self.size_of_each)
+        return probed(self, batch) if probe and self.collate is not None else batch
 
 
 def _is_size(node: Window[Any, Any], field: attrs.Attribute[int], value: object) -> None:
@@ -133,25 +180,53 @@ class Batching(FlowBase[T, E]):
     def batch(
         self, n: int, *, drop_remainder: bool, collate: Callable[[list[T]], B]
     ) -> Flow[B, E | Resampled]: ...
+    @overload
+    def batch(
+        self: FlowBase[Mapping[str, object], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        collate: Mapping[str, Collate],
+    ) -> Flow[dict[str, Any], E]: ...
+    @overload
+    def batch(
+        self: FlowBase[Mapping[str, object], E],
+        n: int,
+        *,
+        drop_remainder: bool,
+        collate: Mapping[str, Collate],
+    ) -> Flow[dict[str, Any], E | Resampled]: ...
+    @overload
+    def batch(
+        self, n: int, *, drop_remainder: Literal[False] = False, collate: CollateParts
+    ) -> Flow[tuple[Any, ...], E]: ...
+    @overload
+    def batch(
+        self, n: int, *, drop_remainder: bool, collate: CollateParts
+    ) -> Flow[tuple[Any, ...], E | Resampled]: ...
     def batch(
         self: Any,
         n: int,
         *,
         drop_remainder: bool = False,
-        collate: Callable[[list[Any]], Any] | None = None,
+        collate: Collate | CollateParts | None = None,
     ) -> Flow[Any, Any]:
         """Group ``n`` consecutive elements and stack their components along a new leading axis.
 
         Shapes: a component of shape ``s`` becomes one of shape ``(n, *s)``; the last batch is
         smaller when ``n`` does not divide the length, or is left out with ``drop_remainder``.
         Arrays and NumPy scalars keep their dtype; bool, int and float become bool, int64 and
-        float64; nothing is ever cast. ``collate`` replaces the stacking: it is given the list of
-        elements, and ``collate=lists`` takes components of any type.
+        float64, complex complex128; nothing is ever cast. A list of numbers is an array; ragged
+        ones are for ``padded_batch``. A tensor of another library is one too, if it lies in the
+        memory of the CPU. Text becomes a list.
 
-        A tuple or NamedTuple gives a plain tuple, which ``starmap(Batch)`` names; a dict gives a
-        dict, a ``Record`` the batch type that it names. Checkers follow records, dicts of arrays,
-        single values, and tuples of arrays or NumPy scalars, up to four of different dtypes: write
-        ``np.int64(label)`` for a number in a tuple.
+        A tuple or NamedTuple gives a plain tuple, which ``starmap(Batch)`` names, and so does an
+        attrs class or a dataclass; a dict gives a dict, a ``Record`` the batch type that it names.
+        Checkers follow tuples of up to eight components.
+
+        ``collate`` replaces the stacking. It is given the list of elements; ``collate=lists`` takes
+        components of any type. Or it is a dict or tuple of functions, each given the list of one
+        component; components that a dict leaves out, and those with None, stack.
 
         Length: that of the source divided by ``n``, rounded up, or down with ``drop_remainder``.
 
@@ -163,6 +238,12 @@ class Batching(FlowBase[T, E]):
         >>> import flowdsl as fl
         >>> fl.from_range(5).batch(2).collect()
         [array([0, 1]), array([2, 3]), array([4])]
+        >>> words = fl.from_items([("to", [1.5]), ("be", [0.5])])
+        >>> words.batch(2).collect()
+        [(['to', 'be'], array([[1.5],
+               [0.5]]))]
+        >>> words.batch(2, collate=("-".join, None)).map(fl.c0).collect()
+        ['to-be']
 
         Source: ``BatchData`` in tensorpack, ``tf.train.batch``.
 

@@ -1,8 +1,11 @@
+# The overloads are asked in order: a dict of functions is no function.
+# mypy: disable-error-code="overload-overlap"
+# pyright: reportOverlappingOverload=false
 """batch_by_shape: batches of elements that are alike in shape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
@@ -13,9 +16,10 @@ from flowdsl.arguments import at_least, is_callable, is_flag, name_of, plain_int
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
 from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow
-from flowdsl.probing import probed, spec_of_result
+from flowdsl.ops.batching import frozen_collate, is_collate, spec_of_collated, spelled_collate
+from flowdsl.probing import probed
 from flowdsl.specs import Spec, with_sizes
-from flowdsl.stacking import spec_of_batch, stack
+from flowdsl.stacking import Collate, CollateParts, collated
 
 if TYPE_CHECKING:
     from flowdsl.batches import Batchable
@@ -32,8 +36,8 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
     selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=is_callable)
     drop_remainder: bool = attrs.field(validator=is_flag)
-    collate: Callable[[list[A]], U] | None = attrs.field(
-        validator=attrs.validators.optional(is_callable)
+    collate: Collate | CollateParts | None = attrs.field(
+        converter=frozen_collate, validator=is_collate
     )
 
     def __attrs_post_init__(self) -> None:
@@ -45,7 +49,7 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
     @property
     def title(self) -> str:
         remainder = ", drop_remainder=True" if self.drop_remainder else ""
-        collate = f", collate={name_of(self.collate)}" if self.collate else ""
+        collate = spelled_collate(self.collate)
         return f"batch_by_shape({self.n}, {name_of(self.selector)}{remainder}{collate})"
 
     @property
@@ -57,14 +61,12 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
         return super().effects | ({Resampled} if self.drop_remainder else frozenset())
 
     def spec(self, probe: bool) -> Spec:
-        if self.collate is not None:
-            declared = spec_of_result(self.collate)
-            return probed(self, declared) if probe else declared
         rows = self.source.spec(False)
         if probe:  # the one element that is made to look at tells no size of the others
             rows = with_sizes(self.source.spec(True), rows)
         always_full = self.drop_remainder or Endless in self.source.effects
-        return spec_of_batch(rows, self.n if always_full else None)
+        batch = spec_of_collated(rows, self.collate, self.n if always_full else None)
+        return probed(self, batch) if probe and self.collate is not None else batch
 
     def rows(self, epoch: int) -> Iterator[Row[U]]:
         return enumerate(self._batches(epoch))
@@ -95,12 +97,10 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
     def _gather(self, epoch: int, group: list[Row[A]]) -> U:
         elements = [x for _, x in group]
         try:
-            if self.collate is not None:
-                return self.collate(elements)
-            stacked: U = stack(elements)
+            batch: U = collated(elements, self.collate)
         except Exception as error:
             raise self._failure(epoch, group) from error
-        return stacked
+        return batch
 
     def _failure(self, epoch: int, group: list[Row[A]]) -> ElementError:
         """The rows of a group may stand far from each other: the first is named."""
@@ -146,13 +146,49 @@ class ShapeBatching(FlowBase[T, E]):
         drop_remainder: bool,
         collate: Callable[[list[T]], B],
     ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[Mapping[str, object], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+        collate: Mapping[str, Collate],
+    ) -> Flow[dict[str, Any], E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[Mapping[str, object], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+        collate: Mapping[str, Collate],
+    ) -> Flow[dict[str, Any], E | Reordered | Resampled | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self,
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+        collate: CollateParts,
+    ) -> Flow[tuple[Any, ...], E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self,
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+        collate: CollateParts,
+    ) -> Flow[tuple[Any, ...], E | Reordered | Resampled | Unsized]: ...
     def batch_by_shape(
         self: Any,
         n: int,
         selector: Callable[[Any], NDArray[np.generic]],
         *,
         drop_remainder: bool = False,
-        collate: Callable[[list[Any]], Any] | None = None,
+        collate: Collate | CollateParts | None = None,
     ) -> Flow[Any, Any]:
         """Group ``n`` elements in which the selected array has one shape, and stack them.
 

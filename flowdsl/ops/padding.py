@@ -80,12 +80,13 @@ class PaddedBatching(FlowBase[T, E]):
         """Group ``n`` consecutive elements and stack their arrays, padded to the largest of them.
 
         Shapes: every axis of an array is padded at its end, to the largest size that it has in the
-        batch; ranks and dtypes must agree. NumPy scalars and numbers stack as in ``batch``. What an
-        element becomes is as in ``batch``, too.
+        batch; ranks and dtypes must agree. Lists of numbers are arrays. Anything else, and what an
+        element becomes, is as in ``batch``.
 
         ``padding`` is one value for all arrays, or a tuple or dict (by name) of one a component;
         ``None`` says that an array must not be padded. A value must be one that the dtype has:
-        300 for uint8 or 0.5 for int64 is an error, and text is padded with ``""``.
+        300 for uint8 or 0.5 for int64 is an error. Unless said otherwise, arrays of text are padded
+        with ``""``.
 
         Length: that of the source divided by ``n``, rounded up, or down with ``drop_remainder``.
 

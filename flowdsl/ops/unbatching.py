@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from flowdsl.arguments import is_callable, name_of
 from flowdsl.effects import Unsized
+from flowdsl.elements import arguments_of
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
 from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow
 from flowdsl.probing import probed, spec_of_result
@@ -82,9 +83,8 @@ class Unbatch(Node[U, E | Unsized], Generic[A, U, E]):
                 yield self.into(*row)
             elif isinstance(batch, dict):
                 yield self.into(**row)
-            elif attrs.has(type(batch)):
-                names = (field.alias or field.name for field in attrs.fields(type(batch)))
-                yield self.into(**dict(zip(names, row, strict=True)))
+            elif arguments := arguments_of(type(batch)):
+                yield self.into(**dict(zip(arguments.values(), row, strict=True)))
             else:
                 yield self.into(row)
 

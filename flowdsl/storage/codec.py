@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from flowdsl.elements import components
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.specs import ArraySpec, Spec, StructSpec, ValueSpec
+from flowdsl.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 
 _TUPLE, _ARRAY, _SCALAR = 1, 2, 3
 _DTYPE = re.compile(r"[<>|][biufcSUVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
@@ -144,6 +144,8 @@ def spec_to_plain(spec: Spec) -> dict[str, Any]:
         return {"dtype": spec.dtype.str if spec.dtype else None, "shape": spec.shape}
     if isinstance(spec, ValueSpec):
         return {"type": spec.type.__name__ if spec.type in _PLAIN.values() else "object"}
+    if isinstance(spec, ListSpec):
+        return {"item": spec_to_plain(spec.item), "length": spec.length}
     form = "tuple" if issubclass(spec.form, tuple) else "dict"
     return {"form": form, "fields": [[name, spec_to_plain(part)] for name, part in spec.fields]}
 
@@ -155,5 +157,7 @@ def spec_from_plain(plain: dict[str, Any]) -> Spec:
         return ArraySpec(dtype and _dtype(dtype), None if shape is None else tuple(shape))
     if "type" in plain:
         return ValueSpec(_PLAIN[plain["type"]])
+    if "item" in plain:
+        return ListSpec(spec_from_plain(plain["item"]), plain["length"])
     fields = tuple((str(name), spec_from_plain(part)) for name, part in plain["fields"])
     return StructSpec({"tuple": tuple, "dict": dict}[plain["form"]], fields)
