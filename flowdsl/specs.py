@@ -217,9 +217,9 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
         sizes = {declared.length, seen.length} - {None}
         if len(sizes) < 2:
             return ListSpec(meet(declared.item, seen.item, f"{at}[]"), next(iter(sizes), None))
-    if isinstance(declared, ValueSpec) and issubclass(_class_of(seen), declared.type):
+    if isinstance(declared, ValueSpec) and issubclass(class_of(seen), declared.type):
         return seen
-    if isinstance(seen, ValueSpec) and issubclass(_class_of(declared), seen.type):
+    if isinstance(seen, ValueSpec) and issubclass(class_of(declared), seen.type):
         return declared
     raise SpecMismatch(f"{at}: declared {declared}, got {seen}")
 
@@ -303,7 +303,8 @@ def _named(a: StructSpec, b: StructSpec) -> StructSpec | None:
     return a if b.form is tuple else b
 
 
-def _class_of(spec: Spec) -> type:
+def class_of(spec: Spec) -> type:
+    """The class of what a spec describes."""
     if isinstance(spec, ArraySpec):
         return spec.dtype.type if spec.dtype is not None and spec.shape == () else np.ndarray
     if isinstance(spec, ListSpec):

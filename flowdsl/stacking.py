@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 
 from flowdsl.elements import Record, assemble, batch_type, components, from_dlpack
 from flowdsl.errors import SpecMismatch
-from flowdsl.specs import UNKNOWN, ArraySpec, ListSpec, Spec, StructSpec, ValueSpec, spec_of
+from flowdsl.specs import (
+    UNKNOWN,
+    ArraySpec,
+    ListSpec,
+    Spec,
+    StructSpec,
+    ValueSpec,
+    spec_of,
+    with_sizes,
+)
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -391,6 +400,8 @@ def _pad_arrays(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: s
     fill = _fitting(padding, dtype, at)
     if len(set(shapes)) == 1:
         return _stack_arrays(rows, allocate, at)
+    if dtype.kind in "US":  # as wide as the widest text
+        dtype = np.result_type(dtype, np.asarray(fill).dtype)
     out = allocate((len(rows), *map(max, zip(*shapes, strict=True))), dtype)
     out[...] = fill
     for place, row in zip(out, rows, strict=True):
@@ -428,7 +439,7 @@ def _fitting(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
             if dtype.kind == "f" and np.isfinite(value):
                 raise _unfit(padding, dtype, at, f"; the nearest is {value!r}")
     elif given.dtype.kind == dtype.kind:
-        value = given.astype(dtype)[()]
+        value = given.astype(dtype.type if dtype.kind in "US" else dtype)[()]
         if value == padding or (value != value and padding != padding):
             return value
     raise _unfit(padding, dtype, at)
@@ -546,7 +557,7 @@ def spec_of_padded_batch(spec: Spec, n: int | None, padding: Padding, at: str = 
     batch = spec_of_batch(spec, n, at)
     padded = isinstance(batch, ArraySpec) and (batch.shape is None or len(batch.shape) > 1)
     if isinstance(batch, ArraySpec) and padded and batch.dtype and padding is not None:
-        _fitting(padding, batch.dtype, at)
+        _fitting(padding, (isinstance(spec, ArraySpec) and spec.dtype) or batch.dtype, at)
     return batch
 
 
@@ -559,8 +570,8 @@ def spec_of_row(spec: Spec, at: str = "element") -> Spec:
     if isinstance(spec, StructSpec):
         fields = tuple((name, spec_of_row(part, f"{at}.{name}")) for name, part in spec.fields)
         return StructSpec(dict if spec.form is dict else tuple, fields)
-    if isinstance(spec, ListSpec):
-        return spec.item
+    if isinstance(spec, ListSpec):  # its items tell no size of those of other lists
+        return with_sizes(spec.item, UNKNOWN)
     if isinstance(spec, ValueSpec):
         if spec.type is not object and not issubclass(spec.type, list):
             raise _not_a_batch(str(spec), at)

@@ -84,10 +84,10 @@ def spelled_collate(collate: Collate | CollateParts | None) -> str:
         return ""
     if isinstance(collate, tuple):
         return f", collate=({', '.join('None' if f is None else name_of(f) for f in collate)})"
-    if callable(collate):
-        return f", collate={name_of(collate)}"
-    parts = (f"{name!r}: {name_of(func)}" for name, func in collate.items())
-    return f", collate={{{', '.join(parts)}}}"
+    if isinstance(collate, dict):
+        parts = (f"{name!r}: {name_of(func)}" for name, func in collate.items())
+        return f", collate={{{', '.join(parts)}}}"
+    return f", collate={name_of(collate)}"
 
 
 def spec_of_collated(rows: Spec, collate: Collate | CollateParts | None, n: int | None) -> Spec:

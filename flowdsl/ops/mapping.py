@@ -32,7 +32,7 @@ from flowdsl.kinds import Elementwise
 from flowdsl.node import DROPPED, A, AnyNode, Dropped, E, FlowBase, Node, Row, T, U, flow
 from flowdsl.ops.randomness import generator
 from flowdsl.probing import probed, spec_of_result
-from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, spec_of_type
+from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, class_of, spec_of_type
 
 if TYPE_CHECKING:
     from flowdsl.batches import TypedDictLike, Unknown
@@ -399,7 +399,7 @@ def _may_have_any(spec: Spec) -> bool:
 def _parts(spec: Spec) -> tuple[type, dict[str, Spec]]:
     if isinstance(spec, StructSpec):
         return spec.form, dict(spec.fields)
-    return (spec.type if isinstance(spec, ValueSpec) else np.ndarray), {}
+    return class_of(spec), {}
 
 
 def _tuple_of(specs: Iterable[Spec]) -> StructSpec:

@@ -151,11 +151,14 @@ class TestBadArguments:
         flow: Any = fl.from_range(3)
         with pytest.raises(InvalidFlow) as caught:
             flow.batch(2, collate=3)
-        assert str(caught.value) == "batch: collate must be callable, got 3"
+        assert str(caught.value) == (
+            "batch: collate must be a function of the list of rows, or a dict or tuple of such "
+            "functions, one a component; got 3"
+        )
 
     def test_elements_known_not_to_stack(self) -> None:
-        flow: Any = fl.from_items([(1, "a")])
-        with pytest.raises(InvalidFlow, match=r"batch\(2\): element\.1: str does not stack"):
+        flow: Any = fl.from_items([(1, {2})])
+        with pytest.raises(InvalidFlow, match=r"batch\(2\): element\.1: set does not stack"):
             flow.batch(2)
 
 

@@ -158,7 +158,13 @@ class TestRefusals:
             ({"selector": 0}, "selector must be callable, got 0"),
             ({"selector": "image"}, "selector must be callable, got 'image'"),
             ({"selector": c0, "drop_remainder": 1}, "drop_remainder must be True or False, got 1"),
-            ({"selector": c0, "collate": 3}, "collate must be callable, got 3"),
+            (
+                {"selector": c0, "collate": 3},
+                (
+                    "collate must be a function of the list of rows, or a dict or tuple of such "
+                    "functions, one a component; got 3"
+                ),
+            ),
         ],
     )
     def test_arguments(self, arguments: Any, said: str) -> None:
@@ -168,10 +174,10 @@ class TestRefusals:
         assert str(caught.value) == f"batch_by_shape: {said}"
 
     def test_elements_known_not_to_stack(self) -> None:
-        flow: Any = fl.from_items([(np.zeros(2), "a")])
+        flow: Any = fl.from_items([(np.zeros(2), {1})])
         with pytest.raises(InvalidFlow) as caught:
             flow.batch_by_shape(2, c0)
-        assert str(caught.value).startswith("batch_by_shape(2, c0): element.1: str does not stack")
+        assert str(caught.value).startswith("batch_by_shape(2, c0): element.1: set does not stack")
 
     def test_a_selector_that_gives_no_array(self) -> None:
         flow: Any = fl.from_items(rows_of([(1,), (1,)])).filter(lambda row: row[1] > 0)

@@ -240,8 +240,8 @@ class TestRefusals:
         assert "element.1: row 0 of the batch is uint8[2], row 1 is uint8[1]" in str(cause)
 
     def test_elements_known_not_to_stack(self) -> None:
-        flow: Any = fl.from_items([(1, "a")])
-        with pytest.raises(InvalidFlow, match=r"element\.1: str does not stack"):
+        flow: Any = fl.from_items([(1, {2})])
+        with pytest.raises(InvalidFlow, match=r"element\.1: set does not stack"):
             flow.padded_batch(2)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from flowdsl.elements import components
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.specs import ArraySpec, Spec, StructSpec, ValueSpec, join, spec_of
+from flowdsl.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec, join, spec_of
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
 
 DTYPES = st.one_of(
@@ -270,6 +270,8 @@ def known(spec: Spec) -> Spec:
     """A file knows of no value but the plain ones."""
     if isinstance(spec, StructSpec):
         return attrs.evolve(spec, fields=tuple((name, known(part)) for name, part in spec.fields))
+    if isinstance(spec, ListSpec):
+        return attrs.evolve(spec, item=known(spec.item))
     return ValueSpec(object) if spec == ValueSpec(type(None)) else spec
 
 
