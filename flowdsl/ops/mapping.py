@@ -51,7 +51,7 @@ V = TypeVar("V")
 W = TypeVar("W")
 Ts = TypeVarTuple("Ts")
 
-Truth: TypeAlias = bool | np.bool_ | Literal["", b"", 0] | None
+Truth: TypeAlias = bool | np.bool_ | Literal["", b"", 0]
 """What a condition gives: a truth, or, from ``line and line[0] != "#"``, what is false instead."""
 
 
@@ -514,13 +514,8 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(RandomMap(self.node, func, seed, self.node.depth))
 
-    @overload
-    def filter(self, keep: Callable[[T], TypeIs[B]]) -> Flow[B, E | Unsized]: ...
-    @overload
-    def filter(self, keep: Callable[[T], TypeGuard[B]]) -> Flow[B, E | Unsized]: ...
-    @overload
-    def filter(self, keep: Callable[[T], Truth]) -> Flow[T, E | Unsized]: ...
-    def filter(self: FlowBase[Any, Any], keep: Callable[[Any], Any]) -> Flow[Any, Any]:
+    # Overloads that narrow by a TypeIs would hide from mypy's users what is wrong in a lambda.
+    def filter(self, keep: Callable[[T], Truth]) -> Flow[T, E | Unsized]:
         """Keep the elements for which ``keep`` is true.
 
         Length: unknown until the end of a pass.

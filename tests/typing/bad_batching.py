@@ -17,21 +17,24 @@ from tests.typing.good import (
     texts,
 )
 
-# -- batching text, or what else does not stack ----------------------------------------------------
-texts.batch(4)  # E: call-overload
-named.batch(4)  # E: call-overload
+hashes = texts.map(lambda s: {hash(s)})
+marked = arrays.map(lambda x: (x, {x.size}))
+
+# -- batching what does not stack ------------------------------------------------------------------
+hashes.batch(4)  # E: call-overload
+marked.batch(4)  # E: call-overload
 numbers.map(lambda i: object()).batch(4)  # E: call-overload
 numbers.map(lambda i: None).batch(4)  # E: call-overload
-numbers.map(lambda i: [i]).batch(4)  # E: call-overload
-texts.map(lambda s: (s, s, s, s, s)).batch(4)  # E: call-overload
-texts.map(lambda s: {"text": s}).batch(4)  # E: call-overload
-texts.batch(4, drop_remainder=True)  # E: call-overload
-texts.padded_batch(4)  # E: misc
-named.padded_batch(4)  # E: misc
-texts.batch_by_shape(4, lambda s: s)  # E: call-overload
-named.batch_by_shape(4, fl.c0)  # E: call-overload
-texts.window(3).batch(2)  # E: call-overload
-named.batch(4, collate=fl.lists).unbatch().batch(4)  # E: call-overload
+numbers.map(lambda i: (i, None)).batch(4)  # E: call-overload
+texts.map(lambda s: (s, s, {s}, s, s)).batch(4)  # E: call-overload
+numbers.map(lambda i: ((i, i), open)).batch(4)  # E: call-overload
+hashes.batch(4, drop_remainder=True)  # E: call-overload
+hashes.padded_batch(4)  # E: misc
+marked.padded_batch(4)  # E: misc
+hashes.batch_by_shape(4, lambda s: np.zeros(len(s)))  # E: call-overload
+marked.batch_by_shape(4, fl.c0)  # E: call-overload
+hashes.window(3).batch(2)  # E: call-overload
+marked.batch(4, collate=fl.lists).unbatch().batch(4)  # E: call-overload
 
 # -- arguments -------------------------------------------------------------------------------------
 samples.batch("3")  # E: call-overload
@@ -47,10 +50,10 @@ arrays.padded_batch(4, padding=np.zeros(2))  # E: call-overload
 samples.batch_by_shape(4)  # E: call-overload
 samples.batch_by_shape(4, 0)  # E: call-overload
 samples.batch_by_shape(4, fl.c0, True)  # E: call-overload
-numbers.window()  # E: call-arg
-numbers.window("3")  # E: arg-type
-numbers.window(3, stride=1.5)  # E: arg-type
-numbers.window(3, step=2)  # E: call-arg
+numbers.window()  # E: call-overload
+numbers.window("3")  # E: call-overload
+numbers.window(3, stride=1.5)  # E: call-overload
+numbers.window(3, step=2)  # E: call-overload
 samples.batch(4).unbatch(into=3)  # E: call-overload
 samples.batch(4).unbatch("Sample")  # E: call-overload
 
@@ -84,4 +87,4 @@ named.unbatch()  # E: call-arg
 samples.batch(4).unbatch().map(lambda s: s.image)  # E: attr-defined
 samples.batch(4).unbatch().size()  # E: misc
 samples.batch(4).unbatch(Sample).map(lambda s: s.lable)  # E: attr-defined
-pairs.batch(4).unbatch().starmap(Sample)  # E: arg-type
+pairs.batch(4).unbatch().map(fl.c2)  # E: arg-type

@@ -47,7 +47,7 @@ numbers.choose(numbers, 7)  # E: call-overload
 numbers.mix(numbers, seed="7")  # E: arg-type
 
 # -- what they make --------------------------------------------------------------------------------
-samples.zip(texts).batch(4)  # E: call-overload
+samples.zip(texts.map(lambda s: {s})).batch(4)  # E: call-overload
 samples.zip(samples).starmap(Sample)  # E: arg-type
 numbers.zip(texts).starmap(lambda i: i)  # E: arg-type, misc
 numbers.zip(texts).map(lambda p: p[2])  # E: misc

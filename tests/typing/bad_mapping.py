@@ -37,10 +37,10 @@ pairs.map_component(str, True)  # E: call-overload
 wide.map_component(len, 3)  # E: call-overload
 samples.map_component(scale).map(lambda s: s.image)  # E: attr-defined
 samples.map_component(scale).starmap(Sample)  # E: arg-type
-pairs.map_component(str, 1).batch(4)  # E: call-overload
+pairs.map_component(lambda y: {y}, 1).batch(4)  # E: call-overload
 dicts.map_component(scale, 0)  # E: arg-type
 dicts.map_component(is_even, "left")  # E: arg-type
-samples.map(features).map_component(scale, "image")  # E: misc
+samples.map(features).map_component(scale, 0)  # E: arg-type
 samples.select()  # E: call-overload
 samples.select("image")  # E: call-overload
 pairs.select(fl.c2)  # E: arg-type
@@ -48,7 +48,7 @@ samples.select(fl.c0, "label")  # E: call-overload
 dicts.select(fl.c0)  # E: arg-type
 points.select(fl.c0)  # E: arg-type
 samples.select(fl.c1, fl.c0).starmap(Sample)  # E: arg-type
-pairs.select(fl.c0, fl.c1, fl.c0, fl.c1, fl.c0)  # E: call-overload
+pairs.select(fl.c0, fl.c1, fl.c0, fl.c1, fl.c0, fl.c1, fl.c0, fl.c1, fl.c0)  # E: call-overload
 
 # -- a wrong lambda, or another function -----------------------------------------------------------
 samples.map(lambda s, rng: s)  # E: arg-type, misc
@@ -65,8 +65,8 @@ pairs.starmap(scale)  # E: arg-type
 pairs.starmap(lambda x: x)  # E: arg-type, misc
 pairs.starmap(lambda x, label, weight: x)  # E: arg-type, misc
 pairs.starmap(SampleBatch)  # E: arg-type
-points.starmap(lambda at, weight: at)  # E: arg-type, misc
-numbers.starmap(lambda i: i)  # E: arg-type, misc
+points.starmap(lambda at, weight: at)  # E: misc
+numbers.starmap(lambda i: i)  # E: misc
 numbers.random_map(lambda i: i)  # E: arg-type, misc
 numbers.random_map(noisy)  # E: arg-type
 arrays.random_map(noisy, seed="7")  # E: arg-type
@@ -89,7 +89,7 @@ texts.flat_map(str.split).shuffle()  # E: call-arg
 # -- numbers, and looking --------------------------------------------------------------------------
 texts.enumerate("1")  # E: arg-type
 texts.enumerate().map(str.upper)  # E: arg-type
-texts.enumerate().batch(4)  # E: call-overload
+texts.map(set).enumerate().batch(4)  # E: call-overload
 samples.inspect("samples")  # E: arg-type
 samples.inspect(1, "samples")  # E: call-arg
 samples.inspect(depth=2)  # E: call-arg

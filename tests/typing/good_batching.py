@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias, assert_type
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeAlias, TypedDict, assert_type
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,6 +39,7 @@ from tests.typing.good import (
 
 Full: TypeAlias = Exact | Resampled
 Shaped: TypeAlias = Exact | Reordered | Unsized
+Five: TypeAlias = tuple[U8, U8, U8, U8, U8]
 FullShaped: TypeAlias = Exact | Reordered | Resampled | Unsized
 
 
@@ -69,7 +73,7 @@ assert_type(samples.batch(4), Flow[tuple[U8, I64], Exact])
 assert_type(samples.batch(4).starmap(SampleBatch), Flow[SampleBatch, Exact])
 assert_type(three.batch(4), Flow[tuple[U8, I64, F32], Exact])
 assert_type(four.batch(4), Flow[tuple[U8, I64, U8, I64], Exact])
-assert_type(five.batch(4), Flow[tuple[U8, ...], Exact])
+assert_type(five.batch(4), Flow[Five, Exact])
 assert_type(points.batch(4), Flow[PointBatch, Exact])
 
 assert_type(samples.batch(4, drop_remainder=False), Flow[tuple[U8, I64], Exact])
@@ -84,7 +88,7 @@ assert_type(one.batch(4, drop_remainder=True), Flow[tuple[U8], Full])
 assert_type(samples.batch(4, drop_remainder=True), Flow[tuple[U8, I64], Full])
 assert_type(three.batch(4, drop_remainder=True), Flow[tuple[U8, I64, F32], Full])
 assert_type(four.batch(4, drop_remainder=True), Flow[tuple[U8, I64, U8, I64], Full])
-assert_type(five.batch(4, drop_remainder=True), Flow[tuple[U8, ...], Full])
+assert_type(five.batch(4, drop_remainder=True), Flow[Five, Full])
 
 assert_type(texts.batch(4, collate=list), Flow[list[str], Exact])
 assert_type(texts.batch(4, collate=joined), Flow[str, Exact])
@@ -101,6 +105,106 @@ assert_type(
     Flow[tuple[list[str], list[int], list[str], list[int]], Exact],
 )
 
+# -- what people make: an image and an int, text, lists, dicts, classes of their own ---------------
+
+
+class Digit(IntEnum):
+    ZERO = 0
+
+
+class Labelled(NamedTuple):
+    image: U8
+    label: int
+    name: str
+
+
+class Entry(TypedDict):
+    tokens: list[int]
+    label: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    at: float
+    value: NDArray[np.float32]
+
+
+@attrs.frozen
+class Note:
+    text: str
+
+
+def load(i: int) -> tuple[U8, int]:
+    return np.zeros((2, 2), np.uint8), i
+
+
+def read(i: int) -> Labelled:
+    return Labelled(np.zeros(2, np.uint8), i, str(i))
+
+
+def entry(i: int) -> Entry:
+    return {"tokens": [i], "label": i}
+
+
+def scored(i: int) -> tuple[U8, int, float, bool, complex, str, bytes, list[float]]:
+    return np.zeros(2, np.uint8), i, 0.5, True, 1j, "a", b"a", [0.5]
+
+
+def nested(i: int) -> tuple[tuple[U8, U8], tuple[int, str], dict[str, int], int]:
+    return (np.zeros(2, np.uint8), np.ones(2, np.uint8)), (i, "a"), {"n": i}, i
+
+
+def anything(i: int) -> dict[str, object]:
+    return {"i": i, "s": str(i)}
+
+
+def vague(i: int) -> Any:
+    return i
+
+
+F64: TypeAlias = NDArray[np.float64]
+Scored: TypeAlias = tuple[
+    U8, I64, F64, NDArray[np.bool_], NDArray[np.complex128], list[str], list[bytes], F64
+]
+
+assert_type(numbers.map(load).batch(4), Flow[tuple[U8, I64], Exact])
+assert_type(numbers.map(load).batch(4, drop_remainder=True), Flow[tuple[U8, I64], Full])
+assert_type(numbers.map(load).padded_batch(4), Flow[tuple[U8, I64], Exact])
+assert_type(numbers.map(load).batch_by_shape(4, fl.c0), Flow[tuple[U8, I64], Shaped])
+assert_type(numbers.map(lambda i: (i, i / 2)).batch(4), Flow[tuple[I64, F64], Exact])
+assert_type(numbers.map(scored).batch(4), Flow[Scored, Exact])
+assert_type(numbers.map(scored).map(lambda t: t[:2]).batch(4), Flow[tuple[U8, I64], Exact])
+assert_type(
+    numbers.map(nested).batch(4),
+    Flow[tuple[tuple[U8, U8], tuple[Any, ...], dict[str, Any], I64], Exact],
+)
+assert_type(numbers.map(lambda i: 1j * i).batch(4), Flow[NDArray[np.complex128], Exact])
+assert_type(numbers.map(Digit).batch(4), Flow[I64, Exact])
+assert_type(texts.batch(4), Flow[list[str], Exact])
+assert_type(texts.padded_batch(4), Flow[list[str], Exact])
+assert_type(texts.map(str.encode).batch(4), Flow[list[bytes], Exact])
+assert_type(named.batch(4), Flow[tuple[list[str], I64], Exact])
+assert_type(texts.map(str.split).batch(4), Flow[list[list[str]], Exact])
+assert_type(numbers.map(lambda i: [i]).batch(4), Flow[I64, Exact])
+assert_type(numbers.map(lambda i: [[i / 2]]).batch(4), Flow[F64, Exact])
+assert_type(numbers.map(read).batch(4), Flow[tuple[U8, I64, list[str]], Exact])
+assert_type(numbers.map(entry).batch(4), Flow[dict[str, Any], Exact])
+assert_type(numbers.map(anything).batch(4), Flow[dict[str, Any], Exact])
+assert_type(numbers.map(lambda i: {"a": i, "b": i}).batch(4), Flow[dict[str, I64], Exact])
+assert_type(texts.map(lambda s: {"text": s}).batch(4), Flow[dict[str, list[str]], Exact])
+assert_type(
+    numbers.map(lambda i: Reading(i, np.zeros(2, np.float32))).batch(4),
+    Flow[tuple[Any, ...], Exact],
+)
+assert_type(texts.map(Note).batch(4), Flow[tuple[Any, ...], Exact])
+assert_type(numbers.map(vague).batch(4), Flow[Any, Exact])
+assert_type(numbers.map(lambda i: (i, vague(i))).batch(4), Flow[tuple[I64, Any], Exact])
+assert_type(numbers.map(anything).batch(4, collate={"s": "".join}), Flow[dict[str, Any], Exact])
+assert_type(named.batch(4, collate=("".join, None)), Flow[tuple[Any, ...], Exact])
+assert_type(
+    named.batch(4, collate=("".join, None), drop_remainder=True), Flow[tuple[Any, ...], Full]
+)
+
 # -- padded_batch ----------------------------------------------------------------------------------
 
 assert_type(points.padded_batch(4), Flow[PointBatch, Exact])
@@ -110,7 +214,7 @@ assert_type(one.padded_batch(4), Flow[tuple[U8], Exact])
 assert_type(samples.padded_batch(4, padding=(255, None)), Flow[tuple[U8, I64], Exact])
 assert_type(three.padded_batch(4, padding=0), Flow[tuple[U8, I64, F32], Exact])
 assert_type(four.padded_batch(4), Flow[tuple[U8, I64, U8, I64], Exact])
-assert_type(five.padded_batch(4), Flow[tuple[U8, ...], Exact])
+assert_type(five.padded_batch(4), Flow[Five, Exact])
 assert_type(points.padded_batch(4, drop_remainder=True), Flow[PointBatch, Full])
 assert_type(arrays.padded_batch(4, drop_remainder=is_even(1)), Flow[U8, Full])
 assert_type(dicts.padded_batch(4, drop_remainder=True), Flow[dict[str, U8], Full])
@@ -118,7 +222,7 @@ assert_type(one.padded_batch(4, drop_remainder=True), Flow[tuple[U8], Full])
 assert_type(samples.padded_batch(4, drop_remainder=True), Flow[tuple[U8, I64], Full])
 assert_type(three.padded_batch(4, drop_remainder=True), Flow[tuple[U8, I64, F32], Full])
 assert_type(four.padded_batch(4, drop_remainder=True), Flow[tuple[U8, I64, U8, I64], Full])
-assert_type(five.padded_batch(4, drop_remainder=True), Flow[tuple[U8, ...], Full])
+assert_type(five.padded_batch(4, drop_remainder=True), Flow[Five, Full])
 assert_type(samples.shuffle().padded_batch(4), Flow[tuple[U8, I64], Exact | Reordered])
 
 # -- batch_by_shape --------------------------------------------------------------------------------
@@ -131,7 +235,7 @@ assert_type(samples.batch_by_shape(4, fl.c0), Flow[tuple[U8, I64], Shaped])
 assert_type(samples.batch_by_shape(4, lambda s: s.image), Flow[tuple[U8, I64], Shaped])
 assert_type(three.batch_by_shape(4, fl.c2), Flow[tuple[U8, I64, F32], Shaped])
 assert_type(four.batch_by_shape(4, fl.c2), Flow[tuple[U8, I64, U8, I64], Shaped])
-assert_type(five.batch_by_shape(4, fl.c2), Flow[tuple[U8, ...], Shaped])
+assert_type(five.batch_by_shape(4, fl.c2), Flow[Five, Shaped])
 assert_type(
     labelled.batch_by_shape(4, fl.c0, collate=fl.lists), Flow[tuple[list[U8], list[str]], Shaped]
 )
@@ -153,7 +257,7 @@ assert_type(
 assert_type(
     four.batch_by_shape(4, fl.c2, drop_remainder=True), Flow[tuple[U8, I64, U8, I64], FullShaped]
 )
-assert_type(five.batch_by_shape(4, fl.c2, drop_remainder=True), Flow[tuple[U8, ...], FullShaped])
+assert_type(five.batch_by_shape(4, fl.c2, drop_remainder=True), Flow[Five, FullShaped])
 assert_type(
     labelled.batch_by_shape(4, fl.c0, drop_remainder=True, collate=list),
     Flow[list[tuple[U8, str]], FullShaped],
@@ -162,27 +266,29 @@ assert_type(samples.repeat().batch_by_shape(4, fl.c0).take(2), Flow[tuple[U8, I6
 
 # -- window ----------------------------------------------------------------------------------------
 
-assert_type(numbers.window(3), Flow[tuple[int, ...], Full])
-assert_type(samples.window(2, stride=3), Flow[tuple[Sample, ...], Full])
-assert_type(samples.shuffle().window(2, 2), Flow[tuple[Sample, ...], Exact | Reordered | Resampled])
-assert_type(numbers.repeat().window(2), Flow[tuple[int, ...], Exact | Resampled | Endless])
-assert_type(arrays.window(2).batch(3), Flow[tuple[U8, ...], Full])
+assert_type(numbers.window(3), Flow[tuple[int, int, int], Full])
+assert_type(samples.window(2, stride=3), Flow[tuple[Sample, Sample], Full])
+assert_type(
+    samples.shuffle().window(2, 2), Flow[tuple[Sample, Sample], Exact | Reordered | Resampled]
+)
+assert_type(numbers.repeat().window(2), Flow[tuple[int, int], Exact | Resampled | Endless])
+assert_type(arrays.window(2).batch(3), Flow[tuple[U8, U8], Full])
 
 # -- unbatch ---------------------------------------------------------------------------------------
 
-assert_type(arrays.batch(4).unbatch(), Flow[U8 | np.uint8, Exact | Unsized])
-assert_type(dicts.batch(4).unbatch(), Flow[dict[str, U8 | np.uint8], Exact | Unsized])
-assert_type(one.batch(4).unbatch(), Flow[tuple[U8 | np.uint8], Exact | Unsized])
-assert_type(batches.unbatch(), Flow[tuple[U8 | np.uint8, I64 | np.int64], Exact | Unsized])
+assert_type(arrays.batch(4).unbatch(), Flow[Any, Exact | Unsized])
+assert_type(dicts.batch(4).unbatch(), Flow[dict[str, Any], Exact | Unsized])
+assert_type(one.batch(4).unbatch(), Flow[tuple[Any], Exact | Unsized])
+assert_type(batches.unbatch(), Flow[tuple[Any, Any], Exact | Unsized])
 assert_type(
     three.batch(4).unbatch(),
-    Flow[tuple[U8 | np.uint8, I64 | np.int64, F32 | np.float32], Exact | Unsized],
+    Flow[tuple[Any, Any, Any], Exact | Unsized],
 )
 assert_type(
     four.batch(4).unbatch(),
-    Flow[tuple[U8 | np.uint8, I64 | np.int64, U8 | np.uint8, I64 | np.int64], Exact | Unsized],
+    Flow[tuple[Any, Any, Any, Any], Exact | Unsized],
 )
-assert_type(five.batch(4).unbatch(), Flow[tuple[U8 | np.uint8, ...], Exact | Unsized])
+assert_type(five.batch(4).unbatch(), Flow[tuple[Any, Any, Any, Any, Any], Exact | Unsized])
 assert_type(texts.batch(4, collate=list).unbatch(), Flow[str, Exact | Unsized])
 assert_type(stream.batch(2, collate=list).unbatch(), Flow[str, Unsized])
 assert_type(
@@ -202,7 +308,7 @@ assert_type(
     samples.map(features).batch(4, collate=dicts_of).unbatch(),
     Flow[dict[str, F32], Exact | Unsized],
 )
-assert_type(samples.batch(4).unbatch().batch(2), Flow[tuple[U8, I64], Exact | Unsized])
+assert_type(samples.batch(4).unbatch().batch(2), Flow[tuple[Any, ...], Exact | Unsized])
 assert_type(samples.batch(4).unbatch(Sample), Flow[Sample, Exact | Unsized])
 assert_type(points.batch(4).unbatch(Point), Flow[Point, Exact | Unsized])
 assert_type(numbers.batch(4).unbatch(int), Flow[int, Exact | Unsized])
