@@ -124,11 +124,12 @@ class Recipe:
     def first(self) -> list[Any]:
         """Those of its first elements that can be made.
 
-        What can not may yet be left out further on, so it hides nothing of what comes after it.
+        What can not may yet be left out further on, so it hides nothing of what comes after it;
+        but of what repeats for ever there may be nothing else.
         """
         found: list[Any] = []
         try:
-            for x in islice(self.model(careful=True).elements(0), _PEEKED):
+            for x in islice(self.model(careful=not self.has("repeat()")).elements(0), _PEEKED):
                 if x is not BAD:
                     found.append(x)  # noqa: PERF401  # what came before an error counts too
         except Exception:  # whatever a function of the chain raises
