@@ -11,7 +11,7 @@ PAGES := $(wildcard README.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit chaos docs bench bench-regression format lock \
+.PHONY: help demo test lint types contract doctest unit explore chaos docs bench bench-regression format lock \
 	clean
 
 say = printf '==> %s\n'
@@ -24,6 +24,7 @@ help:
 	echo '  make contract  the import contract'
 	echo '  make doctest   the examples in the docstrings and the pages'
 	echo '  make unit      the tests'
+	echo 'make explore   the tests that draw, at random seeds until one fails (MINUTES=10)'
 	echo 'make chaos     10,000 random pipelines in random trouble (SEED=0 PIPELINES=10000 MINUTES=60)'
 	echo 'make docs      write docs/operators.md from the operators'
 	echo 'make bench     time flowdsl beside others: make bench OPTIONS=--quick for a minute of it'
@@ -63,10 +64,17 @@ unit: $(VENV)/dev
 	$(say) 'tests'
 	$(BIN)/pytest -q
 
+# `make test` draws the same in every run; this draws anew in every round.
+explore: MINUTES ?= 10
+
+explore: $(VENV)/dev
+	$(say) 'explore'
+	$(BIN)/python -m tests.explore --minutes $(MINUTES)
+
 # Seeded: a failure prints the seed that shows it again. It ends after MINUTES, done or not.
 SEED ?= 0
 PIPELINES ?= 10000
-MINUTES ?= 60
+chaos: MINUTES ?= 60
 
 chaos: $(VENV)/dev
 	$(say) 'chaos'

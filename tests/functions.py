@@ -123,6 +123,8 @@ def in_one_form(element: Any) -> Any:
 
 
 def renamed(suffix: str, element: Any) -> Any:
+    if not isinstance(element, dict):
+        return element
     return {f"{name}{suffix}": value for name, value in element.items()}
 
 

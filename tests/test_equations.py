@@ -514,6 +514,7 @@ def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 _numbers = st.integers(1, 5)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("equation", EQUATIONS, ids=[equation.name for equation in EQUATIONS])
 def test_equation(equation: Equation) -> None:
     @settings(max_examples=25)

@@ -72,6 +72,7 @@ def _keeps_all_laws(recipe: Recipe) -> None:
         law(recipe)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("source", SOURCES)
 def test_source(source: str) -> None:
@@ -83,6 +84,7 @@ def test_source(source: str) -> None:
     check()
 
 
+@pytest.mark.hypothesis
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator(operator: str) -> None:
@@ -125,6 +127,7 @@ prefetched = chains(most=8, prefetched=True, one_pass=True)
 
 @pytest.mark.usefixtures("workers_are_threads")
 class TestLeases:
+    @pytest.mark.hypothesis
     @pytest.mark.parametrize("operator", OPERATORS)
     def test_operator(self, operator: str) -> None:
         chain = chains(most=2, last=operator, prefetched=True)

@@ -34,6 +34,7 @@ def guide(code: Path) -> ModuleType:
     return module
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize(
     "test",
     [

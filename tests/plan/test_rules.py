@@ -445,6 +445,7 @@ def test_every_rule_is_pictured_both_ways() -> None:
     assert changes == leaves == set(RULES)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_a_rule_keeps_the_promise_of_any_chain(rule: Rule) -> None:
     @settings(max_examples=100)

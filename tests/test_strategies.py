@@ -1,0 +1,55 @@
+"""Of chains whose first rows can not be made, no more is supposed than what is known."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from tests import functions, models, strategies
+from tests.elements import make
+from tests.models import Model
+from tests.strategies import AnyFlow, Draw, Recipe
+
+
+@pytest.mark.hypothesis
+def test_dicts_that_can_not_be_read_are_zipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flow knows their keys all the same, and refuses equal ones."""
+    monkeypatch.setattr(strategies, "_sizes", st.just(1))
+
+    @st.composite
+    def zipped(draw: Draw) -> Recipe:
+        return strategies.OPERATORS["Zip"](draw, draw(strategies.sources("AttemptToRead", "dict")))
+
+    @settings(max_examples=300)
+    @given(zipped())
+    def check(recipe: Recipe) -> None:
+        assert recipe.build()
+
+    check()
+
+
+def _failing_for(bad: int) -> Recipe:
+    rows, func = [make("dict", 0), make("dict", 1)], partial(functions.fail_on, bad)
+    failing = Recipe(
+        lambda: fl.from_items(rows), lambda: models.rows(rows), "dict", ("FromItems(2 dict)",), ()
+    )
+    return failing.then("map(fail)", lambda f, _: f.map(func), lambda m: models.map_(m, func))
+
+
+def test_a_row_that_fails_hides_none_behind_it() -> None:
+    assert [x["id"] for x in _failing_for(0).first] == [2]
+
+
+@pytest.mark.timeout(20)
+def test_what_fails_for_ever_is_not_waited_for() -> None:
+    def one(flow: AnyFlow, procs: int) -> AnyFlow:
+        return flow.take(1).repeat().batch(2)
+
+    def one_model(model: Model) -> Model:
+        return models.groups(models.repeat(models.take(model, 1)), 2, False, list)
+
+    assert _failing_for(0).then("take(1), repeat(), batch(2)", one, one_model).first == []
