@@ -142,6 +142,7 @@ FAMILIES: dict[str, list[Operator]] = {
         _method("take", lambda flow: flow.take(2)),
         _method("skip", lambda flow: flow.skip(2)),
         _method("shard", lambda flow: flow.shard(2, 0)),
+        _method("split", lambda flow: flow.split(0.5)[0]),
         _method("fixed_size", lambda flow: flow.fixed_size(3)),
         Operator(
             "repeat",
@@ -229,6 +230,7 @@ def effects_of(chain: Chain, base: AnyFlow) -> str:
 
 _OVER: dict[Tag, Chain] = {
     fl.Reordered: lambda flow: flow.shuffle(),
+    fl.Resampled: lambda flow: flow.repeat(2).take(len(flow)),
     fl.Unsized: lambda flow: flow.filter(lambda _: True),
     fl.Endless: lambda flow: flow.repeat(),
 }
@@ -346,10 +348,12 @@ def _form(element: str) -> str:
 
 
 def _element(hint: str) -> str:
-    """The element of a flow's type, as short as can be read."""
+    """The element of a flow's type, as short as can be read; of several flows, it and dots."""
     flow = ast.parse(hint, mode="eval").body
     assert isinstance(flow, ast.Subscript)
     assert isinstance(flow.slice, ast.Tuple)
+    if ast.unparse(flow.value) == "tuple":
+        return f"{_element(ast.unparse(flow.slice.elts[0]))}, ..."
     text = ast.unparse(flow.slice.elts[0])
     return text.replace("np.", "").replace("bool_", "bool").replace(",]", "]")
 

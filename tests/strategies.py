@@ -763,6 +763,23 @@ def _fixed_size(draw: Draw, recipe: Recipe) -> Recipe:
     )
 
 
+def _split(draw: Draw, recipe: Recipe) -> Recipe:
+    """A part, most often of shares, which are then whole numbers of rows."""
+    n = recipe.flow.node.length or 0
+    if recipe.flow.effects or n < 2:
+        return _take(draw, recipe)
+    ends = draw(st.lists(st.integers(1, n - 1), min_size=1, max_size=2, unique=True))
+    counts = np.diff([0, *sorted(ends), n]).tolist()
+    sizes = [draw(st.sampled_from([count, count / n])) for count in counts[:-1]]
+    number, seed = draw(st.integers(0, len(sizes))), draw(_seeds)
+    return recipe.then(
+        f"split({sizes}, {seed})[{number}]",
+        lambda f, _: f.split(*sizes, seed=seed)[number],
+        lambda m: models.split(m, counts, seed, number),
+        chooses=True,
+    )
+
+
 # -- order -----------------------------------------------------------------------------------------
 
 
@@ -1049,6 +1066,7 @@ OPERATORS: dict[str, Callable[[Draw, Recipe], Recipe]] = {
     "Shard": _shard,
     "Shuffle": _shuffle,
     "Skip": _skip,
+    "Split": _split,
     "StarMap": _starmap,
     "Take": _take,
     "Threads": _threads,
@@ -1114,6 +1132,16 @@ THEMES: tuple[tuple[str | None, tuple[tuple[str, ...], ...]], ...] = (
     (
         "FromRange",
         (("Map", "RandomMap", "Shuffle"), ("Repeat", "RepeatForever"), ("RepeatEach", *_GROUPING)),
+    ),
+    # what is exact still is parted, and only then moved
+    (
+        None,
+        (
+            ("Cache", "Enumerate", "RandomMap", "Skip"),
+            ("Split",),
+            ("Cache", "Repeat", "RepeatForever", "Shuffle"),
+            ("Map", *_GROUPING),
+        ),
     ),
 )
 """Sources and operators that belong together, and that a long chain seldom has in a row."""

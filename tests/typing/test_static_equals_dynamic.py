@@ -164,6 +164,7 @@ OPERATORS: dict[str, Wider] = {
     "x.take(9)": unsized_in_vain,
     "x.skip(1)": exactly,
     "x.shard(2, 0)": exactly,
+    "x.split(0.5)[0]": exactly,
     "x.repeat()": exactly,
     "x.repeat(None)": exactly,
     "x.repeat(2)": exactly,
