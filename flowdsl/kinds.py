@@ -474,6 +474,10 @@ class Unordered(Aside[T, E | Reordered], Generic[T, E]):
     """The elements in any order: as they are ready, where workers make them right below it."""
 
     @property
+    def shuffled_by(self) -> AnyNode | None:
+        return self
+
+    @property
     def title(self) -> str:
         return "ordered=False"
 

@@ -260,6 +260,10 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
     salt: int = attrs.field()
 
     @property
+    def shuffled_by(self) -> AnyNode | None:
+        return self
+
+    @property
     def title(self) -> str:
         return f"choose(..., {self._arguments})"
 
@@ -399,6 +403,10 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
                 )
         if sum(self._lengths) >= MOST:
             raise InvalidFlow(f"mix: at most {MOST - 1:,} rows, got {sum(self._lengths):,}")
+
+    @property
+    def shuffled_by(self) -> AnyNode | None:
+        return self
 
     @property
     def title(self) -> str:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
-from flowdsl.effects import Endless, describe
+from flowdsl.effects import Endless, Resampled, describe
 from flowdsl.errors import FlowError, InvalidFlow
 from flowdsl.kinds import Aside, Elementwise, Workers
 from flowdsl.node import AnyNode
@@ -23,7 +23,7 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
     A line is an operator, with what leaves it: effects, number of elements, and the spec of one.
     Specs that no annotation gives are found by making one element. An operator keeps the number
     that it has in the chain as written, whatever the rules moved; ``prefetch`` and its arguments
-    have none. The operators of a flow that is combined with another are set in.
+    have none. The operators of a flow that is combined with another are set in. Notes come last.
 
     Raises:
         InvalidFlow: ``stage`` is not "flow", "rules" or "plan".
@@ -44,7 +44,22 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
     text = [header]
     for where, group in groupby(zip(places, lines, strict=True), lambda pair: pair[0][0]):
         text += [where] * bool(where) + [line for _, line in group]
-    return "\n".join(text)
+    return "\n".join([*text, *dict.fromkeys(_notes(node))])
+
+
+def _notes(node: AnyNode) -> Iterator[str]:
+    """What takes rows by their place though that is another in each epoch.
+
+    Over what is repeated, it says how many elements there are to be, and no more of the rows.
+    """
+    for part in walk(node):
+        if part.positional and not any(Resampled in source.effects for source in part.sources):
+            shuffle = part.shuffled_by
+            if shuffle is not None:
+                yield (
+                    f"note: {part.title} after {shuffle.title}: other rows in every epoch; for a "
+                    f"fixed part of them write .split(...) before both"
+                )
 
 
 def _placed(node: AnyNode, deep: int = 0) -> Iterator[tuple[str, AnyNode, int]]:
