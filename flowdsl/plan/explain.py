@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Any
 
 from flowdsl.effects import Endless, Resampled, describe
 from flowdsl.errors import FlowError, InvalidFlow
-from flowdsl.kinds import Aside, Elementwise, Workers
+from flowdsl.kinds import Aside, Elementwise, Merging, Workers
 from flowdsl.node import AnyNode
 from flowdsl.plan.lower import Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
@@ -48,11 +49,14 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
 
 
 def _notes(node: AnyNode) -> Iterator[str]:
-    """What takes rows by their place though that is another in each epoch.
+    """What a chain may do, but is seldom meant to.
 
-    Over what is repeated, it says how many elements there are to be, and no more of the rows.
+    Taking rows by their place, though that is another in each epoch; but over what is repeated it
+    says how many elements there are to be. And merging elements that turn out to differ.
     """
     for part in walk(node):
+        if isinstance(part, Merging) and (difference := _difference(part)):
+            yield f"note: {part.title}: {difference}"
         if part.positional and not any(Resampled in source.effects for source in part.sources):
             shuffle = part.shuffled_by
             if shuffle is not None:
@@ -60,6 +64,13 @@ def _notes(node: AnyNode) -> Iterator[str]:
                     f"note: {part.title} after {shuffle.title}: other rows in every epoch; for a "
                     f"fixed part of them write .split(...) before both"
                 )
+
+
+def _difference(node: Merging[Any, Any]) -> str | None:
+    try:
+        return node.difference(probe=True)
+    except FlowError:  # the line of the operator shows it
+        return None
 
 
 def _placed(node: AnyNode, deep: int = 0) -> Iterator[tuple[str, AnyNode, int]]:
