@@ -293,7 +293,7 @@ def elements_of(operator: Operator) -> list[str]:
     shown: dict[tuple[str, ...], _Types] = {}
     for function in get_overloads(operator.function) or [operator.function]:
         types = _types(operator, function)
-        form = tuple(map(_form, types.given)) or (types.result,)
+        form = tuple(map(_form, types.given)) or (_of_any_number(types.result),)
         if form not in shown or types.tells_more_than(shown[form]):
             shown[form] = types
     return [str(types) for types in shown.values()]
@@ -314,7 +314,7 @@ class _Types:
 
     @property
     def _rank(self) -> tuple[bool, bool]:
-        given = ", ".join(self.given)
+        given = ", ".join(self.given) or self.result
         return "..." in given and "Any" not in given, given == "int"
 
     def __str__(self) -> str:
@@ -345,6 +345,15 @@ def _form(element: str) -> str:
     """What kind of element it is; overloads for one kind differ in a number or a number's type."""
     head = element.partition("[")[0]
     return {"bool": "number", "int": "number", "float": "number", "Mapping": "dict"}.get(head, head)
+
+
+def _of_any_number(element: str) -> str:
+    """The same of a tuple of any number of components alike.
+
+    >>> _of_any_number("tuple[NDArray[D1], NDArray[D2]]")
+    'tuple[NDArray[D]]'
+    """
+    return re.sub(r"(?<=\[)([^,]+)(, (\1|\.\.\.))+(?=\]$)", r"\1", re.sub(r"D\d", "D", element))
 
 
 def _element(hint: str) -> str:

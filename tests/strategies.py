@@ -263,8 +263,23 @@ def _rows(form: str, first: int, n: int, bad: int | None) -> Any:
 
 
 def _from_items(draw: Draw, form: str, first: int, n: int) -> Source:
+    if form in ("tuple", "dict", "array") and draw(st.booleans()):
+        return _from_arrays(form, first, n)
     items = _rows(form, first, n, _a_damage(draw, n))
     return lambda: fl.from_items(items), lambda: models.rows(items)
+
+
+def _from_arrays(form: str, first: int, n: int) -> Source:
+    """The same rows, of an array for each component."""
+    items = list(functions.make_rows(form, first, n))
+    if form == "array":
+        rows = np.array(items).reshape(n, 3)
+        return lambda: fl.from_items(rows), lambda: models.rows(items)
+    parts = [[part for _, part in parts_of(x) or ()] for x in items]
+    marks = np.array([mark for mark, _ in parts], np.int32)
+    data = np.array([data for _, data in parts], np.float32).reshape(n, 3)
+    columns: Any = (marks, data) if form == "tuple" else {"id": marks, "data": data}
+    return lambda: fl.from_items(columns), lambda: models.rows(items)
 
 
 def _from_range(draw: Draw, form: str, first: int, n: int) -> Source:

@@ -96,6 +96,8 @@ SOURCES = [
     "fl.from_range(6)",
     "fl.from_items([1, 2, 3])",
     "fl.from_items(np.zeros((3, 2)))",
+    "fl.from_items((np.zeros((3, 2)), np.zeros(3)))",
+    "fl.from_items({'x': np.zeros((3, 2))})",
     "fl.from_iterable([1, 2, 3])",
     "fl.from_iterable(lambda: iter([1, 2, 3]))",
     "fl.from_queue(filled)",
