@@ -142,6 +142,7 @@ FAMILIES: dict[str, list[Operator]] = {
         _method("take", lambda flow: flow.take(2)),
         _method("skip", lambda flow: flow.skip(2)),
         _method("shard", lambda flow: flow.shard(2, 0)),
+        _method("split", lambda flow: flow.split(0.5)[0]),
         _method("fixed_size", lambda flow: flow.fixed_size(3)),
         Operator(
             "repeat",
@@ -229,6 +230,7 @@ def effects_of(chain: Chain, base: AnyFlow) -> str:
 
 _OVER: dict[Tag, Chain] = {
     fl.Reordered: lambda flow: flow.shuffle(),
+    fl.Resampled: lambda flow: flow.repeat(2).take(len(flow)),
     fl.Unsized: lambda flow: flow.filter(lambda _: True),
     fl.Endless: lambda flow: flow.repeat(),
 }
@@ -291,7 +293,7 @@ def elements_of(operator: Operator) -> list[str]:
     shown: dict[tuple[str, ...], _Types] = {}
     for function in get_overloads(operator.function) or [operator.function]:
         types = _types(operator, function)
-        form = tuple(map(_form, types.given)) or (types.result,)
+        form = tuple(map(_form, types.given)) or (_of_any_number(types.result),)
         if form not in shown or types.tells_more_than(shown[form]):
             shown[form] = types
     return [str(types) for types in shown.values()]
@@ -312,7 +314,7 @@ class _Types:
 
     @property
     def _rank(self) -> tuple[bool, bool]:
-        given = ", ".join(self.given)
+        given = ", ".join(self.given) or self.result
         return "..." in given and "Any" not in given, given == "int"
 
     def __str__(self) -> str:
@@ -345,11 +347,22 @@ def _form(element: str) -> str:
     return {"bool": "number", "int": "number", "float": "number", "Mapping": "dict"}.get(head, head)
 
 
+def _of_any_number(element: str) -> str:
+    """The same of a tuple of any number of components alike.
+
+    >>> _of_any_number("tuple[NDArray[D1], NDArray[D2]]")
+    'tuple[NDArray[D]]'
+    """
+    return re.sub(r"(?<=\[)([^,]+)(, (\1|\.\.\.))+(?=\]$)", r"\1", re.sub(r"D\d", "D", element))
+
+
 def _element(hint: str) -> str:
-    """The element of a flow's type, as short as can be read."""
+    """The element of a flow's type, as short as can be read; of several flows, it and dots."""
     flow = ast.parse(hint, mode="eval").body
     assert isinstance(flow, ast.Subscript)
     assert isinstance(flow.slice, ast.Tuple)
+    if ast.unparse(flow.value) == "tuple":
+        return f"{_element(ast.unparse(flow.slice.elts[0]))}, ..."
     text = ast.unparse(flow.slice.elts[0])
     return text.replace("np.", "").replace("bool_", "bool").replace(",]", "]")
 

@@ -20,6 +20,7 @@ from flowdsl.ops.ordering import Ordering
 from flowdsl.ops.padding import PaddedBatching
 from flowdsl.ops.placement import Placing
 from flowdsl.ops.sizing import Sizing
+from flowdsl.ops.splitting import Splitting
 from flowdsl.ops.unbatching import Unbatching
 from flowdsl.plan.explain import explain
 from flowdsl.remote.sending import Sending
@@ -45,6 +46,7 @@ class Flow(
     ShapeBatching[T, E_any],
     Unbatching[T, E_any],
     Sizing[T, E_any],
+    Splitting[T, E_any],
     Ordering[T, E_any],
     Combining[T, E_any],
     Placing[T, E_any],

@@ -21,15 +21,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import count, islice
+from itertools import combinations, count, islice
 from typing import Any, ClassVar, Generic, TypeVar
 
 import attrs
 import numpy as np
 
-from flowdsl.arguments import MOST_ELEMENTS
+from flowdsl.arguments import MOST_ELEMENTS, spelled
 from flowdsl.effects import Exact, Reordered
-from flowdsl.errors import Where
+from flowdsl.errors import InvalidFlow, Where
 from flowdsl.node import (
     A,
     Addresses,
@@ -43,7 +43,7 @@ from flowdsl.node import (
     T,
     U,
 )
-from flowdsl.specs import Spec, join
+from flowdsl.specs import ArraySpec, Spec, StructSpec, join
 from flowdsl.stacking import Allocate
 
 _Number = TypeVar("_Number", int, Positions)
@@ -329,11 +329,28 @@ def in_turn(passes: list[Iterator[Row[A]]]) -> Iterator[A]:
 # -- combining ------------------------------------------------------------------------------------
 
 
+def _are_alike(node: Merging[Any, Any], field: object, value: object) -> None:
+    difference = node.difference(probe=False)
+    if difference is not None:
+        raise InvalidFlow(f"{spelled(node)}: {difference}")
+
+
 @attrs.frozen
 class Merging(Node[T, E], Generic[T, E]):
     """An operator each of whose elements is an element of one of its parts."""
 
-    parts: tuple[Node[T, E], ...]
+    parts: tuple[Node[T, E], ...] = attrs.field(validator=_are_alike)
+
+    def difference(self, probe: bool) -> str | None:
+        """In what the elements of two parts differ, but for sizes, and what to do about it."""
+        found = dict[Spec, tuple[Spec, str]]()  # of many flows, few differ
+        for part in self.parts:
+            spec = part.spec(probe)
+            found.setdefault(_without_shapes(spec), (spec, _beside(part).title))
+        for (one, its), (other, others) in combinations(found.values(), 2):
+            for name, a, b in _differences(one, other, "element"):
+                return f"{name} is {a} in {its} and {b} in {others}; make them alike with .map"
+        return None
 
     @abstractmethod
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
@@ -351,6 +368,52 @@ class Merging(Node[T, E], Generic[T, E]):
             return super().origin(epoch, position)
         part, at = self.resolve(Addresses.span(epoch, position, position + 1))
         return self.parts[int(part[0])].origin(int(at.epoch[0]), int(at.position[0]))
+
+
+def _beside(node: AnyNode) -> AnyNode:
+    """The operator that makes the elements: no prefetch does."""
+    return _beside(node.source) if isinstance(node, Aside) else node
+
+
+def _without_shapes(spec: Spec) -> Spec:
+    if isinstance(spec, StructSpec):
+        return StructSpec(spec.form, tuple((n, _without_shapes(s)) for n, s in spec.fields))
+    return ArraySpec(spec.dtype) if isinstance(spec, ArraySpec) else spec
+
+
+def _differences(a: Spec, b: Spec, at: str) -> Iterator[tuple[str, Spec, Spec]]:
+    """The components that no one value could be by both, with what each says of it."""
+    if isinstance(a, StructSpec) and isinstance(b, StructSpec):
+        ours, theirs = dict(a.fields), dict(b.fields)
+        if tuple in (a.form, b.form):  # which has no names, but an order
+            theirs = dict(zip(ours, theirs.values(), strict=False))
+        same_form = issubclass(a.form, b.form) or issubclass(b.form, a.form)
+        if not same_form or ours.keys() != theirs.keys() or len(a.fields) != len(b.fields):
+            yield at, a, b
+            return
+        for name, spec in ours.items():
+            yield from _differences(spec, theirs[name], f"{at}.{name}")
+    elif isinstance(a, ArraySpec) and isinstance(b, ArraySpec):
+        if a.dtype is not None and b.dtype is not None and a.dtype != b.dtype:
+            yield at, a, b
+    elif not _may_be_one(a, b):
+        yield at, a, b
+
+
+def _may_be_one(a: Spec, b: Spec) -> bool:
+    """Whether one of them includes the other; None may stand for what is not there."""
+    classes = [_class_of(a), _class_of(b)]
+    if type(None) in classes or classes[0] is classes[1]:
+        return True
+    if not {bool, int, float}.isdisjoint(classes):  # they stack with their like alone
+        return object in classes
+    return issubclass(*classes) or issubclass(*reversed(classes))
+
+
+def _class_of(spec: Spec) -> type:
+    if isinstance(spec, ArraySpec):
+        return np.ndarray
+    return spec.form if isinstance(spec, StructSpec) else spec.type
 
 
 @attrs.frozen
@@ -472,6 +535,10 @@ class Placement(Aside[T, E], Generic[T, E]):
 @attrs.frozen
 class Unordered(Aside[T, E | Reordered], Generic[T, E]):
     """The elements in any order: as they are ready, where workers make them right below it."""
+
+    @property
+    def shuffled_by(self) -> AnyNode | None:
+        return self
 
     @property
     def title(self) -> str:

@@ -163,6 +163,11 @@ class Node(ABC, Generic[T, E]):
         return inherited | self.adds
 
     @property
+    def shuffled_by(self) -> AnyNode | None:
+        """What puts its elements in another order in each epoch: itself, or an operator below."""
+        return next(filter(None, (source.shuffled_by for source in self.sources)), None)
+
+    @property
     @abstractmethod
     def title(self) -> str:
         """How a chain spells this operator, e.g. ``batch(32)``; one line, ``...`` for flows."""

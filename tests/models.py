@@ -466,6 +466,14 @@ def _inner(epoch: int, k: int) -> int:
     return int(epoch_of_pass(np.array([epoch]), np.array([k]))[0])
 
 
+def split(source: Model, counts: Sequence[int], seed: int, number: int) -> Model:
+    def part(epoch: int) -> Iterator[Any]:
+        order = Mixed(seed, "split", 0, tuple(counts)).parts()  # in every epoch, at any depth
+        return (x for x, k in zip(source.elements(epoch), order, strict=False) if k == number)
+
+    return source.then_anew(part, counts[number])
+
+
 # -- order -----------------------------------------------------------------------------------------
 
 

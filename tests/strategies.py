@@ -268,8 +268,23 @@ def _rows(form: str, first: int, n: int, bad: int | None) -> Any:
 
 
 def _from_items(draw: Draw, form: str, first: int, n: int) -> Source:
+    if form in ("tuple", "dict", "array") and draw(st.booleans()):
+        return _from_arrays(form, first, n)
     items = _rows(form, first, n, _a_damage(draw, n))
     return lambda: fl.from_items(items), lambda: models.rows(items)
+
+
+def _from_arrays(form: str, first: int, n: int) -> Source:
+    """The same rows, of an array for each component."""
+    items = list(functions.make_rows(form, first, n))
+    if form == "array":
+        rows = np.array(items).reshape(n, 3)
+        return lambda: fl.from_items(rows), lambda: models.rows(items)
+    parts = [[part for _, part in parts_of(x) or ()] for x in items]
+    marks = np.array([mark for mark, _ in parts], np.int32)
+    data = np.array([data for _, data in parts], np.float32).reshape(n, 3)
+    columns: Any = (marks, data) if form == "tuple" else {"id": marks, "data": data}
+    return lambda: fl.from_items(columns), lambda: models.rows(items)
 
 
 def _from_range(draw: Draw, form: str, first: int, n: int) -> Source:
@@ -773,6 +788,23 @@ def _fixed_size(draw: Draw, recipe: Recipe) -> Recipe:
     )
 
 
+def _split(draw: Draw, recipe: Recipe) -> Recipe:
+    """A part, most often of shares, which are then whole numbers of rows."""
+    n = recipe.flow.node.length or 0
+    if recipe.flow.effects or n < 2:
+        return _take(draw, recipe)
+    ends = draw(st.lists(st.integers(1, n - 1), min_size=1, max_size=2, unique=True))
+    counts = np.diff([0, *sorted(ends), n]).tolist()
+    sizes = [draw(st.sampled_from([count, count / n])) for count in counts[:-1]]
+    number, seed = draw(st.integers(0, len(sizes))), draw(_seeds)
+    return recipe.then(
+        f"split({sizes}, {seed})[{number}]",
+        lambda f, _: f.split(*sizes, seed=seed)[number],
+        lambda m: models.split(m, counts, seed, number),
+        chooses=True,
+    )
+
+
 # -- order -----------------------------------------------------------------------------------------
 
 
@@ -1059,6 +1091,7 @@ OPERATORS: dict[str, Callable[[Draw, Recipe], Recipe]] = {
     "Shard": _shard,
     "Shuffle": _shuffle,
     "Skip": _skip,
+    "Split": _split,
     "StarMap": _starmap,
     "Take": _take,
     "Threads": _threads,
@@ -1124,6 +1157,16 @@ THEMES: tuple[tuple[str | None, tuple[tuple[str, ...], ...]], ...] = (
     (
         "FromRange",
         (("Map", "RandomMap", "Shuffle"), ("Repeat", "RepeatForever"), ("RepeatEach", *_GROUPING)),
+    ),
+    # what is exact still is parted, and only then moved
+    (
+        None,
+        (
+            ("Cache", "Enumerate", "RandomMap", "Skip"),
+            ("Split",),
+            ("Cache", "Repeat", "RepeatForever", "Shuffle"),
+            ("Map", *_GROUPING),
+        ),
     ),
 )
 """Sources and operators that belong together, and that a long chain seldom has in a row."""

@@ -260,6 +260,10 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
     salt: int = attrs.field()
 
     @property
+    def shuffled_by(self) -> AnyNode | None:
+        return self
+
+    @property
     def title(self) -> str:
         return f"choose(..., {self._arguments})"
 
@@ -401,6 +405,10 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
             raise InvalidFlow(f"mix: at most {MOST - 1:,} rows, got {sum(self._lengths):,}")
 
     @property
+    def shuffled_by(self) -> AnyNode | None:
+        return self
+
+    @property
     def title(self) -> str:
         return f"mix(..., seed={self.seed})"
 
@@ -514,7 +522,8 @@ class Combining(FlowBase[T, E]):
         """All elements of this flow, then all of the next, and so on.
 
         Length: the sum. Effects: those of all; what is in order stays so. Errors: ``InvalidFlow``
-        if one that never ends has others after it.
+        if one that never ends has others after it, or if their elements are known to differ in
+        dtype, type or components.
 
         >>> import flowdsl as fl
         >>> fl.from_range(2).concat(fl.from_items([7, 8, 9])).collect()
@@ -531,7 +540,8 @@ class Combining(FlowBase[T, E]):
     def interleave(self, *others: FlowBase[T, F]) -> Flow[T, E | F | Reordered]:
         """An element of each flow in turn; one that has ended is left out from there on.
 
-        Length: the sum. Effects: ``Reordered``: each row once, in order within each flow.
+        Length: the sum. Effects: ``Reordered``: each row once, in order within each flow. Errors:
+        ``InvalidFlow`` for elements known to differ, as for ``concat``.
 
         >>> import flowdsl as fl
         >>> fl.from_range(2).interleave(fl.from_items([7, 8, 9])).collect()
@@ -581,7 +591,8 @@ class Combining(FlowBase[T, E]):
 
         Length: the sum; with ``stop="first"`` every pass has its own. Effects: ``Reordered``; with
         ``stop="first"`` also ``Resampled`` and ``Unsized``. Errors: ``InvalidFlow`` for
-        probabilities that are not positive numbers, one a flow.
+        probabilities that are not positive numbers, one a flow, and for elements known to differ,
+        as for ``concat``.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(3).choose(fl.from_items([7, 8, 9]), probabilities=[2, 1])
@@ -614,7 +625,7 @@ class Combining(FlowBase[T, E]):
         element moves: the order is computed for each position by itself.
 
         Length: the sum. Effects: ``Reordered``. Errors: ``InvalidFlow`` for a flow of unknown
-        length, or 10**9 rows and more.
+        length, 10**9 rows and more, or elements known to differ, as for ``concat``.
 
         >>> import flowdsl as fl
         >>> fl.from_range(3).mix(fl.from_items([7, 8, 9])).collect()

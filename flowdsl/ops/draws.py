@@ -40,6 +40,12 @@ _LEAVES_HELD = 4096
 
 _HALVES_HELD = 1 << 16
 
+_SPAN = 16 * LEAF
+"""Where all places can be held, those of a part are listed for so many: fewer lists to look at."""
+
+_LISTS_HELD = 512
+"""Of 32 KiB at most: eight million places."""
+
 
 @attrs.frozen
 class Draws(ABC):
@@ -139,6 +145,30 @@ class Mixed(Draws):
     def counts(self, block: int) -> Counts:
         return self.rows
 
+    def find_each(self, part: int, rank: Positions) -> Positions:
+        """``find`` for many ranks: the positions at which a part stands for these times."""
+        found = np.empty_like(rank)
+        order = np.argsort(rank, kind="stable")
+        ranks = rank[order]
+        total = sum(self.rows)
+        span = _SPAN if total <= _SPAN * _LISTS_HELD else LEAF
+        waiting = [(0, total, self.rows, 0, 0, len(rank))]
+        while waiting:  # a range, the part's times before it, and which of the ranks are in it
+            low, size, counts, before, begin, end = waiting.pop()
+            if begin == end:
+                continue
+            if size <= span:
+                places = _places(self, low, size, counts, part)
+                found[order[begin:end]] = places[ranks[begin:end] - before] + np.int64(low)
+                continue
+            half = _half(size)
+            left = _left(self, low, half, counts)
+            rest = before + left[part]
+            cut = begin + int(np.searchsorted(ranks[begin:end], rest))
+            waiting.append((low, half, left, before, begin, cut))
+            waiting.append((low + half, size - half, _less(counts, left), rest, cut, end))
+        return found
+
 
 # Each place in a tree has draws of its own. For the halves of a range they are numbered by twice
 # the position of its middle, which no other range has; for a block by twice that of its start; for
@@ -196,6 +226,23 @@ def _leaf(draws: Draws, number: int) -> tuple[NDArray[np.int16], NDArray[np.int1
     for part, held in enumerate(counts):
         ranks[parts == part] = np.arange(held)
     return parts, ranks, before
+
+
+@lru_cache(maxsize=_LISTS_HELD)
+def _places(draws: Mixed, low: int, size: int, counts: Counts, part: int) -> NDArray[np.int16]:
+    """Where in a range a part stands."""
+    here = np.flatnonzero(_drawn(draws, low, size, counts) == part)
+    return here.astype(np.int16)
+
+
+def _drawn(draws: Draws, low: int, size: int, counts: Counts) -> Positions:
+    """The parts in a range."""
+    if size <= LEAF:
+        return _shuffled(draws, low, counts)
+    half = _half(size)
+    left = _left(draws, low, half, counts)
+    right = _drawn(draws, low + half, size - half, _less(counts, left))
+    return np.concatenate([_drawn(draws, low, half, left), right])
 
 
 def _half(size: int) -> int:

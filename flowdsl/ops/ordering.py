@@ -14,7 +14,7 @@ from flowdsl.effects import Counted, Endless, Finite, Reordered
 from flowdsl.elements import assemble, components
 from flowdsl.errors import InvalidFlow, Where
 from flowdsl.kinds import Indexing
-from flowdsl.node import Addresses, E, FlowBase, Node, Positions, Row, T, flow
+from flowdsl.node import Addresses, AnyNode, E, FlowBase, Node, Positions, Row, T, flow
 from flowdsl.ops.randomness import generator, permute
 from flowdsl.specs import Spec
 
@@ -37,6 +37,10 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
                 f"shuffle: {self.source.title} has no known length; a global shuffle needs one. "
                 f"Give shuffle(buffer=n) to shuffle within a window of n elements"
             )
+
+    @property
+    def shuffled_by(self) -> AnyNode | None:
+        return self
 
     @property
     def title(self) -> str:
@@ -71,6 +75,10 @@ class WindowShuffle(Node[T, E | Reordered], Generic[T, E]):
     buffer: int = attrs.field(converter=plain_int, validator=at_least(1))
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
+
+    @property
+    def shuffled_by(self) -> AnyNode | None:
+        return self
 
     @property
     def title(self) -> str:
@@ -136,6 +144,10 @@ class Cache(Node[T, E], Generic[T, E]):
                 "cache: its source never ends, so that a first pass is never complete; put cache() "
                 "before what repeats it, or take(n) before cache()"
             )
+
+    @property
+    def shuffled_by(self) -> AnyNode | None:
+        return None  # every pass is in the order of epoch 0
 
     @property
     def title(self) -> str:

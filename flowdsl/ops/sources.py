@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -16,13 +16,28 @@ from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import Node, Row, T, flow
 from flowdsl.probing import probed
-from flowdsl.specs import UNKNOWN, Spec, ValueSpec, spec_of, with_sizes
+from flowdsl.specs import (
+    UNKNOWN,
+    ArraySpec,
+    Spec,
+    StructSpec,
+    ValueSpec,
+    spec_of,
+    with_sizes,
+)
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
 D = TypeVar("D", bound=np.generic)
+D1 = TypeVar("D1", bound=np.generic)
+D2 = TypeVar("D2", bound=np.generic)
+D3 = TypeVar("D3", bound=np.generic)
+D4 = TypeVar("D4", bound=np.generic)
+
+Columns: TypeAlias = "NDArray[Any] | dict[str, Columns] | tuple[Columns, ...]"
+"""Arrays that are equally long; those of a dict or tuple are the components of its rows."""
 
 
 @attrs.frozen(eq=False)
@@ -48,46 +63,166 @@ class FromItems(IndexedSource[T], Generic[T]):
         return self.items.__getitem__
 
     def spec(self, probe: bool) -> Spec:
+        if isinstance(self.items, np.ndarray | Rows):
+            columns = self.items.columns if isinstance(self.items, Rows) else self.items
+            return _spec_of_rows(columns, probe)
         if not len(self.items):
             return UNKNOWN
         first = spec_of(self.items[0])
-        # One item tells no size of the others, but where they are the rows of an array.
-        alike = isinstance(self.items, np.ndarray)
-        return first if probe or alike else with_sizes(first, UNKNOWN)
+        return first if probe else with_sizes(first, UNKNOWN)  # one tells no size of the others
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """The rows of arrays that are equally long, as tuples and dicts of theirs."""
+
+    columns: Columns
+    row: Callable[[int], Any] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "row", _reader(self.columns))
+
+    def __len__(self) -> int:
+        return len(next(_arrays(self.columns))[1])
+
+    def __getitem__(self, i: int) -> Any:
+        return self.row(i)
+
+
+def _reader(columns: Columns) -> Callable[[int], Any]:
+    """What makes a row of its number."""
+    if isinstance(columns, tuple):
+        readers = [_reader(part) for part in columns]
+        return lambda i: tuple([read(i) for read in readers])
+    if isinstance(columns, dict):
+        named = [(name, _reader(part)) for name, part in columns.items()]
+        return lambda i: {name: read(i) for name, read in named}
+    return columns.__getitem__
+
+
+def _arrays(columns: object, at: str = "") -> Iterator[tuple[str, Any]]:
+    """The arrays, and whatever stands in place of one, with their names."""
+    if not isinstance(columns, tuple | dict):
+        yield at, columns
+        return
+    parts = columns.items() if isinstance(columns, dict) else enumerate(columns)
+    for name, part in parts:
+        yield from _arrays(part, f"{at}.{name}" if at else str(name))
+
+
+def _spec_of_rows(columns: Columns, probe: bool) -> Spec:
+    if isinstance(columns, tuple | dict):
+        parts = columns.items() if isinstance(columns, dict) else enumerate(columns)
+        fields = tuple((str(name), _spec_of_rows(part, probe)) for name, part in parts)
+        return StructSpec(dict if isinstance(columns, dict) else tuple, fields)
+    if columns.ndim > 1 or columns.dtype.kind not in "OSU":
+        return ArraySpec(columns.dtype, columns.shape[1:])
+    if columns.dtype.kind != "O":
+        return ArraySpec(None, ())  # of text each scalar has a dtype of its own length
+    return spec_of(columns[0]) if probe and len(columns) else UNKNOWN
+
+
+def _has_rows(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim > 0
+
+
+def _rows_of(items: Any) -> Any:
+    """The rows of a dict or tuple of arrays; anything else as it is."""
+    columns: Any = dict(items) if isinstance(items, Mapping) else items
+    if not isinstance(columns, tuple | dict) or not columns:
+        return items
+    arrays = list(_arrays(columns))
+    if isinstance(columns, tuple) and not all(_has_rows(array) for _, array in arrays):
+        return items
+    _check_columns(arrays)
+    return Rows(columns)
+
+
+def _check_columns(arrays: list[tuple[str, Any]]) -> None:
+    """Refuse a dict or tuple whose arrays make no rows."""
+    for name, value in arrays:
+        if not _has_rows(value):
+            axes = " of no axis" * isinstance(value, np.ndarray)
+            raise InvalidFlow(
+                f"from_items: the values of a dict must be arrays with rows, but {name} is "
+                f"{type(value).__name__}{axes}; np.asarray(...) makes an array of a sequence"
+            )
+    if len({len(array) for _, array in arrays}) > 1:
+        lengths = ", ".join(f"{name} has {len(array)}" for name, array in arrays)
+        raise InvalidFlow(
+            f"from_items: arrays side by side must be equally long, but {lengths}; for a flow of "
+            f"arrays give a list of them"
+        )
 
 
 @overload
 def from_items(items: NDArray[D]) -> Flow[NDArray[D] | D, Exact]: ...
 @overload
+def from_items(items: tuple[NDArray[D1]]) -> Flow[tuple[NDArray[D1] | D1], Exact]: ...
+@overload
+def from_items(
+    items: tuple[NDArray[D1], NDArray[D2]],
+) -> Flow[tuple[NDArray[D1] | D1, NDArray[D2] | D2], Exact]: ...
+@overload
+def from_items(
+    items: tuple[NDArray[D1], NDArray[D2], NDArray[D3]],
+) -> Flow[tuple[NDArray[D1] | D1, NDArray[D2] | D2, NDArray[D3] | D3], Exact]: ...
+@overload
+def from_items(
+    items: tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]],
+) -> Flow[tuple[NDArray[D1] | D1, NDArray[D2] | D2, NDArray[D3] | D3, NDArray[D4] | D4], Exact]: ...
+@overload
+def from_items(items: tuple[NDArray[D], ...]) -> Flow[tuple[NDArray[D] | D, ...], Exact]: ...
+@overload
+def from_items(items: Mapping[str, NDArray[D]]) -> Flow[dict[str, NDArray[D] | D], Exact]: ...
+@overload
+def from_items(items: dict[str, object]) -> Flow[dict[str, Any], Exact]: ...
+@overload
+def from_items(items: tuple[Columns, ...]) -> Flow[Any, Exact]: ...
+@overload
 def from_items(items: Sequence[A]) -> Flow[A, Exact]: ...
-def from_items(items: Sequence[Any] | NDArray[Any]) -> Flow[Any, Exact]:
-    """The items of a sequence, in order; the rows of an array.
+def from_items(items: Any) -> Flow[Any, Exact]:
+    """The items of a sequence, in order; the rows of an array, or of several arrays side by side.
 
-    The sequence stays in this process; what workers need of it travels to them. It must not change
+    A tuple or dict of NumPy arrays gives tuples or dicts of their rows: ``from_items((X, y))``
+    pairs the rows of ``X`` with those of ``y``. It may hold further tuples and dicts of arrays; of
+    a NamedTuple the rows are plain tuples. A row is a view of the array, and of an array of one
+    axis a NumPy scalar; no type tells which, but that of a batch does. A list is a sequence of
+    items, whatever they are, and so is a tuple of anything but arrays.
+
+    The items stay in this process; what workers need of them travels to them. They must not change
     while a pass runs.
 
-    Length: that of the sequence.
+    Length: that of the sequence, or of each array.
 
     Effects: none.
 
-    Errors: ``InvalidFlow`` for what has no length or no numbered items.
+    Errors: ``InvalidFlow`` for what has no length or no numbered items, and for arrays of unequal
+    length.
 
     >>> import flowdsl as fl
     >>> fl.from_items(["a", "b"]).collect()
     ['a', 'b']
+    >>> import numpy as np
+    >>> flow = fl.from_items({"x": np.eye(2, dtype=int), "y": np.array([5, 7])})
+    >>> str(flow.spec)
+    '{x: int64[2], y: int64[]}'
+    >>> [row["y"].item() for row in flow]
+    [5, 7]
 
-    Source: ``DataFromList`` of tensorpack.
+    Source: ``DataFromList`` of tensorpack; ``from_tensor_slices`` of tf.data.
 
     Elsewhere: tensorpack ``DataFromList``; tf.data ``from_tensor_slices``; Grain
     ``MapDataset.source``; torchdata ``SequenceWrapper``.
     """
-    numbered = hasattr(items, "__len__") and hasattr(items, "__getitem__")
-    if not numbered or isinstance(items, Mapping) or getattr(items, "shape", None) == ():
+    rows = _rows_of(items)
+    numbered = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
+    if not numbered or isinstance(rows, Mapping) or getattr(rows, "shape", None) == ():
         raise InvalidFlow(
             f"from_items: items must be a sequence (list, tuple, array), got "
             f"{type(items).__name__}; for any other iterable use from_iterable"
         )
-    return flow(FromItems[Any](items))  # type: ignore[arg-type]  # an array of rows will do
+    return flow(FromItems[Any](rows))
 
 
 @attrs.frozen

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Any
 
-from flowdsl.effects import Endless, describe
+from flowdsl.effects import Endless, Resampled, describe
 from flowdsl.errors import FlowError, InvalidFlow
-from flowdsl.kinds import Aside, Elementwise, Workers
+from flowdsl.kinds import Aside, Elementwise, Merging, Workers
 from flowdsl.node import AnyNode
 from flowdsl.plan.lower import Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
@@ -23,7 +24,7 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
     A line is an operator, with what leaves it: effects, number of elements, and the spec of one.
     Specs that no annotation gives are found by making one element. An operator keeps the number
     that it has in the chain as written, whatever the rules moved; ``prefetch`` and its arguments
-    have none. The operators of a flow that is combined with another are set in.
+    have none. The operators of a flow that is combined with another are set in. Notes come last.
 
     Raises:
         InvalidFlow: ``stage`` is not "flow", "rules" or "plan".
@@ -44,7 +45,32 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
     text = [header]
     for where, group in groupby(zip(places, lines, strict=True), lambda pair: pair[0][0]):
         text += [where] * bool(where) + [line for _, line in group]
-    return "\n".join(text)
+    return "\n".join([*text, *dict.fromkeys(_notes(node))])
+
+
+def _notes(node: AnyNode) -> Iterator[str]:
+    """What a chain may do, but is seldom meant to.
+
+    Taking rows by their place, though that is another in each epoch; but over what is repeated it
+    says how many elements there are to be. And merging elements that turn out to differ.
+    """
+    for part in walk(node):
+        if isinstance(part, Merging) and (difference := _difference(part)):
+            yield f"note: {part.title}: {difference}"
+        if part.positional and not any(Resampled in source.effects for source in part.sources):
+            shuffle = part.shuffled_by
+            if shuffle is not None:
+                yield (
+                    f"note: {part.title} after {shuffle.title}: other rows in every epoch; for a "
+                    f"fixed part of them write .split(...) before both"
+                )
+
+
+def _difference(node: Merging[Any, Any]) -> str | None:
+    try:
+        return node.difference(probe=True)
+    except FlowError:  # the line of the operator shows it
+        return None
 
 
 def _placed(node: AnyNode, deep: int = 0) -> Iterator[tuple[str, AnyNode, int]]:

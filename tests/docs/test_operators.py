@@ -26,7 +26,9 @@ def test_it_is_what_the_generator_gives() -> None:
 def _giving_flows(functions: dict[str, object]) -> Iterator[str]:
     for name, function in functions.items():
         hints: dict[str, str] = getattr(function, "__annotations__", {})
-        if not name.startswith("_") and str(hints.get("return")).startswith("Flow["):
+        if not name.startswith("_") and str(hints.get("return")).startswith(
+            ("Flow[", "tuple[Flow[")
+        ):
             yield name
 
 

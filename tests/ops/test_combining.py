@@ -365,6 +365,90 @@ class TestMix:
         assert str(caught.value) == "mix: at most 999,999,999 rows, got 1,000,000,001"
 
 
+class Right(NamedTuple):
+    a: int
+    b: str
+
+
+def _flow_of(*elements: Any) -> AnyFlow:
+    return fl.from_items(list(elements))
+
+
+MERGING = ["concat", "interleave", "choose", "mix"]
+
+
+class TestElementsThatDiffer:
+    @pytest.mark.parametrize("name", MERGING)
+    @pytest.mark.parametrize(
+        ("one", "other", "difference"),
+        [
+            (1, 1.5, "element is int in {} and float in {}"),
+            (True, 2, "element is bool in {} and int in {}"),
+            (1.5, np.float64(2), "element is float in {} and float64[] in {}"),
+            ("a", b"a", "element is str in {} and bytes in {}"),
+            (np.float32(1), np.float64(1), "element is float32[] in {} and float64[] in {}"),
+            ((np.zeros(3, np.uint8), 1), (np.zeros(4), 1), "element.0 is uint8[?] in {} and float"),
+            ((1, 2), (1, 2, 3), "element is (int, int) in {} and (int, int, int) in {}"),
+            ((1, 2), 1, "element is (int, int) in {} and int in {}"),
+            ({"a": 1}, {"b": 1}, "element is {{a: int}} in {} and {{b: int}} in {}"),
+            ({"a": (1, 2)}, {"a": (1, "x")}, "element.a.1 is int in {} and str in {}"),
+            (Left(1, "x"), Right(1, "x"), "element is Left(a: int, b: str) in {} and Right(a: "),
+            (Left(1, "x"), (1, 2), "element.b is str in {} and int in {}"),
+        ],
+    )
+    def test_are_refused(self, name: str, one: Any, other: Any, difference: str) -> None:
+        first, second = _flow_of(one), _flow_of(other, other).prefetch()
+        for flow, theirs in ((first, second), (second, first)):
+            with pytest.raises(InvalidFlow):
+                getattr(flow, name)(theirs)
+        with pytest.raises(InvalidFlow) as caught:
+            getattr(first, name)(second)
+        told = difference.format("from_items(1 items)", "from_items(2 items)")
+        assert str(caught.value).startswith(f"{name}: {told}")
+        assert str(caught.value).endswith("; make them alike with .map")
+
+    @pytest.mark.parametrize("name", MERGING)
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (np.zeros(3), np.zeros((4, 2))),
+            (np.float32(1), np.zeros(3, np.float32)),
+            (Left(1, "x"), (2, "y")),
+            ({"a": 1, "b": 2.5}, {"b": 1.5, "a": 2}),
+            (None, 1),
+            ({"a": None}, {"a": 2}),
+            (ValueError(), Exception()),
+        ],
+    )
+    def test_may_differ_in_size_and_where_one_includes_the_other(
+        self, name: str, one: Any, other: Any
+    ) -> None:
+        assert len(getattr(_flow_of(one), name)(_flow_of(other, other)).collect()) == 3
+
+    @pytest.mark.parametrize("name", MERGING)
+    def test_are_told_of_any_two(self, name: str) -> None:
+        unknown = [fl.from_range(n).map(float) for n in range(3)]
+        with pytest.raises(InvalidFlow) as caught:
+            getattr(_flow_of(1), name)(*unknown, _flow_of(np.int8(1)))
+        assert str(caught.value) == (
+            f"{name}: element is int in from_items(1 items) and int8[] in from_items(1 items); "
+            "make them alike with .map"
+        )
+
+    @pytest.mark.parametrize("name", MERGING)
+    def test_that_only_a_look_tells_are_noted(self, name: str) -> None:
+        ints: AnyFlow = fl.from_range(3).map(lambda i: i)
+        floats: AnyFlow = fl.from_range(3).map(lambda i: i / 2)
+        flow = getattr(ints, name)(floats)
+        (note,) = [line for line in flow.explain().splitlines() if line.startswith("note: ")]
+        assert note == (
+            f"note: {flow.node.title}: element is int in map(<lambda>) and float in map(<lambda>); "
+            "make them alike with .map"
+        )
+        broken: AnyFlow = fl.from_range(3).map(lambda i: 1 // i)
+        assert "note" not in getattr(ints, name)(broken).explain()
+
+
 class TestAll:
     @pytest.mark.parametrize("name", ["zip", "concat", "interleave", "choose", "mix"])
     def test_refuse_what_is_no_flow(self, name: str) -> None:

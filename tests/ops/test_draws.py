@@ -64,6 +64,9 @@ def check_places(draws: Draws, whole: list[int], places: Positions) -> None:
     part, rank = draws.locate(places)
     assert part.tolist() == [whole[i] for i in places]
     assert rank.tolist() == [ranks[i] for i in places]
+    if isinstance(draws, Mixed):
+        for k in range(len(draws.rows)):
+            assert draws.find_each(k, rank[part == k]).tolist() == places[part == k].tolist()
     for i in places[:20].tolist():
         assert draws.find(whole[i], ranks[i]) == i
         before = np.bincount(whole[:i], minlength=len(draws.counts(0)))
@@ -74,6 +77,18 @@ def test_locate_nothing() -> None:
     none = np.empty(0, np.int64)
     part, rank = Mixed(0, "1", 0, (0, 0)).locate(none)
     assert (len(part), len(rank)) == (0, 0)
+    assert len(Mixed(0, "1", 0, (0, 0)).find_each(1, none)) == 0
+
+
+@pytest.mark.parametrize("size", [40 * LEAF + 3, 10**7, MOST - 1])
+def test_many_are_found_as_one_is(size: int) -> None:
+    draws = Mixed(2, "1", 0, (size // 10, size - size // 10))
+    rank = np.random.default_rng(0).integers(0, size // 10, 60)
+    found = draws.find_each(0, rank)
+    assert found.tolist() == [draws.find(0, i) for i in rank.tolist()]
+    part, again = draws.locate(found)
+    assert (part == 0).all()
+    assert again.tolist() == rank.tolist()
 
 
 @pytest.mark.parametrize("size", [4, LEAF, LEAF + 1, 2 * LEAF + 3])

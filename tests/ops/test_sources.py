@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
+import cloudpickle
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import ElementError, InvalidFlow, SourceError, Unsized
+from flowdsl.plan.lower import Stage, lower
+from flowdsl.plan.optimize import optimize
+from tests import functions
+from tests.elements import same
 
 
 class TestFromItems:
@@ -46,7 +53,7 @@ class TestFromItems:
     @pytest.mark.parametrize(
         ("items", "kind"),
         [
-            ({1: 2}, "dict"),
+            ({}, "dict"),
             (MappingProxyType({}), "mappingproxy"),
             ((x for x in [1]), "generator"),
             (3, "int"),
@@ -60,6 +67,122 @@ class TestFromItems:
         assert str(caught.value) == (
             f"from_items: items must be a sequence (list, tuple, array), got {kind}; for any other "
             f"iterable use from_iterable"
+        )
+
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+Y = np.array([5, 6, 7, 8])
+TEXT = np.array(["a", "bb", "", "d"])
+
+
+class Pair(NamedTuple):
+    x: NDArray[np.float32]
+    y: NDArray[np.int64]
+
+
+def rows_of(columns: Any) -> list[Any]:
+    """What it is to give, by hand."""
+    if isinstance(columns, tuple):
+        return list(zip(*(rows_of(part) for part in columns), strict=True))
+    if isinstance(columns, dict):
+        rows = zip(*(rows_of(part) for part in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+    return list(columns)
+
+
+class TestArraysSideBySide:
+    @pytest.mark.parametrize(
+        ("columns", "spec"),
+        [
+            ((X,), "(float32[3])"),
+            ((X, Y), "(float32[3], int64[])"),
+            ({"x": X, "y": Y}, "{x: float32[3], y: int64[]}"),
+            ({"in": (X, {"z": Y}), "y": Y}, "{in: (float32[3], {z: int64[]}), y: int64[]}"),
+            (({"x": X}, Y), "({x: float32[3]}, int64[])"),
+            ((X, TEXT), "(float32[3], ?[])"),
+            ((X, np.array([[1], 2, "x", None], object)), "(float32[3], list)"),
+        ],
+    )
+    def test_give_rows(self, columns: Any, spec: str) -> None:
+        flow = fl.from_items(columns)
+        assert len(flow) == 4
+        assert same(flow.collect(), rows_of(columns))
+        assert str(flow.spec) == spec
+        assert flow.effects == frozenset()
+        for procs in (0, 2):
+            shuffled = flow.shuffle(seed=1).map(functions.itself).prefetch(procs=procs).collect()
+            order = fl.from_range(4).shuffle(seed=1)
+            assert same(shuffled, [rows_of(columns)[i] for i in order])
+
+    def test_are_views_and_scalars(self) -> None:
+        x, y = fl.from_items((X, Y)).collect()[1]
+        assert np.shares_memory(x, X)
+        assert type(y) is np.int64
+
+    def test_batch(self) -> None:
+        flow = fl.from_items({"x": X, "y": Y}).batch(3)
+        first, last = flow.collect()
+        assert same(first, {"x": X[:3], "y": Y[:3]})
+        assert same(last, {"x": X[3:], "y": Y[3:]})
+        assert str(flow.node.spec(probe=False)) == "{x: float32[?, 3], y: int64[?]}"
+
+    def test_spec_is_known_of_none(self) -> None:
+        flow = fl.from_items((X[:0], Y[:0], np.empty(0, object)))
+        assert str(flow.spec) == "(float32[3], int64[], ?)"
+        assert flow.collect() == []
+        assert str(fl.from_items(X[:0]).spec) == "float32[3]"
+
+    def test_of_a_named_tuple_are_plain(self) -> None:
+        flow: fl.Flow[Any] = fl.from_items(Pair(X, Y))
+        assert same(flow.collect(), rows_of((X, Y)))
+        assert flow.starmap(Pair).collect()[2].y == 7
+
+    def test_of_any_mapping(self) -> None:
+        assert same(fl.from_items(MappingProxyType({"x": X})).collect(), rows_of({"x": X}))
+
+    def test_travel_by_row(self) -> None:
+        large = np.zeros((2000, 1000))  # 16 MB
+        node = fl.from_items((large, np.arange(2000))).map(functions.itself).prefetch(procs=1).node
+        stage = lower(optimize(node))
+        assert isinstance(stage, Stage)
+        assert len(cloudpickle.dumps(stage.program)) < 10_000
+        assert len(pickle.dumps(fl.from_items((large, large)).collect()[0])) < 20_000
+
+    @pytest.mark.parametrize("items", [[X, X], [X, Y], ["a", X], ("a", X), (X, 3), (X, [1, 2]), ()])
+    def test_of_anything_else_are_items(self, items: Any) -> None:
+        assert same(fl.from_items(items).collect(), list(items))
+
+    @pytest.mark.parametrize(
+        ("columns", "lengths"),
+        [
+            ((X, Y[:3]), "0 has 4, 1 has 3"),
+            ({"x": X, "y": Y[:0]}, "x has 4, y has 0"),
+            ({"in": (X, Y[1:]), "y": Y}, "in.0 has 4, in.1 has 3, y has 4"),
+        ],
+    )
+    def test_are_equally_long(self, columns: Any, lengths: str) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_items(columns)
+        assert str(caught.value) == (
+            f"from_items: arrays side by side must be equally long, but {lengths}; for a flow of "
+            "arrays give a list of them"
+        )
+
+    @pytest.mark.parametrize(
+        ("columns", "name", "kind"),
+        [
+            ({"x": X, "y": [1, 2, 3, 4]}, "y", "list"),
+            ({"x": np.array(3)}, "x", "ndarray of no axis"),
+            ({"in": (X, 3)}, "in.1", "int"),
+            ({1: 2}, "1", "int"),
+        ],
+    )
+    def test_of_a_dict_are_arrays(self, columns: Any, name: str, kind: str) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_items(columns)
+        assert str(caught.value) == (
+            f"from_items: the values of a dict must be arrays with rows, but {name} is {kind}; "
+            "np.asarray(...) makes an array of a sequence"
         )
 
 

@@ -109,9 +109,15 @@ def replicated(_: Path) -> Flow[Any, Any]:
     return several.concat(fl.from_iterable(words).map(double).replicate(2)).batch(4)
 
 
+def leaking(_: Path) -> Flow[Any, Any]:
+    shuffled = fl.from_range(1797).shuffle(seed=1).map(double)
+    some = shuffled.skip(1437).shuffle(9).take(100).filter(odd)  # which have no fixed rows either
+    return shuffled.take(1437).concat(some).shard(4, 0).batch(32).prefetch(procs=2)
+
+
 FLOWS = (
     *(readme, stream, items, nested, both_sides, no_prefetch, wrong, several, one_plan),
-    *(threads, unordered, skipping, replicated),
+    *(threads, unordered, skipping, replicated, leaking),
 )
 
 
@@ -127,6 +133,40 @@ def test_snapshot(make: Any, tmp_path: Path) -> None:
 
 def test_no_snapshot_is_left_over() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == {make.__name__ for make in FLOWS}
+
+
+def notes(flow: Flow[Any, Any]) -> list[str]:
+    return [line for line in flow.explain().splitlines() if line.startswith("note: ")]
+
+
+def test_notes_what_takes_other_rows_in_every_epoch() -> None:
+    rows = fl.from_range(9)
+    rest = "other rows in every epoch; for a fixed part of them write .split(...) before both"
+    for moved, title in (
+        (rows.shuffle(seed=3), "shuffle(seed=3)"),
+        (rows.shuffle(4).map(double), "shuffle(buffer=4, seed=0)"),
+        (rows.mix(rows).batch(2), "mix(..., seed=0)"),
+        (rows.choose(rows), "choose(..., probabilities=[1, 1], seed=0)"),
+        (rows.shuffle().cache().mix(rows), "mix(..., seed=0)"),
+    ):
+        assert notes(moved.take(3)) == [f"note: take(3) after {title}: {rest}"]
+        assert notes(moved.skip(3).repeat()) == [f"note: skip(3) after {title}: {rest}"]
+        assert notes(moved.shard(3, 1).prefetch()) == [f"note: shard(3, 1) after {title}: {rest}"]
+
+
+def test_notes_nothing_of_rows_that_stay_or_are_to_come_again() -> None:
+    rows = fl.from_range(9)
+    for flow in (
+        rows.split(0.5)[0].shuffle(),
+        rows.take(5).shuffle().batch(2),
+        rows.shuffle().cache().take(3),  # epoch 0, in each
+        rows.interleave(rows).take(3),  # in another order, and always the same
+        rows.shuffle().repeat().take(1000),  # so many steps
+    ):
+        assert notes(flow) == []
+    again = rows.shuffle(seed=2).take(3)
+    assert len(notes(again.shuffle().take(1))) == 1
+    assert len(notes(again.concat(again))) == 1
 
 
 def test_the_plan_is_what_is_shown_unless_asked(tmp_path: Path) -> None:

@@ -29,6 +29,17 @@ skipped: Flow[int, Reordered] = numbers.shuffle().skip(3)  # E: assignment
 sharded: Flow[int, Reordered] = numbers.shuffle().shard(2, 0)  # E: assignment
 again: Flow[int, Exact] = numbers.repeat().take(10)  # E: assignment
 
+# -- a part of what is moved, or of an unknown length ----------------------------------------------
+numbers.shuffle().split(0.8)  # E: misc
+numbers.interleave(numbers).split(0.8)  # E: misc
+numbers.repeat(2).split(0.8)  # E: misc
+numbers.window(2).split(0.8)  # E: misc
+numbers.shuffle().take(3).split(0.8)  # E: misc
+numbers.filter(is_even).split(0.8)  # E: misc
+numbers.prefetch(on_error="skip").split(0.8)  # E: misc
+stream.split(2)  # E: misc
+one, two = numbers.split(0.8, 0.1)  # E: misc
+
 # -- arguments -------------------------------------------------------------------------------------
 numbers.take()  # E: call-overload
 numbers.take("3")  # E: call-overload
@@ -36,6 +47,11 @@ numbers.take(2.5)  # E: call-overload
 numbers.skip("3")  # E: call-overload
 numbers.shard(2)  # E: call-overload
 numbers.shard(2, i="0")  # E: call-overload
+numbers.split()  # E: call-overload
+numbers.split("0.8")  # E: call-overload
+numbers.split([0.8, 0.1])  # E: call-overload
+numbers.split(0.8, seed=None)  # E: call-overload
+numbers.split(part=0.8)  # E: call-overload
 numbers.repeat("3")  # E: call-overload
 numbers.repeat_each()  # E: call-arg
 numbers.repeat_each("2")  # E: arg-type

@@ -7,7 +7,18 @@ from typing import assert_type
 from flowdsl import ElementError, Endless, Exact, Finite, Flow, Reordered, Resampled, Unsized
 from flowdsl.effects import Counted
 from flowdsl.ops.attempting import OnError
-from tests.typing.good import I64, U8, Sample, batches, is_even, numbers, predict, samples, stream
+from tests.typing.good import (
+    I64,
+    U8,
+    Sample,
+    SampleBatch,
+    batches,
+    is_even,
+    numbers,
+    predict,
+    samples,
+    stream,
+)
 
 some = samples.filter(lambda s: s.label > 2)
 noted: list[ElementError] = []
@@ -33,6 +44,20 @@ assert_type(samples.shard(4, 0), Flow[Sample, Exact])
 assert_type(numbers.filter(is_even).shard(2, 1), Flow[int, Exact | Unsized])
 assert_type(samples.shuffle().shard(4, 0), Flow[Sample, Exact | Reordered | Resampled])
 predict(batches.cache().shard(2, 0))
+shares: list[float] = [0.2, 0.2]
+train, held_out = samples.split(0.8, seed=1)
+assert_type(train, Flow[Sample, Exact])
+predict(held_out.batch(4).starmap(SampleBatch))
+assert_type(samples.split(0.5), tuple[Flow[Sample, Exact], Flow[Sample, Exact]])
+assert_type(
+    samples.split(0.5, 1), tuple[Flow[Sample, Exact], Flow[Sample, Exact], Flow[Sample, Exact]]
+)
+assert_type(
+    numbers.split(0.25, 1, 0.25, seed=3),
+    tuple[Flow[int, Exact], Flow[int, Exact], Flow[int, Exact], Flow[int, Exact]],
+)
+assert_type(numbers.split(*shares), tuple[Flow[int, Exact], ...])
+assert_type(samples.take(4).split(0.5)[1].shuffle(), Flow[Sample, Exact | Reordered])
 
 # -- more ------------------------------------------------------------------------------------------
 

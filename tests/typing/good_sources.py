@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import queue
 from pathlib import Path
-from typing import Annotated, assert_type
+from typing import Annotated, Any, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl import Exact, Flow, Resampled, Unsized
+from flowdsl import Exact, Flow, Reordered, Resampled, Unsized
 from tests.typing.good import (
     F32,
     I64,
@@ -20,6 +20,7 @@ from tests.typing.good import (
     Point,
     PointBatch,
     Sample,
+    SampleBatch,
     arrays,
     features,
     lines,
@@ -38,6 +39,49 @@ assert_type(fl.from_items(np.zeros((4, 3), np.float32)).batch(2), Flow[F32, Exac
 assert_type(fl.from_items(np.arange(4, dtype=np.uint8)).batch(2), Flow[U8, Exact])
 assert_type(fl.from_items(samples.collect()), Flow[Sample, Exact])
 assert_type(samples.map(features).map(lambda f: f["label"]), Flow[np.int64, Exact])
+
+# -- arrays side by side ---------------------------------------------------------------------------
+
+x: F32 = np.zeros((4, 3), np.float32)
+y: I64 = np.arange(4)
+z: U8 = np.zeros((4, 2, 2), np.uint8)
+xs, ys = {"x": x, "x2": x}, {"y": y}
+
+assert_type(fl.from_items((x,)), Flow[tuple[F32 | np.float32], Exact])
+assert_type(fl.from_items((x, y)), Flow[tuple[F32 | np.float32, I64 | np.int64], Exact])
+assert_type(
+    fl.from_items((x, y, z)),
+    Flow[tuple[F32 | np.float32, I64 | np.int64, U8 | np.uint8], Exact],
+)
+assert_type(
+    fl.from_items((x, y, z, y)),
+    Flow[tuple[F32 | np.float32, I64 | np.int64, U8 | np.uint8, I64 | np.int64], Exact],
+)
+assert_type(fl.from_items(tuple(arrays.collect())), Flow[tuple[U8 | np.uint8, ...], Exact])
+assert_type(fl.from_items(xs), Flow[dict[str, F32 | np.float32], Exact])
+assert_type(fl.from_items({"y": y, "more": y}), Flow[dict[str, I64 | np.int64], Exact])
+assert_type(fl.from_items(SampleBatch(z, y)), Flow[tuple[U8 | np.uint8, I64 | np.int64], Exact])
+assert_type(fl.from_items([x, x]), Flow[F32, Exact])
+assert_type(fl.from_items((x, y)).batch(2), Flow[tuple[F32, I64], Exact])
+assert_type(fl.from_items((x,)).batch(2), Flow[tuple[F32], Exact])
+assert_type(fl.from_items((x, y, z)).batch(2), Flow[tuple[F32, I64, U8], Exact])
+assert_type(fl.from_items((x, y, z, y)).batch(2), Flow[tuple[F32, I64, U8, I64], Exact])
+assert_type(fl.from_items((x, y)).padded_batch(3), Flow[tuple[F32, I64], Exact])
+assert_type(
+    fl.from_items((x, y)).shuffle(seed=1).batch(2).starmap(lambda a, b: b),
+    Flow[I64, Exact | Reordered],
+)
+assert_type(fl.from_items(xs).batch(2), Flow[dict[str, F32], Exact])
+assert_type(fl.from_items(ys).map(lambda row: row["y"]), Flow[I64 | np.int64, Exact])
+held: tuple[Flow[tuple[F32 | np.float32, I64 | np.int64], Exact], ...] = fl.from_items(
+    (x, y)
+).split(0.5)
+bare: np.ndarray = z
+of_any: Any = x
+both = {"x": x, "y": y}
+mixed: Flow[dict[str, NDArray[Any]]] = fl.from_items(both).batch(2)
+bared: Flow[tuple[NDArray[Any], NDArray[Any]]] = fl.from_items((bare, of_any)).batch(2)
+nested: Flow[dict[str, Any]] = fl.from_items({"x": (x, y), "y": y})
 
 # -- made up ---------------------------------------------------------------------------------------
 

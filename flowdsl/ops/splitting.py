@@ -1,0 +1,184 @@
+"""split: parts of a flow that have no row in common, the same in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from math import fsum
+from typing import TYPE_CHECKING, Any, Generic, overload
+
+import attrs
+import numpy as np
+
+from flowdsl.arguments import at_least, is_int, plain_int
+from flowdsl.effects import Endless, Exact, Reordered, Resampled, Unsized
+from flowdsl.errors import InvalidFlow
+from flowdsl.kinds import Indexing
+from flowdsl.node import Addresses, AnyNode, E, FlowBase, Row, T, flow
+from flowdsl.ops.draws import MOST, Counts, Mixed
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+
+def _plain(shares: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Without NumPy's numbers, which a title would spell otherwise."""
+    return tuple(float(s) if isinstance(s, np.floating) else plain_int(s) for s in shares)
+
+
+def _are_parts(node: Split[Any, Any], field: object, value: tuple[object, ...]) -> None:
+    if not value:
+        raise InvalidFlow(
+            "split: give the parts, but the last: shares such as split(0.8), or numbers of rows"
+        )
+    for part in value:
+        share = isinstance(part, float) and 0 < part < 1
+        if not share and not is_int(part, 1):
+            raise InvalidFlow(
+                f"split: a part must be a share above 0 and below 1, or a number of rows >= 1, "
+                f"got {part!r}"
+            )
+    shares = [part for part in value if isinstance(part, float)]
+    if fsum(shares) >= 1:
+        raise InvalidFlow(
+            f"split: the shares {_listed(shares)} leave nothing for the last part, which is what "
+            f"remains; leave the last share out"
+        )
+
+
+@attrs.frozen
+class Split(Indexing[T, E], Generic[T, E]):
+    """One of several parts of the elements, drawn at random once and for all, in their order."""
+
+    shares: tuple[float, ...] = attrs.field(converter=_plain, validator=_are_parts)
+    """How large each part is but the last: a share of all, or an int, a number of rows."""
+    number: int
+    """Which part this is."""
+    seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
+
+    def __attrs_post_init__(self) -> None:
+        _check_exact(self.source)
+        rows = self.source.length or 0
+        if rows >= MOST:
+            raise InvalidFlow(f"split: at most {MOST - 1:,} rows, got {rows:,}")
+        if min(self._counts) < 1:
+            raise InvalidFlow(
+                f"split: {self.source.title} has {rows} rows, and {self._arguments} would make "
+                f"parts of {_listed(self._counts)}; each needs one at least"
+            )
+
+    @property
+    def _arguments(self) -> str:
+        return ", ".join(map(repr, self.shares))
+
+    @property
+    def title(self) -> str:
+        return f"split({self._arguments}, seed={self.seed})[{self.number}]"
+
+    @property
+    def _counts(self) -> Counts:
+        """How many rows each part has: of shares, the ends of all are rounded, not each."""
+        rows, share, end = self.source.length or 0, 0.0, 0
+        counts = list[int]()
+        for part in self.shares:
+            if isinstance(part, int):
+                counts.append(part)
+            else:
+                share, begin = share + part, end
+                end = round(share * rows)
+                counts.append(end - begin)
+        return (*counts, rows - sum(counts))
+
+    @property
+    def _draws(self) -> Mixed:
+        # No epoch, and no depth: the same rows in every pass, and of every flow of this length.
+        return Mixed(self.seed, "split", 0, self._counts)
+
+    @property
+    def length(self) -> int | None:
+        return self._counts[self.number]
+
+    def resolve(self, at: Addresses) -> Addresses:
+        return Addresses(at.epoch, self._draws.find_each(self.number, at.position))
+
+    def rows(self, epoch: int) -> Iterator[Row[T]]:
+        drawn = islice(self._draws.parts(), self.source.length)
+        pairs = zip(drawn, self.source.rows(epoch), strict=True)
+        return enumerate(x for part, (_, x) in pairs if part == self.number)
+
+
+def _check_exact(node: AnyNode) -> None:
+    if not node.effects:
+        return
+    while below := [source for source in node.sources if source.effects]:
+        node = below[0]
+    why = next(reason for tag, reason in _REASONS.items() if tag in node.effects)
+    raise InvalidFlow(
+        f"split: {node.title} {why}; split first, then shuffle, repeat or filter each part"
+    )
+
+
+_REASONS = {
+    Endless: "never ends, and a part is a share of all rows",
+    Unsized: "has no known length, and a part is a share of all rows",
+    Resampled: "may repeat rows or leave some out, so that two parts could have one in common",
+    Reordered: "reorders the rows, so that which of them a part has would be chance",
+}
+
+
+def _listed(numbers: list[float] | Counts) -> str:
+    *most, last = map(repr, numbers)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+class Splitting(FlowBase[T, E]):
+    """Operators that give several flows."""
+
+    @overload
+    def split(
+        self: FlowBase[T, Exact], part: float, /, *, seed: int = 0
+    ) -> tuple[Flow[T, Exact], Flow[T, Exact]]: ...
+    @overload
+    def split(
+        self: FlowBase[T, Exact], part: float, second: float, /, *, seed: int = 0
+    ) -> tuple[Flow[T, Exact], Flow[T, Exact], Flow[T, Exact]]: ...
+    @overload
+    def split(
+        self: FlowBase[T, Exact], part: float, second: float, third: float, /, *, seed: int = 0
+    ) -> tuple[Flow[T, Exact], Flow[T, Exact], Flow[T, Exact], Flow[T, Exact]]: ...
+    @overload
+    def split(
+        self: FlowBase[T, Exact], part: float, /, *parts: float, seed: int = 0
+    ) -> tuple[Flow[T, Exact], ...]: ...
+    def split(self: FlowBase[Any, Any], *parts: float, seed: int = 0) -> tuple[Flow[Any, Any], ...]:
+        """Divide the rows at random into parts that are the same in every epoch.
+
+        ``train, held_out = names.split(0.8, seed=1)``: each part is a share of the rows, or as an
+        int a number of rows, and one more part is what remains: ``split(0.8, 0.1)`` gives three.
+        No row is in two parts, and each is in one. A part keeps the order of the flow; shuffle and
+        repeat it after. Every choice of rows is as likely, and it is told by the seed and the
+        number of rows alone: ``images.split(0.8, seed=1)`` and ``labels.split(0.8, seed=1)``
+        correspond, whatever was chained before.
+
+        Over a random-access flow nothing of the other parts is read, and no row is held: where a
+        part's row stands is computed. Over any other, the others are read and left out.
+
+        Length: a share of the source's, rounded; or the number given; the last, what remains.
+
+        Effects: none.
+
+        Errors: ``InvalidFlow`` for a flow that is not ``Exact``, such as one that was shuffled or
+        repeated before; for shares that are 1 or more together, more rows than there are, or a
+        part without a row; and for 10**9 rows and more.
+
+        >>> import flowdsl as fl
+        >>> train, held_out = fl.from_range(10).split(0.8, seed=1)
+        >>> train.collect(), held_out.collect()
+        ([0, 1, 3, 4, 5, 6, 8, 9], [2, 7])
+
+        Source: ``train_test_split`` of scikit-learn.
+
+        Elsewhere: tensorpack none; tf.data none; Grain none; torchdata ``RandomSplitter``.
+        """
+        shares = tuple(parts)
+        return tuple(flow(Split(self.node, shares, k, seed)) for k in range(len(shares) + 1))
