@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from types import FunctionType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -178,9 +179,10 @@ class FlatMap(Node[U, E | Unsized], Generic[A, U, E]):
         return _settled(self, _spec_of_items(_annotation(self.func)), probe)
 
     def rows(self, epoch: int) -> Iterator[Row[U]]:
-        return enumerate(self._elements(epoch))
+        with closing(self._elements(epoch)) as elements:
+            yield from enumerate(elements)
 
-    def _elements(self, epoch: int) -> Iterator[U]:
+    def _elements(self, epoch: int) -> Generator[U]:
         for position, x in self.source.rows(epoch):
             try:
                 yield from _iterator(self.func(x))
@@ -546,7 +548,8 @@ class Mapping(FlowBase[T, E]):
         """Replace every element by the elements of ``func(element)``, a list, a generator, a flow.
 
         They are taken one at a time, as they are asked for, in the consumer's process. An empty
-        iterable leaves its element out; an endless one keeps the next from ever coming.
+        iterable leaves its element out; an endless one keeps the next from ever coming. A generator
+        is closed with the pass, however that ends.
 
         Length: unknown until the end of a pass.
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
+from sys import getrefcount
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 import attrs
@@ -11,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.arguments import at_least, name_of, plain_int
-from flowdsl.effects import Exact, Unsized
+from flowdsl.effects import Effect, Exact, Unsized
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import Node, Row, T, flow
@@ -135,19 +138,54 @@ def from_range(n: int) -> Flow[int, Exact]:
     return flow(FromRange(n))
 
 
+@attrs.define(eq=False)
+class Opened(Generic[T]):
+    """What a pass reads from, and lets go of at its end, however it ends."""
+
+    elements: Iterator[T]
+    ours: bool
+    """It was made for this pass, and is closed with it."""
+
+    def __enter__(self) -> Opened[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        close = getattr(self.elements, "close", None) if self.ours else None
+        try:
+            if close is not None:
+                close()
+        except Exception as failed:
+            if error is None or isinstance(error, GeneratorExit):
+                raise
+            error.add_note(f"and it failed as it was closed: {failed!r}")
+        finally:
+            del close  # a method holds what it is of
+            if getrefcount(self.elements) <= getrefcount(_held_by_one.elements):
+                self.elements = iter(())  # nobody else holds it: not even its name is needed
+
+
+_held_by_one = Opened(iter([None]), False)
+
+
 @attrs.define
 class Once:
     """An iterator that gives one pass."""
 
-    iterator: Iterator[Any]
+    iterator: Iterator[Any] | None
     refusal: str
-    spent: bool = False
+    ours: bool = False
+    """Nobody else has it, so that it is closed with the pass."""
 
-    def __iter__(self) -> Iterator[Any]:
-        if self.spent:
+    def __call__(self) -> Opened[Any]:
+        if self.iterator is None:
             raise SourceError(self.refusal)
-        self.spent = True
-        return self.iterator
+        opened, self.iterator = Opened(self.iterator, self.ours), None
+        return opened
 
 
 @attrs.define
@@ -155,24 +193,27 @@ class Anew(Generic[T]):
     """A maker of iterators that is held to make a new one every time."""
 
     make: Callable[[], Iterable[T]]
-    last: Iterator[T] | None = None
+    _last: Opened[T] | None = attrs.field(default=None, init=False)
 
-    def __call__(self) -> Iterator[T]:
-        elements = iter(self.make())
-        if elements is self.last:
+    def __call__(self) -> Opened[T]:
+        opened = Opened(iter(self.make()), True)
+        if self._last is not None and self._last.elements is opened.elements:
             raise SourceError(
                 f"from_iterable: {name_of(self.make)} gave the same iterator as for the last pass, "
                 f"which took its elements; make a new one in the function"
             )
-        self.last = elements
-        return elements
+        self._last = opened
+        return opened
+
+    def __reduce__(self) -> tuple[type[Anew[T]], tuple[object, ...]]:
+        return Anew, (self.make,)  # what it made last is of this process
 
 
 @attrs.frozen(eq=False)
 class FromIterable(Node[T, Unsized], Generic[T]):
     """The elements of an iterable, or of a new one for every pass."""
 
-    make: Callable[[], Iterable[T]]
+    make: Callable[[], Opened[T]]
     replays: bool
     label: str
 
@@ -192,27 +233,33 @@ class FromIterable(Node[T, Unsized], Generic[T]):
         return probed(self, UNKNOWN) if probe else UNKNOWN
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
+        return numbered(self, partial(self._open, epoch), epoch)
+
+    def _open(self, epoch: int) -> Opened[T]:
         try:
-            elements = iter(self.make())
+            return self.make()
         except FlowError:
             raise
         except Exception as error:
             raise SourceError(f"{self.title}: no iterator for epoch {epoch}: {error}") from error
-        return numbered(self, elements, epoch)
 
 
-def numbered(node: Node[T, Unsized], elements: Iterator[T], epoch: int) -> Iterator[Row[T]]:
-    """The elements of a stream with their positions; what it raises, at its place."""
-    for position in count():
-        try:
-            x = next(elements)
-        except StopIteration:
-            return
-        except FlowError:
-            raise
-        except Exception as error:
-            raise node.failure(epoch, position) from error
-        yield position, x
+def numbered(node: Node[T, Effect], make: Callable[[], Opened[T]], epoch: int) -> Iterator[Row[T]]:
+    """The elements of a stream with their positions; what it raises, at its place.
+
+    It is opened for the first of them, and let go of when these rows end, or are closed.
+    """
+    with make() as opened:
+        for position in count():
+            try:
+                x = next(opened.elements)  # by no name of its own, which a traceback would keep
+            except StopIteration:
+                return
+            except FlowError:
+                raise
+            except Exception as error:
+                raise node.failure(epoch, position) from error
+            yield position, x
 
 
 def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, Unsized]:
@@ -222,13 +269,17 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     iterator (a generator, say) gives one pass; the second is a ``SourceError``. The iterable is
     read in the consumer's process.
 
+    What the function made is closed at the end of its pass, however that ends, if it has a
+    ``close``, as generators and files have. A live iterator is let go of, and stays open where
+    somebody else holds it.
+
     Length: unknown, whatever the iterable is.
 
     Effects: ``Unsized``.
 
     Errors: ``InvalidFlow`` for what is neither; an exception that the iterable raises arrives at
     its place in the sequence, as the cause of an ``ElementError``; ``SourceError`` if the function
-    fails.
+    fails; ``FlowError`` at the end of the pass for one that fails as it is closed.
 
     >>> import flowdsl as fl
     >>> squares = fl.from_iterable(lambda: (i * i for i in range(3)))
@@ -241,8 +292,7 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     Grain none; torchdata ``IterableWrapper``.
     """
     if isinstance(iterable, Iterator):
-        once = Once(iterable, _LIVE)
-        return flow(FromIterable(lambda: once, False, name_of(iterable)))
+        return flow(FromIterable(Once(iterable, _LIVE), False, name_of(iterable)))
     if isinstance(iterable, Iterable):
         return flow(FromIterable(Anew(iterable.__iter__), True, name_of(iterable)))
     if callable(iterable):
