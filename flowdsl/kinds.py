@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import attrs
 import numpy as np
 
-from flowdsl.arguments import MOST_ELEMENTS
+from flowdsl.arguments import MOST_ELEMENTS, the_element, the_group
 from flowdsl.effects import Exact, Reordered
 from flowdsl.errors import Where
 from flowdsl.node import (
@@ -158,7 +158,7 @@ class Elementwise(Node[U, E], Generic[A, U, E]):
             try:
                 y = self.apply(x, epoch, number if self.counts else position)
             except Exception as error:
-                raise self.failure(epoch, position) from error
+                raise self.failure(epoch, position, the_element(x)) from error
             if not isinstance(y, Dropped):
                 yield position, y
 
@@ -231,7 +231,7 @@ class Grouping(Node[U, E], Generic[A, U, E]):
             try:
                 y = self.gather(group)
             except Exception as error:
-                raise self.failure(epoch, position) from error
+                raise self.failure(epoch, position, the_group(group)) from error
             yield position, y
 
     def origin(self, epoch: int, position: int) -> Where:

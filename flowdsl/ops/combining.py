@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 from typing_extensions import TypeVarTuple
 
-from flowdsl.arguments import at_least, plain_int
+from flowdsl.arguments import at_least, plain_int, the_group
 from flowdsl.effects import Counted, Effect, Endless, Reordered, Resampled, Tag, Unmoved, Unsized
 from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
 from flowdsl.kinds import Joining, Merging
@@ -104,7 +104,7 @@ class Zip(Joining[T, E], Generic[T, E]):
             try:
                 y = self.join(group)
             except Exception as error:
-                raise self.failure(epoch, position) from error
+                raise self.failure(epoch, position, the_group(group)) from error
             yield position, y
 
 

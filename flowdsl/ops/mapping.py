@@ -23,7 +23,7 @@ import attrs
 import numpy as np
 from typing_extensions import TypeVarTuple
 
-from flowdsl.arguments import at_least, is_callable, name_of, plain_int
+from flowdsl.arguments import at_least, is_callable, name_of, plain_int, the_element
 from flowdsl.effects import Unsized
 from flowdsl.elements import Component, assemble, components, form_of
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
@@ -188,7 +188,7 @@ class FlatMap(Node[U, E | Unsized], Generic[A, U, E]):
                 yield from _iterator(self.func(x))
             except Exception as error:  # no ``failure``: what failed is an element of the source
                 origin = self.source.origin(epoch, position)
-                raise ElementError(self.title, position, epoch, origin) from error
+                raise ElementError(self.title, position, epoch, origin, the_element(x)) from error
 
 
 def _iterator(made: Iterable[A]) -> Iterator[A]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from flowdsl.effects import Endless, describe
-from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.errors import ElementError, FlowError, InvalidFlow
 from flowdsl.kinds import Aside, Elementwise, Workers
 from flowdsl.node import AnyNode
 from flowdsl.plan.lower import Copies, Stage, Supplied, lower
@@ -106,7 +106,8 @@ def _spec(node: AnyNode) -> str:
     try:
         return str(node.spec(probe=True))
     except FlowError as error:  # a run will raise it at its place; a plan can be read all the same
-        return f"! {error}" + (f": {error.__cause__!r}" if error.__cause__ else "")
+        told = isinstance(error, ElementError) or error.__cause__ is None
+        return f"! {error}" if told else f"! {error}: {error.__cause__!r}"
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

@@ -31,6 +31,8 @@ class Failure:
     epoch: int
     position: int
     cause: BaseException
+    given: str | None = None
+    """What the operator failed on, in words."""
 
 
 @attrs.frozen
@@ -209,7 +211,9 @@ def make(making: Maker, at: Addresses, supplied: Sequence[Iterable[Any]]) -> Mad
         else:
             elements.extend(making.elements(at, supplied))  # up to one that fails
     except OperatorFailed as error:
-        made.failure = Failure(error.path, error.epoch, error.position, error.__cause__ or error)
+        made.failure = Failure(
+            error.path, error.epoch, error.position, error.__cause__ or error, error.given
+        )
     except Exception as error:  # of a source that can not be opened
         made.failure = Failure(None, int(at.epoch[0]), int(at.position[0]), error)
     made.seconds = clock() - began

@@ -177,7 +177,10 @@ class TestWhereItStands:
         told: list[ElementError] = []
         flow.shuffle().prefetch(**workers, on_error=told.append).collect()
         assert list(map(str, told)) == [
-            "from_items(5 items) failed on element 3 (row 3 of from_items(5 items))"
+            (
+                "from_items(5 items) failed on element 3 (row 3 of from_items(5 items)): "
+                "ValueError('row 3 is bad')"
+            )
         ]
         assert repr(told[0].__cause__) == "ValueError('row 3 is bad')"
 
@@ -195,7 +198,10 @@ class TestWhereItStands:
         flow = ROWS.prefetch(on_error="skip").map(lambda i: i // (i - 30))
         with pytest.raises(ElementError) as caught:
             flow.collect()
-        assert str(caught.value) == "map(<lambda>) failed on element 3 (row 3 of from_range(8))"
+        assert str(caught.value) == (
+            "map(<lambda>) failed on element 3 (row 3 of from_range(8)): "
+            "ZeroDivisionError('integer division or modulo by zero'); the element was 30"
+        )
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     def test_a_row_that_can_not_be_read_in_any_pass(self, workers: dict[str, Any]) -> None:
@@ -486,7 +492,9 @@ class TestStatistics:
             done = run.statistics()
         assert (done.elements, done.skipped) == (5, 2)
         row = "element 2 of from_iterable(range)" if rows is STREAM else "row 2 of from_range(8)"
-        assert done.skips[0].error == f"map(tens) failed on element 2 ({row}): ValueError(2)"
+        assert done.skips[0].error == (
+            f"map(tens) failed on element 2 ({row}): ValueError(2); the element was 2"
+        )
         if workers:
             (stage,) = done.stages
             counts = stage.entered, stage.delivered, stage.filtered, stage.skipped

@@ -254,7 +254,10 @@ class TestFlatMap:
         assert (error.position, error.epoch) == (4, 1)
         name = error.operator
         assert name == "flat_map(fail)"
-        assert str(error) == f"{name} failed on element 4 of epoch 1 (row 4 of from_range(6))"
+        assert str(error) == (
+            f"{name} failed on element 4 of epoch 1 (row 4 of from_range(6)): KeyError('k'); "
+            f"the element was 4"
+        )
         assert repr(error.__cause__) == "KeyError('k')"
 
     def test_an_error_of_the_source_is_its_own(self) -> None:
