@@ -33,9 +33,14 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
 
     def __attrs_post_init__(self) -> None:
         if self.source.length is None:
+            endless = Endless in self.source.effects
+            has = "never ends" if endless else "has no known length"
+            anew = "fl.from_items(flow.collect()).shuffle()"
+            other = f"where they fit into memory, begin anew: {anew}"
             raise InvalidFlow(
-                f"shuffle: {self.source.title} has no known length; a global shuffle needs one. "
-                f"Give shuffle(buffer=n) to shuffle within a window of n elements"
+                f"shuffle: {self.source.title} {has}, and a shuffle of all elements needs to know "
+                f"how many there are. Write shuffle(buffer=n) to shuffle within a window of n "
+                f"elements; or {'put take(n) before it' if endless else other}"
             )
 
     @property
@@ -222,7 +227,8 @@ class Ordering(FlowBase[T, E]):
         Effects: ``Reordered``.
 
         Errors: ``InvalidFlow`` for a negative seed, ``buffer < 1``, or a global shuffle of a flow
-        of unknown length.
+        of unknown length, which ``fl.from_items(flow.collect())`` makes known where the elements
+        fit into memory; ``cache`` does not, since it has no elements before a first pass.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(6).shuffle(seed=1)
