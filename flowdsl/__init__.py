@@ -116,6 +116,10 @@ _REPORT = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
     """What reports is imported when it is asked for: all workers import this, and none reports."""
     if name not in _REPORT:
