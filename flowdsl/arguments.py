@@ -72,6 +72,20 @@ def spelled(node: Titled) -> str:
     return node.title.partition("(")[0]
 
 
+def titled(operator: str, *given: str) -> str:
+    """How a chain spells an operator, with what is given of its arguments.
+
+    >>> titled("shuffle", "buffer=8", unless("seed", 0, 0))
+    'shuffle(buffer=8)'
+    """
+    return f"{operator}({', '.join(filter(None, given))})"
+
+
+def unless(name: str, value: object, default: object) -> str:
+    """An argument as it is written; nothing where it need not be."""
+    return "" if value == default else f"{name}={value!r}"
+
+
 def name_of(function: object) -> str:
     """How a message spells a function.
 

@@ -23,7 +23,7 @@ import attrs
 import numpy as np
 from typing_extensions import TypeVarTuple
 
-from flowdsl.arguments import at_least, is_callable, name_of, plain_int, the_element
+from flowdsl.arguments import at_least, is_callable, name_of, plain_int, the_element, titled, unless
 from flowdsl.effects import Unsized
 from flowdsl.elements import Component, assemble, components, form_of
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
@@ -105,7 +105,7 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
 
     @property
     def title(self) -> str:
-        return f"random_map({name_of(self.func)}, seed={self.seed})"
+        return titled("random_map", name_of(self.func), unless("seed", self.seed, 0))
 
     def apply(self, x: A, epoch: int, position: int) -> U:
         return self.func(x, generator(self.seed, self.salt, epoch, position))
@@ -268,7 +268,8 @@ class MapComponent(Elementwise[Any, Any, E], Generic[E]):
 
     @property
     def title(self) -> str:
-        return f"map_component({name_of(self.func)}, {self.index!r})"
+        index = "" if self.index == 0 else repr(self.index)
+        return titled("map_component", name_of(self.func), index)
 
     @property
     def line(self) -> str:
@@ -418,7 +419,7 @@ class Enumerate(Elementwise[A, tuple[int, A], E], Generic[A, E]):
 
     @property
     def title(self) -> str:
-        return f"enumerate(start={self.start})"
+        return titled("enumerate", unless("start", self.start, 0))
 
     def apply(self, x: A, epoch: int, position: int) -> tuple[int, A]:
         return self.start + position, x

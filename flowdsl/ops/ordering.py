@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 import attrs
 import numpy as np
 
-from flowdsl.arguments import at_least, plain_int
+from flowdsl.arguments import at_least, plain_int, titled, unless
 from flowdsl.effects import Counted, Endless, Finite, Reordered
 from flowdsl.elements import assemble, components
 from flowdsl.errors import InvalidFlow, Where
@@ -45,7 +45,7 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        return f"shuffle(seed={self.seed})"
+        return titled("shuffle", unless("seed", self.seed, 0))
 
     @property
     def length(self) -> int | None:
@@ -79,7 +79,7 @@ class WindowShuffle(Node[T, E | Reordered], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        return f"shuffle(buffer={self.buffer}, seed={self.seed})"
+        return titled("shuffle", f"buffer={self.buffer}", unless("seed", self.seed, 0))
 
     @property
     def holds(self) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import attrs
 
-from flowdsl.arguments import is_int
+from flowdsl.arguments import is_int, titled, unless
 from flowdsl.effects import Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import Copying, Placement, Unordered, Workers
@@ -27,11 +27,8 @@ class Prefetch(Placement[T, E], Generic[T, E]):
     @property
     def title(self) -> str:
         w, plain = self.workers, Workers()
-        given = {"procs": w.procs} if w.procs or not w.threads else {"threads": w.threads}
-        for name in ("memory", "deaths", "timeout"):
-            if getattr(w, name) != getattr(plain, name):
-                given[name] = getattr(w, name)
-        return f"prefetch({', '.join(f'{name}={value}' for name, value in given.items())})"
+        names = ("procs", "threads", "memory", "deaths", "timeout")
+        return titled("prefetch", *(unless(n, getattr(w, n), getattr(plain, n)) for n in names))
 
 
 @attrs.frozen

@@ -213,6 +213,9 @@ def _contradicts(spec: Spec, seen: Spec) -> bool:
     return False
 
 
+TWO_ARRAYS: Any = fl.fake([(2,), (3,)], 4)
+
+
 @pytest.mark.parametrize(
     ("flow", "element"),
     [
@@ -223,7 +226,7 @@ def _contradicts(spec: Spec, seen: Spec) -> bool:
         (fl.from_items(np.zeros((4, 3))).map(lambda x: x).batch(2), "float64[2, ?]"),
         (fl.from_iterable(lambda: iter([np.zeros(3)])), "float64[?]"),
         (
-            fl.fake([(2,), (3,)], 4).map_component(lambda x: x[:1], 1).prefetch(on_error="skip"),
+            TWO_ARRAYS.map_component(lambda x: x[:1], 1).prefetch(on_error="skip"),
             "(float32[2], float32[?])",
         ),
         (
