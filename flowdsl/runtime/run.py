@@ -57,6 +57,11 @@ class Run(chain[T]):
         return run
 
     @property
+    def epoch(self) -> int:
+        """The number of the pass."""
+        return self._execution.epoch
+
+    @property
     def position(self) -> int:
         """How many elements of the pass have been delivered, those before a resume included."""
         return self._execution.position
