@@ -6,8 +6,9 @@ And the words for what they are given: functions, and elements that they fail on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from reprlib import Repr
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import attrs
 import numpy as np
@@ -15,6 +16,8 @@ import numpy as np
 from flowdsl.elements import Component, components
 from flowdsl.errors import InvalidFlow
 from flowdsl.specs import spec_of
+
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class Titled(Protocol):
@@ -65,6 +68,46 @@ def is_int(value: object, minimum: int, most: int | None = MOST_ELEMENTS) -> boo
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         return False
     return bool(value >= minimum and (most is None or value < most))
+
+
+def elsewhere(**advice: str) -> Callable[[F], F]:
+    """Decorates an operator: the keywords that others have for it are errors that name its own.
+
+    In an advice ``{name}`` stands for the operator, ``{}`` for what is given, and ``{n}`` for the
+    same where it is a number of something. Any other unknown keyword is a ``TypeError``, as ever.
+    """
+
+    def decorate(operator: F) -> F:
+        @wraps(operator)
+        def called(*args: Any, **kw: Any) -> object:
+            for name, value in kw.items():
+                if name in advice:
+                    told = advice[name].replace("{name}", operator.__name__)
+                    told = told.replace("{n}", str(value) if is_int(value, 0) else "n")
+                    told = told.replace("{}", _brief(value))
+                    raise InvalidFlow(f"{operator.__name__}: there is no {name}=; {told}")
+            return operator(*args, **kw)
+
+        return cast("F", called)  # which is called as it is
+
+    return decorate
+
+
+_PROCS = "where work runs is said once, by prefetch(procs={n})"
+PARALLEL = {
+    "num_parallel_calls": _PROCS,
+    "num_workers": _PROCS,
+    "num_proc": _PROCS,
+    "deterministic": "the order is kept, but where prefetch(ordered=False) gives it up",
+}
+"""What others ask of each operator, and this library once of a flow."""
+
+BATCHED = {
+    "batch_size": "write {name}({n})",
+    "drop_last": "write drop_remainder={}",
+    "remainder": "a last one that is smaller is given, but with drop_remainder=True",
+}
+"""What others call the arguments of what makes batches."""
 
 
 def spelled(node: Titled) -> str:

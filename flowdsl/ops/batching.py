@@ -10,7 +10,16 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import at_least, is_callable, is_flag, name_of, plain_int
+from flowdsl.arguments import (
+    BATCHED,
+    PARALLEL,
+    at_least,
+    elsewhere,
+    is_callable,
+    is_flag,
+    name_of,
+    plain_int,
+)
 from flowdsl.effects import Endless, Resampled, Tag
 from flowdsl.elements import Record, Stackable
 from flowdsl.errors import InvalidFlow, SpecMismatch
@@ -242,6 +251,7 @@ class Batching(FlowBase[T, E]):
     def batch(
         self, n: int, *, drop_remainder: bool, collate: Callable[[Sequence[T]], B]
     ) -> Flow[B, E | Resampled]: ...
+    @elsewhere(**BATCHED, collate_fn="write collate=", batch_fn="write collate=", **PARALLEL)
     def batch(
         self: FlowBase[Any, Any],
         n: int,
@@ -280,6 +290,7 @@ class Batching(FlowBase[T, E]):
         """
         return flow(Batch(self.node, n, drop_remainder, collate))
 
+    @elsewhere(shift="write window(size, stride={n})", drop_remainder="all windows are whole")
     def window(self, size: int, stride: int = 1) -> Flow[tuple[T, ...], E | Resampled]:
         """Give every run of ``size`` consecutive elements as a tuple, or every ``stride``-th run.
 

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.arguments import (
+    BATCHED,
+    PARALLEL,
     at_least,
+    elsewhere,
     is_callable,
     is_flag,
     name_of,
@@ -280,6 +283,7 @@ class ShapeBatching(FlowBase[T, E]):
         drop_remainder: bool,
         collate: Callable[[Sequence[T]], B],
     ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
+    @elsewhere(**{**BATCHED, **PARALLEL, "batch_size": "write batch_by_shape({n}, selector)"})
     def batch_by_shape(
         self: FlowBase[Any, Any],
         n: int,

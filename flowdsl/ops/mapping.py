@@ -23,7 +23,17 @@ import attrs
 import numpy as np
 from typing_extensions import TypeVarTuple
 
-from flowdsl.arguments import at_least, is_callable, name_of, plain_int, the_element, titled, unless
+from flowdsl.arguments import (
+    PARALLEL,
+    at_least,
+    elsewhere,
+    is_callable,
+    name_of,
+    plain_int,
+    the_element,
+    titled,
+    unless,
+)
 from flowdsl.effects import Unsized
 from flowdsl.elements import Component, assemble, components, form_of
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
@@ -434,6 +444,7 @@ class Enumerate(Elementwise[A, tuple[int, A], E], Generic[A, E]):
 class Mapping(FlowBase[T, E]):
     """Operators on each element by itself."""
 
+    @elsewhere(map_func="write {name}(f)", **PARALLEL)
     def map(self, func: Callable[[T], B]) -> Flow[B, E]:
         """Apply ``func`` to every element.
 
@@ -457,6 +468,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(Map(self.node, func))
 
+    @elsewhere(map_func="write {name}(f)", **PARALLEL)
     def starmap(self: FlowBase[tuple[*Ts], E], func: Callable[[*Ts], B]) -> Flow[B, E]:
         """Apply ``func`` to the components of every tuple; ``starmap(Sample)`` names them.
 
@@ -476,6 +488,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(StarMap(self.node, func))
 
+    @elsewhere(transform="write {name}(f)", **PARALLEL)
     def random_map(self, func: Callable[[T, np.random.Generator], B], seed: int = 0) -> Flow[B, E]:
         """Apply ``func`` to every element and a random generator of the element's own.
 
@@ -501,6 +514,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(RandomMap(self.node, func, seed, self.node.depth))
 
+    @elsewhere(predicate="write {name}(f)", **PARALLEL)
     def filter(self, keep: Callable[[T], bool | np.bool_]) -> Flow[T, E | Unsized]:
         """Keep the elements for which ``keep`` is true.
 
@@ -521,6 +535,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(Filter(self.node, keep))
 
+    @elsewhere(map_func="write {name}(f)", **PARALLEL)
     def filter_map(self, func: Callable[[T], B | None]) -> Flow[B, E | Unsized]:
         """Apply ``func`` to every element, and leave out those for which it returns None.
 
@@ -545,6 +560,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(FilterMap[T, B, E](self.node, func))
 
+    @elsewhere(map_func="write {name}(f)", **PARALLEL)
     def flat_map(self, func: Callable[[T], Iterable[B]]) -> Flow[B, E | Unsized]:
         """Replace every element by the elements of ``func(element)``, a list, a generator, a flow.
 
@@ -595,6 +611,7 @@ class Mapping(FlowBase[T, E]):
     def map_component(
         self: FlowBase[dict[str, V], E], func: Callable[[V], W], index: str
     ) -> Flow[dict[str, V | W], E]: ...
+    @elsewhere(map_func="write {name}(f)", **PARALLEL)
     def map_component(
         self: FlowBase[Any, Any], func: Callable[[Any], Any], index: int | str = 0
     ) -> Flow[Any, Any]:

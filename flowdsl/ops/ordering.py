@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 import attrs
 import numpy as np
 
-from flowdsl.arguments import at_least, plain_int, titled, unless
+from flowdsl.arguments import at_least, elsewhere, plain_int, titled, unless
 from flowdsl.effects import Counted, Endless, Finite, Reordered
 from flowdsl.elements import assemble, components
 from flowdsl.errors import InvalidFlow, Where
@@ -211,6 +211,10 @@ class Ordering(FlowBase[T, E]):
     ) -> Flow[T, E | Reordered]: ...
     @overload
     def shuffle(self, buffer: int, *, seed: int = 0) -> Flow[T, E | Reordered]: ...
+    @elsewhere(
+        buffer_size="write shuffle(buffer={n})",
+        reshuffle_each_iteration="each epoch has its own order; shuffle().cache() keeps the first",
+    )
     def shuffle(
         self: FlowBase[Any, Any], buffer: int | None = None, *, seed: int = 0
     ) -> Flow[Any, Any]:
@@ -246,6 +250,7 @@ class Ordering(FlowBase[T, E]):
             return flow(Shuffle(self.node, seed, salt))
         return flow(WindowShuffle(self.node, buffer, seed, salt))
 
+    @elsewhere(filename="it keeps the elements in memory; write_lmdb keeps them in a file")
     def cache(self: FlowBase[T, Finite]) -> Flow[T, E]:
         """Keep the elements of the first complete pass in memory, and give them ever after.
 

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.arguments import BATCHED, PARALLEL, elsewhere
 from flowdsl.effects import Resampled
 from flowdsl.elements import Record, Stackable
 from flowdsl.errors import InvalidFlow
@@ -191,6 +192,12 @@ class PaddedBatching(FlowBase[T, E]):
         drop_remainder: bool,
         padding: Padding = 0,
     ) -> Flow[tuple[NDArray[D1], ...], E | Resampled]: ...
+    @elsewhere(
+        **BATCHED,
+        padded_shapes="arrays are padded to the largest of a batch; use map for another size",
+        padding_values="write padding={}",
+        **PARALLEL,
+    )
     def padded_batch(
         self: FlowBase[Any, Any], n: int, *, drop_remainder: bool = False, padding: Padding = 0
     ) -> Flow[Any, Any]:

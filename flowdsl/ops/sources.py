@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import at_least, name_of, plain_int
+from flowdsl.arguments import at_least, elsewhere, name_of, plain_int
 from flowdsl.effects import Effect, Exact, Unsized
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
@@ -63,6 +63,7 @@ class FromItems(IndexedSource[T], Generic[T]):
 def from_items(items: NDArray[D]) -> Flow[NDArray[D] | D, Exact]: ...
 @overload
 def from_items(items: Sequence[A]) -> Flow[A, Exact]: ...
+@elsewhere(tensors="write from_items(items)")
 def from_items(items: Sequence[Any] | NDArray[Any]) -> Flow[Any, Exact]:
     """The items of a sequence, in order; the rows of an array.
 
@@ -262,6 +263,11 @@ def numbered(node: Node[T, Effect], make: Callable[[], Opened[T]], epoch: int) -
             yield position, x
 
 
+@elsewhere(
+    generator="write from_iterable(f)",
+    output_signature="what the elements are is seen from one, or said by the types of functions",
+    output_types="what the elements are is seen from one, or said by the types of functions",
+)
 def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, Unsized]:
     """The elements of an iterable, or of what a function without arguments makes for each pass.
 
