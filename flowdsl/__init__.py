@@ -9,6 +9,7 @@
 ``report``    where the time goes, and what to do       ``node``      the tree that a flow is
 ``graph``     into TensorFlow                           ``kinds``     what a planner knows of it
 ``train``     trainers; these two need TensorFlow       ``probing``   specs from one element, made
+                                                        ``batches``   the types of batches
 """
 
 from __future__ import annotations
@@ -118,6 +119,10 @@ _REPORT = {
     "progress": "progress",
     "verdict": "judging",
 }
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> object:

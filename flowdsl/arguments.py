@@ -1,15 +1,23 @@
-"""The arguments of operators: what all of them check in the same way, and in the same words."""
+"""The arguments of operators: what all of them check in the same way, and in the same words.
+
+And the words for what they are given: functions, and elements that they fail on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from functools import wraps
+from reprlib import Repr
+from typing import Any, Protocol, TypeVar, cast
 
 import attrs
 import numpy as np
 
-from flowdsl.elements import Component
+from flowdsl.elements import Component, components
 from flowdsl.errors import InvalidFlow
+from flowdsl.specs import spec_of
+
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class Titled(Protocol):
@@ -62,9 +70,63 @@ def is_int(value: object, minimum: int, most: int | None = MOST_ELEMENTS) -> boo
     return bool(value >= minimum and (most is None or value < most))
 
 
+def elsewhere(**advice: str) -> Callable[[F], F]:
+    """Decorates an operator: the keywords that others have for it are errors that name its own.
+
+    In an advice ``{name}`` stands for the operator, ``{}`` for what is given, and ``{n}`` for the
+    same where it is a number of something. Any other unknown keyword is a ``TypeError``, as ever.
+    """
+
+    def decorate(operator: F) -> F:
+        @wraps(operator)
+        def called(*args: Any, **kw: Any) -> object:
+            for name, value in kw.items():
+                if name in advice:
+                    told = advice[name].replace("{name}", operator.__name__)
+                    told = told.replace("{n}", str(value) if is_int(value, 0) else "n")
+                    told = told.replace("{}", _brief(value))
+                    raise InvalidFlow(f"{operator.__name__}: there is no {name}=; {told}")
+            return operator(*args, **kw)
+
+        return cast("F", called)  # which is called as it is
+
+    return decorate
+
+
+_PROCS = "where work runs is said once, by prefetch(procs={n})"
+PARALLEL = {
+    "num_parallel_calls": _PROCS,
+    "num_workers": _PROCS,
+    "num_proc": _PROCS,
+    "deterministic": "the order is kept, but where prefetch(ordered=False) gives it up",
+}
+"""What others ask of each operator, and this library once of a flow."""
+
+BATCHED = {
+    "batch_size": "write {name}({n})",
+    "drop_last": "write drop_remainder={}",
+    "remainder": "a last one that is smaller is given, but with drop_remainder=True",
+}
+"""What others call the arguments of what makes batches."""
+
+
 def spelled(node: Titled) -> str:
     """The operator's method; validators run when all fields are set, so it has its title."""
     return node.title.partition("(")[0]
+
+
+def titled(operator: str, *given: str) -> str:
+    """How a chain spells an operator, with what is given of its arguments.
+
+    >>> titled("shuffle", "buffer=8", unless("seed", 0, 0))
+    'shuffle(buffer=8)'
+    """
+    return f"{operator}({', '.join(filter(None, given))})"
+
+
+def unless(name: str, value: object, default: object) -> str:
+    """An argument as it is written; nothing where it need not be."""
+    return "" if value == default else f"{name}={value!r}"
 
 
 def name_of(function: object) -> str:
@@ -77,3 +139,72 @@ def name_of(function: object) -> str:
         return f"c{function.index}"
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return str(name).rpartition("<locals>.")[2]
+
+
+_MOST_OF_AN_ELEMENT = 200
+
+
+def the_element(x: object) -> str:
+    """How an error says what a function failed on.
+
+    Arrays are spelled by dtype and shape, everything else by its ``repr``, cut where it is long.
+
+    >>> the_element((np.zeros((224, 224, 3), np.uint8), "cat"))
+    "the element was (uint8[224, 224, 3], 'cat')"
+    """
+    return f"the element was {_brief(x)}"
+
+
+def the_group(xs: Sequence[object]) -> str:
+    """The same for an operator that makes one element of several.
+
+    >>> the_group((1, 2))
+    'the group was [1, 2]'
+    """
+    return f"the group was {_brief(list(xs))}"
+
+
+def _brief(x: object) -> str:
+    try:
+        text = _SPELLING.repr(x)
+    except Exception as error:  # to say what failed must not fail
+        text = f"of {type(x).__name__}, whose repr raised {type(error).__name__}"
+    text = " ".join(text.splitlines())
+    return text if len(text) <= _MOST_OF_AN_ELEMENT else f"{text[: _MOST_OF_AN_ELEMENT - 3]}..."
+
+
+class _Spelling(Repr):
+    """A ``repr`` of no more than some of the components, some levels deep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = 8
+        self.maxstring = self.maxlong = self.maxother = 80
+
+    def repr1(self, x: Any, level: int) -> str:
+        if isinstance(x, np.ndarray):
+            return str(spec_of(x))
+        if isinstance(x, (bytes, bytearray)):
+            return self.repr_instance(x[: self.maxother], level)
+        parts = None if type(x) in (list, tuple) else components(x)
+        if parts is None:
+            return super().repr1(x, level)
+        name = "" if isinstance(x, dict) else type(x).__name__
+        begin, between, end = ("{", ": ", "}") if isinstance(x, dict) else (f"{name}(", "=", ")")
+        if level <= 0:
+            return f"{begin}...{end}"
+        told = [
+            f"{repr(key)[: self.maxother] if isinstance(x, dict) else key}{between}"
+            f"{self.repr1(part, level - 1)}"
+            for key, part in parts[: self.maxdict]
+        ]
+        more = ["..."] if len(parts) > self.maxdict else []
+        return f"{begin}{', '.join(told + more)}{end}"
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        text = repr(x)  # not that of ``Repr``, which says where it lies in memory if this fails
+        return text if len(text) <= self.maxother else f"{text[: self.maxother - 3]}..."
+
+
+_SPELLING = _Spelling()

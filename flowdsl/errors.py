@@ -82,28 +82,57 @@ class ElementError(FlowError):
     >>> fl.from_items([4, 2, 0]).map(lambda x: 8 // x).collect()
     Traceback (most recent call last):
         ...
-    flowdsl.errors.ElementError: map(<lambda>) failed on element 2 (row 2 of from_items(3 items))
+    flowdsl.errors.ElementError: map(<lambda>) failed on element 2 (row 2 of from_items(3 items)): \
+ZeroDivisionError('integer division or modulo by zero'); the element was 0
     """
 
-    def __init__(self, operator: str, position: int, epoch: int, origin: Where) -> None:
-        """``operator`` is how the chain spells it; ``position`` counts from 0 within ``epoch``."""
-        super().__init__(operator, position, epoch, origin)
+    def __init__(
+        self, operator: str, position: int, epoch: int, origin: Where, given: str | None = None
+    ) -> None:
+        """``operator`` is how the chain spells it; ``position`` counts from 0 within ``epoch``.
+
+        ``given`` says what it failed on, such as "the element was 0": in words, since an error is
+        kept for longer than an element should be.
+        """
+        super().__init__(operator, position, epoch, origin, given)
         self.operator = operator
         self.position = position
         self.epoch = epoch
         self.origin = origin
+        self.given = given
 
     def __reduce__(self) -> tuple[object, ...]:
         cause = self.__cause__
-        args = (self.operator, self.position, self.epoch, self.origin)
+        args = (self.operator, self.position, self.epoch, self.origin, self.given)
         return _caused, (args, None if cause is None else travelling(cause))
 
     def __str__(self) -> str:
         epoch = f" of epoch {self.epoch}" if self.epoch else ""
-        return f"{self.operator} failed on element {self.position}{epoch} ({self.origin})"
+        reason = f": {_reason(self.__cause__)}" if self.__cause__ is not None else ""
+        given = f"; {self.given}" if self.given else ""
+        return (
+            f"{self.operator} failed on element {self.position}{epoch} ({self.origin})"
+            f"{reason}{given}"
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
 
-def _caused(args: tuple[str, int, int, Where], cause: BaseException | None) -> ElementError:
+_MOST_OF_A_REASON = 1000
+
+
+def _reason(cause: BaseException) -> str:
+    try:
+        text = repr(cause)
+    except Exception as error:  # to say what failed must not fail
+        text = f"{type(cause).__name__}, whose repr raised {type(error).__name__}"
+    return text if len(text) <= _MOST_OF_A_REASON else f"{text[: _MOST_OF_A_REASON - 3]}..."
+
+
+def _caused(
+    args: tuple[str, int, int, Where, str | None], cause: BaseException | None
+) -> ElementError:
     error = ElementError(*args)
     error.__cause__ = cause
     return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import attrs
@@ -26,6 +27,7 @@ from flowdsl.plan.explain import explain
 from flowdsl.remote.sending import Sending
 from flowdsl.runtime.measure import Speed, measure
 from flowdsl.runtime.run import Run, endless_part, resume
+from flowdsl.runtime.state import place_of
 from flowdsl.specs import Spec
 from flowdsl.storage.lmdb import Storing
 
@@ -76,11 +78,44 @@ class Flow(
             raise InvalidFlow(f"epoch: k must be an int >= 0 and below 2**62, got {k!r}")
         return Run(self.node, int(k))
 
-    def epochs(self, n: int) -> Iterator[Run[T]]:
-        """``n`` passes in turn: ``for run in flow.epochs(3): for x in run: ...``."""
+    def epochs(self, n: int, resume: Mapping[str, object] | None = None) -> Iterator[Run[T]]:
+        """``n`` passes in turn: ``for run in flow.epochs(3): for x in run: ...``.
+
+        With ``resume``, a state that such a loop saved, the loop goes on where it was taken: first
+        with the rest of that epoch, then with the later ones. ``n`` is how many there are in all,
+        as in the loop that was stopped, and ``run.epoch`` is the number of each. The rest of an
+        epoch that had come to its end is empty; nothing comes twice, and nothing is left out.
+
+        Errors, at the call: ``InvalidFlow`` for ``n < 0``, and for a state of an epoch beyond the
+        last; ``StateMismatch`` for a state of another flow. See ``resume``.
+
+        >>> import flowdsl as fl
+        >>> flow = fl.from_range(4).shuffle(seed=1)
+        >>> def train(state=None):
+        ...     for run in flow.epochs(2, resume=state):
+        ...         for x in run:
+        ...             yield run.epoch, x, run.state_dict()
+        >>> steps = list(train())
+        >>> [(epoch, x) for epoch, x, _ in steps]
+        [(0, 2), (0, 1), (0, 3), (0, 0), (1, 0), (1, 3), (1, 1), (1, 2)]
+        >>> _, _, saved = steps[2]
+        >>> [(epoch, x) for epoch, x, _ in train(saved)]
+        [(0, 0), (1, 0), (1, 3), (1, 1), (1, 2)]
+        """
         if not is_int(n, 0):
             raise InvalidFlow(f"epochs: n must be an int >= 0, got {n!r}")
-        return (self.epoch(k) for k in range(n))
+        if resume is None:
+            return (self.epoch(k) for k in range(n))
+        epoch, position, mark = place_of(self.node, resume)
+        if epoch >= n:
+            raise InvalidFlow(
+                f"epochs: the state is of epoch {epoch}, and of {n} epochs the last is {n - 1}; "
+                f"n counts those that were done before, too"
+            )
+        return chain(
+            (Run(self.node, *place) for place in [(epoch, position, mark)]),
+            (self.epoch(k) for k in range(epoch + 1, n)),
+        )
 
     def resume(self, state: Mapping[str, object]) -> Run[T]:
         """Continue a pass from what ``run.state_dict()`` gave, under any number of processes.

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import attrs
 import numpy as np
 
-from flowdsl.arguments import MOST_ELEMENTS, spelled
+from flowdsl.arguments import MOST_ELEMENTS, spelled, the_element, the_group
 from flowdsl.effects import Exact, Reordered
 from flowdsl.errors import InvalidFlow, Where
 from flowdsl.node import (
@@ -43,7 +43,7 @@ from flowdsl.node import (
     T,
     U,
 )
-from flowdsl.specs import ArraySpec, Spec, StructSpec, join
+from flowdsl.specs import Spec, differences, join, without_shapes
 from flowdsl.stacking import Allocate
 
 _Number = TypeVar("_Number", int, Positions)
@@ -158,7 +158,7 @@ class Elementwise(Node[U, E], Generic[A, U, E]):
             try:
                 y = self.apply(x, epoch, number if self.counts else position)
             except Exception as error:
-                raise self.failure(epoch, position) from error
+                raise self.failure(epoch, position, the_element(x)) from error
             if not isinstance(y, Dropped):
                 yield position, y
 
@@ -231,7 +231,7 @@ class Grouping(Node[U, E], Generic[A, U, E]):
             try:
                 y = self.gather(group)
             except Exception as error:
-                raise self.failure(epoch, position) from error
+                raise self.failure(epoch, position, the_group(group)) from error
             yield position, y
 
     def origin(self, epoch: int, position: int) -> Where:
@@ -346,9 +346,9 @@ class Merging(Node[T, E], Generic[T, E]):
         found = dict[Spec, tuple[Spec, str]]()  # of many flows, few differ
         for part in self.parts:
             spec = part.spec(probe)
-            found.setdefault(_without_shapes(spec), (spec, _beside(part).title))
+            found.setdefault(without_shapes(spec), (spec, _beside(part).title))
         for (one, its), (other, others) in combinations(found.values(), 2):
-            for name, a, b in _differences(one, other, "element"):
+            for name, a, b in differences(one, other):
                 return f"{name} is {a} in {its} and {b} in {others}; make them alike with .map"
         return None
 
@@ -373,47 +373,6 @@ class Merging(Node[T, E], Generic[T, E]):
 def _beside(node: AnyNode) -> AnyNode:
     """The operator that makes the elements: no prefetch does."""
     return _beside(node.source) if isinstance(node, Aside) else node
-
-
-def _without_shapes(spec: Spec) -> Spec:
-    if isinstance(spec, StructSpec):
-        return StructSpec(spec.form, tuple((n, _without_shapes(s)) for n, s in spec.fields))
-    return ArraySpec(spec.dtype) if isinstance(spec, ArraySpec) else spec
-
-
-def _differences(a: Spec, b: Spec, at: str) -> Iterator[tuple[str, Spec, Spec]]:
-    """The components that no one value could be by both, with what each says of it."""
-    if isinstance(a, StructSpec) and isinstance(b, StructSpec):
-        ours, theirs = dict(a.fields), dict(b.fields)
-        if tuple in (a.form, b.form):  # which has no names, but an order
-            theirs = dict(zip(ours, theirs.values(), strict=False))
-        same_form = issubclass(a.form, b.form) or issubclass(b.form, a.form)
-        if not same_form or ours.keys() != theirs.keys() or len(a.fields) != len(b.fields):
-            yield at, a, b
-            return
-        for name, spec in ours.items():
-            yield from _differences(spec, theirs[name], f"{at}.{name}")
-    elif isinstance(a, ArraySpec) and isinstance(b, ArraySpec):
-        if a.dtype is not None and b.dtype is not None and a.dtype != b.dtype:
-            yield at, a, b
-    elif not _may_be_one(a, b):
-        yield at, a, b
-
-
-def _may_be_one(a: Spec, b: Spec) -> bool:
-    """Whether one of them includes the other; None may stand for what is not there."""
-    classes = [_class_of(a), _class_of(b)]
-    if type(None) in classes or classes[0] is classes[1]:
-        return True
-    if not {bool, int, float}.isdisjoint(classes):  # they stack with their like alone
-        return object in classes
-    return issubclass(*classes) or issubclass(*reversed(classes))
-
-
-def _class_of(spec: Spec) -> type:
-    if isinstance(spec, ArraySpec):
-        return np.ndarray
-    return spec.form if isinstance(spec, StructSpec) else spec.type
 
 
 @attrs.frozen

@@ -95,9 +95,12 @@ class Failed:
     epoch: int
     position: int
     cause: Exception
+    given: str | None = None
+    """What the operator failed on, in words."""
 
     def __reduce__(self) -> tuple[type[Failed], tuple[object, ...]]:
-        return Failed, (self.step, self.epoch, self.position, travelling(self.cause))
+        cause = travelling(self.cause)
+        return Failed, (self.step, self.epoch, self.position, cause, self.given)
 
 
 def _tags_written_on(cls: type) -> frozenset[Tag]:
@@ -252,9 +255,12 @@ class Node(ABC, Generic[T, E]):
         del epoch
         return f"element {position} of {self.title}"
 
-    def failure(self, epoch: int, position: int) -> ElementError:
-        """The error that names this operator and the element it was making."""
-        return ElementError(self.title, position, epoch, self.origin(epoch, position))
+    def failure(self, epoch: int, position: int, given: str | None = None) -> ElementError:
+        """The error that names this operator and the element it was making.
+
+        ``given`` says what it made that of: ``arguments.the_element`` words it.
+        """
+        return ElementError(self.title, position, epoch, self.origin(epoch, position), given)
 
     @property
     def depth(self) -> int:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import get_type_hints
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, ClassVar, get_type_hints
 
+import attrs
+
+from flowdsl.effects import Effect
 from flowdsl.kinds import Indexing
-from flowdsl.node import AnyNode, with_sources
+from flowdsl.node import AnyNode, Node, Row, with_sources
 from flowdsl.specs import (
     UNKNOWN,
     Spec,
@@ -14,6 +19,7 @@ from flowdsl.specs import (
     spec_of,
     spec_of_type,
     varying_axes,
+    with_sizes,
     without_axes,
 )
 
@@ -44,7 +50,54 @@ def probed(node: AnyNode, known: Spec) -> Spec:
         if row is None:  # of a stream that was longer the first time
             return known
         seen = without_axes(seen, varying_axes(source.spec(True), spec_of(row[1])))
-    return meet(known, seen, f"{node.title}: element 0")
+    met = meet(known, seen, f"{node.title}: element 0")
+    return with_sizes(met, known) if _of_all.get() else met
+
+
+_of_all: ContextVar[bool] = ContextVar("_of_all", default=False)
+"""Sizes that only the first element is known to have are left open."""
+
+
+def spec_of_all(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
+    """What is known of all elements, where that is known of those of the sources.
+
+    Dtypes and forms may come from looking at one element, as in ``node.spec(True)``; sizes do not.
+    """
+    if not sources:
+        return with_sizes(node.spec(True), node.spec(False))
+    over = tuple(_Known(*one) for one in zip(node.sources, sources, strict=True))
+    token = _of_all.set(True)
+    try:
+        return with_sources(node, over).spec(True)
+    finally:
+        _of_all.reset(token)
+
+
+@attrs.frozen(eq=False)
+class _Known(Node[Any, Effect]):
+    """A flow of whose elements this is known."""
+
+    identity: ClassVar[bool] = True
+    source: AnyNode
+    known: Spec
+
+    @property
+    def title(self) -> str:
+        return self.source.title
+
+    @property
+    def length(self) -> int | None:
+        return self.source.length
+
+    @property
+    def indexable(self) -> bool:
+        return self.source.indexable
+
+    def spec(self, probe: bool) -> Spec:
+        return self.known
+
+    def rows(self, epoch: int) -> Iterator[Row[Any]]:
+        return self.source.rows(epoch)
 
 
 def _unmoved(node: AnyNode) -> AnyNode:

@@ -6,6 +6,7 @@ contradiction among them is an error. TensorFlow's input sources are made from i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import reduce
 from inspect import isabstract
@@ -340,6 +341,55 @@ def join(a: Spec, b: Spec) -> Spec:
     if isinstance(a, ListSpec) and isinstance(b, ListSpec):
         return ListSpec(join(a.item, b.item), a.length if a.length == b.length else None)
     return UNKNOWN
+
+
+def without_shapes(spec: Spec) -> Spec:
+    """What a spec says of forms and dtypes; how wide text is, is a size too."""
+    if isinstance(spec, StructSpec):
+        return StructSpec(spec.form, tuple((n, without_shapes(s)) for n, s in spec.fields))
+    if isinstance(spec, ListSpec):
+        return ListSpec(without_shapes(spec.item))
+    if isinstance(spec, ArraySpec):
+        return ArraySpec(any_width(spec.dtype))
+    return spec
+
+
+def any_width(dtype: np.dtype[Any] | None) -> np.dtype[Any] | None:
+    """The dtype of text of any width, for that of text of one width; any other as it is."""
+    return np.dtype(dtype.type) if dtype is not None and dtype.kind in "US" else dtype
+
+
+def differences(a: Spec, b: Spec, at: str = "element") -> Iterator[tuple[str, Spec, Spec]]:
+    """The components that no one value could be by both, but for sizes: what each says of it."""
+    if isinstance(a, StructSpec) and isinstance(b, StructSpec):
+        ours, theirs = dict(a.fields), dict(b.fields)
+        if tuple in (a.form, b.form):  # which has no names, but an order
+            theirs = dict(zip(ours, theirs.values(), strict=False))
+        same_form = issubclass(a.form, b.form) or issubclass(b.form, a.form)
+        if not same_form or ours.keys() != theirs.keys() or len(a.fields) != len(b.fields):
+            yield at, a, b
+            return
+        for name, spec in ours.items():
+            yield from differences(spec, theirs[name], f"{at}.{name}")
+    elif isinstance(a, ListSpec) and isinstance(b, ListSpec):
+        if next(differences(a.item, b.item), None):
+            yield at, a, b
+    elif isinstance(a, ArraySpec) and isinstance(b, ArraySpec):
+        ours_dtype, theirs_dtype = any_width(a.dtype), any_width(b.dtype)
+        if None not in (ours_dtype, theirs_dtype) and ours_dtype != theirs_dtype:
+            yield at, a, b
+    elif not _may_be_one(a, b):
+        yield at, a, b
+
+
+def _may_be_one(a: Spec, b: Spec) -> bool:
+    """Whether one of them includes the other; None may stand for what is not there."""
+    classes = [np.ndarray if isinstance(spec, ArraySpec) else class_of(spec) for spec in (a, b)]
+    if type(None) in classes or classes[0] is classes[1]:
+        return True
+    if not {bool, int, float}.isdisjoint(classes):  # they stack with their like alone
+        return object in classes
+    return issubclass(*classes) or issubclass(*reversed(classes))
 
 
 def varying_axes(spec: Spec, seen: Spec) -> frozenset[tuple[int, int]]:

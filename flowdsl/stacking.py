@@ -488,7 +488,7 @@ def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
             raise _unstackable("an array of Python objects", at)
         if spec.shape == () and spec.dtype is not None and spec.dtype.kind in "US":
             return ListSpec(ValueSpec(spec.dtype.type), n)
-        return ArraySpec(_any_width(spec.dtype), None if spec.shape is None else (n, *spec.shape))
+        return ArraySpec(any_width(spec.dtype), None if spec.shape is None else (n, *spec.shape))
     if isinstance(spec, ListSpec):
         if spec.item == UNKNOWN:
             return UNKNOWN
@@ -504,11 +504,6 @@ def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
         return ArraySpec(_dtype_of(spec.type), (n,))
     fields = tuple((name, spec_of_batch(s, n, f"{at}.{name}")) for name, s in spec.fields)
     return StructSpec(_batch_form(spec.form), fields)
-
-
-def _any_width(dtype: np.dtype[Any] | None) -> np.dtype[Any] | None:
-    """Text of any width, for that of other rows may be wider."""
-    return np.dtype(dtype.type) if dtype is not None and dtype.kind in "US" else dtype
 
 
 def _spec_of_tensors(kind: type, at: str) -> Spec:

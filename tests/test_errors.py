@@ -50,7 +50,7 @@ def test_each_is_caught_by_the_root_and_travels(cls: type[FlowError]) -> None:
 
 
 def test_an_element_error_keeps_its_parts_over_pickling() -> None:
-    error = ElementError("map(f)", 7, 2, "row 5 of from_items(9 items)")
+    error = ElementError("map(f)", 7, 2, "row 5 of from_items(9 items)", "the element was 5")
     copy = pickle.loads(pickle.dumps(error))
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)
@@ -59,6 +59,7 @@ def test_an_element_error_keeps_its_parts_over_pickling() -> None:
         "position": 7,
         "epoch": 2,
         "origin": "row 5 of from_items(9 items)",
+        "given": "the element was 5",
     }
 
 

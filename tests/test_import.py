@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import flowdsl
+
 HEAVY = ("tensorflow", "keras", "matplotlib", "h5py", "sklearn", "scipy", "rich", "pandas", "torch")
 LIMIT = 3.0
 
@@ -35,3 +37,9 @@ def test_import_costs_little_more_than_what_it_imports() -> None:
 def test_every_public_name_is_there() -> None:
     fresh("import flowdsl; [getattr(flowdsl, name) for name in flowdsl.__all__]")
     assert fresh("import flowdsl; print(sorted(flowdsl.__all__) == flowdsl.__all__)") == "True\n"
+
+
+def test_every_public_name_is_listed() -> None:
+    assert set(flowdsl.__all__) <= set(dir(flowdsl))
+    assert fresh("import flowdsl; print({'progress', 'verdict'} <= {*dir(flowdsl)})") == "True\n"
+    assert not hasattr(flowdsl, "no_such_name")

@@ -181,9 +181,7 @@ class TestOrigin:
 
     def test_of_what_no_position_tells_is_the_element(self) -> None:
         assert STREAM.origin(0, 4) == f"element 4 of {STREAM.title}"
-        assert fl.from_range(6).shuffle(2).node.origin(0, 4) == (
-            "element 4 of shuffle(buffer=2, seed=0)"
-        )
+        assert fl.from_range(6).shuffle(2).node.origin(0, 4) == ("element 4 of shuffle(buffer=2)")
         assert fl.from_range(6).filter(bool).repeat(2).node.origin(0, 4) == (
             "element 4 of repeat(2)"
         )

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias
 
 import attrs
 
-from flowdsl.arguments import name_of
+from flowdsl.arguments import name_of, the_element
 from flowdsl.effects import Effect, Resampled, Unsized
 from flowdsl.errors import ElementError, InvalidFlow
 from flowdsl.kinds import Aside, Elementwise, IndexedSource, Indexing, Joining, Merging
@@ -105,7 +105,7 @@ class Attempt(_Attempted, Elementwise[A, Any, E], Generic[A, E]):
         try:
             return self.held.node.apply(x, epoch, position)
         except Exception as error:
-            return Failed(self.number, epoch, position, error)
+            return Failed(self.number, epoch, position, error, the_element(x))
 
     def spec(self, probe: bool) -> Spec:
         source = _Makeable(self.source, self.held) if probe else self.source
@@ -246,7 +246,7 @@ class LeaveOut(Elementwise[A, A, E | Resampled | Unsized], Generic[A, E]):
     def _error_of(self, failed: Failed) -> ElementError:
         """The error that names the operator and the element."""
         step = next(s for s in _attempts(self.source) if s.number == failed.step)
-        error = step.failure(failed.epoch, failed.position)
+        error = step.failure(failed.epoch, failed.position, failed.given)
         error.__cause__ = failed.cause
         return error
 

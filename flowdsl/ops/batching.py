@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
 
-from flowdsl.arguments import at_least, is_flag, name_of, plain_int, spelled
+from flowdsl.arguments import (
+    BATCHED,
+    PARALLEL,
+    at_least,
+    elsewhere,
+    is_flag,
+    name_of,
+    plain_int,
+    spelled,
+)
 from flowdsl.effects import Endless, Resampled, Tag
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.kinds import Grouping
@@ -204,6 +213,7 @@ class Batching(FlowBase[T, E]):
     def batch(
         self, n: int, *, drop_remainder: bool, collate: CollateParts
     ) -> Flow[tuple[Any, ...], E | Resampled]: ...
+    @elsewhere(**BATCHED, collate_fn="write collate=", batch_fn="write collate=", **PARALLEL)
     def batch(
         self: Any,
         n: int,
@@ -262,6 +272,7 @@ class Batching(FlowBase[T, E]):
     ) -> Flow[tuple[T, T, T, T], E | Resampled]: ...
     @overload
     def window(self, size: int, stride: int = 1) -> Flow[tuple[T, ...], E | Resampled]: ...
+    @elsewhere(shift="write window(size, stride={n})", drop_remainder="all windows are whole")
     def window(self: FlowBase[Any, Any], size: int, stride: int = 1) -> Flow[tuple[Any, ...], Any]:
         """Give every run of ``size`` consecutive elements as a tuple, or every ``stride``-th run.
 

@@ -12,7 +12,18 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import at_least, is_callable, is_flag, name_of, plain_int
+from flowdsl.arguments import (
+    BATCHED,
+    PARALLEL,
+    at_least,
+    elsewhere,
+    is_callable,
+    is_flag,
+    name_of,
+    plain_int,
+    the_element,
+    the_group,
+)
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
 from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow
@@ -106,7 +117,10 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
         """The rows of a group may stand far from each other: the first is named."""
         first = group[0][0]
         more = f" and {len(group) - 1} more of its shape" if len(group) > 1 else ""
-        return ElementError(self.title, first, epoch, self.source.origin(epoch, first) + more)
+        elements = [x for _, x in group]
+        given = the_group(elements) if more else the_element(*elements)
+        origin = self.source.origin(epoch, first) + more
+        return ElementError(self.title, first, epoch, origin, given)
 
 
 class ShapeBatching(FlowBase[T, E]):
@@ -182,6 +196,7 @@ class ShapeBatching(FlowBase[T, E]):
         drop_remainder: bool,
         collate: CollateParts,
     ) -> Flow[tuple[Any, ...], E | Reordered | Resampled | Unsized]: ...
+    @elsewhere(**{**BATCHED, **PARALLEL, "batch_size": "write batch_by_shape({n}, selector)"})
     def batch_by_shape(
         self: Any,
         n: int,

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 from typing_extensions import TypeVarTuple
 
-from flowdsl.arguments import at_least, plain_int
+from flowdsl.arguments import at_least, plain_int, the_group, titled, unless
 from flowdsl.effects import Counted, Effect, Endless, Reordered, Resampled, Tag, Unmoved, Unsized
 from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
 from flowdsl.kinds import Joining, Merging
@@ -104,7 +104,7 @@ class Zip(Joining[T, E], Generic[T, E]):
             try:
                 y = self.join(group)
             except Exception as error:
-                raise self.failure(epoch, position) from error
+                raise self.failure(epoch, position, the_group(group)) from error
             yield position, y
 
 
@@ -265,16 +265,17 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        return f"choose(..., {self._arguments})"
+        return titled("choose", "...", *self._arguments)
 
     @property
     def fingerprint(self) -> str:
         return f"{self.title} {self.probabilities}"  # to the last digit
 
     @property
-    def _arguments(self) -> str:
+    def _arguments(self) -> list[str]:
         weights = ", ".join(f"{p:g}" for p in self.probabilities)
-        return f"probabilities=[{weights}], seed={self.seed}"
+        alike = len(set(self.probabilities)) == 1  # as they are where none are given
+        return ["" if alike else f"probabilities=[{weights}]", unless("seed", self.seed, 0)]
 
     @property
     def length(self) -> int | None:
@@ -315,8 +316,8 @@ class ChooseFirst(Choose[T, E | Reordered | Resampled | Unsized], Generic[T, E])
     """Each element from a flow drawn at random, until one is drawn that has ended."""
 
     @property
-    def _arguments(self) -> str:
-        return f"{super()._arguments}, stop='first'"
+    def _arguments(self) -> list[str]:
+        return [*super()._arguments, "stop='first'"]
 
     @property
     def effects(self) -> frozenset[Tag]:
@@ -410,7 +411,7 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        return f"mix(..., seed={self.seed})"
+        return titled("mix", "...", unless("seed", self.seed, 0))
 
     @property
     def _lengths(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import at_least, is_flag, is_int, plain_int
+from flowdsl.arguments import at_least, is_flag, is_int, plain_int, titled, unless
 from flowdsl.effects import Exact
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import IndexedSource
@@ -63,8 +63,13 @@ class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
     @property
     def title(self) -> str:
         shapes = ", ".join(str(part.shape) for part in self.parts)
-        same = "" if self.random else ", random=False"
-        return f"fake([{shapes}], {self.size}{same}, seed={self.seed})"
+        return titled(
+            "fake",
+            f"[{shapes}]",
+            "" if self.size == 1000 else str(self.size),
+            unless("random", self.random, True),
+            unless("seed", self.seed, 0),
+        )
 
     @property
     def fingerprint(self) -> str:

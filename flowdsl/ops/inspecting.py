@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import at_least, plain_int
+from flowdsl.arguments import at_least, plain_int, titled, unless
 from flowdsl.elements import components
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import Elementwise
@@ -39,7 +39,8 @@ class Inspect(Elementwise[A, A, E], Generic[A, E]):
 
     @property
     def title(self) -> str:
-        return f"inspect({self.num}{'' if self.name is None else f', name={self.name!r}'})"
+        num = "" if self.num == 1 else str(self.num)
+        return titled("inspect", num, unless("name", self.name, None))
 
     @property
     def fingerprint(self) -> str:

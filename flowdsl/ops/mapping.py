@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from types import FunctionType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -11,7 +12,6 @@ from typing import (
     Generic,
     Literal,
     TypeAlias,
-    TypeGuard,
     TypeVar,
     Union,
     get_args,
@@ -22,9 +22,19 @@ from typing import (
 
 import attrs
 import numpy as np
-from typing_extensions import TypeIs, TypeVarTuple
+from typing_extensions import TypeVarTuple
 
-from flowdsl.arguments import at_least, is_callable, name_of, plain_int
+from flowdsl.arguments import (
+    PARALLEL,
+    at_least,
+    elsewhere,
+    is_callable,
+    name_of,
+    plain_int,
+    the_element,
+    titled,
+    unless,
+)
 from flowdsl.effects import Unsized
 from flowdsl.elements import Component, assemble, components, form_of
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
@@ -116,7 +126,7 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
 
     @property
     def title(self) -> str:
-        return f"random_map({name_of(self.func)}, seed={self.seed})"
+        return titled("random_map", name_of(self.func), unless("seed", self.seed, 0))
 
     def apply(self, x: A, epoch: int, position: int) -> U:
         return self.func(x, generator(self.seed, self.salt, epoch, position))
@@ -190,15 +200,16 @@ class FlatMap(Node[U, E | Unsized], Generic[A, U, E]):
         return _settled(self, _spec_of_items(_annotation(self.func)), probe)
 
     def rows(self, epoch: int) -> Iterator[Row[U]]:
-        return enumerate(self._elements(epoch))
+        with closing(self._elements(epoch)) as elements:
+            yield from enumerate(elements)
 
-    def _elements(self, epoch: int) -> Iterator[U]:
+    def _elements(self, epoch: int) -> Generator[U]:
         for position, x in self.source.rows(epoch):
             try:
                 yield from _iterator(self.func(x))
             except Exception as error:  # no ``failure``: what failed is an element of the source
                 origin = self.source.origin(epoch, position)
-                raise ElementError(self.title, position, epoch, origin) from error
+                raise ElementError(self.title, position, epoch, origin, the_element(x)) from error
 
 
 def _iterator(made: Iterable[A]) -> Iterator[A]:
@@ -278,7 +289,8 @@ class MapComponent(Elementwise[Any, Any, E], Generic[E]):
 
     @property
     def title(self) -> str:
-        return f"map_component({name_of(self.func)}, {self.index!r})"
+        index = "" if self.index == 0 else repr(self.index)
+        return titled("map_component", name_of(self.func), index)
 
     @property
     def line(self) -> str:
@@ -428,7 +440,7 @@ class Enumerate(Elementwise[A, tuple[int, A], E], Generic[A, E]):
 
     @property
     def title(self) -> str:
-        return f"enumerate(start={self.start})"
+        return titled("enumerate", unless("start", self.start, 0))
 
     def apply(self, x: A, epoch: int, position: int) -> tuple[int, A]:
         return self.start + position, x
@@ -443,6 +455,7 @@ class Enumerate(Elementwise[A, tuple[int, A], E], Generic[A, E]):
 class Mapping(FlowBase[T, E]):
     """Operators on each element by itself."""
 
+    @elsewhere(map_func="write {name}(f)", **PARALLEL)
     def map(self, func: Callable[[T], B]) -> Flow[B, E]:
         """Apply ``func`` to every element.
 
@@ -470,6 +483,7 @@ class Mapping(FlowBase[T, E]):
     def starmap(self: FlowBase[tuple[*Ts], E], func: Callable[[*Ts], B]) -> Flow[B, E]: ...
     @overload  # rows of which nothing is known, such as those of a database
     def starmap(self: FlowBase[tuple[Unknown, ...], E], func: Callable[..., B]) -> Flow[B, E]: ...
+    @elsewhere(map_func="write {name}(f)", **PARALLEL)
     def starmap(self: FlowBase[Any, Any], func: Callable[..., Any]) -> Flow[Any, Any]:
         """Apply ``func`` to the components of every tuple; ``starmap(Sample)`` names them.
 
@@ -489,6 +503,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(StarMap(self.node, func))
 
+    @elsewhere(transform="write {name}(f)", **PARALLEL)
     def random_map(self, func: Callable[[T, np.random.Generator], B], seed: int = 0) -> Flow[B, E]:
         """Apply ``func`` to every element and a random generator of the element's own.
 
@@ -515,6 +530,7 @@ class Mapping(FlowBase[T, E]):
         return flow(RandomMap(self.node, func, seed, self.node.depth))
 
     # Overloads that narrow by a TypeIs would hide from mypy's users what is wrong in a lambda.
+    @elsewhere(predicate="write {name}(f)", **PARALLEL)
     def filter(self, keep: Callable[[T], Truth]) -> Flow[T, E | Unsized]:
         """Keep the elements for which ``keep`` is true.
 
@@ -535,6 +551,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(Filter(self.node, keep))
 
+    @elsewhere(map_func="write {name}(f)", **PARALLEL)
     def filter_map(self, func: Callable[[T], B | None]) -> Flow[B, E | Unsized]:
         """Apply ``func`` to every element, and leave out those for which it returns None.
 
@@ -559,11 +576,13 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(FilterMap[T, B, E](self.node, func))
 
+    @elsewhere(map_func="write {name}(f)", **PARALLEL)
     def flat_map(self, func: Callable[[T], Iterable[B]]) -> Flow[B, E | Unsized]:
         """Replace every element by the elements of ``func(element)``, a list, a generator, a flow.
 
         They are taken one at a time, as they are asked for, in the consumer's process. An empty
-        iterable leaves its element out; an endless one keeps the next from ever coming.
+        iterable leaves its element out; an endless one keeps the next from ever coming. A generator
+        is closed with the pass, however that ends.
 
         Length: unknown until the end of a pass.
 
@@ -636,6 +655,7 @@ class Mapping(FlowBase[T, E]):
     def map_component(
         self: FlowBase[TypedDictLike, E], func: Callable[[Any], object], index: str
     ) -> Flow[dict[str, Any], E]: ...
+    @elsewhere(map_func="write {name}(f)", **PARALLEL)
     def map_component(
         self: FlowBase[Any, Any], func: Callable[[Any], Any], index: int | str = 0
     ) -> Flow[Any, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 import attrs
 import numpy as np
 
-from flowdsl.arguments import at_least, plain_int
+from flowdsl.arguments import at_least, elsewhere, plain_int, titled, unless
 from flowdsl.effects import Counted, Endless, Finite, Reordered
 from flowdsl.elements import assemble, components
 from flowdsl.errors import InvalidFlow, Where
@@ -33,9 +33,14 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
 
     def __attrs_post_init__(self) -> None:
         if self.source.length is None:
+            endless = Endless in self.source.effects
+            has = "never ends" if endless else "has no known length"
+            anew = "fl.from_items(flow.collect()).shuffle()"
+            other = f"where they fit into memory, begin anew: {anew}"
             raise InvalidFlow(
-                f"shuffle: {self.source.title} has no known length; a global shuffle needs one. "
-                f"Give shuffle(buffer=n) to shuffle within a window of n elements"
+                f"shuffle: {self.source.title} {has}, and a shuffle of all elements needs to know "
+                f"how many there are. Write shuffle(buffer=n) to shuffle within a window of n "
+                f"elements; or {'put take(n) before it' if endless else other}"
             )
 
     @property
@@ -44,7 +49,7 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        return f"shuffle(seed={self.seed})"
+        return titled("shuffle", unless("seed", self.seed, 0))
 
     @property
     def length(self) -> int | None:
@@ -82,7 +87,7 @@ class WindowShuffle(Node[T, E | Reordered], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        return f"shuffle(buffer={self.buffer}, seed={self.seed})"
+        return titled("shuffle", f"buffer={self.buffer}", unless("seed", self.seed, 0))
 
     @property
     def holds(self) -> int:
@@ -218,6 +223,10 @@ class Ordering(FlowBase[T, E]):
     ) -> Flow[T, E | Reordered]: ...
     @overload
     def shuffle(self, buffer: int, *, seed: int = 0) -> Flow[T, E | Reordered]: ...
+    @elsewhere(
+        buffer_size="write shuffle(buffer={n})",
+        reshuffle_each_iteration="each epoch has its own order; shuffle().cache() keeps the first",
+    )
     def shuffle(
         self: FlowBase[Any, Any], buffer: int | None = None, *, seed: int = 0
     ) -> Flow[Any, Any]:
@@ -234,7 +243,8 @@ class Ordering(FlowBase[T, E]):
         Effects: ``Reordered``.
 
         Errors: ``InvalidFlow`` for a negative seed, ``buffer < 1``, or a global shuffle of a flow
-        of unknown length.
+        of unknown length, which ``fl.from_items(flow.collect())`` makes known where the elements
+        fit into memory; ``cache`` does not, since it has no elements before a first pass.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(6).shuffle(seed=1)
@@ -252,6 +262,7 @@ class Ordering(FlowBase[T, E]):
             return flow(Shuffle(self.node, seed, salt))
         return flow(WindowShuffle(self.node, buffer, seed, salt))
 
+    @elsewhere(filename="it keeps the elements in memory; write_lmdb keeps them in a file")
     def cache(self: FlowBase[T, Finite]) -> Flow[T, E]:
         """Keep the elements of the first complete pass in memory, and give them ever after.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 import attrs
 import numpy as np
 
+from flowdsl.arguments import BATCHED, PARALLEL, elsewhere
 from flowdsl.effects import Resampled
 from flowdsl.errors import InvalidFlow
 from flowdsl.node import A, AnyNode, E, FlowBase, T, U, flow
@@ -74,6 +75,12 @@ class PaddedBatching(FlowBase[T, E]):
     def padded_batch(
         self: Batchable[B], n: int, *, drop_remainder: bool, padding: Padding = 0
     ) -> Flow[B, E | Resampled]: ...
+    @elsewhere(
+        **BATCHED,
+        padded_shapes="arrays are padded to the largest of a batch; use map for another size",
+        padding_values="write padding={}",
+        **PARALLEL,
+    )
     def padded_batch(
         self: Any, n: int, *, drop_remainder: bool = False, padding: Padding = 0
     ) -> Flow[Any, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import attrs
 
-from flowdsl.arguments import is_int
+from flowdsl.arguments import elsewhere, is_int, titled, unless
 from flowdsl.effects import Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import Copying, Placement, Unordered, Workers
@@ -27,11 +27,8 @@ class Prefetch(Placement[T, E], Generic[T, E]):
     @property
     def title(self) -> str:
         w, plain = self.workers, Workers()
-        given = {"procs": w.procs} if w.procs or not w.threads else {"threads": w.threads}
-        for name in ("memory", "deaths", "timeout"):
-            if getattr(w, name) != getattr(plain, name):
-                given[name] = getattr(w, name)
-        return f"prefetch({', '.join(f'{name}={value}' for name, value in given.items())})"
+        names = ("procs", "threads", "memory", "deaths", "timeout")
+        return titled("prefetch", *(unless(n, getattr(w, n), getattr(plain, n)) for n in names))
 
 
 @attrs.frozen
@@ -98,6 +95,13 @@ class Placing(FlowBase[T, E]):
         timeout: float | None = None,
     ) -> Flow[T, E | Reordered | Resampled | Unsized]: ...
 
+    @elsewhere(
+        buffer_size="how far ahead is a matter of bytes, as in prefetch(memory=2**30)",
+        num_workers="write prefetch(procs={n})",
+        num_proc="write prefetch(procs={n})",
+        num_threads="write prefetch(threads={n})",
+        deterministic="write ordered={}",
+    )
     def prefetch(
         self,
         procs: int = 0,
@@ -181,6 +185,7 @@ class Placing(FlowBase[T, E]):
         placed = flow(Prefetch(leave_out(self.node, on_error), workers))
         return placed if ordered else flow(Unordered(placed.node))
 
+    @elsewhere(num_workers="write replicate(procs={n})", num_proc="write replicate(procs={n})")
     def replicate(self, procs: int) -> Flow[T, E | Resampled]:
         """Run ``procs`` copies of everything up to here, a process each, and take turns among them.
 

@@ -60,7 +60,7 @@ class FromQueue(Node[T, Unsized], Generic[T]):
         return UNKNOWN
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return numbered(self, iter(self.once), epoch)
+        return numbered(self, self.once, epoch)
 
 
 def _taken(get: Callable[..., Any], end: object, timeout: float | None) -> Iterator[Any]:

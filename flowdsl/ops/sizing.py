@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 import attrs
 import numpy as np
 
-from flowdsl.arguments import at_least, is_flag, plain_int
+from flowdsl.arguments import at_least, elsewhere, is_flag, plain_int
 from flowdsl.effects import (
     Counted,
     Endless,
@@ -375,6 +375,7 @@ class Sizing(FlowBase[T, E]):
     def take(self: FlowBase[T, Counted | Endless], n: int) -> Flow[T, Counted]: ...
     @overload
     def take(self, n: int) -> Flow[T, Finite]: ...
+    @elsewhere(count="write take({n})")
     def take(self: FlowBase[Any, Any], n: int) -> Flow[Any, Any]:
         """The first ``n`` elements, or all of them if there are fewer.
 
@@ -402,6 +403,7 @@ class Sizing(FlowBase[T, E]):
     def skip(self: FlowBase[T, Unmoved], n: int) -> Flow[T, E]: ...
     @overload
     def skip(self, n: int) -> Flow[T, E | Resampled]: ...
+    @elsewhere(count="write skip({n})")
     def skip(self: FlowBase[Any, Any], n: int) -> Flow[Any, Any]:
         """All elements but the first ``n``; none if there are no more than that.
 
@@ -429,6 +431,12 @@ class Sizing(FlowBase[T, E]):
     def shard(self: FlowBase[T, Unmoved], n: int, i: int) -> Flow[T, E]: ...
     @overload
     def shard(self, n: int, i: int) -> Flow[T, E | Resampled]: ...
+    @elsewhere(
+        num_shards="write shard({n}, i)",
+        index="write shard(n, {n})",
+        num_replicas="write shard({n}, i)",
+        rank="write shard(n, {n})",
+    )
     def shard(self: FlowBase[Any, Any], n: int, i: int) -> Flow[Any, Any]:
         """Every ``n``-th element, from the ``i``-th on: one of ``n`` parts, for one of ``n`` jobs.
 
@@ -458,6 +466,7 @@ class Sizing(FlowBase[T, E]):
     def repeat(self, n: None = None) -> Flow[T, E | Resampled | Endless]: ...
     @overload
     def repeat(self, n: int) -> Flow[T, E | Resampled]: ...
+    @elsewhere(count="write repeat({n})", num_epochs="write repeat({n})", num="write repeat({n})")
     def repeat(self, n: int | None = None) -> Flow[Any, Any]:
         """``n`` passes in a row; without ``n``, pass after pass without end.
 
@@ -515,6 +524,7 @@ class Sizing(FlowBase[T, E]):
     ) -> Flow[T, Resampled]: ...
     @overload
     def fixed_size(self, n: int, keep_state: bool = True) -> Flow[T, Counted]: ...
+    @elsewhere(size="write fixed_size({n})")
     def fixed_size(self: FlowBase[Any, Any], n: int, keep_state: bool = True) -> Flow[Any, Any]:
         """Exactly ``n`` elements in every pass, however many the source has.
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
+from sys import getrefcount
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, overload
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import at_least, name_of, plain_int
-from flowdsl.effects import Exact, Unsized
+from flowdsl.arguments import at_least, elsewhere, name_of, plain_int
+from flowdsl.effects import Effect, Exact, Unsized
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import Node, Row, T, flow
@@ -27,15 +30,12 @@ from flowdsl.specs import (
 )
 
 if TYPE_CHECKING:
+    from flowdsl.batches import Unknown
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
-D = TypeVar("D", bound=np.generic)
-D1 = TypeVar("D1", bound=np.generic)
-D2 = TypeVar("D2", bound=np.generic)
-D3 = TypeVar("D3", bound=np.generic)
-D4 = TypeVar("D4", bound=np.generic)
 
+AnyArray: TypeAlias = np.ndarray[Any, Any]
 Columns: TypeAlias = "NDArray[Any] | dict[str, Columns] | tuple[Columns, ...]"
 """Arrays that are equally long; those of a dict or tuple are the components of its rows."""
 
@@ -155,32 +155,46 @@ def _check_columns(arrays: list[tuple[str, Any]]) -> None:
         )
 
 
+# What a row of an array is, a view or a scalar, no type says: it is Any, as where NumPy gives it.
 @overload
-def from_items(items: NDArray[D]) -> Flow[NDArray[D] | D, Exact]: ...
+def from_items(items: Unknown) -> Flow[Any, Exact]: ...
 @overload
-def from_items(items: tuple[NDArray[D1]]) -> Flow[tuple[NDArray[D1] | D1], Exact]: ...
+def from_items(items: AnyArray) -> Flow[Any, Exact]: ...
+@overload
+def from_items(items: tuple[AnyArray]) -> Flow[tuple[Any], Exact]: ...
+@overload
+def from_items(items: tuple[AnyArray, AnyArray]) -> Flow[tuple[Any, Any], Exact]: ...
+@overload
+def from_items(items: tuple[AnyArray, AnyArray, AnyArray]) -> Flow[tuple[Any, Any, Any], Exact]: ...
 @overload
 def from_items(
-    items: tuple[NDArray[D1], NDArray[D2]],
-) -> Flow[tuple[NDArray[D1] | D1, NDArray[D2] | D2], Exact]: ...
+    items: tuple[AnyArray, AnyArray, AnyArray, AnyArray],
+) -> Flow[tuple[Any, Any, Any, Any], Exact]: ...
 @overload
 def from_items(
-    items: tuple[NDArray[D1], NDArray[D2], NDArray[D3]],
-) -> Flow[tuple[NDArray[D1] | D1, NDArray[D2] | D2, NDArray[D3] | D3], Exact]: ...
+    items: tuple[AnyArray, AnyArray, AnyArray, AnyArray, AnyArray],
+) -> Flow[tuple[Any, Any, Any, Any, Any], Exact]: ...
 @overload
 def from_items(
-    items: tuple[NDArray[D1], NDArray[D2], NDArray[D3], NDArray[D4]],
-) -> Flow[tuple[NDArray[D1] | D1, NDArray[D2] | D2, NDArray[D3] | D3, NDArray[D4] | D4], Exact]: ...
+    items: tuple[AnyArray, AnyArray, AnyArray, AnyArray, AnyArray, AnyArray],
+) -> Flow[tuple[Any, Any, Any, Any, Any, Any], Exact]: ...
 @overload
-def from_items(items: tuple[NDArray[D], ...]) -> Flow[tuple[NDArray[D] | D, ...], Exact]: ...
+def from_items(
+    items: tuple[AnyArray, AnyArray, AnyArray, AnyArray, AnyArray, AnyArray, AnyArray],
+) -> Flow[tuple[Any, Any, Any, Any, Any, Any, Any], Exact]: ...
 @overload
-def from_items(items: Mapping[str, NDArray[D]]) -> Flow[dict[str, NDArray[D] | D], Exact]: ...
+def from_items(
+    items: tuple[AnyArray, AnyArray, AnyArray, AnyArray, AnyArray, AnyArray, AnyArray, AnyArray],
+) -> Flow[tuple[Any, Any, Any, Any, Any, Any, Any, Any], Exact]: ...
 @overload
-def from_items(items: dict[str, object]) -> Flow[dict[str, Any], Exact]: ...
+def from_items(items: tuple[AnyArray, ...]) -> Flow[tuple[Any, ...], Exact]: ...
+@overload
+def from_items(items: Mapping[str, object]) -> Flow[dict[str, Any], Exact]: ...
 @overload
 def from_items(items: tuple[Columns, ...]) -> Flow[Any, Exact]: ...
 @overload
 def from_items(items: Sequence[A]) -> Flow[A, Exact]: ...
+@elsewhere(tensors="write from_items(items)")
 def from_items(items: Any) -> Flow[Any, Exact]:
     """The items of a sequence, in order; the rows of an array, or of several arrays side by side.
 
@@ -270,19 +284,54 @@ def from_range(n: int) -> Flow[int, Exact]:
     return flow(FromRange(n))
 
 
+@attrs.define(eq=False)
+class Opened(Generic[T]):
+    """What a pass reads from, and lets go of at its end, however it ends."""
+
+    elements: Iterator[T]
+    ours: bool
+    """It was made for this pass, and is closed with it."""
+
+    def __enter__(self) -> Opened[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        close = getattr(self.elements, "close", None) if self.ours else None
+        try:
+            if close is not None:
+                close()
+        except Exception as failed:
+            if error is None or isinstance(error, GeneratorExit):
+                raise
+            error.add_note(f"and it failed as it was closed: {failed!r}")
+        finally:
+            del close  # a method holds what it is of
+            if getrefcount(self.elements) <= getrefcount(_held_by_one.elements):
+                self.elements = iter(())  # nobody else holds it: not even its name is needed
+
+
+_held_by_one = Opened(iter([None]), False)
+
+
 @attrs.define
 class Once:
     """An iterator that gives one pass."""
 
-    iterator: Iterator[Any]
+    iterator: Iterator[Any] | None
     refusal: str
-    spent: bool = False
+    ours: bool = False
+    """Nobody else has it, so that it is closed with the pass."""
 
-    def __iter__(self) -> Iterator[Any]:
-        if self.spent:
+    def __call__(self) -> Opened[Any]:
+        if self.iterator is None:
             raise SourceError(self.refusal)
-        self.spent = True
-        return self.iterator
+        opened, self.iterator = Opened(self.iterator, self.ours), None
+        return opened
 
 
 @attrs.define
@@ -290,24 +339,27 @@ class Anew(Generic[T]):
     """A maker of iterators that is held to make a new one every time."""
 
     make: Callable[[], Iterable[T]]
-    last: Iterator[T] | None = None
+    _last: Opened[T] | None = attrs.field(default=None, init=False)
 
-    def __call__(self) -> Iterator[T]:
-        elements = iter(self.make())
-        if elements is self.last:
+    def __call__(self) -> Opened[T]:
+        opened = Opened(iter(self.make()), True)
+        if self._last is not None and self._last.elements is opened.elements:
             raise SourceError(
                 f"from_iterable: {name_of(self.make)} gave the same iterator as for the last pass, "
                 f"which took its elements; make a new one in the function"
             )
-        self.last = elements
-        return elements
+        self._last = opened
+        return opened
+
+    def __reduce__(self) -> tuple[type[Anew[T]], tuple[object, ...]]:
+        return Anew, (self.make,)  # what it made last is of this process
 
 
 @attrs.frozen(eq=False)
 class FromIterable(Node[T, Unsized], Generic[T]):
     """The elements of an iterable, or of a new one for every pass."""
 
-    make: Callable[[], Iterable[T]]
+    make: Callable[[], Opened[T]]
     replays: bool
     label: str
 
@@ -327,29 +379,40 @@ class FromIterable(Node[T, Unsized], Generic[T]):
         return probed(self, UNKNOWN) if probe else UNKNOWN
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
+        return numbered(self, partial(self._open, epoch), epoch)
+
+    def _open(self, epoch: int) -> Opened[T]:
         try:
-            elements = iter(self.make())
+            return self.make()
         except FlowError:
             raise
         except Exception as error:
             raise SourceError(f"{self.title}: no iterator for epoch {epoch}: {error}") from error
-        return numbered(self, elements, epoch)
 
 
-def numbered(node: Node[T, Unsized], elements: Iterator[T], epoch: int) -> Iterator[Row[T]]:
-    """The elements of a stream with their positions; what it raises, at its place."""
-    for position in count():
-        try:
-            x = next(elements)
-        except StopIteration:
-            return
-        except FlowError:
-            raise
-        except Exception as error:
-            raise node.failure(epoch, position) from error
-        yield position, x
+def numbered(node: Node[T, Effect], make: Callable[[], Opened[T]], epoch: int) -> Iterator[Row[T]]:
+    """The elements of a stream with their positions; what it raises, at its place.
+
+    It is opened for the first of them, and let go of when these rows end, or are closed.
+    """
+    with make() as opened:
+        for position in count():
+            try:
+                x = next(opened.elements)  # by no name of its own, which a traceback would keep
+            except StopIteration:
+                return
+            except FlowError:
+                raise
+            except Exception as error:
+                raise node.failure(epoch, position) from error
+            yield position, x
 
 
+@elsewhere(
+    generator="write from_iterable(f)",
+    output_signature="what the elements are is seen from one, or said by the types of functions",
+    output_types="what the elements are is seen from one, or said by the types of functions",
+)
 def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, Unsized]:
     """The elements of an iterable, or of what a function without arguments makes for each pass.
 
@@ -357,13 +420,17 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     iterator (a generator, say) gives one pass; the second is a ``SourceError``. The iterable is
     read in the consumer's process.
 
+    What the function made is closed at the end of its pass, however that ends, if it has a
+    ``close``, as generators and files have. A live iterator is let go of, and stays open where
+    somebody else holds it.
+
     Length: unknown, whatever the iterable is.
 
     Effects: ``Unsized``.
 
     Errors: ``InvalidFlow`` for what is neither; an exception that the iterable raises arrives at
     its place in the sequence, as the cause of an ``ElementError``; ``SourceError`` if the function
-    fails.
+    fails; ``FlowError`` at the end of the pass for one that fails as it is closed.
 
     >>> import flowdsl as fl
     >>> squares = fl.from_iterable(lambda: (i * i for i in range(3)))
@@ -376,8 +443,7 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     Grain none; torchdata ``IterableWrapper``.
     """
     if isinstance(iterable, Iterator):
-        once = Once(iterable, _LIVE)
-        return flow(FromIterable(lambda: once, False, name_of(iterable)))
+        return flow(FromIterable(Once(iterable, _LIVE), False, name_of(iterable)))
     if isinstance(iterable, Iterable):
         return flow(FromIterable(Anew(iterable.__iter__), True, name_of(iterable)))
     if callable(iterable):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 import attrs
 from numpy.typing import NDArray
 
-from flowdsl.arguments import is_callable, name_of
+from flowdsl.arguments import is_callable, name_of, the_element
 from flowdsl.effects import Unsized
 from flowdsl.elements import arguments_of
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
@@ -72,7 +72,8 @@ class Unbatch(Node[U, E | Unsized], Generic[A, U, E]):
                     break
                 except Exception as error:  # named by the batch, for a source knows no rows of it
                     origin = self.source.origin(epoch, position)
-                    raise ElementError(self.title, position, epoch, origin) from error
+                    given = the_element(batch)
+                    raise ElementError(self.title, position, epoch, origin, given) from error
                 yield row
 
     def _split(self, batch: Any) -> Iterator[U]:

@@ -8,12 +8,14 @@ from itertools import groupby
 from typing import Any
 
 from flowdsl.effects import Endless, Resampled, describe
-from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.errors import ElementError, FlowError, InvalidFlow
 from flowdsl.kinds import Aside, Elementwise, Merging, Workers
 from flowdsl.node import AnyNode
 from flowdsl.plan.lower import Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import beside, walk
+from flowdsl.probing import spec_of_all
+from flowdsl.specs import Spec
 
 _HEADER = ("#", "operator", "effects", "length", "element")
 
@@ -22,7 +24,8 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
     """What a flow does and promises, at a stage of planning.
 
     A line is an operator, with what leaves it: effects, number of elements, and the spec of one.
-    Specs that no annotation gives are found by making one element. An operator keeps the number
+    Specs that no annotation gives are found by making one element, which does not tell the sizes
+    of the others: those are ``?``. An operator keeps the number
     that it has in the chain as written, whatever the rules moved; ``prefetch`` and its arguments
     have none. The operators of a flow that is combined with another are set in. Notes come last.
 
@@ -40,7 +43,8 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
         case _:
             raise InvalidFlow(f"explain: stage must be one of flow, rules, plan, got {stage!r}")
     numbers = _numbers(node)
-    rows = [_HEADER, *(_cells(part, numbers, deep) for _, part, deep in places)]
+    specs = _Specs()
+    rows = [_HEADER, *(_cells(part, numbers, deep, specs) for _, part, deep in places)]
     header, *lines = _table(rows)
     text = [header]
     for where, group in groupby(zip(places, lines, strict=True), lambda pair: pair[0][0]):
@@ -117,9 +121,12 @@ def _of_prefetch(node: AnyNode) -> bool:
     return isinstance(node, Aside) or (isinstance(node, Elementwise) and node.light)
 
 
-def _cells(node: AnyNode, numbers: dict[str, list[int]], deep: int) -> tuple[str, ...]:
+def _cells(
+    node: AnyNode, numbers: dict[str, list[int]], deep: int, specs: _Specs
+) -> tuple[str, ...]:
     number = str(numbers[node.title].pop(0)) if numbers[node.title] else ""
-    return number, "  " * deep + node.title, describe(node.effects), _length(node), _spec(node)
+    spec = specs.spelled(node)
+    return number, "  " * deep + node.title, describe(node.effects), _length(node), spec
 
 
 def _length(node: AnyNode) -> str:
@@ -128,11 +135,33 @@ def _length(node: AnyNode) -> str:
     return "?" if node.length is None else f"{node.length:,}"
 
 
-def _spec(node: AnyNode) -> str:
-    try:
-        return str(node.spec(probe=True))
-    except FlowError as error:  # a run will raise it at its place; a plan can be read all the same
-        return f"! {error}" + (f": {error.__cause__!r}" if error.__cause__ else "")
+class _Specs:
+    """What is known of all elements of each operator; what was only seen of the first is open."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[AnyNode, Spec | FlowError]] = {}
+
+    def spelled(self, node: AnyNode) -> str:
+        """The spec, or why there is none."""
+        try:
+            return str(self._of(node))
+        except FlowError as error:  # a run raises it at its place; a plan can be read all the same
+            told = isinstance(error, ElementError) or error.__cause__ is None
+            return f"! {error}" if told else f"! {error}: {error.__cause__!r}"
+
+    def _of(self, node: AnyNode) -> Spec:
+        if id(node) not in self._known:
+            self._known[id(node)] = node, self._asked(node)
+        _, known = self._known[id(node)]
+        if isinstance(known, FlowError):
+            raise known
+        return known
+
+    def _asked(self, node: AnyNode) -> Spec | FlowError:
+        try:
+            return spec_of_all(node, tuple(map(self._of, node.sources)))
+        except FlowError as error:
+            return error
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, overload
 
 import attrs
@@ -55,9 +54,7 @@ class FromZmq(Node[T, E], Generic[T, E]):
         return self.declared
 
     def rows(self, epoch: int) -> Iterator[Row[T]]:
-        elements: Any = iter(self.once)
-        with closing(elements):  # of which ``once`` keeps hold
-            yield from numbered(self, elements, epoch)  # type: ignore[arg-type]  # of any row
+        return numbered(self, self.once, epoch)
 
 
 @attrs.frozen(eq=False)
@@ -244,8 +241,8 @@ def from_zmq(
     for one in addresses:
         tally.addresses.setdefault(one, 0)
     if format == "zmq_ops":
-        elements = pulled(ends, declared, timeout, tally)
-        return flow(FromZmqOps[Any](ends.spelled, declared.spec, Once(elements, _SECOND_PASS)))
+        once = Once(pulled(ends, declared, timeout, tally), _SECOND_PASS, ours=True)
+        return flow(FromZmqOps[Any](ends.spelled, declared.spec, once))
     if not bind and senders is not None and senders != len(addresses):
         raise InvalidFlow(
             f"{who}: with bind=False there is a sender at each address, so senders must be "
@@ -253,7 +250,7 @@ def from_zmq(
         )
     kind: Any = FromSender if senders == 1 else FromAnySenders if senders is None else FromSenders
     elements = Receiver(ends, declared, senders, trusted, timeout, tally).elements()
-    return flow(kind(ends.spelled, declared.spec, Once(elements, _SECOND_PASS)))
+    return flow(kind(ends.spelled, declared.spec, Once(elements, _SECOND_PASS, ours=True)))
 
 
 _SECOND_PASS = (

@@ -105,7 +105,12 @@ class Execution(Generic[T]):
         """It has come to its end."""
         self._profile = profile
         self._runners: list[Runner] = []
+        self._hosts: list[Hosted] = []
+        """The operators of this process, each after what it reads."""
         self._hosted: list[Hosted] = []
+        """Those that are timed."""
+        self._failures: list[FlowError] = []
+        """Of what failed as it was closed."""
         self._stages: tuple[StageStatistics, ...] | None = None
         self._to_come = repeat(True, MOST_ELEMENTS)
         self._mark = mark
@@ -140,18 +145,41 @@ class Execution(Generic[T]):
         try:
             # Taking a True for each element counts them at no cost.
             yield from compress(self._begin(), self._to_come)
-        except GeneratorExit:  # nobody goes on: what is held goes when nobody holds this
+        except GeneratorExit:  # nobody goes on: the workers go when nobody holds this
+            self._end_passes()
             raise
-        except BaseException:
+        except BaseException as error:
             self._cut_short = True
+            self._end_passes(error)
             self.close()
             raise
         self.ended = True
         first = self._closed is None
-        self.close()
+        try:
+            self._end_passes()
+        finally:
+            self.close()
         if first:
             self._check()
             self._skips.report()
+
+    def _end_passes(self, because: BaseException | None = None) -> None:
+        """Close what was opened to be read: the files and sockets of generators.
+
+        Raises:
+            FlowError: One failed as it was closed; where there is an error already, its notes tell.
+        """
+        for host in reversed(self._hosts):
+            host.end()
+        if not self._failures:
+            return
+        failures = self._failures.copy()
+        self._failures.clear()
+        told = failures.pop(0) if because is None else because
+        for failure in failures:
+            told.add_note(f"and {failure}")
+        if because is None:
+            raise told
 
     def close(self) -> None:
         """End the pass and its workers; elements that were delivered stay valid."""
@@ -309,18 +337,20 @@ class Execution(Generic[T]):
         return Channel(node, pool)
 
     def _host(self, node: AnyNode) -> AnyNode:
-        """Have an operator of this process tell where it stands, and be timed."""
+        """Have an operator of this process tell where it stands, be timed, and be closed."""
         standing = Standing() if node.continues else None
         timed = self._profile and not isinstance(node, Aside)
         if timed:  # and what it takes its elements from
-            below = (s if _is_timed(s) else Hosted(s, None, clock=True) for s in node.sources)
+            below = (s if _is_timed(s) else self._clock(s) for s in node.sources)
             node = with_sources(node, tuple(below))
-        elif standing is None:
-            return node
-        hosted = Hosted(node, standing, timed)
+        hosted = Hosted(node, standing, timed, self._failures)
+        self._hosts.append(hosted)
         if timed:
             self._hosted.append(hosted)
         return hosted
+
+    def _clock(self, node: AnyNode) -> Hosted:
+        return Hosted(node, None, True, self._failures)
 
     def _bind_base(self, base: AnyNode) -> AnyNode:
         """A base in memory is looked up as it is needed; any other is a stream."""

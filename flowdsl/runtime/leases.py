@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from flowdsl.arguments import the_element
 from flowdsl.errors import ElementError
 from flowdsl.node import Addresses, AnyNode, Row
 from flowdsl.plan.lower import Stage
@@ -203,7 +204,8 @@ class Work:
                     failures[slot] = failed
             packed, bad = self._packed(rows)
             for slot, (i, cause) in bad.items():
-                failures[slot] = _can_not_travel(bases[slot], wanted[slot], i, cause)
+                x = rows[slot][i]
+                failures[slot] = _can_not_travel(bases[slot], wanted[slot], i, cause, x)
                 rows[slot] = rows[slot][:i]
             if not failures:
                 yield Piece(lease, rows, *packed)
@@ -252,7 +254,7 @@ class Work:
             if bad:
                 at = Addresses.at(epoch, [position for position, _ in rows])
                 i, cause = bad[0]
-                failed = _can_not_travel(base, at, i, cause)
+                failed = _can_not_travel(base, at, i, cause, rows[i][1])
                 rows = rows[: i - i % ratio]
                 packed = self.pack([[x for _, x in rows]])
             if stop := self.stage.elements_of(len(rows)):
@@ -292,8 +294,10 @@ def _look_up(base: Stage, program: Program, at: Addresses) -> tuple[list[Any], E
     return rows, None
 
 
-def _can_not_travel(base: AnyNode, at: Addresses, i: int, cause: Exception) -> ElementError:
+def _can_not_travel(
+    base: AnyNode, at: Addresses, i: int, cause: Exception, x: object
+) -> ElementError:
     """The error for an element of the base that no worker can be given."""
-    error = base.failure(int(at.epoch[i]), int(at.position[i]))
+    error = base.failure(int(at.epoch[i]), int(at.position[i]), the_element(x))
     error.__cause__ = cause
     return error

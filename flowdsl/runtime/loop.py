@@ -6,6 +6,7 @@ are put together in one function, such as
 
     def elements(columns, had, left_out, failed, spent):
         (open_0,), (func_1,), (keep_2,), = had
+        x = None
         try:
             for x in columns:
                 x = open_0(x)
@@ -16,7 +17,7 @@ are put together in one function, such as
                     continue
                 yield x
         except Exception as error:
-            failed(error)
+            failed(error, x)
             raise
 
 Each operator has a line of its own, so that the line in which an exception was raised tells whose
@@ -36,6 +37,7 @@ from typing import Any, Protocol, TypeAlias
 import attrs
 import numpy as np
 
+from flowdsl.arguments import the_element
 from flowdsl.node import DROPPED, Addresses, Dropped, Positions
 
 Path: TypeAlias = tuple[int, ...]
@@ -54,6 +56,8 @@ class Step:
     line: str = "x = {it}(x)"
     """See ``Elementwise.line``."""
     drops: bool = False
+    given: Callable[[Any], str] | None = the_element
+    """Words for what it fails on; None where that is a number that the error names anyway."""
 
 
 class Watcher(Protocol):
@@ -65,8 +69,8 @@ class Watcher(Protocol):
         """A loop that ends in the operator at ``path`` takes one of these for each element."""
         ...
 
-    def error(self, path: Path, epoch: int, position: int, /) -> Exception:
-        """What to raise where the operator at ``path`` failed."""
+    def error(self, path: Path, epoch: int, position: int, given: str | None, /) -> Exception:
+        """What to raise where the operator at ``path`` failed, and on what, in words."""
         ...
 
     def left_out(self, x: Dropped, path: Path, /) -> None:
@@ -109,13 +113,14 @@ def elements(
     if places is not None:
         columns.append(_values(places.position))
 
-    def failed(error: Exception) -> None:
+    def failed(error: Exception, x: Any) -> None:
         trace = error.__traceback__
         k = step_at.get(trace.tb_lineno) if trace is not None else None
         if k is not None:  # else it came from below, where it was told already
             step, row = steps[k], len(positions) - length_hint(numbers) - 1
             epoch, position = int(step.at.epoch[row]), int(step.at.position[row])
-            raise watcher.error(step.path, epoch, position) from error
+            given = None if step.given is None else step.given(x)
+            raise watcher.error(step.path, epoch, position, given) from error
 
     def left_out(x: Dropped, k: int) -> None:
         watcher.left_out(x, steps[k].path)
@@ -163,12 +168,13 @@ def _loop(
     lines = [
         "def elements(columns, had, left_out, failed, spent):",
         f"    {''.join(taken)} = had",
+        "    x = None",
         "    try:",
         f"        for {', '.join(columns)} in columns:",
         *(f"            {line}" for line in body),
         f"            yield {'place, x' if places else 'x'}",
         "    except Exception as error:",
-        "        failed(error)",
+        "        failed(error, x)",
         "        raise",
     ]
     names_in_it: dict[str, Any] = {"DROPPED": DROPPED, "Dropped": Dropped, "now": perf_counter}
@@ -176,5 +182,5 @@ def _loop(
     return names_in_it["elements"], step_at
 
 
-_FIRST = 5
+_FIRST = 6
 """The number of the first line in the loop's body."""

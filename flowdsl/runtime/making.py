@@ -31,6 +31,8 @@ class Failure:
     epoch: int
     position: int
     cause: BaseException
+    given: str | None = None
+    """What the operator failed on, in words."""
 
 
 @attrs.frozen
@@ -88,6 +90,10 @@ class Maker(Protocol):
         """What each operator was called and took so far, with a clock."""
         ...
 
+    def rest(self) -> None:
+        """The pass is over, for all that is known: close what only it was reading."""
+        ...
+
 
 @attrs.define
 class Whole:
@@ -124,6 +130,9 @@ class Whole:
     def costs(self) -> dict[Path, tuple[int, float]]:
         return {}
 
+    def rest(self) -> None:
+        self._rows, self._next = iter(()), (-1, -1)
+
     def _noting(self, node: AnyNode, path: Path) -> AnyNode:
         sources = (self._noting(s, (*path, k)) for k, s in enumerate(node.sources))
         node = with_sources(node, tuple(sources))
@@ -141,6 +150,9 @@ class _Counted(Program):
 
     left: list[Left] = attrs.field(factory=list[Left], init=False)
     made: list[Any] = attrs.field(factory=list[Any], init=False)
+
+    def rest(self) -> None:
+        """What it has open is read by number: it stays so for the next pass."""
 
     def left_out(self, x: Dropped, path: Path) -> None:
         if isinstance(x, Skipped):
@@ -199,7 +211,9 @@ def make(making: Maker, at: Addresses, supplied: Sequence[Iterable[Any]]) -> Mad
         else:
             elements.extend(making.elements(at, supplied))  # up to one that fails
     except OperatorFailed as error:
-        made.failure = Failure(error.path, error.epoch, error.position, error.__cause__ or error)
+        made.failure = Failure(
+            error.path, error.epoch, error.position, error.__cause__ or error, error.given
+        )
     except Exception as error:  # of a source that can not be opened
         made.failure = Failure(None, int(at.epoch[0]), int(at.position[0]), error)
     made.seconds = clock() - began

@@ -376,8 +376,8 @@ class Pool:
             return
         if failure.path is None:
             raise failure.cause
-        where = failure_in(self.stage.meaning, failure.path, failure.epoch, failure.position)
-        raise where from failure.cause
+        where = (failure.path, failure.epoch, failure.position, failure.given)
+        raise failure_in(self.stage.meaning, *where) from failure.cause
 
     def _tell(self, left: Left) -> None:
         node = node_at(self.stage.meaning, left.path)

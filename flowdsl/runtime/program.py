@@ -17,6 +17,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.arguments import the_group
 from flowdsl.errors import ElementError
 from flowdsl.kinds import Elementwise, Grouping, IndexedSource, Indexing, Joining, Merging
 from flowdsl.node import Addresses, AnyNode, Dropped, Positions, Row
@@ -29,12 +30,13 @@ from flowdsl.stacking import Allocate
 class OperatorFailed(Exception):
     """An operator raised; ``__cause__`` is what it raised. Never leaves the runtime."""
 
-    def __init__(self, path: Path, epoch: int, position: int) -> None:
-        """``path`` leads to the operator that failed."""
-        super().__init__(path, epoch, position)
+    def __init__(self, path: Path, epoch: int, position: int, given: str | None = None) -> None:
+        """``path`` leads to the operator that failed; ``given`` says what it failed on."""
+        super().__init__(path, epoch, position, given)
         self.path = path
         self.epoch = epoch
         self.position = position
+        self.given = given
 
 
 Supply: TypeAlias = list[Iterator[Any]]
@@ -48,8 +50,9 @@ class Program:
     allocate: Allocate | None = None
     clock: bool = False
     """Time each operator's own work (see ``costs``)."""
-    error: Callable[[Path, int, int], Exception] = OperatorFailed
-    """Makes what is raised where an operator fails: of its path, the epoch and the position."""
+    error: Callable[[Path, int, int, str | None], Exception] = OperatorFailed
+    """Makes what is raised where an operator fails: of its path, the epoch and the position, and of
+    the words for what it failed on."""
     filtered: int = attrs.field(default=0, init=False)
     """How many elements operators have left out."""
     costs: dict[Path, tuple[int, float]] = attrs.field(
@@ -140,16 +143,17 @@ class Program:
     ) -> tuple[Iterator[Any] | None, Step | None]:
         """What a loop begins with, or None for positions; and a first step, if it takes one."""
         if isinstance(node, IndexedSource):
-            return None, Step(path, at, partial(self._part, node, path), node.line)
+            return None, Step(path, at, partial(self._part, node, path), node.line, given=None)
         if isinstance(node, Grouping):
             allocate = self.allocate if any(node is last for last in self._last) else None
             gather = partial(node.gather, allocate=allocate)
-            return self._groups(node, at, supplied, path), Step(path, at, lambda _: gather)
+            step = Step(path, at, lambda _: gather, given=the_group)
+            return self._groups(node, at, supplied, path), step
         if isinstance(node, Joining):
             each = [
                 self._elements(part, at, supplied, (*path, k)) for k, part in enumerate(node.parts)
             ]
-            return zip(*each, strict=True), Step(path, at, lambda _: node.join)
+            return zip(*each, strict=True), Step(path, at, lambda _: node.join, given=the_group)
         if isinstance(node, Merging):
             which, there = node.resolve(at)
             each = [
@@ -242,9 +246,11 @@ def needed(node: AnyNode, at: Addresses) -> dict[int, Addresses]:
     return {slot: there for one in each for slot, there in one.items()}
 
 
-def failure_in(meaning: AnyNode, path: Path, epoch: int, position: int) -> ElementError:
+def failure_in(
+    meaning: AnyNode, path: Path, epoch: int, position: int, given: str | None = None
+) -> ElementError:
     """The error that names the operator that failed and the row its element came from."""
-    return node_at(meaning, path).failure(epoch, position)
+    return node_at(meaning, path).failure(epoch, position, given)
 
 
 def node_at(node: AnyNode, path: Path) -> AnyNode:

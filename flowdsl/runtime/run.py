@@ -57,6 +57,11 @@ class Run(chain[T]):
         return run
 
     @property
+    def epoch(self) -> int:
+        """The number of the pass."""
+        return self._execution.epoch
+
+    @property
     def position(self) -> int:
         """How many elements of the pass have been delivered, those before a resume included."""
         return self._execution.position
@@ -76,22 +81,33 @@ class Run(chain[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except FlowError as failed:
+            if error is None or kind is GeneratorExit:
+                raise
+            error.add_note(f"and {failed}")
 
     def close(self) -> None:
         """End the pass and its workers; elements that were delivered stay valid.
+
+        Generators and files that the pass was reading are closed with it, as they are at its end,
+        with an error, and when nobody holds the run any more.
 
         After it, and after an error, ``next`` is a ``FlowError``: what was cut short does not look
         like the end.
 
         Raises:
             FlowError: The run is at work on an element: one of its functions asks for this, or
-                another thread.
+                another thread. Or a generator raised as it was closed, which is the cause; within
+                ``with``, an error of its own has a note that says so.
         """
         if self._is_at_work:
             raise FlowError("close: this run is making an element; close it between two of them")
-        self._elements.close()
-        self._execution.close()
+        try:
+            self._elements.close()
+        finally:
+            self._execution.close()
 
     def state_dict(self, position: int | None = None) -> State:
         """Where the pass stands, as plain JSON values: what ``flow.resume`` continues from.

@@ -40,7 +40,7 @@ class Skips:
             self._passes[id(node)].note(error)
         self.count += 1
         if len(self.first) < MOST_SKIPS:
-            self.first.append(Skip(f"{error}: {error.__cause__!r}"))
+            self.first.append(Skip(str(error)))
         return True
 
     def report(self) -> None:
@@ -71,7 +71,7 @@ class _Pass:
         if self.count == self.length:
             raise EndlessFlow(
                 f"repeat: all {self.length} elements of a pass were left out, and repeating "
-                f"nothing never yields; the last: {error}: {error.__cause__!r}"
+                f"nothing never yields; the last: {error}"
             )
 
 

@@ -88,6 +88,7 @@ def serve(link: socket.socket, setup: Setup) -> None:
             frames = control.recv_multipart()
             if frames[0].startswith(REST):
                 (patience,) = LENGTH.unpack(frames[0][len(REST) :])
+                making.rest()
                 continue
             patience = None
             lease: Lease = unpack(frames[0])

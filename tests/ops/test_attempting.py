@@ -177,7 +177,10 @@ class TestWhereItStands:
         told: list[ElementError] = []
         flow.shuffle().prefetch(**workers, on_error=told.append).collect()
         assert list(map(str, told)) == [
-            "from_items(5 items) failed on element 3 (row 3 of from_items(5 items))"
+            (
+                "from_items(5 items) failed on element 3 (row 3 of from_items(5 items)): "
+                "ValueError('row 3 is bad')"
+            )
         ]
         assert repr(told[0].__cause__) == "ValueError('row 3 is bad')"
 
@@ -195,7 +198,10 @@ class TestWhereItStands:
         flow = ROWS.prefetch(on_error="skip").map(lambda i: i // (i - 30))
         with pytest.raises(ElementError) as caught:
             flow.collect()
-        assert str(caught.value) == "map(<lambda>) failed on element 3 (row 3 of from_range(8))"
+        assert str(caught.value) == (
+            "map(<lambda>) failed on element 3 (row 3 of from_range(8)): "
+            "ZeroDivisionError('integer division or modulo by zero'); the element was 30"
+        )
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     def test_a_row_that_can_not_be_read_in_any_pass(self, workers: dict[str, Any]) -> None:
@@ -486,7 +492,9 @@ class TestStatistics:
             done = run.statistics()
         assert (done.elements, done.skipped) == (5, 2)
         row = "element 2 of from_iterable(range)" if rows is STREAM else "row 2 of from_range(8)"
-        assert done.skips[0].error == f"map(tens) failed on element 2 ({row}): ValueError(2)"
+        assert done.skips[0].error == (
+            f"map(tens) failed on element 2 ({row}): ValueError(2); the element was 2"
+        )
         if workers:
             (stage,) = done.stages
             counts = stage.entered, stage.delivered, stage.filtered, stage.skipped
@@ -629,8 +637,9 @@ class TestNothingToBePairedWith:
             ROWS.batch(2).shuffle().prefetch(on_error="skip")
         assert str(caught.value) == (
             "prefetch: with on_error, the number of rows is known at the end only; shuffle: "
-            "batch(2) has no known length; a global shuffle needs one. Give shuffle(buffer=n) to "
-            "shuffle within a window of n elements"
+            "batch(2) has no known length, and a shuffle of all elements needs to know how many "
+            "there are. Write shuffle(buffer=n) to shuffle within a window of n elements; or where "
+            "they fit into memory, begin anew: fl.from_items(flow.collect()).shuffle()"
         )
         with pytest.raises(InvalidFlow, match=r"^prefetch: with on_error, .*; mix: batch\(2\) has"):
             ROWS.batch(2).mix(ROWS.batch(2)).prefetch(on_error="skip")

@@ -154,8 +154,8 @@ class TestPromises:
             fl.fake([(2,)], seed=1),
         ]
         assert len({flow.node.fingerprint for flow in flows}) == len(flows)
-        assert repr(flows[0]) == "fake([(2,)], 1000, seed=0)"
-        assert repr(flows[3]) == "fake([(2,)], 1000, random=False, seed=0)"
+        assert repr(flows[0]) == "fake([(2,)])"
+        assert repr(flows[3]) == "fake([(2,)], random=False)"
 
 
 class TestRefusals:

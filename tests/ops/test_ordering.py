@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import islice
 from typing import Any
@@ -76,11 +77,24 @@ class TestGlobal:
         with pytest.raises(InvalidFlow) as caught:
             stream.shuffle()
         assert str(caught.value) == (
-            "shuffle: from_iterable(list) has no known length; a global shuffle needs one. "
-            "Give shuffle(buffer=n) to shuffle within a window of n elements"
+            "shuffle: from_iterable(list) has no known length, and a shuffle of all elements needs "
+            "to know how many there are. Write shuffle(buffer=n) to shuffle within a window of n "
+            "elements; or where they fit into memory, begin anew: "
+            "fl.from_items(flow.collect()).shuffle()"
         )
-        with pytest.raises(InvalidFlow, match=r"repeat\(\) has no known length"):
+        with pytest.raises(InvalidFlow, match=r"repeat\(\) never ends, .*; or put take"):
             stream.repeat().shuffle()
+
+    def test_what_it_says_works(self) -> None:
+        flow: Any = fl.from_range(9).filter(lambda i: i != 4)
+        with pytest.raises(InvalidFlow) as caught:
+            flow.cache().shuffle()
+        (typed,) = re.findall(r"fl\.from_items.*shuffle\(\)", str(caught.value))
+        assert sorted(eval(typed, {"fl": fl, "flow": flow})) == sorted(flow)
+        (typed,) = re.findall(r"Write (shuffle\(.*?\))", str(caught.value))
+        assert sorted(eval(f"flow.{typed}", {"flow": flow, "n": 4})) == sorted(flow)
+        endless: Any = fl.from_range(3).repeat()
+        assert sorted(endless.take(7).shuffle()) == [0, 0, 0, 1, 1, 2, 2]
 
 
 GOLDEN = [[2, 7, 1, 5, 0, 4, 6, 3], [5, 1, 6, 4, 0, 3, 2, 7]]

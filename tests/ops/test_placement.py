@@ -71,7 +71,7 @@ def test_titles_say_what_was_given() -> None:
         flow.prefetch(on_error=print).node.sources[0].title,
         flow.replicate(2).node.sources[0].title,
     ] == [
-        "prefetch(procs=0)",
+        "prefetch()",
         "prefetch(procs=2)",
         "prefetch(threads=2)",
         "prefetch(threads=2, memory=1000000)",

@@ -113,7 +113,8 @@ class TestInto:
         row = "row {} of from_items(4 items)"
         assert str(caught.value) == (
             f"unbatch(TestInto.test_failing.<locals>.inverse) failed on element 1 "
-            f"({row.format(2)} to {row.format(3)})"
+            f"({row.format(2)} to {row.format(3)}): ZeroDivisionError('division by zero'); "
+            f"the element was int64[2]"
         ).replace("TestInto.test_failing.<locals>.", "")
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
@@ -199,7 +200,8 @@ class TestRefusals:
         flow: Any = fl.from_range(2).map(lambda i: element)
         with pytest.raises(ElementError) as failed:
             flow.unbatch().collect()
-        assert str(failed.value) == "unbatch() failed on element 0 (row 0 of from_range(2))"
+        begins = "unbatch() failed on element 0 (row 0 of from_range(2)): SpecMismatch("
+        assert str(failed.value).startswith(begins)
         assert str(failed.value.__cause__) == said
 
     @pytest.mark.parametrize(

@@ -7,15 +7,23 @@ them anew; read the difference before it is committed.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl import Flow, InvalidFlow
+from flowdsl import Flow, FlowError, InvalidFlow, SpecMismatch
+from flowdsl.node import AnyNode
+from flowdsl.plan.reference import interpret
+from flowdsl.probing import spec_of_all
+from flowdsl.specs import Spec, meet, spec_of
+from tests.laws import outcome
+from tests.strategies import Recipe, chains
 
 FOLDER = Path(__file__).parent / "snapshots"
 STAGES = ("flow", "rules", "plan")
@@ -220,3 +228,52 @@ def test_what_supplies_a_stage_within_an_argument_is_set_in_as_far() -> None:
     assert (
         supply.index("from_items") == worked.index("map(abs)") == lines[2].index("from_range") + 2
     )
+
+
+def of_all(node: AnyNode) -> Spec:
+    return spec_of_all(node, tuple(map(of_all, node.sources)))
+
+
+@settings(max_examples=300)
+@given(chains(most=5))
+def test_what_it_says_of_elements_is_true_of_all(recipe: Recipe) -> None:
+    got = outcome(interpret(recipe.build().node))
+    if got.error is None and got.elements:
+        with suppress(FlowError):  # the probe meets what a filter leaves out
+            spec = of_all(recipe.build().node)
+            for element in got.elements:
+                assert not _contradicts(spec, spec_of(element))
+
+
+def _contradicts(spec: Spec, seen: Spec) -> bool:
+    try:
+        meet(spec, seen)
+    except SpecMismatch:
+        return True
+    return False
+
+
+TWO_ARRAYS: Any = fl.fake([(2,), (3,)], 4)
+
+
+@pytest.mark.parametrize(
+    ("flow", "element"),
+    [
+        (fl.from_items([np.arange(10), np.arange(3)]), "int64[?]"),
+        (fl.from_items(np.zeros((4, 3))), "float64[3]"),
+        (fl.from_items(np.zeros((4, 3))).map(lambda x: (x, 1)), "(float64[?], int)"),
+        (fl.from_items(np.zeros((4, 3))).filter(lambda x: True), "float64[3]"),
+        (fl.from_items(np.zeros((4, 3))).map(lambda x: x).batch(2), "float64[2, ?]"),
+        (fl.from_iterable(lambda: iter([np.zeros(3)])), "float64[?]"),
+        (
+            TWO_ARRAYS.map_component(lambda x: x[:1], 1).prefetch(on_error="skip"),
+            "(float32[2], float32[?])",
+        ),
+        (
+            fl.from_range(4).map(lambda i: np.zeros(i + 1)).zip(fl.fake([(2,)], 4)).shuffle(),
+            "(float64[?], float32[2])",
+        ),
+    ],
+)
+def test_sizes_of_the_first_element_only_are_open(flow: Flow[Any, Any], element: str) -> None:
+    assert flow.explain("flow").splitlines()[-1].endswith(f" {element}")

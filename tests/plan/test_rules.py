@@ -41,9 +41,7 @@ def draw(i: int, rng: np.random.Generator) -> float:
 def picture(node: AnyNode) -> str:
     """A chain in one line, without what the rules do not look at."""
     words = _spelled(node)
-    for long, short in (("procs=", ""), (", seed=0", ""), ("seed=0", ""), ("buffer=", "")):
-        words = words.replace(long, short)
-    return words
+    return words.replace("procs=", "").replace("buffer=", "").replace("prefetch()", "prefetch(0)")
 
 
 def _spelled(node: AnyNode) -> str:

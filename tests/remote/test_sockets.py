@@ -393,7 +393,8 @@ class TestFailures:
             next(run)
         assert str(caught.value).partition(" failed ")[2] == (
             "after 2 elements: ElementError: map(<lambda>) failed on element 2 (row 2 of "
-            "from_items(3 items))"
+            "from_items(3 items)): ZeroDivisionError('integer division or modulo by zero'); "
+            "the element was 0"
         )
         with pytest.raises(fl.ElementError):
             sender.outcome()

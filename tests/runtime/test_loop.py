@@ -78,12 +78,17 @@ def test_an_operator_is_told_where_its_own_elements_stand() -> None:
     flow = fl.from_range(9).map(failing_on(4)).shuffle(seed=2).map(str).repeat(2).map(len)
     with pytest.raises(OperatorFailed) as caught:
         list(Program(flow.node).rows(Addresses.span(0, 9, 18)))
-    assert caught.value.args == ((0, 0, 0, 0), 1, 4)  # of the second pass of what is repeated
+    assert caught.value.args == (
+        (0, 0, 0, 0),
+        1,
+        4,
+        "the element was 4",
+    )  # of the second pass of what is repeated
     upper = fl.from_range(9).shuffle(seed=2).map(failing_on(4)).repeat(2)
     turn = list(fl.from_range(9).shuffle(seed=2).epoch(1)).index(4)
     with pytest.raises(OperatorFailed) as caught:
         list(Program(upper.node).rows(Addresses.span(0, 9, 18)))
-    assert caught.value.args == ((0,), 1, turn)
+    assert caught.value.args == ((0,), 1, turn, "the element was 4")
 
 
 def test_what_is_raised_can_be_chosen() -> None:
@@ -92,7 +97,7 @@ def test_what_is_raised_can_be_chosen() -> None:
     )
     with pytest.raises(KeyError) as caught:
         list(program.elements(Addresses.span(5, 0, 3)))
-    assert caught.value.args == ((), 5, 1)
+    assert caught.value.args == ((), 5, 1, "the element was 1")
     assert isinstance(caught.value.__cause__, ValueError)
 
 
@@ -296,7 +301,7 @@ class TestClock:
         made: list[str] = []
         with pytest.raises(OperatorFailed) as caught:
             made.extend(program.elements(Addresses.span(0, 0, 5)))
-        assert caught.value.args == ((), 0, 3)
+        assert caught.value.args == ((), 0, 3, "the element was '3'")
         assert {path: calls for path, (calls, _) in program.costs.items()} == {
             (): 3,
             (0,): 4,

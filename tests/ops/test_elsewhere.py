@@ -1,0 +1,113 @@
+"""Keywords that other libraries have: an error names ours."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+from typing import Any
+
+import pytest
+
+import flowdsl as fl
+from flowdsl.arguments import elsewhere
+from flowdsl.errors import InvalidFlow
+
+ROWS: Any = fl.from_range(100)
+PROCS = "where work runs is said once, by prefetch(procs=4)"
+FROM_ITERABLE: Any = fl.from_iterable
+FROM_ITEMS: Any = fl.from_items
+
+CASES: dict[str, Any] = {
+    "batch: there is no batch_size=; write batch(4)": lambda: ROWS.batch(batch_size=4),
+    "batch: there is no drop_last=; write drop_remainder=True": lambda: ROWS.batch(
+        4, drop_last=True
+    ),
+    f"batch: there is no num_parallel_calls=; {PROCS}": lambda: ROWS.batch(4, num_parallel_calls=4),
+    "batch: there is no collate_fn=; write collate=": lambda: ROWS.batch(4, collate_fn=list),
+    "padded_batch: there is no batch_size=; write padded_batch(4)": lambda: ROWS.padded_batch(
+        batch_size=4
+    ),
+    "padded_batch: there is no padding_values=; write padding=-1": lambda: ROWS.padded_batch(
+        4, padding_values=-1
+    ),
+    "padded_batch: there is no padded_shapes=; arrays are padded to the largest of a batch; use "
+    "map for another size": lambda: ROWS.padded_batch(4, padded_shapes=[3]),
+    "batch_by_shape: there is no batch_size=; write batch_by_shape(4, selector)": lambda: (
+        ROWS.batch_by_shape(batch_size=4, selector=fl.c0)
+    ),
+    "window: there is no shift=; write window(size, stride=2)": lambda: ROWS.window(3, shift=2),
+    "shuffle: there is no buffer_size=; write shuffle(buffer=100)": lambda: ROWS.shuffle(
+        buffer_size=100
+    ),
+    "shuffle: there is no reshuffle_each_iteration=; each epoch has its own order; "
+    "shuffle().cache() keeps the first": lambda: ROWS.shuffle(10, reshuffle_each_iteration=False),
+    f"map: there is no num_parallel_calls=; {PROCS}": lambda: ROWS.map(str, num_parallel_calls=4),
+    "map: there is no num_parallel_calls=; where work runs is said once, by prefetch(procs=n)": (
+        lambda: ROWS.map(str, num_parallel_calls=-1)
+    ),
+    "map: there is no map_func=; write map(f)": lambda: ROWS.map(map_func=str),
+    f"filter: there is no num_workers=; {PROCS}": lambda: ROWS.filter(bool, num_workers=4),
+    "filter: there is no predicate=; write filter(f)": lambda: ROWS.filter(predicate=bool),
+    "prefetch: there is no buffer_size=; how far ahead is a matter of bytes, as in "
+    "prefetch(memory=2**30)": lambda: ROWS.prefetch(buffer_size=2),
+    "prefetch: there is no num_workers=; write prefetch(procs=4)": lambda: ROWS.prefetch(
+        num_workers=4
+    ),
+    "prefetch: there is no deterministic=; write ordered=False": lambda: ROWS.prefetch(
+        2, deterministic=False
+    ),
+    "replicate: there is no num_workers=; write replicate(procs=4)": lambda: ROWS.replicate(
+        num_workers=4
+    ),
+    "repeat: there is no count=; write repeat(2)": lambda: ROWS.repeat(count=2),
+    "take: there is no count=; write take(2)": lambda: ROWS.take(count=2),
+    "skip: there is no count=; write skip(2)": lambda: ROWS.skip(count=2),
+    "shard: there is no num_shards=; write shard(2, i)": lambda: ROWS.shard(num_shards=2, index=0),
+    "shard: there is no index=; write shard(n, 0)": lambda: ROWS.shard(2, index=0),
+    "from_iterable: there is no generator=; write from_iterable(f)": lambda: FROM_ITERABLE(
+        generator=iter
+    ),
+    "from_items: there is no tensors=; write from_items(items)": lambda: FROM_ITEMS(tensors=[1]),
+}
+
+
+@pytest.mark.parametrize("said", CASES)
+def test_it_is_an_error_that_names_ours(said: str) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        CASES[said]()
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("operator", ["batch", "map", "take", "shuffle", "prefetch"])
+def test_any_other_unknown_keyword_is_pythons_error(operator: str) -> None:
+    with pytest.raises(TypeError, match=f"{operator}.*got an unexpected keyword argument 'sise'"):
+        getattr(ROWS, operator)(sise=3)
+
+
+def test_no_advice_is_for_an_argument_of_ours_or_none() -> None:
+    """It would never be given, or be given for what is right."""
+    for name, method in inspect.getmembers(fl.Flow, inspect.isfunction):
+        wrapped = getattr(method, "__wrapped__", None)
+        if wrapped is None or name.startswith("_"):
+            continue
+        cells = inspect.getclosurevars(method).nonlocals
+        assert not cells["advice"].keys() & inspect.signature(wrapped).parameters.keys(), name
+
+
+def test_it_looks_and_works_as_it_did() -> None:
+    assert str(inspect.signature(fl.Flow.window)).startswith("(self, size: 'int', stride: 'int' =")
+    assert "drop_remainder: 'bool' = False" in str(inspect.signature(fl.Flow.batch))
+    assert "Group ``n`` consecutive elements" in pydoc.render_doc(fl.Flow.batch)
+    assert fl.from_range(4).batch(n=3, drop_remainder=True).collect()[0].tolist() == [0, 1, 2]
+
+
+def test_a_long_value_is_cut() -> None:
+    @elsewhere(values="write xs={}")
+    def operator(xs: list[int]) -> None: ...
+
+    given: Any = operator
+    with pytest.raises(InvalidFlow) as caught:
+        given(values=list(range(1000)))
+    assert str(caught.value) == (
+        "operator: there is no values=; write xs=[0, 1, 2, 3, 4, 5, 6, 7, ...]"
+    )

@@ -1,0 +1,80 @@
+"""How messages spell an operator: as it was written, without what nobody wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flowdsl as fl
+from flowdsl.errors import InvalidFlow, StateMismatch
+
+ROWS: Any = fl.from_range(4)
+STREAM: Any = fl.from_iterable(lambda: iter([1])).shuffle(2)
+PAIRS: Any = ROWS.map(lambda i: (i, i))
+
+CASES: dict[str, Any] = {
+    "shuffle()": lambda: ROWS.shuffle(),
+    "shuffle(seed=1)": lambda: ROWS.shuffle(seed=1),
+    "shuffle(buffer=3)": lambda: ROWS.shuffle(3),
+    "shuffle(buffer=3, seed=1)": lambda: ROWS.shuffle(3, seed=1),
+    "random_map(max)": lambda: ROWS.random_map(max),
+    "random_map(max, seed=1)": lambda: ROWS.random_map(max, seed=1),
+    "enumerate()": lambda: ROWS.enumerate(),
+    "enumerate(start=1)": lambda: ROWS.enumerate(1),
+    "map_component(str)": lambda: PAIRS.map_component(str),
+    "map_component(str, 1)": lambda: PAIRS.map_component(str, 1),
+    "map_component(str, -1)": lambda: PAIRS.map_component(str, -1),
+    "choose(...)": lambda: ROWS.choose(ROWS),
+    "choose(..., seed=2)": lambda: ROWS.choose(ROWS, seed=2),
+    "choose(..., stop='first')": lambda: ROWS.choose(ROWS, stop="first"),
+    "choose(..., probabilities=[1, 2])": lambda: ROWS.choose(ROWS, probabilities=[1, 2]),
+    "mix(...)": lambda: ROWS.mix(ROWS),
+    "mix(..., seed=2)": lambda: ROWS.mix(ROWS, seed=2),
+    "inspect()": lambda: ROWS.inspect(),
+    "inspect(2, name='a')": lambda: ROWS.inspect(2, name="a"),
+    "prefetch()": lambda: ROWS.prefetch(),
+    "prefetch(procs=2)": lambda: ROWS.prefetch(2),
+    "prefetch(threads=2, memory=9)": lambda: ROWS.prefetch(threads=2, memory=9),
+    "fake([(2,)])": lambda: fl.fake([(2,)]),
+    "fake([(2,)], 9, random=False, seed=3)": lambda: fl.fake([(2,)], 9, random=False, seed=3),
+    "padded_batch(2)": lambda: ROWS.padded_batch(2),
+    "window(2)": lambda: ROWS.window(2),
+    "fixed_size(2)": lambda: ROWS.fixed_size(2),
+}
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_it_is_spelled(title: str) -> None:
+    flow = CASES[title]()
+    assert flow.node.title == title
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (ROWS.shuffle(), ROWS.shuffle(seed=1)),
+        (ROWS.shuffle(2), ROWS.shuffle(2, seed=1)),
+        (ROWS.random_map(max), ROWS.random_map(max, seed=1)),
+        (ROWS.enumerate(), ROWS.enumerate(1)),
+        (ROWS.choose(ROWS), ROWS.choose(ROWS, seed=1)),
+        (ROWS.choose(ROWS), ROWS.choose(ROWS, probabilities=[1, 2])),
+        (ROWS.mix(ROWS), ROWS.mix(ROWS, seed=1)),
+        (fl.fake([(2,)]), fl.fake([(2,)], seed=1)),
+        (fl.fake([(2,)]), fl.fake([(2,)], 999)),
+        (PAIRS.map_component(str), PAIRS.map_component(str, 1)),
+    ],
+)
+def test_a_state_tells_them_apart(one: Any, other: Any) -> None:
+    for a, b in ((one, other), (other, one)):
+        state = iter(a).state_dict()
+        a.resume(state)
+        with pytest.raises(StateMismatch):
+            b.resume(state)
+
+
+@pytest.mark.parametrize("build", [lambda: ROWS.zip(ROWS.shuffle()), lambda: ROWS.mix(STREAM)])
+def test_an_error_quotes_no_default(build: Any) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        build()
+    assert "seed" not in str(caught.value)

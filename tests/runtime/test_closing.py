@@ -1,0 +1,418 @@
+"""What a pass reads is closed when the pass ends, however it ends."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl.errors import ElementError, FlowError
+from flowdsl.node import Addresses, Node, Row
+from flowdsl.runtime.making import Whole
+from flowdsl.runtime.processes import Processes
+from flowdsl.specs import UNKNOWN, Spec
+from tests import functions
+from tests.strategies import MOST_ELEMENTS, MOST_ROWS, OPERATORS, Draw, Recipe, sources
+from tests.threads import spawn_thread
+
+
+@attrs.define(eq=False)
+class Files:
+    """Generators that are open as files are: from their first element to their end."""
+
+    opened: int = 0
+    open: int = 0
+    broken: bool = False
+    """They can not be closed."""
+
+    def lines(self, n: int = 50, bad: int | None = None) -> Generator[int]:
+        self.opened += 1
+        self.open += 1
+        try:
+            for i in range(n):
+                if i == bad:
+                    raise OSError("damaged")
+                yield i
+        finally:
+            self.open -= 1
+            if self.broken:
+                raise OSError("no space left")
+
+
+@pytest.fixture
+def files() -> Iterator[Files]:
+    gc.disable()  # what only a collection of cycles closes stays open
+    yield Files()
+    gc.enable()
+
+
+@pytest.fixture
+def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
+
+
+def fail_on(bad: int, i: int) -> int:
+    if i == bad:
+        raise ValueError(i)
+    return i
+
+
+@attrs.frozen
+class ThirdParty(Node[int, fl.Unsized]):
+    """A source whose reference opens something."""
+
+    files: Files
+
+    @property
+    def title(self) -> str:
+        return "third_party()"
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    def spec(self, probe: bool) -> Spec:
+        return UNKNOWN
+
+    def rows(self, epoch: int) -> Iterator[Row[int]]:
+        return enumerate(self.files.lines())
+
+
+Chain = Callable[[Files], fl.Flow[Any, Any]]
+
+CHAINS: dict[str, Chain] = {
+    "from_iterable": lambda files: fl.from_iterable(files.lines),
+    "an object": lambda files: fl.from_iterable(Iterable(files)),
+    "live": lambda files: fl.from_iterable(files.lines()),
+    "mapped by the function": lambda files: fl.from_iterable(lambda: map(abs, files.lines())),
+    "flat_map": lambda files: fl.from_range(3).flat_map(lambda _: files.lines()),
+    "flat_map of a flow": lambda files: fl.from_range(3).flat_map(
+        lambda _: fl.from_iterable(files.lines)
+    ),
+    "third party": lambda files: fl.Flow(ThirdParty(files)),
+    "from_iterable of a flow": lambda files: fl.from_iterable(
+        lambda: iter(fl.from_iterable(files.lines))
+    ),
+}
+
+ABOVE: dict[str, Callable[[fl.Flow[Any, Any]], fl.Flow[Any, Any]]] = {
+    "nothing": lambda flow: flow,
+    "map": lambda flow: flow.map(abs),
+    "batch": lambda flow: flow.batch(1).unbatch(int),
+    "shuffle": lambda flow: flow.shuffle(2),
+    "filter": lambda flow: flow.filter(bool).skip(1),
+    "window": lambda flow: flow.window(2).map(min),
+    "threads": lambda flow: flow.map(abs).prefetch(threads=2),
+    "threads below": lambda flow: flow.map(abs).prefetch(threads=1).shuffle(2),
+    "processes": lambda flow: flow.map(abs).prefetch(procs=1).map(abs),
+    "zip": lambda flow: flow.zip(fl.from_range(9).repeat()).map(min),
+    "choose": lambda flow: flow.choose(fl.from_range(9)),
+    "take": lambda flow: flow.take(8),
+    "fixed_size": lambda flow: flow.fixed_size(8),
+    "cache": lambda flow: flow.take(8).cache(),
+}
+
+
+@attrs.frozen
+class Iterable:
+    files: Files
+
+    def __iter__(self) -> Iterator[int]:
+        return self.files.lines()
+
+
+@pytest.mark.usefixtures("workers_are_threads")
+@pytest.mark.parametrize("above", ABOVE)
+@pytest.mark.parametrize("chain", CHAINS)
+class TestIsClosed:
+    def flow(self, files: Files, chain: str, above: str) -> fl.Flow[Any, Any]:
+        return ABOVE[above](CHAINS[chain](files))
+
+    def test_at_the_end(self, files: Files, chain: str, above: str) -> None:
+        flow = self.flow(files, chain, above)
+        assert len(flow.collect()) > 5
+        assert files.opened
+        assert files.open == 0
+
+    def test_where_take_has_enough(self, files: Files, chain: str, above: str) -> None:
+        flow = self.flow(files, chain, above).take(2)
+        assert len(list(flow)) == 2
+        assert files.open == 0
+
+    def test_by_close(self, files: Files, chain: str, above: str) -> None:
+        flow = self.flow(files, chain, above)
+        run = iter(flow)
+        next(run)
+        assert files.opened
+        run.close()
+        assert files.open == 0
+
+    def test_by_with_and_an_error_that_is_kept(self, files: Files, chain: str, above: str) -> None:
+        flow = self.flow(files, chain, above)
+        with pytest.raises(KeyError), iter(flow) as run:
+            raise KeyError(next(run))
+        assert files.opened
+        assert files.open == 0
+
+    def test_by_an_error_above_that_is_kept(self, files: Files, chain: str, above: str) -> None:
+        flow = self.flow(files, chain, above).map(lambda x: 1 // (x * 0))
+        with pytest.raises(ElementError) as caught:
+            flow.collect()
+        assert files.opened
+        assert files.open == 0
+        del caught
+
+    def test_when_nobody_holds_the_run(self, files: Files, chain: str, above: str) -> None:
+        flow = self.flow(files, chain, above)
+        run = iter(flow)
+        next(run)
+        del run
+        assert files.open == 0
+
+
+class TestOfSeveral:
+    def test_each_pass_ends_before_the_next_begins(self) -> None:
+        files, most = Files(), list[int]()
+        flow = fl.from_iterable(files.lines).take(2).map(lambda _: most.append(files.open))
+        assert len(flow.repeat(3).collect()) == 6
+        assert (files.opened, max(most)) == (3, 1)
+
+    def test_the_other_one_where_one_has_ended(self, files: Files) -> None:
+        flow = fl.from_iterable(files.lines).zip(fl.from_iterable([1, 2]))
+        with pytest.raises(FlowError, match="one of the two flows ended"):
+            flow.collect()
+        assert files.open == 0
+
+    def test_one_that_is_resumed_is_closed_too(self, files: Files) -> None:
+        flow = fl.from_iterable(files.lines).batch(2)
+        run = iter(flow)
+        next(run)
+        state = run.state_dict()
+        run.close()
+        with flow.resume(state) as rest:
+            assert next(rest).tolist() == [2, 3]
+        assert files.open == 0
+
+    def test_one_that_failed_by_itself(self, files: Files) -> None:
+        with pytest.raises(ElementError, match="on element 4") as caught:
+            fl.from_iterable(partial(files.lines, bad=4)).batch(2).collect()
+        assert isinstance(caught.value.__cause__, OSError)
+        assert files.open == 0
+
+    def test_a_probe_is_closed(self, files: Files) -> None:
+        flow = fl.from_iterable(files.lines).batch(2)
+        assert str(flow.spec) == "int64[?]"
+        assert files.opened
+        assert files.open == 0
+
+    def test_a_file(self, tmp_path: Any) -> None:
+        (tmp_path / "lines").write_text("a\nb\nc\n")
+        opened: list[Any] = []
+
+        def lines() -> Any:
+            opened.append((tmp_path / "lines").open())
+            return opened[-1]
+
+        flow = fl.from_iterable(lines)
+        assert next(iter(flow)) == "a\n"
+        assert opened[-1].closed
+
+
+class TestWhatSomebodyElseHolds:
+    def test_stays_open_and_goes_on(self, files: Files) -> None:
+        held = files.lines()
+        with iter(fl.from_iterable(held)) as run:
+            assert next(run) == 0
+        assert files.open == 1
+        assert next(held) == 1
+        held.close()
+
+    def test_is_let_go_of(self, files: Files) -> None:
+        held = files.lines()
+        flow = fl.from_iterable(held)
+        assert next(iter(flow)) == 0
+        del held
+        assert files.open == 0
+        with pytest.raises(fl.SourceError, match="a second pass over a live iterator"):
+            flow.collect()
+
+
+class TestOneThatFailsAsItIsClosed:
+    message = "from_iterable(Files.lines) failed as it was closed: OSError('no space left')"
+
+    @pytest.fixture
+    def broken(self, files: Files) -> Files:
+        files.broken = True
+        return files
+
+    def test_is_an_error_of_close(self, broken: Files) -> None:
+        run = iter(fl.from_iterable(broken.lines).map(abs))
+        next(run)
+        with pytest.raises(FlowError) as caught:
+            run.close()
+        assert str(caught.value) == self.message
+        assert isinstance(caught.value.__cause__, OSError)
+        run.close()
+
+    def test_ends_the_run_where_take_has_enough(self, broken: Files) -> None:
+        run = iter(fl.from_iterable(broken.lines).map(abs).take(2))
+        assert [next(run), next(run)] == [0, 1]
+        with pytest.raises(FlowError) as caught:
+            next(run)
+        assert str(caught.value) == self.message
+
+    def test_is_told_before_the_next_pass(self, broken: Files) -> None:
+        run = iter(fl.from_iterable(broken.lines).take(2).repeat())
+        assert [next(run), next(run)] == [0, 1]
+        with pytest.raises(FlowError) as caught:
+            next(run)
+        assert str(caught.value) == self.message
+
+    def test_does_not_hide_an_error_of_the_run(self, broken: Files) -> None:
+        flow = fl.from_iterable(broken.lines).map(partial(fail_on, 3))
+        with pytest.raises(ElementError) as caught:
+            flow.collect()
+        assert isinstance(caught.value.__cause__, ValueError)
+        assert caught.value.__notes__ == [f"and {self.message}"]
+
+    def test_does_not_hide_an_error_of_its_user(self, broken: Files) -> None:
+        with pytest.raises(KeyError) as caught, iter(fl.from_iterable(broken.lines)) as run:
+            raise KeyError(next(run))
+        assert caught.value.__notes__ == [f"and {self.message}"]
+
+    def test_is_told_by_with(self, broken: Files) -> None:
+        with (
+            pytest.raises(FlowError, match="no space left"),
+            iter(fl.from_iterable(broken.lines)) as run,
+        ):
+            next(run)
+
+    def test_all_are_told(self, broken: Files) -> None:
+        flow = fl.from_iterable(broken.lines).zip(fl.from_iterable(lambda: broken.lines()))
+        run = iter(flow)
+        next(run)
+        with pytest.raises(FlowError) as caught:
+            run.close()
+        told = [str(caught.value), *caught.value.__notes__]
+        assert len([line for line in told if "no space left" in line]) == 2
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    def test_is_told_where_nobody_can_catch_it(
+        self, broken: Files, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told: list[Any] = []
+        monkeypatch.setattr("sys.unraisablehook", lambda hook: told.append(str(hook.exc_value)))
+        run = iter(fl.from_iterable(broken.lines))
+        next(run)
+        del run
+        assert told == [self.message]
+
+
+@attrs.define(eq=False)
+class _Counted:
+    """The rows of the random chains, and how many of their generators are open, by whom."""
+
+    open: list[object] = attrs.field(factory=list[object])
+    opened: int = 0
+
+    def read_rows(self, rows: Any) -> Iterator[Any]:
+        mine = object()
+        here = threading.current_thread() is threading.main_thread()  # else it is a copy's, which
+        if here:  # a process reads for itself, and which goes with it
+            self.open.append(mine)
+            self.opened += 1
+        try:
+            for i in range(len(rows)):
+                yield rows[i]
+        finally:
+            if here:
+                self.open.remove(mine)
+
+    def __reduce__(self) -> Any:
+        return _Counted, ()
+
+
+@st.composite
+def streams(draw: Draw, most: int = 6) -> Recipe:
+    """A random chain over a stream."""
+    recipe = draw(sources("FromIterable"))
+    for _ in range(draw(st.integers(0, most))):
+        recipe = OPERATORS[draw(st.sampled_from(list(OPERATORS)))](draw, recipe)
+    return recipe
+
+
+def _run_to_its_end(flow: fl.Flow[Any, Any], end: str, position: int) -> object:
+    """Run it up to some element, and end it in some way; gives what is to be kept meanwhile."""
+    run = iter(flow)
+    try:
+        if end == "end":
+            for _ in islice(run, MOST_ELEMENTS):
+                pass
+        elif end == "resume":
+            for _ in islice(run, position):
+                pass
+            state = run.state_dict()
+            run.close()
+            run = flow.resume(state)
+            next(run, None)
+        elif end == "with":
+            with run:
+                for _ in islice(run, position):
+                    pass
+                raise KeyError("of the consumer")
+        else:
+            for _ in islice(run, position):
+                pass
+    except (FlowError, KeyError) as error:
+        return error
+    if end in ("deleted", "end"):
+        del run
+    else:
+        run.close()
+    return None
+
+
+@settings(max_examples=400)
+@given(
+    streams(),
+    st.integers(0, 2),
+    st.sampled_from(["end", "close", "with", "deleted", "resume", "take", "error"]),
+    st.integers(0, MOST_ROWS),
+)
+def _random(counted: _Counted, recipe: Recipe, procs: int, end: str, position: int) -> None:
+    if end == "resume" and not recipe.is_in_order(procs):
+        return
+    flow = recipe.build(procs)
+    if end == "take":
+        flow = flow.take(position)
+    elif end == "error":
+        flow = flow.enumerate().map(lambda x: fail_on(position, x[0]))
+    kept = _run_to_its_end(flow, "end" if end in ("take", "error") else end, position)
+    assert not counted.open, kept
+
+
+def test_a_random_chain_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = _Counted()
+    monkeypatch.setattr(functions, "read_rows", counted.read_rows)
+    monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
+    check: Any = _random
+    check(counted)
+    assert counted.opened > 100
+
+
+def test_a_copy_in_a_process_is_closed_when_that_rests(files: Files) -> None:
+    copy = Whole(fl.from_iterable(files.lines).node)
+    assert list(copy.elements(Addresses.span(0, 0, 2))) == [0, 1]
+    assert files.open == 1
+    copy.rest()
+    assert files.open == 0
+    assert list(copy.elements(Addresses.span(0, 2, 4))) == [2, 3]

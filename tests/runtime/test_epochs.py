@@ -1,0 +1,111 @@
+"""A loop over epochs, and one that goes on from a state of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl import Endless
+from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
+from flowdsl.plan.tree import walk
+from flowdsl.runtime.processes import Processes
+from tests.elements import same
+from tests.strategies import MOST_ELEMENTS, MOST_ROWS, Recipe, chains
+from tests.threads import spawn_thread
+
+FLOW = fl.from_range(10).shuffle(seed=3).batch(4)
+
+
+def loop(flow: fl.Flow[Any, Any], n: int, state: Any = None) -> Iterator[tuple[int, Any]]:
+    for run in flow.epochs(n, resume=state):
+        with run:
+            for x in run:
+                yield run.epoch, x
+
+
+@settings(max_examples=300)
+@given(
+    chains(most=5, prefetched=True),
+    st.integers(0, 2),
+    st.sampled_from([(0, 0), (0, 2), (2, 0), (2, 2)]),
+    st.integers(0, 2),
+    st.integers(0, 2 * MOST_ROWS),
+)
+def _goes_on(recipe: Recipe, more: int, procs: tuple[int, int], epoch: int, position: int) -> None:
+    before, after = procs
+    n = epoch + 1 + more
+    flow = recipe.build(before)
+    if recipe.is_unordered or not all(part.resumable for part in walk(flow.node)):
+        return
+    if Endless in flow.effects:
+        return
+    try:
+        whole = list(islice(loop(flow, n), 8 * MOST_ELEMENTS))
+    except FlowError:
+        return
+    if len(whole) >= 4 * MOST_ELEMENTS:
+        return
+    position = min(position, sum(k == epoch for k, _ in whole))
+    with flow.epoch(epoch) as run:
+        delivered = [(epoch, x) for x in islice(run, position)]
+        state = run.state_dict()
+    delivered = [(k, x) for k, x in whole if k < epoch] + delivered
+    rest = list(loop(recipe.build(after), n, state))
+    assert [k for k, _ in [*delivered, *rest]] == [k for k, _ in whole]
+    assert same([x for _, x in [*delivered, *rest]], [x for _, x in whole])
+
+
+def test_a_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
+    _goes_on()
+
+
+def test_in_processes() -> None:
+    run = FLOW.epoch(1)
+    next(run)
+    rest = loop(FLOW.prefetch(procs=2), 3, run.state_dict())
+    expected = [(k, x.tolist()) for k, x in loop(FLOW, 3)][4:]
+    assert [(k, x.tolist()) for k, x in rest] == expected
+
+
+def test_the_end_of_an_epoch_has_an_empty_rest() -> None:
+    run = FLOW.epoch(1)
+    assert len(list(run)) == 3
+    runs = list(FLOW.epochs(3, resume=run.state_dict()))
+    assert [(run.epoch, len(list(run))) for run in runs] == [(1, 0), (2, 3)]
+    last = FLOW.epoch(2)
+    list(last)
+    assert [list(run) for run in FLOW.epochs(3, resume=last.state_dict())] == [[]]
+
+
+def test_its_beginning_is_the_whole() -> None:
+    state = FLOW.epoch(1).state_dict()
+    assert [(run.epoch, len(list(run))) for run in FLOW.epochs(2, resume=state)] == [(1, 3)]
+
+
+def test_without_a_state_it_begins() -> None:
+    assert [run.epoch for run in FLOW.epochs(2, resume=None)] == [0, 1]
+
+
+def test_a_state_beyond_the_last_is_refused_at_the_call() -> None:
+    state = FLOW.epoch(3).state_dict()
+    with pytest.raises(InvalidFlow) as caught:
+        FLOW.epochs(3, resume=state)
+    assert str(caught.value) == (
+        "epochs: the state is of epoch 3, and of 3 epochs the last is 2; n counts those that were "
+        "done before, too"
+    )
+
+
+def test_a_state_of_another_flow_is_refused_at_the_call() -> None:
+    state = iter(FLOW).state_dict()
+    with pytest.raises(StateMismatch, match="its operator 3 is batch"):
+        fl.from_range(10).shuffle(seed=3).batch(5).epochs(3, resume=state)
+    with pytest.raises(StateMismatch, match="not a state"):
+        FLOW.epochs(3, resume={})
