@@ -24,6 +24,7 @@ from flowdsl.specs import (
     Spec,
     StructSpec,
     ValueSpec,
+    any_width,
     spec_of,
     with_sizes,
 )

@@ -6,14 +6,14 @@ from collections.abc import Generator, Iterator, Mapping
 from inspect import GEN_RUNNING, getgeneratorstate
 from itertools import chain
 from types import TracebackType
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from flowdsl.effects import Effect, Endless
 from flowdsl.errors import EndlessFlow, FlowError
 from flowdsl.node import AnyNode, Node
 from flowdsl.runtime.execution import Execution
 from flowdsl.runtime.places import BEGINNING, Mark
-from flowdsl.runtime.state import State, place_of, state_of
+from flowdsl.runtime.state import place_of, state_of
 from flowdsl.runtime.statistics import RunStatistics
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class Run(chain[T]):
         finally:
             self._execution.close()
 
-    def state_dict(self, position: int | None = None) -> State:
+    def state_dict(self, position: int | None = None) -> dict[str, Any]:
         """Where the pass stands, as plain JSON values: what ``flow.resume`` continues from.
 
         ``position`` asks for an earlier place, e.g. that of the last element a queue's consumer
@@ -127,7 +127,8 @@ class Run(chain[T]):
                 f"state_dict: position must be between {start} and {now}, got {position}"
             )
         execution = self._execution
-        return state_of(execution.node, execution.epoch, position, execution.mark_at(position))
+        mark = execution.mark_at(position)
+        return {**state_of(execution.node, execution.epoch, position, mark)}
 
     def mark(self, since: int | None = None) -> None:
         """Take note of where the pass stands, for a ``state_dict`` of this position or a later one.

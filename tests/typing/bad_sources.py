@@ -7,16 +7,16 @@ from collections import Counter
 import numpy as np
 
 import flowdsl as fl
-from tests.typing.good import Point, Sample, is_even, numbers, scale
+from tests.typing.good import Sample, is_even, numbers, scale
 from tests.typing.good_sources import marked, x, xs, y
 
 # -- in memory -------------------------------------------------------------------------------------
 fl.from_items(3)  # E: call-overload
 fl.from_items({1: np.zeros(3)})  # E: dict-item
-fl.from_items(Counter("ab"))  # E: arg-type
+fl.from_items(Counter("ab"))  # E: call-overload
 fl.from_items((x, y)).map(lambda pair: pair[2])  # E: misc
-fl.from_items((x, y)).starmap(lambda a: a)  # E: arg-type, misc
-fl.from_items((x, y)).batch(2).starmap(Point)  # E: arg-type
+fl.from_items((x, y)).map(fl.c2)  # E: arg-type
+fl.from_items((x, y)).map(lambda row: row.x)  # E: attr-defined
 fl.from_items(xs).batch(2).map(str.upper)  # E: arg-type
 fl.from_items({1, 2})  # E: call-overload
 fl.from_items(i for i in range(3))  # E: call-overload

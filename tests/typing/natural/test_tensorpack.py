@@ -33,7 +33,7 @@ def test_dataflow_of_a_class() -> None:
 
 
 def test_list_of_datapoints() -> None:
-    datapoints = [[np.zeros(4), 1], [np.ones(4), 2]]
+    datapoints: list[list[Any]] = [[np.zeros(4), 1], [np.ones(4), 2]]
     flow = fl.from_items(datapoints).map(tuple).batch(2)
     arrays, labels = next(iter(flow))
     assert arrays.shape == (2, 4)
