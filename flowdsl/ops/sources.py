@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
-D = TypeVar("D", bound=np.generic)
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
 Columns: TypeAlias = "NDArray[Any] | dict[str, Columns] | tuple[Columns, ...]"
@@ -156,18 +155,9 @@ def _check_columns(arrays: list[tuple[str, Any]]) -> None:
         )
 
 
-# What a row of an array of unknown rank is, a view or a scalar, no type says: it is Any, as NumPy
-# has it, too.
+# What a row of an array is, a view or a scalar, no type says: it is Any, as NumPy has it, too.
 @overload
 def from_items(items: Unknown) -> Flow[Any, Exact]: ...
-@overload
-def from_items(items: np.ndarray[tuple[Unknown, ...], Any]) -> Flow[Any, Exact]: ...
-@overload
-def from_items(items: np.ndarray[tuple[int], np.dtype[D]]) -> Flow[D, Exact]: ...
-@overload
-def from_items(
-    items: np.ndarray[tuple[int, int, *tuple[int, ...]], np.dtype[D]],
-) -> Flow[NDArray[D], Exact]: ...
 @overload
 def from_items(items: AnyArray) -> Flow[Any, Exact]: ...
 @overload

@@ -13,7 +13,7 @@ from tests.typing.good_sources import marked, x, xs, y
 # -- in memory -------------------------------------------------------------------------------------
 fl.from_items(3)  # E: call-overload
 fl.from_items({1: np.zeros(3)})  # E: dict-item
-fl.from_items(Counter("ab"))  # E: call-overload
+fl.from_items(Counter("ab"))  # E: arg-type
 fl.from_items((x, y)).map(lambda pair: pair[2])  # E: misc
 fl.from_items((x, y)).map(fl.c2)  # E: arg-type
 fl.from_items((x, y)).map(lambda row: row.x)  # E: attr-defined
@@ -21,7 +21,7 @@ fl.from_items(xs).batch(2).map(str.upper)  # E: arg-type
 fl.from_items({1, 2})  # E: call-overload
 fl.from_items(i for i in range(3))  # E: call-overload
 fl.from_items([1, 2]).map(str.upper)  # E: arg-type
-fl.from_items(np.zeros((2, 3), np.uint8)).map(str.upper)  # E: arg-type
+fl.from_items([np.zeros(3, np.uint8)]).map(str.upper)  # E: arg-type
 fl.from_items(numbers)  # E: call-overload
 fl.from_range("3")  # E: arg-type
 fl.from_range()  # E: call-arg

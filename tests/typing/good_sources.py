@@ -35,8 +35,7 @@ assert_type(fl.from_items("ab"), Flow[str, Exact])
 assert_type(fl.from_items((1.5, 2.5)), Flow[float, Exact])
 assert_type(fl.from_items([("a", 1), ("b", 2)]), Flow[tuple[str, int], Exact])
 assert_type(fl.from_items([{"a": 1}]).map(lambda d: d["a"]), Flow[int, Exact])
-assert_type(fl.from_items(np.zeros((4, 3), np.float32)).batch(2), Flow[F32, Exact])
-assert_type(fl.from_items(np.arange(4, dtype=np.uint8)).batch(2), Flow[U8, Exact])
+assert_type(fl.from_items(np.zeros((4, 3), np.float32)).batch(2), Flow[Any, Exact])
 assert_type(fl.from_items(samples.collect()), Flow[Sample, Exact])
 assert_type(samples.map(features).map(lambda f: f["label"]), Flow[np.int64, Exact])
 
@@ -48,8 +47,6 @@ z: U8 = np.zeros((4, 2, 2), np.uint8)
 xs, ys = {"x": x, "x2": x}, {"y": y}
 
 assert_type(fl.from_items(x), Flow[Any, Exact])
-assert_type(fl.from_items(np.zeros((4, 3), np.float32)), Flow[F32, Exact])
-assert_type(fl.from_items(np.arange(4, dtype=np.uint8)), Flow[np.uint8, Exact])
 assert_type(fl.from_items((x,)), Flow[tuple[Any], Exact])
 assert_type(fl.from_items((x, y)), Flow[tuple[Any, Any], Exact])
 assert_type(fl.from_items((x, y, z, y)), Flow[tuple[Any, Any, Any, Any], Exact])
