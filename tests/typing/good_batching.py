@@ -179,7 +179,7 @@ assert_type(
     Flow[tuple[tuple[U8, U8], tuple[Any, ...], dict[str, Any], I64], Exact],
 )
 assert_type(numbers.map(lambda i: 1j * i).batch(4), Flow[NDArray[np.complex128], Exact])
-assert_type(numbers.map(Digit).batch(4), Flow[I64, Exact])
+assert_type(numbers.map(lambda _: Digit.ZERO).batch(4), Flow[I64, Exact])
 assert_type(texts.batch(4), Flow[list[str], Exact])
 assert_type(texts.padded_batch(4), Flow[list[str], Exact])
 assert_type(texts.map(str.encode).batch(4), Flow[list[bytes], Exact])
