@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 import flowdsl as fl
+from flowdsl.batch_specs import spec_of_batch, spec_of_padded_batch, spec_of_row
 from flowdsl.elements import (
     components,
     leaves,
@@ -28,15 +29,7 @@ from flowdsl.specs import (
     spec_of,
     with_sizes,
 )
-from flowdsl.stacking import (
-    lists,
-    pad,
-    spec_of_batch,
-    spec_of_padded_batch,
-    spec_of_row,
-    stack,
-    unstack,
-)
+from flowdsl.stacking import lists, pad, stack, unstack
 from tests.rows import DTYPES, ROWS, Pair, Point, PointBatch, Unnamed, same
 
 if TYPE_CHECKING:
@@ -147,15 +140,41 @@ def test_the_dtype_depends_on_the_type_alone(rows: list[Any], dtype: type[np.gen
         ([(1, 5), (1, 2**63)], ["element.1: row 1", str(2**63), "int64"]),
         ([-(2**63) - 1], ["row 0", str(-(2**63) - 1), "int64"]),
         ([{1}, {2}], ["element: set does not stack", "collate"]),
-        ([{"a": None}], ["element.a: NoneType does not stack"]),
+        (
+            [{"a": None}],
+            ["element.a: None does not stack: ", ".filter_map", "a value in its place"],
+        ),
+        ([(1, "a"), (None, "b")], ["element.0: row 0", "int, row 1 is NoneType; None does not st"]),
+        ([[None, None]], ["element: row 0 of the batch is a list of None; None does not stack"]),
+        ([[1, None]], ["row 0 of the batch is a list that holds NoneType and int; None does not"]),
+        ([range(3)], ["element: range does not stack; ", "Make it one of them with .map"]),
         ([[{1}], [{2}]], ["element: row 0 of the batch is a list of set, which does not stack"]),
-        ([[1], [2, 3]], ["element: row 0 of the batch is int64[1], row 1 is int64[2]"]),
-        ([[1], [2.5]], ["element: row 0 of the batch is int64[1], row 1 is float64[1]"]),
+        (
+            [[1], [2, 3]],
+            [
+                "element: row 0 of the batch is int64[1], row 1 is int64[2]; ragged",
+                "padded_batch pads them",
+            ],
+        ),
+        ([np.zeros(2), np.zeros(3)], ["row 1 is float64[3]; ragged", "padded_batch pads them"]),
+        ([[], [1]], ["row 0 of the batch is int64[0], row 1 is int64[1]; ragged"]),
+        ([[[]], [[1]]], ["row 0 of the batch is int64[1, 0], row 1 is int64[1, 1]; ragged"]),
+        ([[[1]], [2]], ["row 0 of the batch is int64[1, 1], row 1 is int64[1]; equal dtypes and"]),
+        ([[1, [2]]], ["row 0 of the batch is a list that holds int and list"]),
+        ([[], [1], [2.5]], ["row 1 of the batch is list[int], row 2 is list[float]"]),
+        ([[True], [1]], ["row 0 of the batch is list[bool], row 1 is list[int]"]),
+        ([[np.int8(1)], [1]], ["row 0 of the batch is list[int8[]], row 1 is list[int]"]),
+        ([[(1, 2)]], ["element: row 0 of the batch is a list of tuple, which does not stack"]),
+        ([[np.zeros(2), np.zeros(2, "f4")]], ["a list that holds arrays of float32 and float64"]),
+        ([[np.ma.masked_array([1], [True])]], ["is a list of MaskedArray, which does not stack"]),
+        ([[np.array([{}])]], ["is a list of arrays of Python objects, which does not stack"]),
+        ([[1], [2.5]], ["element: row 0 of the batch is list[int], row 1 is list[float]"]),
         ([[1, 2.5]], ["row 0 of the batch is a list that holds float and int"]),
-        ([[[1], [2, 3]]], ["row 0 of the batch is a ragged list"]),
+        ([[[1], [2, 3]]], ["row 0 of the batch is a ragged list", "padded_batch pads them"]),
         ([[2**63]], ["row 0 of the batch has an int too large for int64"]),
         ([[1], ["a"]], ["element: row 0 of the batch is list[int], row 1 is list[str]"]),
-        ([[], []], ["element: all lists of the batch are empty", "np.array(items, np.int64)"]),
+        ([[], []], ["element: no list of the batch has an item", "np.array(items, np.int64)"]),
+        ([[[]], [[]]], ["element: no list of the batch has an item"]),
         ([], ["element: there are no rows to stack"]),
         ([np.array([{}, 1])], ["an array of Python objects does not stack"]),
         ([np.ma.masked_array([1, 2], [True, False])], ["MaskedArray does not stack"]),
