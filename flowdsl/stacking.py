@@ -33,7 +33,7 @@ from flowdsl.elements import (
     is_tensor,
 )
 from flowdsl.errors import SpecMismatch
-from flowdsl.specs import spec_of, text_of_any_width
+from flowdsl.specs import spec_of
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -296,7 +296,7 @@ def _pad_arrays(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: s
     if len(set(shapes)) == 1:
         return _stack_arrays(rows, dtype, allocate, at)
     if dtype.kind in "US":
-        wide = np.asarray(fill, text_of_any_width(dtype)).dtype
+        wide = np.asarray(fill).dtype.newbyteorder(dtype.byteorder)
         dtype = max(dtype, wide, key=lambda one: one.itemsize)
     out = allocate((len(rows), *map(max, zip(*shapes, strict=True))), dtype)
     out[...] = fill
