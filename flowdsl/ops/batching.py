@@ -14,6 +14,7 @@ import attrs
 from flowdsl.arguments import at_least, is_flag, name_of, plain_int, spelled
 from flowdsl.batch_specs import spec_of_batch, spec_of_parts
 from flowdsl.effects import Endless, Resampled, Tag
+from flowdsl.elements import Record
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.kinds import Grouping
 from flowdsl.node import A, AnyNode, E, FlowBase, Row, T, U, flow
@@ -177,11 +178,27 @@ class Batching(FlowBase[T, E]):
     ) -> Flow[B, E | Resampled]: ...
     @overload
     def batch(
+        self: FlowBase[Record[B], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        collate: CollateParts,
+    ) -> Flow[B, E]: ...
+    @overload
+    def batch(
+        self: FlowBase[Record[B], E],
+        n: int,
+        *,
+        drop_remainder: bool,
+        collate: CollateParts,
+    ) -> Flow[B, E | Resampled]: ...
+    @overload
+    def batch(
         self: FlowBase[Mapping[str, object], E],
         n: int,
         *,
         drop_remainder: Literal[False] = False,
-        collate: Mapping[str, Collate],
+        collate: CollateParts,
     ) -> Flow[dict[str, Any], E]: ...
     @overload
     def batch(
@@ -189,7 +206,7 @@ class Batching(FlowBase[T, E]):
         n: int,
         *,
         drop_remainder: bool,
-        collate: Mapping[str, Collate],
+        collate: CollateParts,
     ) -> Flow[dict[str, Any], E | Resampled]: ...
     @overload
     def batch(

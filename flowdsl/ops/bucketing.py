@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from flowdsl.arguments import at_least, is_callable, is_flag, name_of, plain_int
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
+from flowdsl.elements import Record
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
 from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow
 from flowdsl.ops.batching import frozen_collate, is_collate, spec_of_collated, spelled_collate
@@ -148,12 +149,30 @@ class ShapeBatching(FlowBase[T, E]):
     ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
     @overload
     def batch_by_shape(
+        self: FlowBase[Record[B], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+        collate: CollateParts,
+    ) -> Flow[B, E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[Record[B], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+        collate: CollateParts,
+    ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
+    @overload
+    def batch_by_shape(
         self: FlowBase[Mapping[str, object], E],
         n: int,
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: Literal[False] = False,
-        collate: Mapping[str, Collate],
+        collate: CollateParts,
     ) -> Flow[dict[str, Any], E | Reordered | Unsized]: ...
     @overload
     def batch_by_shape(
@@ -162,7 +181,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: bool,
-        collate: Mapping[str, Collate],
+        collate: CollateParts,
     ) -> Flow[dict[str, Any], E | Reordered | Resampled | Unsized]: ...
     @overload
     def batch_by_shape(

@@ -153,7 +153,6 @@ def test_collate_of_the_components_of_dicts_and_tuples() -> None:
     assert same(
         pairs.batch(2, collate=(None, lists_of_sets)).collect(), [(np.array([1, 3]), [[2], []])]
     )
-    numbered: Any = {"1": lists_of_sets}
     collates: list[Any] = [(None, lists_of_sets), {"1": lists_of_sets}]
     for collate in collates:
         got = pairs.batch(2, collate=collate).collect()
