@@ -1,15 +1,16 @@
 """flowdsl: typed, immutable input pipelines that give the same elements on any number of processes.
 
-``flow``      the Flow type: chain, run, explain        ``errors``    what can go wrong, as a tree
-``ops``       the operators, a family a file            ``effects``   what each promises
-``storage``   files: sources, writers, the codec        ``elements``  components, records
-``remote``    flows from and to other machines          ``specs``     what is known of elements
-``plan``      from the chain to stages                  ``stacking``  how rows become a batch
-``runtime``   running stages, here or in workers        ``arguments`` what every operator checks
-``report``    where the time goes, and what to do       ``node``      the tree that a flow is
-``graph``     into TensorFlow                           ``kinds``     what a planner knows of it
-``train``     trainers; these two need TensorFlow       ``probing``   specs from one element, made
-                                                        ``batches``   the types of batches
+``flow``      the Flow type: chain, run, explain        ``effects``     what each operator promises
+``ops``       the operators, a family a file            ``elements``    components, records
+``storage``   files: sources, writers, the codec        ``specs``       what is known of elements
+``remote``    flows from and to other machines          ``arrays``      what is an array
+``plan``      from the chain to stages                  ``stacking``    how rows become a batch
+``runtime``   running stages, here or in workers        ``batch_specs`` what is known of a batch
+``report``    where the time goes, and what to do       ``arguments``   what every operator checks
+``graph``     into TensorFlow                           ``node``        the tree that a flow is
+``train``     trainers; these two need TensorFlow       ``kinds``       what a planner knows of it
+``errors``    what can go wrong, as a tree              ``probing``     specs from one element, made
+``batches``   the type of a batch, for checkers
 """
 
 from __future__ import annotations

@@ -121,7 +121,12 @@ class TypedDictLike(Protocol):
 
     __total__: ClassVar[bool]
 
-Number: TypeAlias = Stackable[Any] | bool | int | float | complex
+class Tensor(Protocol):
+    """An array of another library, which says nothing of its dtype in a way that NumPy knows."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+Number: TypeAlias = Stackable[Any] | Tensor | bool | int | float | complex
 Fields: TypeAlias = DataclassInstance | Attrs
 Single: TypeAlias = Number | str | bytes | list[Any] | Fields | Record[Any]
 

@@ -122,6 +122,10 @@ def batch_type(record: type[Record[object]]) -> type:
     )
 
 
+_SINGLE = (np.ndarray, np.generic, int, float, str, bytes, list)
+"""Most values are of these: they need not be asked for fields."""
+
+
 def components(element: object) -> list[tuple[str, Any]] | None:
     """The named components of a structured element; None for a single value."""
     if isinstance(element, tuple):
@@ -129,8 +133,10 @@ def components(element: object) -> list[tuple[str, Any]] | None:
         return list(zip(names, element, strict=True))
     if isinstance(element, dict):
         return list(element.items())
-    names = arguments_of(type(element))
-    return None if names is None else [(name, getattr(element, name)) for name in names]
+    if isinstance(element, _SINGLE):
+        return None
+    fields = arguments_of(type(element))
+    return None if fields is None else [(name, getattr(element, name)) for name in fields]
 
 
 def assemble(form: type, values: dict[str, Any]) -> Any:
@@ -139,37 +145,47 @@ def assemble(form: type, values: dict[str, Any]) -> Any:
         return values
     if form is tuple:
         return tuple(values.values())
-    arguments = arguments_of(form) or {}
-    return form(**{arguments.get(name, name): value for name, value in values.items()})
+    return form(**arguments(form, values))
 
 
-def arguments_of(form: type) -> dict[str, str] | None:
+def arguments(form: type, values: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor for components; what it sets by itself is left out."""
+    names = arguments_of(form) or {name: name for name in values}
+    pairs = ((names[name], value) for name, value in values.items())
+    return {name: value for name, value in pairs if name is not None}
+
+
+def arguments_of(form: type) -> dict[str, str | None] | None:
     """The fields of an attrs class or a dataclass, and the arguments of its constructor for them.
 
-    None for any other class.
+    A field that the constructor sets by itself has none. None for any other class.
     """
     if attrs.has(form):  # a field ``_x`` is the argument ``x``
-        return {field.name: field.alias or field.name for field in attrs.fields(form)}
+        return {f.name: (f.alias or f.name) if f.init else None for f in attrs.fields(form)}
     if is_dataclass(form):
-        return {field.name: field.name for field in fields(form)}
+        return {f.name: f.name if f.init else None for f in fields(form)}
     return None
 
 
-def from_dlpack(value: object) -> NDArray[Any] | None:
-    """The array that another library's tensor is, in its memory; None for what is no tensor.
+def is_tensor(kind: type) -> bool:
+    """Whether this is a class of arrays of another library, which NumPy may be able to read."""
+    return hasattr(kind, "__dlpack__") and not issubclass(kind, np.ndarray)
+
+
+def from_dlpack(tensor: Any) -> NDArray[Any]:
+    """The array that another library's tensor is, in its memory.
 
     Raises:
-        SpecMismatch: NumPy cannot read it: it lies on another device, or has a dtype of its own.
+        SpecMismatch: NumPy can not read it; the message says why.
     """
-    if not hasattr(type(value), "__dlpack__"):
-        return None
     try:
-        return np.from_dlpack(cast("Any", value))
-    except Exception as error:
+        array: NDArray[Any] = np.from_dlpack(tensor)
+    except Exception as error:  # each library has errors of its own
         raise SpecMismatch(
-            f"NumPy cannot read this {type(value).__name__}: {error}; give arrays, or tensors in "
-            f"the memory of the CPU and without a gradient"
+            f"NumPy cannot read this {type(tensor).__name__}: {error}; make it an array with .map, "
+            f"of a dtype that NumPy has, in the memory of the CPU"
         ) from error
+    return array
 
 
 def form_of(element: object) -> type:

@@ -25,7 +25,14 @@ import attrs
 import numpy as np
 from typing_extensions import TypeForm, is_protocol
 
-from flowdsl.elements import arguments_of, assemble, components, form_of, from_dlpack
+from flowdsl.elements import (
+    arguments_of,
+    assemble,
+    components,
+    form_of,
+    from_dlpack,
+    is_tensor,
+)
 from flowdsl.errors import InvalidFlow, SpecMismatch
 
 
@@ -57,7 +64,10 @@ class ArraySpec:
             if self.shape is None
             else ", ".join("?" if d is None else str(d) for d in self.shape)
         )
-        return f"{self.dtype or '?'}[{dims}]"
+        if self.dtype is None:
+            return f"?[{dims}]"
+        # ``<U0``, text of any width, would be read as text of none.
+        return f"{self.dtype if self.dtype.itemsize else self.dtype.name}[{dims}]"
 
 
 @attrs.frozen
@@ -122,18 +132,23 @@ def spec_of(element: object) -> Spec:
         return _spec_of_list(cast("list[object]", element))
     parts = components(element)
     if parts is None:
-        with suppress(SpecMismatch):  # a tensor that lies elsewhere is a value like any other
-            if (array := from_dlpack(element)) is not None:
-                return spec_of(array)
-        return ValueSpec(type(element))
+        return _spec_of_tensor(element) if is_tensor(type(element)) else ValueSpec(type(element))
     return StructSpec(form_of(element), tuple((name, spec_of(value)) for name, value in parts))
+
+
+def _spec_of_tensor(tensor: object) -> ArraySpec:
+    with suppress(SpecMismatch):  # one that lies elsewhere is an array of which nothing is known
+        array = from_dlpack(tensor)
+        return ArraySpec(array.dtype, array.shape)
+    return ArraySpec()
 
 
 def _spec_of_list(items: list[object]) -> ListSpec:
     kinds = set(map(type, items))
     if len(kinds) == 1 and kinds <= {bool, int, float, complex, str, bytes}:
         return ListSpec(ValueSpec(kinds.pop()), len(items))
-    return ListSpec(reduce(join, map(spec_of, items)) if items else UNKNOWN, len(items))
+    specs = dict.fromkeys(map(spec_of, items))  # most are equal
+    return ListSpec(reduce(join, specs) if items else UNKNOWN, len(items))
 
 
 def spec_of_type(form: TypeForm[Any]) -> Spec:
@@ -169,6 +184,8 @@ def spec_of_type(form: TypeForm[Any]) -> Spec:
         return StructSpec(dict if is_typeddict(cls) else cls, fields)
     if issubclass(cls, np.generic):
         return ArraySpec(_NUMERIC.get(cls), ())
+    if is_tensor(cls):
+        return ArraySpec()
     vague = origin is not None or cls in (Any, tuple, dict) or isabstract(cls) or is_protocol(cls)
     return UNKNOWN if vague else ValueSpec(cls)
 
@@ -210,10 +227,9 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
             fields = tuple((n, meet(a, b, f"{at}.{n}")) for (n, _), (_, a), (_, b) in pairs)
             return StructSpec(named.form, fields)
     if isinstance(declared, ArraySpec) and isinstance(seen, ArraySpec):
-        dtype = seen.dtype if declared.dtype is None else declared.dtype
-        same_dtype = seen.dtype is None or seen.dtype == dtype
-        if same_dtype and _shapes_agree(declared.shape, seen.shape):
-            return ArraySpec(dtype, _known_dims(declared.shape, seen.shape))
+        dtypes = {_narrower(declared.dtype, seen.dtype), _narrower(seen.dtype, declared.dtype)}
+        if len(dtypes) == 1 and _shapes_agree(declared.shape, seen.shape):
+            return ArraySpec(dtypes.pop(), _known_dims(declared.shape, seen.shape))
     if isinstance(declared, ListSpec) and isinstance(seen, ListSpec):
         sizes = {declared.length, seen.length} - {None}
         if len(sizes) < 2:
@@ -254,6 +270,8 @@ def as_declared(seen: Spec, declared: Spec) -> Spec:
 
     A class may be declared for a tuple, by position, or for a dict, by name.
     """
+    if isinstance(declared, ListSpec) and isinstance(seen, ListSpec):
+        return ListSpec(as_declared(seen.item, declared.item), seen.length)
     if not isinstance(declared, StructSpec) or not isinstance(seen, StructSpec):
         return seen
     parts = [part for _, part in seen.fields]
@@ -271,13 +289,24 @@ def as_declared(seen: Spec, declared: Spec) -> Spec:
 
 def names_classes(spec: Spec) -> bool:
     """An element of this spec is kept without its classes."""
+    if isinstance(spec, ListSpec):
+        return names_classes(spec.item)
     if not isinstance(spec, StructSpec):
         return False
     return spec.form not in (tuple, dict) or any(names_classes(part) for _, part in spec.fields)
 
 
 def in_classes(x: Any, spec: Spec) -> Any:
-    """A value in the classes that its spec names; one that was pickled is in them already."""
+    """A value in the classes that its spec names; one that was pickled is in them already.
+
+    Raises:
+        SpecMismatch: A list holds something else.
+    """
+    if isinstance(spec, ListSpec) and names_classes(spec):
+        try:
+            return [in_classes(item, spec.item) for item in x]
+        except (KeyError, TypeError, ValueError) as error:  # the spec of a list tells no outlier
+            raise SpecMismatch(f"an item of a list is not {spec.item}: {error}") from error
     if not isinstance(spec, StructSpec):
         return x
     if type(x) is spec.form and spec.form not in (tuple, dict):
@@ -313,6 +342,16 @@ def class_of(spec: Spec) -> type:
     return spec.form if isinstance(spec, StructSpec) else spec.type
 
 
+def text_of_any_width(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """How wide text is, depends on what is written there: NumPy's own way to leave it open."""
+    return np.dtype(f"{dtype.byteorder}{dtype.kind}") if dtype.kind in "US" else dtype
+
+
+def _narrower(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] | None:
+    """The second where the first leaves it open."""
+    return b if a is None or (b is not None and text_of_any_width(b) == a) else a
+
+
 def _shapes_agree(a: Dims, b: Dims) -> bool:
     if a is None or b is None:
         return True
@@ -333,8 +372,7 @@ def join(a: Spec, b: Spec) -> Spec:
         shape: Dims = None
         if a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape):
             shape = tuple(x if x == y else None for x, y in zip(a.shape, b.shape, strict=True))
-        same_dtype = b.dtype is not None and a.dtype == b.dtype
-        return ArraySpec(a.dtype if same_dtype else None, shape)
+        return ArraySpec(_shared(a.dtype, b.dtype), shape)
     if isinstance(a, StructSpec) and isinstance(b, StructSpec) and _alike(a, b):
         pairs = zip(a.fields, b.fields, strict=True)
         return StructSpec(a.form, tuple((n, join(x, y)) for (n, x), (_, y) in pairs))
@@ -350,13 +388,8 @@ def without_shapes(spec: Spec) -> Spec:
     if isinstance(spec, ListSpec):
         return ListSpec(without_shapes(spec.item))
     if isinstance(spec, ArraySpec):
-        return ArraySpec(any_width(spec.dtype))
+        return ArraySpec(spec.dtype and text_of_any_width(spec.dtype))
     return spec
-
-
-def any_width(dtype: np.dtype[Any] | None) -> np.dtype[Any] | None:
-    """The dtype of text of any width, for that of text of one width; any other as it is."""
-    return np.dtype(dtype.type) if dtype is not None and dtype.kind in "US" else dtype
 
 
 def differences(a: Spec, b: Spec, at: str = "element") -> Iterator[tuple[str, Spec, Spec]]:
@@ -375,8 +408,8 @@ def differences(a: Spec, b: Spec, at: str = "element") -> Iterator[tuple[str, Sp
         if next(differences(a.item, b.item), None):
             yield at, a, b
     elif isinstance(a, ArraySpec) and isinstance(b, ArraySpec):
-        ours_dtype, theirs_dtype = any_width(a.dtype), any_width(b.dtype)
-        if None not in (ours_dtype, theirs_dtype) and ours_dtype != theirs_dtype:
+        known = a.dtype is not None and b.dtype is not None
+        if known and without_shapes(a) != without_shapes(b):
             yield at, a, b
     elif not _may_be_one(a, b):
         yield at, a, b
@@ -390,6 +423,13 @@ def _may_be_one(a: Spec, b: Spec) -> bool:
     if not {bool, int, float}.isdisjoint(classes):  # they stack with their like alone
         return object in classes
     return issubclass(*classes) or issubclass(*reversed(classes))
+
+
+def _shared(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] | None:
+    if a is None or b is None or a == b:
+        return None if b is None else a
+    wide = text_of_any_width(a)
+    return wide if a.kind in "US" and wide == text_of_any_width(b) else None
 
 
 def varying_axes(spec: Spec, seen: Spec) -> frozenset[tuple[int, int]]:

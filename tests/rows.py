@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import attrs
@@ -13,11 +14,14 @@ from numpy.typing import NDArray
 
 from flowdsl.elements import (
     Record,
+    assemble,
     components,
+    form_of,
 )
 from flowdsl.specs import (
     UNKNOWN,
     ArraySpec,
+    ListSpec,
     Spec,
     StructSpec,
     ValueSpec,
@@ -56,11 +60,18 @@ class Unnamed(Record):  # type: ignore[type-arg] # the mistake under test
     x: int
 
 
+@dataclass(frozen=True)
+class Spot:
+    x: object
+    y: object
+
+
 FORMS: dict[type, Callable[[Any, Any], object]] = {
     tuple: lambda x, y: (x, y),
     dict: lambda x, y: {"x": x, "y": y},
     Pair: Pair,
     Point: Point,
+    Spot: Spot,
 }
 
 # -- strategies ------------------------------------------------------------------------------------
@@ -97,7 +108,7 @@ def scalars() -> st.SearchStrategy[Generator]:
 
 
 def numbers() -> st.SearchStrategy[Generator]:
-    return st.sampled_from([st.booleans(), INT64, st.floats()])
+    return st.sampled_from([st.booleans(), INT64, st.floats(), st.complex_numbers()])
 
 
 def structs(parts: st.SearchStrategy[Generator]) -> st.SearchStrategy[Generator]:
@@ -115,9 +126,50 @@ ROWS = ALIKE.flatmap(lambda element: st.lists(element, min_size=1, max_size=4))
 
 ELEMENTS = ALIKE.flatmap(lambda element: element)
 
+NUMBERS = st.sampled_from([np.bool_, np.int64, np.float64, np.complex128])
+"""What lists of Python numbers are arrays of."""
+
+
+def lists_of_numbers() -> st.SearchStrategy[Generator]:
+    """Strategies for lists of one kind of number and one shape."""
+
+    def of(dtype: type[np.generic], shape: tuple[int, ...]) -> Generator:
+        return hnp.arrays(dtype, shape).map(lambda array: array.tolist())
+
+    return st.builds(of, NUMBERS, hnp.array_shapes(max_dims=3, max_side=3))
+
+
+def texts() -> st.SearchStrategy[Generator]:
+    """Strategies for text, and for lists of it of any length."""
+    kinds: list[st.SearchStrategy[str] | st.SearchStrategy[bytes]] = [st.text(), st.binary()]
+    whole = [st.just(kind) for kind in kinds]
+    listed = [st.just(st.lists(kind, min_size=1, max_size=3)) for kind in kinds]
+    return st.one_of(*whole, *listed)
+
+
+NATURAL = st.recursive(
+    st.one_of(arrays(), numbers(), lists_of_numbers(), texts()), structs, max_leaves=4
+).flatmap(lambda element: st.lists(element, min_size=1, max_size=4))
+"""Rows that stack, with lists and text in them."""
+
+
+def with_arrays(row: Any) -> Any:
+    """The row with arrays in place of its lists of numbers."""
+    parts = components(row)
+    if parts is not None:
+        return assemble(form_of(row), {name: with_arrays(part) for name, part in parts})
+    return row if not isinstance(row, list) or is_text(row) else np.array(row)
+
+
+def is_text(value: Any) -> bool:
+    """Whether it is text, or a list of it."""
+    return all(isinstance(x, (str, bytes)) for x in (value if isinstance(value, list) else [value]))
+
+
 DIMS = st.none() | st.lists(st.none() | st.integers(0, 2), max_size=2).map(tuple)
 LEAF_SPECS = st.one_of(
     st.builds(ArraySpec, st.none() | st.sampled_from([np.dtype("u1"), np.dtype("f8")]), DIMS),
+    st.builds(ArraySpec, st.sampled_from([np.dtype("U"), np.dtype("U2"), np.dtype("U3")]), DIMS),
     st.sampled_from([ValueSpec(int), ValueSpec(bool), ValueSpec(str), UNKNOWN]),
 )
 
@@ -127,7 +179,8 @@ def struct_specs(parts: st.SearchStrategy[Spec]) -> st.SearchStrategy[Spec]:
         names = ("0", "1") if form is tuple else ("x", "y")
         return StructSpec(form, tuple(zip(names, (x, y), strict=True)))
 
-    return st.builds(of, st.sampled_from([tuple, dict, Pair]), parts, parts)
+    listed = st.builds(ListSpec, parts, st.none() | st.integers(0, 2))
+    return st.builds(of, st.sampled_from([tuple, dict, Pair]), parts, parts) | listed
 
 
 SPECS: st.SearchStrategy[Spec] = st.recursive(LEAF_SPECS, struct_specs, max_leaves=3)

@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from numpy.typing import NDArray
 from typing_extensions import TypeAliasType
 
+from flowdsl.batch_specs import spec_of_batch
 from flowdsl.elements import Record
 from flowdsl.errors import SpecMismatch
 from flowdsl.specs import (
@@ -29,7 +30,6 @@ from flowdsl.specs import (
     spec_of,
     spec_of_type,
 )
-from flowdsl.stacking import spec_of_batch
 from tests.rows import ELEMENTS, SPECS, Pair, Point
 
 if TYPE_CHECKING:

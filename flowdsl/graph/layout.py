@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from flowdsl.elements import leaves
+from flowdsl.elements import from_dlpack, is_tensor, leaves
 from flowdsl.errors import SpecMismatch
 from flowdsl.specs import UNKNOWN, ArraySpec, ListSpec, Spec, ValueSpec, leaf_specs, meet, spec_of
 
@@ -98,6 +98,8 @@ def to_arrays(layout: Layout, element: object, position: int) -> list[NDArray[An
         if text is not None and slot.holds(text.shape):
             arrays.append(text)
             continue
+        if is_tensor(type(value)):
+            value = from_dlpack(value)
         if not isinstance(value, (np.ndarray, np.generic)) or not slot.takes(value):
             raise SpecMismatch(
                 f"QueueInput: component {slot.name!r} of element {position} is {spec_of(value)}, "
@@ -140,9 +142,7 @@ def _is_text(spec: Spec) -> bool:
     return isinstance(spec, ValueSpec) and issubclass(spec.type, (str, bytes))
 
 
-def _declared(
-    name: str, leaf: ArraySpec | ValueSpec | ListSpec, tensor: tf.TensorSpec
-) -> ArraySpec:
+def _declared(name: str, leaf: Leaf, tensor: tf.TensorSpec) -> ArraySpec:
     dtype = _TEXT if tensor.dtype == tf.string else np.dtype(tensor.dtype.as_numpy_dtype)
     shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
     array = ArraySpec(dtype, shape)

@@ -21,20 +21,15 @@ from flowdsl.arguments import (
     plain_int,
     spelled,
 )
+from flowdsl.batch_specs import spec_of_batch, spec_of_parts
 from flowdsl.effects import Endless, Resampled, Tag
+from flowdsl.elements import Record
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.kinds import Grouping
 from flowdsl.node import A, AnyNode, E, FlowBase, Row, T, U, flow
 from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import Spec, StructSpec
-from flowdsl.stacking import (
-    Allocate,
-    Collate,
-    CollateParts,
-    collated,
-    spec_of_batch,
-    spec_of_parts,
-)
+from flowdsl.stacking import Allocate, Collate, CollateParts, collated
 
 if TYPE_CHECKING:
     from flowdsl.batches import Batchable
@@ -92,11 +87,15 @@ def spelled_collate(collate: Collate | CollateParts | None) -> str:
     if collate is None:
         return ""
     if isinstance(collate, tuple):
-        return f", collate=({', '.join('None' if f is None else name_of(f) for f in collate)})"
+        return f", collate=({', '.join(map(_named, collate))}{',' * (len(collate) == 1)})"
     if isinstance(collate, dict):
-        parts = (f"{name!r}: {name_of(func)}" for name, func in collate.items())
+        parts = (f"{name!r}: {_named(func)}" for name, func in collate.items())
         return f", collate={{{', '.join(parts)}}}"
     return f", collate={name_of(collate)}"
+
+
+def _named(func: Collate | None) -> str:
+    return "None" if func is None else name_of(func)
 
 
 def spec_of_collated(rows: Spec, collate: Collate | CollateParts | None, n: int | None) -> Spec:
@@ -124,10 +123,7 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
         return f"batch({self.n}{remainder}{spelled_collate(self.collate)})"
 
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
-        rows = list(group)
-        batch: U = (
-            collated(rows, self.collate, allocate) if allocate else collated(rows, self.collate)
-        )
+        batch: U = collated(list(group), self.collate, allocate)
         return batch
 
     def spec(self, probe: bool) -> Spec:
@@ -191,11 +187,27 @@ class Batching(FlowBase[T, E]):
     ) -> Flow[B, E | Resampled]: ...
     @overload
     def batch(
+        self: FlowBase[Record[B], E],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        collate: CollateParts,
+    ) -> Flow[B, E]: ...
+    @overload
+    def batch(
+        self: FlowBase[Record[B], E],
+        n: int,
+        *,
+        drop_remainder: bool,
+        collate: CollateParts,
+    ) -> Flow[B, E | Resampled]: ...
+    @overload
+    def batch(
         self: FlowBase[Mapping[str, object], E],
         n: int,
         *,
         drop_remainder: Literal[False] = False,
-        collate: Mapping[str, Collate],
+        collate: CollateParts,
     ) -> Flow[dict[str, Any], E]: ...
     @overload
     def batch(
@@ -203,7 +215,7 @@ class Batching(FlowBase[T, E]):
         n: int,
         *,
         drop_remainder: bool,
-        collate: Mapping[str, Collate],
+        collate: CollateParts,
     ) -> Flow[dict[str, Any], E | Resampled]: ...
     @overload
     def batch(

@@ -25,6 +25,7 @@ from flowdsl.arguments import (
     the_group,
 )
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
+from flowdsl.elements import Record
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
 from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow
 from flowdsl.ops.batching import frozen_collate, is_collate, spec_of_collated, spelled_collate
@@ -162,12 +163,30 @@ class ShapeBatching(FlowBase[T, E]):
     ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
     @overload
     def batch_by_shape(
+        self: FlowBase[Record[B], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Literal[False] = False,
+        collate: CollateParts,
+    ) -> Flow[B, E | Reordered | Unsized]: ...
+    @overload
+    def batch_by_shape(
+        self: FlowBase[Record[B], E],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: bool,
+        collate: CollateParts,
+    ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
+    @overload
+    def batch_by_shape(
         self: FlowBase[Mapping[str, object], E],
         n: int,
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: Literal[False] = False,
-        collate: Mapping[str, Collate],
+        collate: CollateParts,
     ) -> Flow[dict[str, Any], E | Reordered | Unsized]: ...
     @overload
     def batch_by_shape(
@@ -176,7 +195,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: bool,
-        collate: Mapping[str, Collate],
+        collate: CollateParts,
     ) -> Flow[dict[str, Any], E | Reordered | Resampled | Unsized]: ...
     @overload
     def batch_by_shape(

@@ -9,13 +9,14 @@ import attrs
 from numpy.typing import NDArray
 
 from flowdsl.arguments import is_callable, name_of, the_element
+from flowdsl.batch_specs import spec_of_row
 from flowdsl.effects import Unsized
-from flowdsl.elements import arguments_of
+from flowdsl.elements import arguments, components
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
 from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow
 from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import Spec, with_sizes
-from flowdsl.stacking import spec_of_row, unstack
+from flowdsl.stacking import unstack
 
 if TYPE_CHECKING:
     from flowdsl.batches import Unknown
@@ -84,8 +85,9 @@ class Unbatch(Node[U, E | Unsized], Generic[A, U, E]):
                 yield self.into(*row)
             elif isinstance(batch, dict):
                 yield self.into(**row)
-            elif arguments := arguments_of(type(batch)):
-                yield self.into(**dict(zip(arguments.values(), row, strict=True)))
+            elif (parts := components(batch)) is not None:
+                values = dict(zip((name for name, _ in parts), row, strict=True))
+                yield self.into(**arguments(type(batch), values))
             else:
                 yield self.into(row)
 

@@ -54,7 +54,8 @@ def test_a_python_number_is_refused_with_the_cure() -> None:
 @pytest.mark.parametrize(
     ("element", "says"),
     [
-        ("text", r"'element' is a Python str.*np\.str_"),
+        ([1, 2], r"'element' is a Python list.*np\.asarray"),
+        ([["a"], ["b"]], r"'element' is a Python list"),
         (1.5, r"'element' is a Python float.*np\.float64"),
         ({"a": True}, r"'a' is a Python bool.*np\.bool_"),
         (Nested(np.zeros(2, np.uint8), (1, 2)), r"'box\.0' is a Python int.*\.map"),
@@ -165,6 +166,72 @@ def test_text_of_any_length_survives() -> None:
         [b"efghij", b""],
     ]
     assert fed(fl.from_items([np.bytes_(b"xyz")])) == [[b"xyz"]]
+
+
+def as_bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
+
+
+TEXTS: list[list[Any]] = [
+    ["", "abc", "日本 ä\0", "a\0\0"],
+    [b"", b"abc\0\0", b"\xff\x00", b"\0"],
+    [np.str_("ab"), np.str_("日")],
+    [np.bytes_(b"ab"), np.bytes_(b"c")],
+]
+
+
+@pytest.mark.parametrize("rows", TEXTS)
+def test_text_comes_out_as_it_went_in(rows: list[Any]) -> None:
+    flow = fl.from_items([{"i": np.int64(i), "text": text} for i, text in enumerate(rows)])
+    wanted = list(map(as_bytes, rows))
+    assert [(int(i), text) for i, text in fed(flow)] == list(enumerate(wanted))
+    batches = fed(flow.batch(3))
+    assert [text for _, texts in batches for text in texts.tolist()] == wanted
+    assert [texts.shape for _, texts in batches] == [(len(i),) for i, _ in batches]
+
+
+def test_a_list_of_text_is_a_vector_of_strings() -> None:
+    flow = fl.from_items([["a", "b\0"], ["c"], []])
+    seen = fed(flow, [tf.TensorSpec((None,), tf.string)])
+    assert [got[0].tolist() for got in seen] == [[b"a", b"b\0"], [b"c"], []]
+    (spec,) = QueueInput(flow.map(lambda row: row[:1])).specs
+    assert (spec.dtype, spec.shape.as_list()) == (tf.string, [1])
+    with pytest.raises(fl.SpecMismatch, match=r"element 2 is list\[\?\], but bytes\[1\] was"):
+        fed(flow.map(lambda row: row[:1]))
+
+
+def test_text_is_declared_as_strings() -> None:
+    flow = fl.from_range(3).map(lambda i: "x" * i)
+    assert fed(flow, [tf.TensorSpec((), tf.string)]) == [[b""], [b"x"], [b"xx"]]
+    (batch,) = fed(flow.batch(3), [tf.TensorSpec((None,), tf.string)])
+    assert batch[0].tolist() == [b"", b"x", b"xx"]
+    with pytest.raises(fl.SpecMismatch, match=r"'element', by spec=: declared int64\[\]"):
+        QueueInput(flow, spec=[tf.TensorSpec((), tf.int64)])
+    with pytest.raises(fl.SpecMismatch, match=r"by spec=: declared bytes\[\?\], got bytes\[\]"):
+        QueueInput(fl.from_items(["a"]), spec=[tf.TensorSpec((None,), tf.string)])
+
+
+def test_texts_of_any_width_stack_for_the_queue() -> None:
+    flow = fl.from_items([np.array(["a"]), np.array(["bcd"])])
+    assert fed(flow.batch(2))[0][0].tolist() == [[b"a"], [b"bcd"]]
+
+
+class Tensor:
+    """What another library gives, in the memory of the CPU."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> object:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_tensors_of_another_library_are_arrays() -> None:
+    rows = [Tensor(np.full(2, i, np.float32)) for i in range(3)]
+    assert [got[0].tolist() for got in fed(fl.from_items(rows))] == [[i, i] for i in range(3)]
 
 
 Ragged = Annotated[NDArray[np.int32], fl.Shape(None, 2)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -22,6 +23,7 @@ from flowdsl import (
     SpecMismatch,
     Unsized,
 )
+from flowdsl.elements import components
 from flowdsl.stacking import lists
 from tests.elements import same
 
@@ -89,6 +91,131 @@ def test_collate_is_given_the_list_of_elements() -> None:
     assert flow.batch(2, collate=list).collect() == [[(1, "a"), (2, "b")], [(3, "c")]]
     assert flow.batch(2, collate=lists).collect() == [([1, 2], ["a", "b"]), ([3], ["c"])]
     assert flow.batch(2, drop_remainder=True, collate=len).collect() == [2]
+
+
+# -- functions of components -----------------------------------------------------------------------
+
+
+@attrs.frozen
+class WordBatch:
+    text: str
+    number: NDArray[np.int64]
+
+
+@attrs.frozen
+class Word(fl.Record[WordBatch]):
+    text: str
+    number: int
+
+
+class Named(NamedTuple):
+    text: str
+    number: int
+
+
+@dataclass
+class Plain:
+    text: str
+    number: int
+
+
+def joined(texts: list[str]) -> str:
+    return "-".join(texts)
+
+
+def words(form: Any, length: int) -> Flow[Any, Any]:
+    return fl.from_items([form(chr(97 + i % 26), i) for i in range(length)])
+
+
+@pytest.mark.parametrize("procs", [0, 1])
+@pytest.mark.parametrize(
+    "collate", [(joined, None), {"text": joined}, {"text": joined, "number": None}]
+)
+def test_collate_of_components_is_that_of_each_by_itself(collate: Any, procs: int) -> None:
+    forms: dict[Any, Any] = {Named: tuple, Plain: tuple, Word: WordBatch}
+    for form, becomes in forms.items():
+        flow = words(form, 5).batch(2, collate=collate)
+        got = flow.prefetch(procs=procs).collect()
+        assert [type(batch) for batch in got] == [becomes] * 3
+        by_hand = [
+            (joined([text for text, _ in part]), np.array([i for _, i in part]))
+            for part in _slices([(chr(97 + i), i) for i in range(5)], 2, False)
+        ]
+        parts = [tuple(part for _, part in components(batch) or ()) for batch in got]
+        assert same(parts, by_hand)
+
+
+def test_collate_of_the_components_of_dicts_and_tuples() -> None:
+    rows = [{"a": [1], "b": {2}}, {"a": [3], "b": set[int]()}]
+    by_name = fl.from_items(rows).batch(2, collate={"b": lists_of_sets}).collect()
+    assert same(by_name, [{"a": np.array([[1], [3]]), "b": [[2], []]}])
+    pairs = fl.from_items([(1, {2}), (3, set[int]())])
+    assert same(
+        pairs.batch(2, collate=(None, lists_of_sets)).collect(), [(np.array([1, 3]), [[2], []])]
+    )
+    collates: list[Any] = [(None, lists_of_sets), {"1": lists_of_sets}]
+    for collate in collates:
+        got = pairs.batch(2, collate=collate).collect()
+        assert same(got, [(np.array([1, 3]), [[2], []])])
+
+
+def lists_of_sets(sets: list[set[int]]) -> list[list[int]]:
+    return [sorted(each) for each in sets]
+
+
+@pytest.mark.parametrize(
+    ("collate", "said"),
+    [
+        ((joined,), "element: 2 components, and collate has 1; give a function, or None, for each"),
+        ((None,) * 3, "element: 2 components, and collate has 3"),
+        ({"texts": joined}, "element: components text, number, and collate names texts"),
+        ({"number": len, "x": joined, "y": joined}, "text, number, and collate names x, y"),
+    ],
+)
+def test_collate_of_components_that_there_are_not(collate: Any, said: str) -> None:
+    for form in (Named, Plain, Word):
+        with pytest.raises(InvalidFlow) as caught:
+            words(form, 3).batch(2, collate=collate)
+        assert said in str(caught.value)
+        assert str(caught.value).startswith("batch(2, collate=")
+    unknown: Flow[Any, Any] = fl.from_items([0, 1]).map(lambda i: Named("a", i))
+    with pytest.raises(ElementError) as failed:
+        unknown.batch(2, collate=collate).collect()
+    assert said in str(failed.value.__cause__)
+
+
+def test_a_single_value_has_no_components_to_collate() -> None:
+    flow: Flow[Any, Any] = fl.from_range(3)
+    with pytest.raises(InvalidFlow, match="element: int has no components that collate could name"):
+        flow.batch(2, collate={"a": len})
+    with pytest.raises(ElementError) as failed:
+        flow.map(lambda i: i).batch(2, collate=(len,)).collect()
+    assert "int has no components that collate could name" in str(failed.value.__cause__)
+
+
+def test_a_batch_of_named_tuples_has_no_names_to_collate() -> None:
+    batches: Flow[Any, Any] = words(Named, 4).batch(2)
+    with pytest.raises(InvalidFlow, match="components 0, 1, and collate names number"):
+        batches.batch(2, collate={"number": len})
+    by_number: Any = (None, len)
+    assert batches.batch(2, collate=by_number).collect()[0][1] == 2
+
+
+def test_components_without_a_function_are_known_to_stack_or_not() -> None:
+    flow: Flow[Any, Any] = fl.from_items([({1}, {2})])
+    with pytest.raises(InvalidFlow, match=r"element\.1: set does not stack"):
+        flow.batch(2, collate=(len, None))
+    assert str(words(Named, 4).batch(2, collate=(joined, None)).spec) == "(str, int64[2])"
+
+
+def test_the_dict_of_functions_is_a_copy() -> None:
+    functions: Any = {"text": joined}
+    flow = words(Named, 2).batch(2, collate=functions)
+    functions.clear()
+    assert flow.collect()[0][0] == "a-b"
+    assert repr(flow).endswith(".batch(2, collate={'text': joined})")
+    pair = words(Named, 2).batch(2, collate=(None, joined))
+    assert repr(pair).endswith(".batch(2, collate=(None, joined))")
 
 
 class TestEffects:

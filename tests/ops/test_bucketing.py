@@ -105,6 +105,15 @@ def test_elements_become_what_they_become_in_batch() -> None:
     ]
 
 
+def test_collate_of_components() -> None:
+    flow: Any = fl.from_items(rows_of([(1,), (2,), (1,)]))
+    got = flow.batch_by_shape(2, c0, collate=(None, len)).collect()
+    assert same(got, [(np.array([[0], [2]], np.float32), 2), (np.array([[1, 1]], np.float32), 1)])
+    assert "collate=(None, sum)" in repr(flow.batch_by_shape(2, c0, collate=(None, sum)))
+    with pytest.raises(InvalidFlow, match="2 components, and collate has 1"):
+        flow.batch_by_shape(2, c0, collate=(len,))
+
+
 class TestEffects:
     def test_an_endless_flow_has_no_remainder(self) -> None:
         flow = fl.from_items(rows_of([(1,), (2,), (1,)])).repeat()

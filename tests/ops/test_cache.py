@@ -171,7 +171,9 @@ class TestRandomness:
         flow = fl.from_range(3).shuffle(4).shuffle(seed=1).cache()
         above = flow.batch(4).map(lambda batch: batch.tolist())
         assert order != [0, 1, 2]
-        assert str(above.spec) == "list"  # settled by an element, made of all rows in another order
+        assert (
+            str(above.spec) == "list[int]"
+        )  # settled by an element, made of all rows in another order
         assert flow.collect() == order
 
 

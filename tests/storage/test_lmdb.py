@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
@@ -184,6 +185,62 @@ def test_classes_inside_classes(path: Path) -> None:
     assert fl.from_lmdb(path, Segment).collect() == segments
     assert fl.from_lmdb(path, tuple[Point, str]).collect() == segments
     assert type(fl.from_lmdb(path, tuple[Point, str]).collect()[0]) is tuple
+
+
+@dataclass
+class Box:
+    corner: tuple[int, int]
+    area: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.area = self.corner[0] * self.corner[1]
+
+
+@dataclass
+class Caption:
+    words: list[str]
+    tokens: list[list[int]]
+    boxes: list[Box]
+    name: str
+    raw: bytes
+
+
+def caption(i: int) -> Caption:
+    tokens = [list(range(k)) for k in range(i)]
+    return Caption(["a", "日\0"] * i, tokens, [Box((i, 2))] * (i % 2), "x" * i, b"\0" * i)
+
+
+def test_lists_text_and_dataclasses_come_back(path: Path) -> None:
+    rows = [caption(i) for i in range(4)]
+    fl.from_items(rows).write_lmdb(path)
+    assert fl.from_lmdb(path, Caption).collect() == rows
+    plain: Any = fl.from_lmdb(path).collect()[3]
+    assert plain["tokens"] == rows[3].tokens
+    assert plain["boxes"] == [{"corner": (3, 2), "area": 6}]
+    assert str(fl.from_lmdb(path, Caption).map(lambda row: row.words).spec) == "list[?]"
+    collate = {"tokens": list, "boxes": list}
+    batch = fl.from_lmdb(path, Caption).batch(4, collate=collate).collect()[0]
+    names, raw = [row.name for row in rows], [row.raw for row in rows]
+    assert batch == (
+        [row.words for row in rows],
+        [row.tokens for row in rows],
+        [row.boxes for row in rows],
+        names,
+        raw,
+    )
+
+
+def test_what_is_no_item_of_the_declared_list_is_refused(path: Path) -> None:
+    rows: list[Any] = [[(1, 2)], [(1, 2), (3,)], [4]]
+    fl.from_items(rows).write_lmdb(path)
+    flow = fl.from_lmdb(path, list[tuple[int, int]])
+    assert flow.take(1).collect() == rows[:1]
+    points = fl.from_lmdb(path, list[Point])
+    assert points.take(1).collect() == [[Point(1, 2)]]
+    for i in (1, 2):
+        with pytest.raises(ElementError) as caught:
+            points.skip(i).collect()
+        assert "an item of a list is not Point(x: float, y: float)" in str(caught.value.__cause__)
 
 
 def test_a_dict_is_taken_by_name(path: Path) -> None:
