@@ -112,7 +112,7 @@ class Row(fl.Record[RowBatch]):
     _y: NDArray[np.uint8]
 
 
-u8 = np.ones(2, np.uint8), np.ones(1, np.uint8)
+u8 = [np.ones(2, np.uint8), np.ones(1, np.uint8)]
 
 
 def test_elements_become_what_they_become_in_batch() -> None:
