@@ -9,6 +9,7 @@ arrays are padded with, 0 or less, is no mark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
 import attrs
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from flowdsl import Record
 
-FORMS = ("tuple", "named", "record", "dict", "array")
+FORMS = ("tuple", "named", "record", "dict", "array", "listed")
 
 
 class Named(NamedTuple):
@@ -37,10 +38,21 @@ class Row(Record[RowBatch]):
     data: NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Listed:
+    """What tokenizers give: lists of numbers, and text."""
+
+    id: np.int32
+    data: list[float]
+    name: str
+
+
 def formed(form: str, number: np.int32, data: NDArray[np.float32]) -> Any:
     """A row of this mark and data."""
     if form == "array":
         return np.array([number, 0.25, -0.25])
+    if form == "listed":
+        return Listed(number, [float(np.floor(data[0])) + 0.25, -0.25], f"row {number}")
     forms: dict[str, Any] = {
         "tuple": (number, data),
         "named": Named(number, data),
@@ -56,7 +68,12 @@ def make(form: str, i: int) -> Any:
 
 
 def parts_of(element: Any) -> list[tuple[Any, Any]] | None:
-    """The components of an element by name, or None for a single value."""
+    """The components of an element by name, or None for a single value.
+
+    A list of numbers or of text is one; any other has items for components.
+    """
+    if isinstance(element, list) and is_plain(element):
+        return None
     if isinstance(element, dict):
         return list(element.items())
     if isinstance(element, tuple | list):
@@ -64,14 +81,26 @@ def parts_of(element: Any) -> list[tuple[Any, Any]] | None:
         return list(zip(names, element, strict=True))
     if attrs.has(type(element)):
         return list(attrs.asdict(element, recurse=False).items())
+    if is_dataclass(element):
+        return [(field.name, getattr(element, field.name)) for field in fields(element)]
     return None
+
+
+def is_plain(items: list[Any]) -> bool:
+    """Whether it is a list of numbers or text."""
+    return bool(items) and all(type(x) in (int, float, str) for x in items)
+
+
+def is_text(leaf: Any) -> bool:
+    """Whether it is text, or a list of it."""
+    return isinstance(leaf, str) or (isinstance(leaf, list) and isinstance(leaf[0], str))
 
 
 def rebuilt(element: Any, values: list[Any]) -> Any:
     """An element of the same form with other components."""
     if isinstance(element, dict):
         return dict(zip(element, values, strict=True))
-    if attrs.has(type(element)) or hasattr(element, "_fields"):
+    if attrs.has(type(element)) or is_dataclass(element) or hasattr(element, "_fields"):
         return type(element)(*values)
     return type(element)(values)
 

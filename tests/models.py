@@ -17,7 +17,7 @@ import numpy as np
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.ops.draws import Independent, Mixed
 from flowdsl.ops.randomness import epoch_of_pass, generator, permute
-from tests.elements import Row, RowBatch, parts_of
+from tests.elements import Row, RowBatch, is_text, parts_of
 
 Rows: TypeAlias = Iterator[tuple[int, Any]]
 
@@ -291,6 +291,8 @@ def _padded(group: list[Any], padding: Any) -> Any:
         elif isinstance(padding, dict):
             each = [padding[str(name)] for name in names]
         return _batch_of(group[0], [_padded(c, p) for c, p in zip(columns, each, strict=True)])
+    if is_text(group[0]):
+        return list(group)
     rows = [np.asarray(x) for x in group]
     if padding is not None and rows[0].ndim:
         largest = np.max([row.shape for row in rows], axis=0)
@@ -307,6 +309,8 @@ def _padded(group: list[Any], padding: Any) -> Any:
 
 def _column_by_column(group: list[Any], gather: Callable[[list[Any]], Any]) -> Any:
     parts = parts_of(group[0])
+    if parts is None and is_text(group[0]):
+        return list(group)
     if parts is None:
         return _same_dtype([np.asarray(x) for x in group], gather)
     names = [name for name, _ in parts]

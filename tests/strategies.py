@@ -27,10 +27,12 @@ from flowdsl.plan.tree import walk
 from tests import functions, models
 from tests.elements import (
     FORMS,
+    Listed,
     Named,
     Row,
     RowBatch,
     ids,
+    is_text,
     leaves,
     parts_of,
 )
@@ -304,7 +306,7 @@ def _from_lmdb(draw: Draw, form: str, first: int, n: int) -> Source:
 
 def _lmdb_and_rows(form: str, first: int, n: int, bad: int | None) -> Source:
     path, items = _lmdb(form, first, n, bad), _rows(form, first, n, bad)
-    kinds: dict[str, Any] = {"named": Named, "record": Row}
+    kinds: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
     if form in kinds:
         return lambda: fl.from_lmdb(path, kinds[form]), lambda: models.rows(items)
     return lambda: fl.from_lmdb(path), lambda: models.rows(items)
@@ -578,6 +580,8 @@ def _shapes(element: Any) -> Any:
     parts = parts_of(element)
     if parts is not None:
         return type(element), [(name, _shapes(part)) for name, part in parts]
+    if isinstance(element, list):
+        return ("text",) if is_text(element) else ("list", type(element[0]), len(element))
     return type(element), getattr(element, "dtype", None), np.shape(element)
 
 
@@ -586,6 +590,8 @@ def _ranks(element: Any) -> Any:
     parts = parts_of(element)
     if parts is not None:
         return type(element), [(name, _ranks(part)) for name, part in parts]
+    if isinstance(element, list):
+        return ("text",) if is_text(element) else ("list", type(element[0]))
     return type(element), getattr(element, "dtype", None), np.ndim(element)
 
 

@@ -179,6 +179,8 @@ def test_the_dtype_depends_on_the_type_alone(rows: list[Any], dtype: type[np.gen
         ([[[]], [[1]]], ["row 0 of the batch is int64[1, 0], row 1 is int64[1, 1]; ragged"]),
         ([[[1]], [2]], ["row 0 of the batch is int64[1, 1], row 1 is int64[1]; equal dtypes and"]),
         ([[1, [2]]], ["row 0 of the batch is a list that holds int and list"]),
+        ([np.zeros(1, "<U1"), np.zeros(1, ">U3")], ["is <U1[1], row 1 is >U3[1]; equal dtypes"]),
+        ([np.zeros(1, "U1"), np.zeros(1, "S1")], ["is <U1[1], row 1 is |S1[1]; equal dtypes"]),
         ([[], [1], [2.5]], ["row 1 of the batch is list[int], row 2 is list[float]"]),
         ([[True], [1]], ["row 0 of the batch is list[bool], row 1 is list[int]"]),
         ([[np.int8(1)], [1]], ["row 0 of the batch is list[int8[]], row 1 is list[int]"]),

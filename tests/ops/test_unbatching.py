@@ -22,6 +22,8 @@ sizes = st.integers(1, 5)
 def test_is_the_inverse_of_batch(form: str, length: int, n: int) -> None:
     items = [make(form, i) for i in range(length)]
     plain = [(x.id, x.data) if form in ("named", "record") else x for x in items]
+    if form == "listed":  # a list of numbers is an array
+        plain = [(x.id, np.array(x.data), x.name) for x in items]
     flow: Any = fl.from_items(items)
     assert same(flow.batch(n).unbatch().collect(), plain)
     assert [i for i, _ in flow.batch(n).unbatch().node.rows(0)] == list(range(length))

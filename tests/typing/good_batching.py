@@ -51,6 +51,23 @@ def dicts_of(rows: Sequence[Features]) -> dict[str, list[F32]]:
     return {"image": [row["image"] for row in rows]}
 
 
+class Tensor:
+    """What another library gives."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+
+    def __dlpack__(self, *, stream: int | None = -1) -> object:
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def tensor(i: int) -> Tensor:
+    return Tensor(np.zeros(2))
+
+
 one = arrays.map(lambda x: (x,))
 three = pairs.map(lambda p: (*p, scale(p[0])))
 four = pairs.map(lambda p: (*p, *p))
@@ -313,3 +330,15 @@ assert_type(samples.batch(4).unbatch(Sample), Flow[Sample, Exact | Unsized])
 assert_type(points.batch(4).unbatch(Point), Flow[Point, Exact | Unsized])
 assert_type(numbers.batch(4).unbatch(int), Flow[int, Exact | Unsized])
 assert_type(numbers.repeat(2).batch(2).unbatch(int), Flow[int, Full | Unsized])
+
+# -- what other libraries give, and functions of components ----------------------------------------
+
+tensors = numbers.map(tensor)
+assert_type(tensors.batch(4), Flow[NDArray[Any], Exact])
+assert_type(tensors.map(lambda t: (t, 1)).batch(4), Flow[tuple[NDArray[Any], I64], Exact])
+assert_type(tensors.map(lambda t: {"x": t}).batch(4), Flow[dict[str, NDArray[Any]], Exact])
+assert_type(points.batch(4, collate=(len, None)), Flow[PointBatch, Exact])
+assert_type(named.batch(4, collate=(len, None)), Flow[tuple[Any, ...], Exact])
+assert_type(
+    tensors.map(lambda t: {"x": t}).batch(4, collate={"x": len}), Flow[dict[str, Any], Exact]
+)
