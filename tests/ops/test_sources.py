@@ -100,7 +100,7 @@ class TestArraysSideBySide:
             ({"in": (X, {"z": Y}), "y": Y}, "{in: (float32[3], {z: int64[]}), y: int64[]}"),
             (({"x": X}, Y), "({x: float32[3]}, int64[])"),
             ((X, TEXT), "(float32[3], ?[])"),
-            ((X, np.array([[1], 2, "x", None], object)), "(float32[3], list)"),
+            ((X, np.array([[1], 2, "x", None], object)), "(float32[3], list[int])"),
         ],
     )
     def test_give_rows(self, columns: Any, spec: str) -> None:

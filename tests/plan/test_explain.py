@@ -152,10 +152,10 @@ def test_notes_what_takes_other_rows_in_every_epoch() -> None:
     rest = "other rows in every epoch; for a fixed part of them write .split(...) before both"
     for moved, title in (
         (rows.shuffle(seed=3), "shuffle(seed=3)"),
-        (rows.shuffle(4).map(double), "shuffle(buffer=4, seed=0)"),
-        (rows.mix(rows).batch(2), "mix(..., seed=0)"),
-        (rows.choose(rows), "choose(..., probabilities=[1, 1], seed=0)"),
-        (rows.shuffle().cache().mix(rows), "mix(..., seed=0)"),
+        (rows.shuffle(4).map(double), "shuffle(buffer=4)"),
+        (rows.mix(rows).batch(2), "mix(...)"),
+        (rows.choose(rows), "choose(..., probabilities=[1, 1])"),
+        (rows.shuffle().cache().mix(rows), "mix(...)"),
     ):
         assert notes(moved.take(3)) == [f"note: take(3) after {title}: {rest}"]
         assert notes(moved.skip(3).repeat()) == [f"note: skip(3) after {title}: {rest}"]
