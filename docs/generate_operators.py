@@ -309,7 +309,8 @@ class _Types:
 
     def tells_more_than(self, other: _Types) -> bool:
         """Of two for one form of element, which to show: any number of components, ints, most."""
-        more_components = self.given == other.given and len(self.result) > len(other.result)
+        same = self.given == other.given and ("Any" in other.result or "Any" not in self.result)
+        more_components = same and len(self.result) > len(other.result)
         return self._rank > other._rank or more_components
 
     @property
@@ -319,13 +320,15 @@ class _Types:
 
     def __str__(self) -> str:
         told = f"`{', '.join(self.given)}` → `{self.result}`" if self.given else f"`{self.result}`"
-        told = told if "D2" in told else told.replace("D1", "D")
+        told = re.sub(r"\[(\w+)(, \1){3,}\]", r"[\1, ...]", told)  # as many as the overloads go
+        told = told.replace("A0, A1, A2, A3, A4, A5, A6, A7", "A0, ..., A7")
         return told + "".join(f" with `{option}`" for option in self.options)
 
 
 def _types(operator: Operator, function: Callable[..., object]) -> _Types:
     hints = function.__annotations__
-    given = [_element(hint) for hint in hints.values() if hint.startswith("FlowBase[")]
+    flows = ("FlowBase[", "Batchable[")
+    given = [_element(hint) for hint in hints.values() if hint.startswith(flows)]
     if not operator.is_source and "self" not in hints:
         given.insert(0, "T")
     usual = inspect.signature(operator.function).parameters
@@ -358,12 +361,16 @@ def _of_any_number(element: str) -> str:
 
 def _element(hint: str) -> str:
     """The element of a flow's type, as short as can be read; of several flows, it and dots."""
+    if hint.startswith("Batchable["):
+        return hint
     flow = ast.parse(hint, mode="eval").body
     assert isinstance(flow, ast.Subscript)
     assert isinstance(flow.slice, ast.Tuple)
     if ast.unparse(flow.value) == "tuple":
         return f"{_element(ast.unparse(flow.slice.elts[0]))}, ..."
     text = ast.unparse(flow.slice.elts[0])
+    text = text.replace("Unknown", "Any").replace("TypedDictLike", "TypedDict")
+    text = text.replace("Rows", "NDArray[Any]")  # or lists, or tuples and dicts of them
     return text.replace("np.", "").replace("bool_", "bool").replace(",]", "]")
 
 
@@ -407,8 +414,8 @@ say more of each, as `help(fl.Flow.batch)` does. How to add one:
 [migrating.md](migrating.md).
 
 - **elements**: the type of what comes in, and of what goes out. Of types that differ only in how
-  many components there are, or in which kind of number it is, one is shown. `Stackable[D]` is what
-  stacks to an array of dtype `D`; `NDArray` and the dtypes are NumPy's.
+  many components there are, or in which kind of number it is, one is shown. `Batchable[B]` is an
+  element whose batch is a `B`: [types.md](types.md#elements) has a table. `NDArray` is NumPy's.
 - **effects**: the tags that it adds to the row of the flow, or of the flows; and, over a flow that
   has a tag, those that it adds besides, takes away, or is refused for. `fl.effects` says what each
   tag promises.

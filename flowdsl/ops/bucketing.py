@@ -226,7 +226,7 @@ class ShapeBatching(FlowBase[T, E]):
     ) -> Flow[Any, Any]:
         """Group ``n`` elements in which the selected array has one shape, and stack them.
 
-        ``selector`` gives the array: ``c0`` to ``c3``, or a function. A group is given as soon as
+        ``selector`` gives the array: ``c0`` to ``c7``, or a function. A group is given as soon as
         it is full. At the end of a pass the groups that are not full are given too, in the order
         of their first rows, or left out with ``drop_remainder``; none reaches into the next pass.
         Meanwhile up to ``n - 1`` elements of every shape are held.

@@ -663,9 +663,8 @@ class Mapping(FlowBase[T, E]):
 
         ``index`` is the number of a tuple's component, -1 being the last, or a key of a dict. A
         NamedTuple gives a plain tuple, since the component's type may change: ``starmap(Sample)``
-        names it again. Checkers follow the numbers 0 to 7 and -1; of a dict whose
-        values are of several types they lose which is which. For a field of a record there is
-        ``map``.
+        names it again. Checkers follow the numbers 0 to 7 and -1; of a dict whose values are of
+        several types they lose which is which. For a field of a record there is ``map``.
 
         Length: as many elements as before.
 
@@ -772,7 +771,7 @@ class Mapping(FlowBase[T, E]):
     def select(self: FlowBase[Any, Any], *picks: Any) -> Flow[Any, Any]:
         """Keep some components, in the order in which they are named here.
 
-        Selectors, ``c0`` to ``c3`` or any functions of the element, give a tuple of what they
+        Selectors, ``c0`` to ``c7`` or any functions of the element, give a tuple of what they
         pick; keys give a dict with these keys. Checkers follow up to eight selectors.
 
         Length: as many elements as before.

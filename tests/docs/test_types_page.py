@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from contextlib import nullcontext
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,12 +32,40 @@ def rows(header: str) -> list[list[str]]:
     return [[re.sub(r"^`([^`]*)`$", r"\1", c.replace(r"\|", "|")) for c in row] for row in cells]
 
 
+EVERYDAY = rows("| the chain | its type |")
+COMPONENTS = rows("| a component of type | in a batch |")
+ELEMENTS = rows("| an element of type | its batch |")
 MISTAKES = rows("| the line | would | the checkers |")
 REFUSED = rows("| refused | by | since | write |")
 ACCEPTED = rows("| accepted | comes to |")
 
 CODE = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+MARKED = re.findall(r"^(.*  # refused by (mypy|both).*)$", CODE, re.MULTILINE)
+"""Lines in the code that are refused, and by which of the checkers."""
+
+
+def batched(number: int, element: str, batch: str) -> str:
+    """A line that is right if a flow of such elements has such batches."""
+    head = f"def batched_{number}(flow: Flow[{element}, Exact]) -> None: "
+    called = "flow.batch(2)"
+    return head + (called if batch == "refused" else f"assert_type({called}, Flow[{batch}, Exact])")
+
+
+NAMED = [(re.sub(r"^`(\w+)`, an? .*", r"\1", element), batch) for element, batch in ELEMENTS]
+BATCHES = [
+    *NAMED,
+    *((component, batch) for component, batch in COMPONENTS),
+    *((f"tuple[str, {x}]", f"tuple[list[str], {batch}]") for x, batch in COMPONENTS),
+]
+TYPED = [
+    "from typing import assert_type",
+    *(f"assert_type({chain}, {made})" for chain, made in EVERYDAY),
+    *(batched(number, *row) for number, row in enumerate(BATCHES)),
+]
+NOT_STACKED = [line for line in TYPED if line.endswith("flow.batch(2)")]
+
 LINES = [
+    *TYPED,
     *(line for line, *_ in MISTAKES),
     *(line for line, *_ in REFUSED),
     *(line for *_, line in REFUSED),
@@ -69,7 +98,12 @@ def messages(file: Path, told: list[tuple[int, str]]) -> Messages:
 
 @pytest.fixture(scope="module")
 def mypy(file: Path) -> Messages:
-    notes = [json.loads(line) for line in run("mypy", "--output=json", file).splitlines()]
+    return told_by_mypy(file)
+
+
+def told_by_mypy(file: Path, *options: str) -> Messages:
+    arguments = ("--output=json", *options, file)
+    notes = [json.loads(line) for line in run("mypy", *arguments).splitlines()]
     told = [n for n in notes if n["severity"] == "error" and Path(n["file"]).name == file.name]
     return messages(file, [(n["line"], n["message"]) for n in told])
 
@@ -98,6 +132,12 @@ def says(found: list[str], shown: str) -> bool:
     return first.startswith(start) if cut else first == shown
 
 
+def test_every_table_is_found() -> None:
+    assert min(map(len, (EVERYDAY, COMPONENTS, ELEMENTS, REFUSED, ACCEPTED))) > 7
+    assert len(MARKED) == CODE.count("refused by")
+    assert NOT_STACKED
+
+
 def test_there_are_ten_mistakes() -> None:
     assert len(MISTAKES) == 10
     assert len({line for line, *_ in MISTAKES}) == 10
@@ -113,14 +153,22 @@ def test_a_mistake_is_told_in_these_words(
 
 
 def test_what_is_refused_though_it_is_right(mypy: Messages, pyright: Messages) -> None:
-    for line, by, *_ in REFUSED:
+    for line, by, *_ in [*REFUSED, *MARKED, *([line, "both"] for line in NOT_STACKED)]:
         assert mypy[line], line
         assert bool(pyright[line]) == (by == "both"), line
 
 
+def test_what_is_accepted_with_an_option_of_mypy(file: Path, mypy: Messages) -> None:
+    found = told_by_mypy(file, "--allow-redefinition")
+    accepted = {line for line, _ in MARKED if line.endswith("# refused by mypy")}
+    assert len(accepted) == 2
+    assert {line for line in mypy if mypy[line]} - {*found} == accepted
+
+
 def test_nothing_else_is_refused(mypy: Messages, pyright: Messages) -> None:
     refused = {line for found in (mypy, pyright) for line in found if found[line]}
-    assert refused == {line for line, *_ in MISTAKES + REFUSED}
+    expected = {line for line, *_ in [*MISTAKES, *REFUSED, *MARKED]} | set(NOT_STACKED)
+    assert {line: (mypy[line], pyright[line]) for line in refused ^ expected} == {}
 
 
 @pytest.fixture
@@ -130,17 +178,23 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for name in ("digits/0.png", "digits/1.png", "digits/2.png", "more/3.png"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).touch()
-    digits = fl.from_range(3).map(lambda i: (np.zeros((8, 8), np.uint8), np.int64(i)))
+    digits = fl.from_range(3).map(lambda i: (np.full((8, 8), 200, np.uint8), i))
     digits.write_lmdb("digits.lmdb")
-    page: dict[str, Any] = {"__name__": "page"}
-    exec(CODE, page)
-    return page
+    module = ModuleType("page")  # by its name a dataclass finds what its annotations mean
+    monkeypatch.setitem(sys.modules, "page", module)
+    exec(CODE, vars(module))
+    return vars(module)
 
 
 def deliver(line: str, page: dict[str, Any]) -> None:
     made = eval(line, page)
     if isinstance(made, fl.Flow):
         assert next(iter(made), None) is not None
+
+
+@pytest.mark.parametrize("line", [line for line, _ in EVERYDAY])
+def test_what_people_write_runs(line: str, page: dict[str, Any]) -> None:
+    deliver(line, page)
 
 
 @pytest.mark.parametrize("line", [line for row in REFUSED for line in (row[0], row[-1])])
