@@ -193,7 +193,10 @@ def _array_of_list(
             f"with batch(n, collate=...)"
         )
     if len({part.shape for part in parts}) == 1:
-        return np.stack(parts)
+        if dtype.kind in "US":  # as wide as the widest
+            return np.stack(parts)
+        shape = (len(parts), *parts[0].shape)
+        return np.stack(parts, out=np.empty(shape, dtype))  # in the byte order that they have
     if join is None:
         raise SpecMismatch(
             f"{where} is a ragged list: its items differ in shape; padded_batch pads them, or make "

@@ -109,7 +109,7 @@ class Refused:
     """It does not stack. Without this answer mypy takes a refusal for ``Never``."""
 
 class Unknown:
-    """Only ``Any`` is taken for this."""
+    """No value has this type, so that an overload that asks for it matches only ``Any``."""
 
 class Attrs(Protocol):
     """What mypy sees of an attrs class; to pyright it is a dataclass."""
@@ -383,6 +383,8 @@ class Part(Of[T_co]):
     def batched(self: Of[Fields]) -> To[tuple[Any, ...]]: ...
     @overload
     def batched(self: Of[Single]) -> To[Any]: ...
+    @overload
+    def batched(self: Of[tuple[Unknown, ...]]) -> To[tuple[Any, ...]]: ...
     @overload
     def batched(
         self: Of[tuple[Stackable[D], Stackable[D2]]],

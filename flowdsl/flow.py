@@ -109,8 +109,8 @@ class Flow(
         epoch, position, mark = place_of(self.node, resume)
         if epoch >= n:
             raise InvalidFlow(
-                f"epochs: the state is of epoch {epoch}, and of {n} epochs the last is {n - 1}; "
-                f"n counts those that were done before, too"
+                f"epochs: the state is of epoch {epoch}, so n must be at least {epoch + 1}, got "
+                f"{n}; it counts those that were done before, too"
             )
         return chain(
             (Run(self.node, *place) for place in [(epoch, position, mark)]),

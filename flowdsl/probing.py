@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextvars import ContextVar
+from functools import reduce
 from typing import Any, ClassVar, get_type_hints
 
 import attrs
 
 from flowdsl.effects import Effect
-from flowdsl.kinds import Indexing
+from flowdsl.kinds import Indexing, Merging
 from flowdsl.node import AnyNode, Node, Row, with_sources
 from flowdsl.specs import (
     UNKNOWN,
     Spec,
     is_settled,
+    join,
     meet,
     spec_of,
     spec_of_type,
@@ -65,6 +67,8 @@ def spec_of_all(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
     """
     if not sources:
         return with_sizes(node.spec(True), node.spec(False))
+    if node.identity or isinstance(node, Merging):
+        return reduce(join, sources)
     over = tuple(_Known(*one) for one in zip(node.sources, sources, strict=True))
     token = _of_all.set(True)
     try:

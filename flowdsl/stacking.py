@@ -159,7 +159,8 @@ def functions_of(collate: CollateParts, names: Sequence[str]) -> dict[str, Colla
         return {n: f for n, f in zip(names, collate, strict=True) if f is not None}
     if unknown := [name for name in collate if name not in names]:
         raise SpecMismatch(
-            f"element: components {', '.join(names)}, and collate names {', '.join(unknown)}"
+            f"element: components {', '.join(names)}, and collate names "
+            f"{', '.join(map(str, unknown))}"
         )
     return {name: func for name, func in collate.items() if func is not None}
 
@@ -317,17 +318,18 @@ def padding_of(padding: Padding, names: Sequence[str], at: str) -> dict[str, Pad
     if isinstance(padding, Mapping):
         if padding.keys() != set(names):
             raise SpecMismatch(
-                f"{at}: components {', '.join(names)}, and padding names {', '.join(padding)}"
+                f"{at}: components {', '.join(names)}, and padding names "
+                f"{', '.join(map(str, padding))}"
             )
         return {name: padding[name] for name in names}
     return dict.fromkeys(names, padding)
 
 
 def fitting(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
-    """The value of this dtype that the padding is; for text, 0 is none."""
+    """The value of this dtype that the padding is; what is no number has no 0, but is empty."""
     check_single(padding, at)
-    if dtype.kind in "US" and repr(padding) == "0":
-        return dtype.type()
+    if dtype.kind not in "biufc" and repr(padding) == "0":
+        return np.datetime64("NaT") if dtype.kind == "M" else np.zeros((), dtype)[()]
     given: Any = np.asarray(padding)
     numbers = given.dtype.kind in "biufcO" and dtype.kind in "biufc"  # O: an int of any size
     if numbers and (dtype.kind == "c" or given.dtype.kind != "c"):

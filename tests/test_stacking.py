@@ -520,7 +520,7 @@ def test_nan_pads(dtype: type[np.generic]) -> None:
         (np.zeros(1, np.float16), 1e300, ""),
         (f4, 0j, ""),
         (text, b"a", ""),
-        (np.zeros(1, "M8[s]"), 0, ""),
+        (np.zeros(1, "M8[s]"), 1, ""),
         (np.zeros(1, "M8[Y]"), np.datetime64("2020-05-05"), ""),
     ],
 )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from flowdsl.arguments import at_least, elsewhere, name_of, plain_int
 from flowdsl.effects import Effect, Exact, Unsized
+from flowdsl.elements import from_dlpack, is_tensor
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import Node, Row, T, flow
@@ -69,7 +70,12 @@ class FromItems(IndexedSource[T], Generic[T]):
         if not len(self.items):
             return UNKNOWN
         first = spec_of(self.items[0])
-        return first if probe else with_sizes(first, UNKNOWN)  # one tells no size of the others
+        if probe:
+            return first
+        # One item tells no size of the others, and nothing of those of another class.
+        listed = isinstance(self.items, (list, tuple))
+        alike = not listed or len(set(map(type, self.items))) == 1
+        return with_sizes(first, UNKNOWN) if alike else UNKNOWN
 
 
 @attrs.frozen(eq=False)
@@ -100,6 +106,15 @@ def _reader(columns: Columns) -> Callable[[int], Any]:
     return columns.__getitem__
 
 
+def _columns(items: Any) -> Any:
+    """The dict or tuple with arrays in the place of another library's tensors."""
+    if type(items) is dict:
+        return {name: _columns(part) for name, part in items.items()}
+    if type(items) is tuple:
+        return tuple(map(_columns, items))
+    return from_dlpack(items) if is_tensor(type(items)) else items
+
+
 def _arrays(columns: object, at: str = "") -> Iterator[tuple[str, Any]]:
     """The arrays, and whatever stands in place of one, with their names."""
     if not isinstance(columns, tuple | dict):
@@ -115,11 +130,13 @@ def _spec_of_rows(columns: Columns, probe: bool) -> Spec:
         parts = columns.items() if isinstance(columns, dict) else enumerate(columns)
         fields = tuple((str(name), _spec_of_rows(part, probe)) for name, part in parts)
         return StructSpec(dict if isinstance(columns, dict) else tuple, fields)
-    if columns.ndim > 1 or columns.dtype.kind not in "OSU":
+    if columns.ndim > 1:
         return ArraySpec(columns.dtype, columns.shape[1:])
-    if columns.dtype.kind != "O":
-        return ArraySpec(None, ())  # of text each scalar has a dtype of its own length
-    return spec_of(columns[0]) if probe and len(columns) else UNKNOWN
+    if columns.dtype.kind == "O":
+        return spec_of(columns[0]) if probe and len(columns) else UNKNOWN
+    if columns.dtype.kind in "SU":  # each scalar has a dtype of its own length
+        return ValueSpec(columns.dtype.type)
+    return ArraySpec(columns.dtype.newbyteorder("="), ())  # a scalar has native byte order
 
 
 def _has_rows(value: object) -> bool:
@@ -128,11 +145,18 @@ def _has_rows(value: object) -> bool:
 
 def _rows_of(items: Any) -> Any:
     """The rows of a dict or tuple of arrays; anything else as it is."""
-    columns: Any = dict(items) if isinstance(items, Mapping) else items
-    if not isinstance(columns, tuple | dict) or not columns:
+    columns = _columns(dict(items) if isinstance(items, Mapping) else items)
+    arrays = list(_arrays(columns)) if isinstance(columns, tuple | dict) else []
+    if not arrays:
         return items
-    arrays = list(_arrays(columns))
     if isinstance(columns, tuple) and not all(_has_rows(array) for _, array in arrays):
+        lists = [at for at, part in arrays if isinstance(part, list)]
+        if lists and any(_has_rows(array) for _, array in arrays):
+            raise InvalidFlow(
+                f"from_items: beside arrays there are to be arrays, but {lists[0]} is a list; "
+                f"np.asarray(...) makes an array of it. For a flow of these {len(columns)} things "
+                f"give a list of them"
+            )
         return items
     _check_columns(arrays)
     return Rows(columns)

@@ -414,3 +414,9 @@ class TestWindow:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).window(2, bad)
         assert str(caught.value) == f"window: stride must be an int >= 1, got {bad!r}"
+
+
+def test_collate_that_names_what_is_not_there() -> None:
+    rows: Any = fl.from_items([(1, "a")] * 2)
+    with pytest.raises(InvalidFlow, match="components 0, 1, and collate names 2"):
+        rows.batch(2, collate={2: list})

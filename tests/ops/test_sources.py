@@ -99,7 +99,7 @@ class TestArraysSideBySide:
             ({"x": X, "y": Y}, "{x: float32[3], y: int64[]}"),
             ({"in": (X, {"z": Y}), "y": Y}, "{in: (float32[3], {z: int64[]}), y: int64[]}"),
             (({"x": X}, Y), "({x: float32[3]}, int64[])"),
-            ((X, TEXT), "(float32[3], ?[])"),
+            ((X, TEXT), "(float32[3], str_)"),
             ((X, np.array([[1], 2, "x", None], object)), "(float32[3], list[int])"),
         ],
     )
@@ -148,7 +148,7 @@ class TestArraysSideBySide:
         assert len(cloudpickle.dumps(stage.program)) < 10_000
         assert len(pickle.dumps(fl.from_items((large, large)).collect()[0])) < 20_000
 
-    @pytest.mark.parametrize("items", [[X, X], [X, Y], ["a", X], ("a", X), (X, 3), (X, [1, 2]), ()])
+    @pytest.mark.parametrize("items", [[X, X], [X, Y], ["a", X], ("a", X), (X, 3), ()])
     def test_of_anything_else_are_items(self, items: Any) -> None:
         assert same(fl.from_items(items).collect(), list(items))
 
@@ -283,3 +283,24 @@ class TestTheSameIteratorAgain:
         assert str(flow.spec) == "int"
         with pytest.raises(SourceError):
             flow.collect()
+
+
+class TestWhatIsKnownOfItems:
+    def test_the_first_tells_nothing_of_those_of_another_class(self) -> None:
+        items: list[Any] = ["header", 1, 2]
+        assert fl.from_items(items).skip(1).concat(fl.from_range(1)).collect() == [1, 2, 0]
+        assert fl.from_items(items).skip(1).batch(2).collect()[0].tolist() == [1, 2]
+        nothing: list[Any] = [None, 1, 2]
+        assert fl.from_items(nothing).skip(1).batch(2).collect()[0].tolist() == [1, 2]
+
+    def test_an_array_beside_a_list_is_refused(self) -> None:
+        with pytest.raises(InvalidFlow, match="but 1 is a list"):
+            fl.from_items((X, [1, 2, 3, 4]))
+
+    def test_empty_tuples_are_items(self) -> None:
+        assert fl.from_items(((), ())).collect() == [(), ()]
+
+    def test_text_beside_arrays_reaches_a_batch(self) -> None:
+        flow = fl.from_items({"x": np.array(["a", "bb"]), "n": np.array([1, 2], ">i4")})
+        assert str(flow.spec) == "{x: str_, n: int32[]}"
+        assert flow.batch(2).collect()[0]["x"] == ["a", "bb"]

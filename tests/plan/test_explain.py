@@ -277,3 +277,15 @@ TWO_ARRAYS: Any = fl.fake([(2,), (3,)], 4)
 )
 def test_sizes_of_the_first_element_only_are_open(flow: Flow[Any, Any], element: str) -> None:
     assert flow.explain("flow").splitlines()[-1].endswith(f" {element}")
+
+
+def test_flows_that_differ_can_be_read() -> None:
+    words: list[Any] = ["a"]
+    flow = fl.from_range(2).map(lambda i: i).concat(fl.from_items(words).map(lambda x: x))
+    assert "!" not in flow.explain()
+    assert any(line.startswith("note: concat(...): element is int in ") for line in notes(flow))
+
+
+def test_a_cache_among_flows_that_are_mixed() -> None:
+    rows = fl.from_range(9)
+    assert "int" in rows.shuffle().cache().mix(rows).explain()

@@ -98,8 +98,8 @@ def test_a_state_beyond_the_last_is_refused_at_the_call() -> None:
     with pytest.raises(InvalidFlow) as caught:
         FLOW.epochs(3, resume=state)
     assert str(caught.value) == (
-        "epochs: the state is of epoch 3, and of 3 epochs the last is 2; n counts those that were "
-        "done before, too"
+        "epochs: the state is of epoch 3, so n must be at least 4, got 3; it counts those that "
+        "were done before, too"
     )
 
 
