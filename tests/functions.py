@@ -85,8 +85,9 @@ def ragged(element: Any) -> Any:
     def cut(leaf: Any) -> Any:
         if isinstance(leaf, list) and isinstance(leaf[0], float):
             return leaf[:most]
-        floats = getattr(leaf, "dtype", None) in (np.float32, np.float64)
-        return leaf[..., :most] if floats and np.ndim(leaf) else leaf
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.ndim:
+            return leaf[..., :most]
+        return leaf
 
     return with_leaves(element, cut)
 
