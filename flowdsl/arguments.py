@@ -6,6 +6,7 @@ And the words for what they are given: functions, and elements that they fail on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from reprlib import Repr
 from typing import Any, Protocol, TypeVar, cast
@@ -189,7 +190,9 @@ class _Spelling(Repr):
             return self.repr_instance(x[: self.maxother], level)
         parts = None if type(x) in (list, tuple) else components(x)
         if parts is None:
-            return super().repr1(x, level)
+            return self._whole(x, level)
+        hidden = _not_in_repr(type(x))
+        parts = [(name, part) for name, part in parts if name not in hidden]
         name = "" if isinstance(x, dict) else type(x).__name__
         begin, between, end = ("{", ": ", "}") if isinstance(x, dict) else (f"{name}(", "=", ")")
         if level <= 0:
@@ -202,9 +205,22 @@ class _Spelling(Repr):
         more = ["..."] if len(parts) > self.maxdict else []
         return f"{begin}{', '.join(told + more)}{end}"
 
+    def _whole(self, x: Any, level: int) -> str:
+        try:
+            return super().repr1(x, level)
+        except Exception as error:  # to say what failed must not fail, nor hide the rest
+            return f"<{type(x).__name__}, whose repr raised {type(error).__name__}>"
+
     def repr_instance(self, x: Any, level: int) -> str:
         text = repr(x)  # not that of ``Repr``, which says where it lies in memory if this fails
         return text if len(text) <= self.maxother else f"{text[: self.maxother - 3]}..."
+
+
+def _not_in_repr(form: type) -> set[str]:
+    """The fields of a class that its own repr leaves out, such as a password."""
+    if attrs.has(form):
+        return {field.name for field in attrs.fields(form) if field.repr is False}
+    return {field.name for field in fields(form) if not field.repr} if is_dataclass(form) else set()
 
 
 _SPELLING = _Spelling()

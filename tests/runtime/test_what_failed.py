@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -109,7 +110,7 @@ CASES: dict[str, tuple[Callable[[], fl.Flow[Any, Any]], str]] = {
     ),
     "no repr": (
         lambda: fl.from_range(1).map(lambda _: Odd()).map(broken),
-        "the element was of Odd, whose repr raised RuntimeError",
+        "the element was <Odd, whose repr raised RuntimeError>",
     ),
     "an inner flow": (
         lambda: fl.from_items([0]).flat_map(lambda x: fl.from_items([x]).map(eighth)),
@@ -208,3 +209,18 @@ class TestWords:
         said = the_element(element)
         assert len(said) <= len("the element was ") + 200
         assert len(said.splitlines()) == 1
+
+
+@attrs.frozen
+class Account:
+    name: str
+    password: str = attrs.field(repr=False)
+
+
+def test_a_field_that_no_repr_shows_is_not_told() -> None:
+    assert the_element(Account("ada", "secret")) == "the element was Account(name='ada')"
+
+
+def test_a_part_without_a_repr_hides_no_other() -> None:
+    told = "the element was (1, <Odd, whose repr raised RuntimeError>)"
+    assert the_element((1, Odd())) == told
