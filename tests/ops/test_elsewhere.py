@@ -95,7 +95,9 @@ def test_no_advice_is_for_an_argument_of_ours_or_none() -> None:
 
 
 def test_it_looks_and_works_as_it_did() -> None:
-    assert str(inspect.signature(fl.Flow.window)).startswith("(self, size: 'int', stride: 'int' =")
+    assert str(inspect.signature(fl.Flow.window)).startswith(
+        "(self: 'FlowBase[Any, Any]', size: 'int', stride: 'int' ="
+    )
     assert "drop_remainder: 'bool' = False" in str(inspect.signature(fl.Flow.batch))
     assert "Group ``n`` consecutive elements" in pydoc.render_doc(fl.Flow.batch)
     assert fl.from_range(4).batch(n=3, drop_remainder=True).collect()[0].tolist() == [0, 1, 2]
