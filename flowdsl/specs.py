@@ -439,6 +439,8 @@ def varying_axes(spec: Spec, seen: Spec) -> frozenset[tuple[int, int]]:
         if isinstance(one, ArraySpec) and isinstance(other, ArraySpec):
             pairs = enumerate(zip(one.shape or (), other.shape or (), strict=False))
             found |= {(axis, size) for axis, (dim, size) in pairs if dim is None and size}
+        if isinstance(one, ListSpec) and isinstance(other, ListSpec) and one.length is None:
+            found |= {(0, other.length)} if other.length else set()
     return frozenset(found)
 
 
@@ -449,6 +451,9 @@ def without_axes(spec: Spec, axes: frozenset[tuple[int, int]]) -> Spec:
     if isinstance(spec, ArraySpec) and spec.shape is not None:
         dims = enumerate(spec.shape)
         return ArraySpec(spec.dtype, tuple(None if (a, d) in axes else d for a, d in dims))
+    if isinstance(spec, ListSpec):
+        known = None if spec.length is None or (0, spec.length) in axes else spec.length
+        return ListSpec(without_axes(spec.item, axes), known)
     return spec
 
 

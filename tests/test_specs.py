@@ -19,6 +19,7 @@ from flowdsl.errors import SpecMismatch
 from flowdsl.specs import (
     UNKNOWN,
     ArraySpec,
+    ListSpec,
     Shape,
     Spec,
     StructSpec,
@@ -29,6 +30,8 @@ from flowdsl.specs import (
     meet,
     spec_of,
     spec_of_type,
+    varying_axes,
+    without_axes,
 )
 from tests.rows import ELEMENTS, SPECS, Pair, Point
 
@@ -304,3 +307,12 @@ def test_an_annotation_says_what_elements_look_like(annotation: Any, spec: str) 
 )
 def test_an_annotation_meets_its_elements(annotation: Any, element: object) -> None:
     assert meet(spec_of_type(annotation), spec_of(element)) == spec_of(element)
+
+
+def test_lists_vary_in_length_as_arrays_do() -> None:
+    batches = ListSpec(ValueSpec(str), None)
+    axes = varying_axes(batches, spec_of(["a", "b", "c"]))
+    assert axes == {(0, 3)}
+    assert without_axes(spec_of((["x", "y", "z"], ["w"])), axes) == StructSpec(
+        tuple, (("0", batches), ("1", ListSpec(ValueSpec(str), 1)))
+    )
