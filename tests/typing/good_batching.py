@@ -337,7 +337,7 @@ tensors = numbers.map(tensor)
 assert_type(tensors.batch(4), Flow[NDArray[Any], Exact])
 assert_type(tensors.map(lambda t: (t, 1)).batch(4), Flow[tuple[NDArray[Any], I64], Exact])
 assert_type(tensors.map(lambda t: {"x": t}).batch(4), Flow[dict[str, NDArray[Any]], Exact])
-assert_type(points.batch(4, collate=(len, None)), Flow[PointBatch, Exact])
+assert_type(points.batch(4, collate=(np.stack, None)), Flow[PointBatch, Exact])
 assert_type(named.batch(4, collate=(len, None)), Flow[tuple[Any, ...], Exact])
 assert_type(
     tensors.map(lambda t: {"x": t}).batch(4, collate={"x": len}), Flow[dict[str, Any], Exact]
