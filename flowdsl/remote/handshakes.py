@@ -9,7 +9,6 @@ from typing import Final
 
 import attrs
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 _log = logging.getLogger("flowdsl")
 
@@ -43,6 +42,8 @@ class _Monitor:
 
     def failures(self) -> Iterator[tuple[int, int]]:
         """The events and values of the handshakes that have failed since it was last asked."""
+        from zmq.utils.monitor import recv_monitor_message  # which imports asyncio: slow
+
         while self.socket.poll(0):
             told = recv_monitor_message(self.socket, zmq.NOBLOCK)
             event, value = told["event"], told["value"]
