@@ -49,10 +49,10 @@ from flowdsl.ops.files import from_files
 from flowdsl.ops.queues import from_queue
 from flowdsl.ops.sources import from_items, from_iterable, from_range
 from flowdsl.remote.receiving import from_zmq
-from flowdsl.runtime.measure import Speed
 from flowdsl.runtime.run import Run
 from flowdsl.specs import Shape
 from flowdsl.stacking import lists, stack
+from flowdsl.statistics.speed import Speed
 from flowdsl.storage.lmdb import from_lmdb
 
 if TYPE_CHECKING:

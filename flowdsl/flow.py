@@ -25,10 +25,10 @@ from flowdsl.ops.splitting import Splitting
 from flowdsl.ops.unbatching import Unbatching
 from flowdsl.plan.explain import explain
 from flowdsl.remote.sending import Sending
-from flowdsl.runtime.measure import Speed, measure
 from flowdsl.runtime.run import Run, endless_part, resume
 from flowdsl.runtime.state import place_of
 from flowdsl.specs import Spec
+from flowdsl.statistics.speed import Speed, measure
 from flowdsl.storage.lmdb import Storing
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ def workers_of(pid: int | None = None) -> list[int]:
 
 
 def is_worker(pid: int) -> bool:
-    return "flowdsl.runtime.worker" in command(pid)
+    return "flowdsl.workers.worker" in command(pid)
 
 
 def command(pid: int) -> str:

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from flowdsl.workers.processes import Processes
+from tests.chaos.mortals import Mortals
 
 _common = settings(
     deadline=None,
@@ -24,3 +28,11 @@ settings.load_profile("flowdsl")
 # interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def mortals(monkeypatch: pytest.MonkeyPatch) -> Mortals:
+    """Workers are threads that die as processes do, without the time that those take to start."""
+    workers = Mortals()
+    monkeypatch.setattr(Processes, "spawn", staticmethod(workers.spawn))
+    return workers

@@ -15,8 +15,8 @@ import attrs
 import numpy as np
 
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
-from flowdsl.ops.draws import Independent, Mixed
-from flowdsl.ops.randomness import epoch_of_pass, generator, permute
+from flowdsl.numbers.draws import Independent, Mixed
+from flowdsl.numbers.randomness import epoch_of_pass, generator, permute
 from tests.elements import Row, RowBatch, is_text, parts_of
 
 Rows: TypeAlias = Iterator[tuple[int, Any]]

@@ -9,7 +9,7 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from flowdsl.runtime.leases import Pace
+from flowdsl.workers.leases import Pace
 
 
 class Whim(Pace):
@@ -29,5 +29,5 @@ whims = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 @contextmanager
 def paced(sizes: list[int]) -> Iterator[None]:
     """Every pool that starts in here has leases of these sizes, in turn."""
-    with mock.patch("flowdsl.runtime.pool.Pace", side_effect=lambda *_: Whim(sizes)):
+    with mock.patch("flowdsl.workers.pool.Pace", side_effect=lambda *_: Whim(sizes)):
         yield

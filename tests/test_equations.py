@@ -16,7 +16,7 @@ import flowdsl as fl
 from flowdsl import Endless, Flow, InvalidFlow, Reordered
 from flowdsl.kinds import Copying
 from flowdsl.plan.tree import walk
-from flowdsl.runtime.processes import Processes
+from flowdsl.workers.processes import Processes
 from tests.elements import same
 from tests.functions import in_one_form, keep, keep_scaled, scale
 from tests.laws import Outcome, outcome, reference

@@ -16,7 +16,7 @@ import flowdsl.ops
 import flowdsl.storage
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import Node
-from flowdsl.runtime.processes import Processes
+from flowdsl.workers.processes import Processes
 from tests import laws
 from tests.laws import LAWS
 from tests.paces import paced, whims

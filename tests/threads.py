@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import attrs
 
-from flowdsl.runtime.processes import Process
-from flowdsl.runtime.worker import Setup, serve
+from flowdsl.workers.processes import Process
+from flowdsl.workers.worker import Setup, serve
 
 
 @attrs.define

@@ -19,7 +19,7 @@ from flowdsl.effects import Counted, Effect, Endless, Reordered, Resampled, Tag,
 from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
 from flowdsl.kinds import Joining, Merging
 from flowdsl.node import Addresses, AnyNode, E, FlowBase, Node, Positions, Row, T, flow
-from flowdsl.ops.draws import MOST, Draws, Independent, Mixed
+from flowdsl.numbers.draws import MOST, Draws, Independent, Mixed
 from flowdsl.probing import probed
 from flowdsl.specs import UNKNOWN, Spec, StructSpec
 

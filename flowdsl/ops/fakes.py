@@ -14,7 +14,7 @@ from flowdsl.effects import Exact
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import flow
-from flowdsl.ops.randomness import generator
+from flowdsl.numbers.randomness import generator
 from flowdsl.specs import ArraySpec, Spec, StructSpec
 
 if TYPE_CHECKING:

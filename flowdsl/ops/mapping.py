@@ -40,7 +40,7 @@ from flowdsl.elements import Component, assemble, components, form_of
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
 from flowdsl.kinds import Elementwise
 from flowdsl.node import DROPPED, A, AnyNode, Dropped, E, FlowBase, Node, Row, T, U, flow
-from flowdsl.ops.randomness import generator
+from flowdsl.numbers.randomness import generator
 from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, class_of, spec_of_type
 

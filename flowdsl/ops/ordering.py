@@ -15,7 +15,7 @@ from flowdsl.elements import assemble, components
 from flowdsl.errors import InvalidFlow, Where
 from flowdsl.kinds import Indexing
 from flowdsl.node import Addresses, AnyNode, E, FlowBase, Node, Positions, Row, T, flow
-from flowdsl.ops.randomness import generator, permute
+from flowdsl.numbers.randomness import generator, permute
 from flowdsl.specs import Spec
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from flowdsl.effects import (
 from flowdsl.errors import EndlessFlow, InvalidFlow
 from flowdsl.kinds import Indexing
 from flowdsl.node import Addresses, AnyNode, E, Failed, FlowBase, Row, T, flow
-from flowdsl.ops.randomness import epoch_of_pass
+from flowdsl.numbers.randomness import epoch_of_pass
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

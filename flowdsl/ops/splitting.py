@@ -15,7 +15,7 @@ from flowdsl.effects import Endless, Exact, Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import Indexing
 from flowdsl.node import Addresses, AnyNode, E, FlowBase, Row, T, flow
-from flowdsl.ops.draws import MOST, Counts, Mixed
+from flowdsl.numbers.draws import MOST, Counts, Mixed
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.text import Text
 
 from flowdsl.report.sums import since
-from flowdsl.runtime.figures import name, number, share
+from flowdsl.statistics.figures import name, number, share
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run

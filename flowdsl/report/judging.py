@@ -22,8 +22,8 @@ from flowdsl.report.cores import cores as available_cores
 from flowdsl.report.shares import Shares, inverse
 from flowdsl.report.verdict import Limit, Verdict
 from flowdsl.report.words import MOST_PROCS, Words
-from flowdsl.runtime.figures import about, duration, name, number, share, where
-from flowdsl.runtime.statistics import RunStatistics, StageStatistics
+from flowdsl.statistics.figures import about, duration, name, number, share, where
+from flowdsl.statistics.run import RunStatistics, StageStatistics
 
 BUSY = 0.7
 """From this share of its time on, a worker is what others wait for."""

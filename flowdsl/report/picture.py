@@ -11,8 +11,8 @@ from flowdsl.report.drawing import Drawing, cut, lines, text_width
 from flowdsl.report.plan import Box, Operator, Plan
 from flowdsl.report.shares import Part, Shares
 from flowdsl.report.verdict import Verdict
-from flowdsl.runtime.figures import duration, losses, number, share, size, summary
-from flowdsl.runtime.statistics import OperatorCost, RunStatistics, StageStatistics
+from flowdsl.statistics.figures import duration, losses, number, share, size, summary
+from flowdsl.statistics.run import OperatorCost, RunStatistics, StageStatistics
 
 _WIDTH = 460.0
 """Of a box."""

@@ -17,7 +17,7 @@ from flowdsl.plan.lower import Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import runs_in_worker
 from flowdsl.report.sums import as_one
-from flowdsl.runtime.statistics import Place, RunStatistics, StageStatistics
+from flowdsl.statistics.run import Place, RunStatistics, StageStatistics
 
 Sent: TypeAlias = Literal["positions", "elements"]
 

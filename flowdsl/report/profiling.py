@@ -18,10 +18,10 @@ from flowdsl.report.picture import Figures, page, picture
 from flowdsl.report.plan import Plan, plan_of
 from flowdsl.report.sums import since, together
 from flowdsl.report.verdict import Verdict
-from flowdsl.runtime.figures import summary
 from flowdsl.runtime.run import Run
-from flowdsl.runtime.statistics import RunStatistics
-from flowdsl.runtime.tables import costs_table, printed, table
+from flowdsl.statistics.figures import summary
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.tables import costs_table, printed, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from flowdsl.runtime.statistics import RunStatistics, StageStatistics
+from flowdsl.statistics.run import RunStatistics, StageStatistics
 
 Part: TypeAlias = Literal["consumer", "input", "thread", "handing over"]
 """What the consumer's thread may do: the consumer's own work, reading what workers are supplied

@@ -9,8 +9,8 @@ from itertools import zip_longest
 
 import attrs
 
-from flowdsl.runtime.books import Bins
-from flowdsl.runtime.statistics import (
+from flowdsl.statistics.books import Bins
+from flowdsl.statistics.run import (
     MOST_SKIPS,
     OperatorCost,
     RunStatistics,

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from flowdsl.runtime.figures import share
+from flowdsl.statistics.figures import share
 
 Limit: TypeAlias = Literal[
     "workers", "straggler", "thread", "input", "handing over", "consumer", "balanced", "unclear"
@@ -28,7 +28,7 @@ Limit: TypeAlias = Literal[
 class Verdict:
     """What limits a run, and what to change. Printed, it is a few sentences.
 
-    >>> from flowdsl.runtime.statistics import RunStatistics, StageStatistics, WorkerStatistics
+    >>> from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
     >>> from flowdsl.report.judging import verdict
     >>> decode = StageStatistics(
     ...     operators=("from_lmdb('train.lmdb')", "map(decode)"),

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import attrs
 
 from flowdsl.report.shares import Shares
-from flowdsl.runtime.figures import about, name, number
-from flowdsl.runtime.statistics import RunStatistics, StageStatistics
+from flowdsl.statistics.figures import about, name, number
+from flowdsl.statistics.run import RunStatistics, StageStatistics
 
 MOST_PROCS = 64
 """More workers than this are not advised on a forecast alone."""

@@ -20,16 +20,16 @@ from flowdsl.ops.attempting import LeaveOut, told
 from flowdsl.plan.lower import Stage, StandIn, held_above, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import bases_of, walk
-from flowdsl.runtime import warm
-from flowdsl.runtime.crew import Crew
 from flowdsl.runtime.hosted import Hosted
 from flowdsl.runtime.inline import Inline
 from flowdsl.runtime.places import BEGINNING, MOST_ELEMENTS, Mark, Place, Standing, passes_on, way
-from flowdsl.runtime.pool import Pool
-from flowdsl.runtime.processes import FORKED, Processes
 from flowdsl.runtime.skips import Skips
-from flowdsl.runtime.statistics import RunStatistics, StageStatistics
-from flowdsl.runtime.threads import Threads
+from flowdsl.statistics.run import RunStatistics, StageStatistics
+from flowdsl.workers import warm
+from flowdsl.workers.crew import Crew
+from flowdsl.workers.pool import Pool
+from flowdsl.workers.processes import FORKED, Processes
+from flowdsl.workers.threads import Threads
 
 T = TypeVar("T")
 _element: Callable[[Row[Any]], Any] = itemgetter(1)

@@ -18,7 +18,7 @@ from flowdsl.errors import FlowError
 from flowdsl.node import AnyNode, Row
 from flowdsl.plan.lower import StandIn
 from flowdsl.runtime.places import Standing
-from flowdsl.runtime.statistics import OperatorCost
+from flowdsl.statistics.run import OperatorCost
 
 _END = object()
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import attrs
 
+from flowdsl.making.costs import costs_of, titles
+from flowdsl.making.loop import Path
+from flowdsl.making.program import Program, failure_in, node_at
 from flowdsl.node import Addresses, Dropped, Row
 from flowdsl.ops.attempting import LeaveOut, Skipped
 from flowdsl.plan.lower import Stage
-from flowdsl.runtime.costs import costs_of, titles
-from flowdsl.runtime.loop import Path
-from flowdsl.runtime.program import Program, failure_in, node_at
-from flowdsl.runtime.statistics import StageStatistics
+from flowdsl.statistics.run import StageStatistics
 
 _MOST_ROWS_A_BLOCK = 8192
 

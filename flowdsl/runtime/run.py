@@ -14,7 +14,7 @@ from flowdsl.node import AnyNode, Node
 from flowdsl.runtime.execution import Execution
 from flowdsl.runtime.places import BEGINNING, Mark
 from flowdsl.runtime.state import place_of, state_of
-from flowdsl.runtime.statistics import RunStatistics
+from flowdsl.statistics.run import RunStatistics
 
 T = TypeVar("T")
 

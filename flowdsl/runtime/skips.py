@@ -10,7 +10,7 @@ from flowdsl.effects import Endless
 from flowdsl.errors import ElementError, EndlessFlow
 from flowdsl.node import AnyNode
 from flowdsl.plan.tree import walk
-from flowdsl.runtime.statistics import MOST_SKIPS, Skip
+from flowdsl.statistics.run import MOST_SKIPS, Skip
 
 _log = logging.getLogger("flowdsl")
 

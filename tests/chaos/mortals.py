@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import attrs
 
-from flowdsl.runtime.processes import Process
-from flowdsl.runtime.worker import Setup, serve
+from flowdsl.workers.processes import Process
+from flowdsl.workers.worker import Setup, serve
 from tests.chaos.faults import Died, mortal
 
 _STATUS = {"exit 0": 0, "exit 3": 3, "kill": -9, "segfault": -11, "stop": -9}

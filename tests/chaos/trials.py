@@ -23,10 +23,10 @@ import attrs
 from flowdsl import ElementError, FlowError, InvalidFlow, WorkerDied
 from flowdsl.plan.reference import interpret
 from flowdsl.plan.tree import walk
-from flowdsl.runtime import processes, slabs, wire
-from flowdsl.runtime.processes import Process, Processes, spawn_process
 from flowdsl.runtime.run import Run
-from flowdsl.runtime.worker import Setup
+from flowdsl.workers import processes, slabs, wire
+from flowdsl.workers.processes import Process, Processes, spawn_process
+from flowdsl.workers.worker import Setup
 from tests import laws
 from tests.chaos.cases import Case
 from tests.chaos.faults import Fault, Faulty, Poison

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from flowdsl.report.judging import ALIKE
 from flowdsl.report.verdict import Limit
-from flowdsl.runtime.figures import HEADER
+from flowdsl.statistics.figures import HEADER
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "seeing.md").read_text()

@@ -34,7 +34,7 @@ from flowdsl.ops.attempting import LeaveOut
 from flowdsl.plan.lower import Stage, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk
-from flowdsl.runtime.processes import Processes
+from flowdsl.workers.processes import Processes
 from tests.functions import damaged
 from tests.paces import paced, whims
 from tests.strategies import Recipe, skipping

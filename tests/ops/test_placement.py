@@ -12,7 +12,7 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import Flow, FlowError, InvalidFlow, Reordered, Resampled
-from flowdsl.runtime.processes import Processes
+from flowdsl.workers.processes import Processes
 from tests.ops.passes import passes, reference, resolved
 from tests.threads import spawn_thread
 

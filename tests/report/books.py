@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowdsl.runtime.books import Bins, Times
-from flowdsl.runtime.statistics import (
+from flowdsl.statistics.books import Bins, Times
+from flowdsl.statistics.run import (
     OperatorCost,
     Place,
     RunStatistics,

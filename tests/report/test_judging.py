@@ -14,7 +14,7 @@ import flowdsl as fl
 from flowdsl.report.judging import verdict
 from flowdsl.report.verdict import Limit, Verdict
 from flowdsl.report.words import MOST_PROCS
-from flowdsl.runtime.statistics import (
+from flowdsl.statistics.run import (
     Place,
     RunStatistics,
     StageStatistics,

@@ -15,7 +15,7 @@ from flowdsl.report.drawing import cut, lines, text_width
 from flowdsl.report.judging import verdict
 from flowdsl.report.picture import Figures, page, picture
 from flowdsl.report.plan import Plan, plan_of
-from flowdsl.runtime.statistics import OperatorCost
+from flowdsl.statistics.run import OperatorCost
 from tests.report.books import run, stage
 
 SVG = "{http://www.w3.org/2000/svg}"

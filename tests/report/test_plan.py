@@ -8,7 +8,7 @@ import pytest
 import flowdsl as fl
 from flowdsl import Flow
 from flowdsl.report.plan import Box, plan_of
-from flowdsl.runtime.statistics import StageStatistics
+from flowdsl.statistics.run import StageStatistics
 from tests.report.books import run, stage
 
 

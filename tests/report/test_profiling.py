@@ -19,8 +19,8 @@ from flowdsl.effects import Exact
 from flowdsl.kinds import IndexedSource
 from flowdsl.report.profiling import at_work
 from flowdsl.report.verdict import Limit
-from flowdsl.runtime.statistics import WorkerStatistics
 from flowdsl.specs import Spec, spec_of
+from flowdsl.statistics.run import WorkerStatistics
 from tests.report.books import run, stage
 
 SLOW = 0.005

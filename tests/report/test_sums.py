@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowdsl.report.sums import as_one, since, together
-from flowdsl.runtime.statistics import (
+from flowdsl.statistics.run import (
     OperatorCost,
     RunStatistics,
     Skip,

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.errors import ElementError, FlowError
+from flowdsl.making.make import Whole
 from flowdsl.node import Addresses, Node, Row
-from flowdsl.runtime.making import Whole
-from flowdsl.runtime.processes import Processes
 from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.workers.processes import Processes
 from tests import functions
 from tests.strategies import MOST_ELEMENTS, MOST_ROWS, OPERATORS, Draw, Recipe, sources
 from tests.threads import spawn_thread

@@ -14,7 +14,7 @@ import flowdsl as fl
 from flowdsl import Endless
 from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
 from flowdsl.plan.tree import walk
-from flowdsl.runtime.processes import Processes
+from flowdsl.workers.processes import Processes
 from tests.elements import same
 from tests.strategies import MOST_ELEMENTS, MOST_ROWS, Recipe, chains
 from tests.threads import spawn_thread

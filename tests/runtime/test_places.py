@@ -18,8 +18,8 @@ from flowdsl import ElementError, Flow, Run, StateMismatch
 from flowdsl.kinds import Aside, Elementwise, Grouping
 from flowdsl.node import DROPPED, Dropped, Row
 from flowdsl.runtime.places import way
-from flowdsl.runtime.processes import Processes
 from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.workers.processes import Processes
 from tests.threads import spawn_thread
 
 Step: TypeAlias = tuple[str, int]

@@ -16,9 +16,9 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import ElementError, Flow, FlowError, StateMismatch
-from flowdsl.runtime.processes import Processes
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.state import state_of
+from flowdsl.workers.processes import Processes
 
 
 def draw(i: int, rng: np.random.Generator) -> float:

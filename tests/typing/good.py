@@ -17,8 +17,8 @@ import flowdsl as fl
 from flowdsl import Exact, Finite, Flow, Reordered, Run, Speed, Unsized
 from flowdsl.effects import Counted, Effect, Tag
 from flowdsl.node import E, Node, Row, T
-from flowdsl.runtime.statistics import RunStatistics
 from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.statistics.run import RunStatistics
 
 U8 = NDArray[np.uint8]
 F32 = NDArray[np.float32]

@@ -1,0 +1,227 @@
+"""Making the elements of a lease: what every kind of worker does, and what it has to say of it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+import attrs
+
+from flowdsl.errors import ElementError
+from flowdsl.kinds import Aside, Indexing, Merging
+from flowdsl.making.program import OperatorFailed, Path, Program
+from flowdsl.node import Addresses, AnyNode, Dropped, Failed, Row, with_sources
+from flowdsl.ops.attempting import Attempt, AttemptToRead, LeaveOut, Skipped
+from flowdsl.plan.reference import interpret
+from flowdsl.stacking import Allocate
+
+MOST_TIMED = 256
+"""Elements of a lease that are timed each by itself; of more, each takes less than it is worth."""
+
+
+@attrs.frozen
+class Failure:
+    """What stopped a lease: where, and the exception."""
+
+    path: Path | None
+    """As in ``OperatorFailed``; None where ``cause`` says it all."""
+    epoch: int
+    position: int
+    cause: BaseException
+    given: str | None = None
+    """What the operator failed on, in words."""
+
+
+@attrs.frozen
+class Left:
+    """An element that was left out since it failed."""
+
+    path: Path
+    """Of the operator that left it out."""
+    failed: Failed | ElementError
+    before: int = 0
+    """How many elements of the lease come before it."""
+
+
+@attrs.define
+class Made:
+    """What became of a lease, up to its end or to a failure."""
+
+    positions: list[int]
+    elements: list[Any]
+    filtered: int = 0
+    left: list[Left] = attrs.field(factory=list[Left])
+    failure: Failure | None = None
+    seconds: float = 0.0
+    cpu: float = 0.0
+    """Of these, those in which the thread computed."""
+    times: list[float] = attrs.field(factory=list[float])
+    """The seconds of each element, where there are few."""
+    costs: dict[Path, tuple[int, float]] = attrs.field(factory=dict[Path, tuple[int, float]])
+    """What each operator was called and took, with a clock."""
+
+
+class Maker(Protocol):
+    """What a worker runs: a program, or a whole flow."""
+
+    filtered: int
+    left: list[Left]
+    made: list[Any]
+    """Where the elements go that are made now."""
+
+    @property
+    def drops(self) -> bool:
+        """It may leave elements out."""
+        ...
+
+    def rows(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
+        """The elements at these addresses, with their positions."""
+        ...
+
+    def elements(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
+        """The same without them."""
+        ...
+
+    @property
+    def costs(self) -> dict[Path, tuple[int, float]]:
+        """What each operator was called and took so far, with a clock."""
+        ...
+
+    def rest(self) -> None:
+        """The pass is over, for all that is known: close what only it was reading."""
+        ...
+
+
+@attrs.define
+class Whole:
+    """One process's hold on a flow that it runs from end to end, by its reference.
+
+    An element is reached by way of those before it; a lease that goes on where the last one ended
+    costs no more than its own.
+    """
+
+    root: AnyNode
+    filtered: int = 0
+    left: list[Left] = attrs.field(factory=list[Left])
+    made: list[Any] = attrs.field(factory=list[Any])
+    _rows: Iterator[Any] = attrs.field(factory=lambda: iter(()), init=False)
+    _next: tuple[int, int] = (-1, -1)
+
+    @property
+    def drops(self) -> bool:
+        return True  # as far as is known
+
+    def rows(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
+        return zip(at.position.tolist(), self.elements(at), strict=False)
+
+    def elements(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
+        epoch, start = int(at.epoch[0]), int(at.position[0])
+        if (epoch, start) != self._next:
+            self._rows = interpret(self._noting(self.root, ()), epoch)
+            deque(islice(self._rows, start), maxlen=0)
+            self.left.clear()  # the elements before the start were told of by another worker
+        self._next = epoch, start + len(at.position)
+        return islice(self._rows, len(at.position))
+
+    @property
+    def costs(self) -> dict[Path, tuple[int, float]]:
+        return {}
+
+    def rest(self) -> None:
+        self._rows, self._next = iter(()), (-1, -1)
+
+    def _noting(self, node: AnyNode, path: Path) -> AnyNode:
+        sources = (self._noting(s, (*path, k)) for k, s in enumerate(node.sources))
+        node = with_sources(node, tuple(sources))
+        if isinstance(node, LeaveOut):
+            return attrs.evolve(node, handler=lambda e: self._leave(path, e))
+        return node
+
+    def _leave(self, path: Path, error: ElementError) -> None:
+        self.left.append(Left(path, error, len(self.made)))
+
+
+@attrs.define
+class _Counted(Program):
+    """A program that tells what failed from what was filtered."""
+
+    left: list[Left] = attrs.field(factory=list[Left], init=False)
+    made: list[Any] = attrs.field(factory=list[Any], init=False)
+
+    def rest(self) -> None:
+        """What it has open is read by number: it stays so for the next pass."""
+
+    def left_out(self, x: Dropped, path: Path) -> None:
+        if isinstance(x, Skipped):
+            self.left.append(Left(path, x.failed, len(self.made)))
+        else:
+            self.filtered += 1
+
+
+def maker(
+    root: AnyNode, whole: bool, allocate: Allocate | None = None, clock: bool = False
+) -> Maker:
+    """What runs this in one worker."""
+    return Whole(root) if whole else _Counted(root, allocate, clock)
+
+
+def answerable(
+    node: AnyNode, epoch: int, position: int
+) -> tuple[LeaveOut[Any, Any] | Attempt[Any, Any] | AttemptToRead | None, int, int]:
+    """The operator that knows what is to become of an element that nobody can make, if any.
+
+    With where the element stands there: what chooses or reorders may lie above it.
+    """
+    while not isinstance(node, LeaveOut | Attempt | AttemptToRead):
+        at = Addresses.at(epoch, [position])
+        if isinstance(node, Merging):
+            (part,), at = node.resolve(at)
+            node = node.parts[part]
+        elif isinstance(node, Indexing):
+            at, node = node.resolve(at), node.source
+        elif isinstance(node, Aside):
+            node = node.source
+        else:  # whether a worker died on what lies below it, or on this, is not known
+            return None, epoch, position
+        epoch, position = int(at.epoch[0]), int(at.position[0])
+    return node, epoch, position
+
+
+def make(making: Maker, at: Addresses, supplied: Sequence[Iterable[Any]]) -> Made:
+    """Make the elements at these addresses."""
+    made = Made([], [])
+    positions, elements, times = made.positions, made.elements, made.times
+    making.made = elements
+    clock = time.perf_counter
+    began = last = clock()
+    computed = time.thread_time()
+    few = len(at.position) <= MOST_TIMED
+    try:
+        if making.drops or few:
+            for position, element in making.rows(at, supplied):
+                positions.append(position)
+                elements.append(element)
+                if few:
+                    now = clock()
+                    times.append(now - last)
+                    last = now
+        else:
+            elements.extend(making.elements(at, supplied))  # up to one that fails
+    except OperatorFailed as error:
+        made.failure = Failure(
+            error.path, error.epoch, error.position, error.__cause__ or error, error.given
+        )
+    except Exception as error:  # of a source that can not be opened
+        made.failure = Failure(None, int(at.epoch[0]), int(at.position[0]), error)
+    made.seconds = clock() - began
+    if not positions:
+        positions.extend(at.position[: len(elements)].tolist())
+    made.filtered, making.filtered = making.filtered, 0
+    made.left, making.left = making.left, []
+    made.cpu = time.thread_time() - computed
+    made.costs = dict(making.costs)
+    making.costs.clear()
+    return made

@@ -1,0 +1,260 @@
+"""A program: the operators of a stage, run over some of their positions.
+
+The same code runs in a worker process and in the consumer's own, so where an element is made can
+not change what it is. Addresses are resolved downwards, a block at a time, with arrays; elements
+are then made upwards, one at a time and only when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from operator import length_hint
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.arguments import the_group
+from flowdsl.errors import ElementError
+from flowdsl.kinds import Elementwise, Grouping, IndexedSource, Indexing, Joining, Merging
+from flowdsl.making.loop import Path as Path
+from flowdsl.making.loop import Step, elements
+from flowdsl.node import Addresses, AnyNode, Dropped, Positions, Row
+from flowdsl.plan.lower import Supplied
+from flowdsl.stacking import Allocate
+
+
+class OperatorFailed(Exception):
+    """An operator raised; ``__cause__`` is what it raised. Never leaves the runtime."""
+
+    def __init__(self, path: Path, epoch: int, position: int, given: str | None = None) -> None:
+        """``path`` leads to the operator that failed; ``given`` says what it failed on."""
+        super().__init__(path, epoch, position, given)
+        self.path = path
+        self.epoch = epoch
+        self.position = position
+        self.given = given
+
+
+Supply: TypeAlias = list[Iterator[Any]]
+
+
+@attrs.define
+class Program:
+    """One process's hold on the operators of a stage, with what they have open."""
+
+    root: AnyNode
+    allocate: Allocate | None = None
+    clock: bool = False
+    """Time each operator's own work (see ``costs``)."""
+    error: Callable[[Path, int, int, str | None], Exception] = OperatorFailed
+    """Makes what is raised where an operator fails: of its path, the epoch and the position, and of
+    the words for what it failed on."""
+    filtered: int = attrs.field(default=0, init=False)
+    """How many elements operators have left out."""
+    costs: dict[Path, tuple[int, float]] = attrs.field(
+        factory=dict[Path, tuple[int, float]], init=False
+    )
+    """How often each operator was called, and the seconds that took: its own, with a ``clock``."""
+    _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
+    _to_come: Iterator[int] | None = attrs.field(default=None, init=False)
+    _last: list[AnyNode] = attrs.field(init=False)
+    """The operators whose output leaves the program: only their arrays are worth placing."""
+
+    def __attrs_post_init__(self) -> None:
+        self._last = list(_last(self.root))
+
+    @property
+    def drops(self) -> bool:
+        """It may give fewer elements than there are addresses."""
+        node = self.root
+        while isinstance(node, Elementwise):
+            if node.drops:
+                return True
+            node = node.source
+        return False
+
+    def rows(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
+        """Make the elements at these addresses, in their order, with their positions.
+
+        ``supplied`` are the elements that they are made of, of each base, in the order in which
+        they are used (see ``needed``).
+
+        Raises:
+            OperatorFailed: At the place of the element that failed; or what ``error`` makes.
+            SourceError: A source can not be opened any more.
+        """
+        if self.drops:
+            return self._elements(self.root, at, list(map(iter, supplied)), (), places=True)
+        return zip(at.position.tolist(), self.elements(at, supplied), strict=False)
+
+    def elements(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
+        """The same without their positions, which saves their cost."""
+        return self._elements(self.root, at, list(map(iter, supplied)), ())
+
+    @property
+    def to_come(self) -> int | None:
+        """How many of the addresses last asked for it has not come to yet, where that is known."""
+        return None if self._to_come is None else length_hint(self._to_come)
+
+    def begins(self, to_come: Iterator[int], path: Path) -> None:
+        """Take note of what its last loop counts by."""
+        if not path:
+            self._to_come = to_come
+
+    def left_out(self, x: Dropped, path: Path) -> None:
+        """Take note of an element that the operator at ``path`` has left out."""
+        self.filtered += 1
+
+    def _elements(
+        self, node: AnyNode, at: Addresses, supplied: Supply, path: Path, places: bool = False
+    ) -> Iterator[Any]:
+        """The operators down to a source, or to one that looks at several elements, as a loop."""
+        if not len(at.position):
+            return iter(())
+        above, steps = at, list[Step]()
+        base: Iterator[Any] | None
+        while isinstance(node, Elementwise | Indexing):
+            below = (*path, 0)
+            if isinstance(node, Elementwise):
+                steps.append(Step(path, at, partial(getattr, node), node.line, node.drops))
+            else:
+                there, fresh = distinct(node.resolve(at))
+                if len(there.position) < len(at.position):
+                    one_by_one = self._elements(node.source, there, supplied, below)
+                    base = _held(one_by_one, fresh.tolist())
+                    break
+                at = there
+            node, path = node.source, below
+        else:
+            base, first = self._base(node, at, supplied, path)
+            steps += [first] if first is not None else []
+        if not steps:
+            assert base is not None
+            return base
+        steps.reverse()
+        return elements(steps, base, self, places=above if places else None, clock=self.clock)
+
+    def _base(
+        self, node: AnyNode, at: Addresses, supplied: Supply, path: Path
+    ) -> tuple[Iterator[Any] | None, Step | None]:
+        """What a loop begins with, or None for positions; and a first step, if it takes one."""
+        if isinstance(node, IndexedSource):
+            return None, Step(path, at, partial(self._part, node, path), node.line, given=None)
+        if isinstance(node, Grouping):
+            allocate = self.allocate if any(node is last for last in self._last) else None
+            gather = partial(node.gather, allocate=allocate)
+            step = Step(path, at, lambda _: gather, given=the_group)
+            return self._groups(node, at, supplied, path), step
+        if isinstance(node, Joining):
+            each = [
+                self._elements(part, at, supplied, (*path, k)) for k, part in enumerate(node.parts)
+            ]
+            return zip(*each, strict=True), Step(path, at, lambda _: node.join, given=the_group)
+        if isinstance(node, Merging):
+            which, there = node.resolve(at)
+            each = [
+                self._elements(part, there.where(which == k), supplied, (*path, k))
+                for k, part in enumerate(node.parts)
+            ]
+            return map(next, [each[k] for k in which.tolist()]), None
+        assert isinstance(node, Supplied), f"{node.title} can not run in a program"
+        return supplied[node.slot], None
+
+    def _groups(
+        self, node: Grouping[Any, Any, Any], at: Addresses, supplied: Supply, path: Path
+    ) -> Iterator[list[Any]]:
+        members, fresh, shared = members_of(node, at)
+        rows = self._elements(node.source, members, supplied, (*path, 0))
+        group: list[Any] = []
+        for new, old in zip(fresh.tolist(), shared.tolist(), strict=True):
+            group = [*group[len(group) - old :], *islice(rows, new)]
+            if not group or (node.drop_remainder and len(group) < node.n):
+                return  # a stream ended
+            yield group
+
+    def _part(self, node: IndexedSource[Any], path: Path, name: str) -> Any:
+        """What a name in the line of a source stands for; the reader is opened once."""
+        if name != "open":
+            return getattr(node, name)
+        if path not in self._readers:
+            self._readers[path] = node.open()
+        return self._readers[path]
+
+
+def _last(node: AnyNode) -> Iterator[AnyNode]:
+    if isinstance(node, Indexing | Merging | Joining):
+        for source in node.sources:
+            yield from _last(source)
+    else:
+        yield node
+
+
+def distinct(at: Addresses) -> tuple[Addresses, NDArray[np.bool_]]:
+    """The addresses without those that repeat the one before, and which these are not."""
+    fresh = np.ones(len(at.position), np.bool_)
+    fresh[1:] = (np.diff(at.position) != 0) | (np.diff(at.epoch) != 0)
+    return at.where(fresh), fresh
+
+
+def _held(elements: Iterator[Any], fresh: list[bool]) -> Iterator[Any]:
+    """Each element until the next is asked for."""
+    element: Any = None
+    for new in fresh:
+        if new:
+            element = next(elements)
+        yield element
+
+
+def members_of(
+    node: Grouping[Any, Any, Any], at: Addresses
+) -> tuple[Addresses, Positions, Positions]:
+    """The addresses of the rows that these groups are made of.
+
+    With how many each group adds, and how many it shares with the one before it, which are made
+    once. The last group of a pass may have fewer than ``n`` in all.
+    """
+    first = at.position * node.stride
+    fresh, shared = np.full(len(first), node.n), np.zeros(len(first), np.int64)
+    if node.source.length is not None:
+        fresh = np.clip(node.source.length - first, 0, node.n)
+    if node.stride < node.n:
+        ahead = np.diff(at.position) * node.stride
+        overlap = (np.diff(at.epoch) == 0) & (ahead >= 0) & (ahead < node.n)
+        shared[1:][overlap] = node.n - ahead[overlap]
+    fresh, first = fresh - shared, first + shared
+    within = np.arange(fresh.sum()) - np.repeat(np.cumsum(fresh) - fresh, fresh)
+    return Addresses(np.repeat(at.epoch, fresh), np.repeat(first, fresh) + within), fresh, shared
+
+
+def needed(node: AnyNode, at: Addresses) -> dict[int, Addresses]:
+    """Where the elements stand, in each base, that these elements of a program are made of."""
+    if isinstance(node, Supplied):
+        return {node.slot: at}
+    if isinstance(node, Merging):
+        part, there = node.resolve(at)
+        each = [needed(p, there.where(part == k)) for k, p in enumerate(node.parts)]
+    elif isinstance(node, Grouping):
+        each = [needed(node.source, members_of(node, at)[0])]
+    elif isinstance(node, Indexing):
+        each = [needed(node.source, distinct(node.resolve(at))[0])]
+    else:
+        each = [needed(source, at) for source in node.sources]
+    return {slot: there for one in each for slot, there in one.items()}
+
+
+def failure_in(
+    meaning: AnyNode, path: Path, epoch: int, position: int, given: str | None = None
+) -> ElementError:
+    """The error that names the operator that failed and the row its element came from."""
+    return node_at(meaning, path).failure(epoch, position, given)
+
+
+def node_at(node: AnyNode, path: Path) -> AnyNode:
+    """The operator at the end of a path."""
+    for source in path:
+        node = node.sources[source]
+    return node

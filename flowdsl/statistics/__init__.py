@@ -1,0 +1,1 @@
+"""What a run has done, as figures, and how figures are spelled."""

@@ -1,0 +1,139 @@
+"""How figures are spelled, and those of a stage."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flowdsl.statistics.run import RunStatistics, StageStatistics
+
+HEADER = (
+    "stage",
+    "where",
+    "elements/s",
+    "busy",
+    "skew",
+    "input",
+    "waited for",
+    "fill",
+    "bytes/s",
+    "p50",
+    "p99",
+)
+"""What ``stage_cells`` gives, a word each; docs/seeing.md says what they mean."""
+
+
+def number(value: float) -> str:
+    """A count or a rate, as exact as it is of use.
+
+    >>> number(81234.6), number(812.34), number(8.1234), number(0.01234), number(math.inf)
+    ('81,235', '812', '8.12', '0.0123', 'inf')
+    """
+    if value >= 100 and math.isfinite(value):
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def about(value: float) -> str:
+    """A forecast, which has two digits at most.
+
+    >>> about(1587.0), about(162000.0), about(7.77), about(0.0)
+    ('1,600', '160,000', '7.8', '0')
+    """
+    if not value or not math.isfinite(value):
+        return number(value)
+    digits = 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, digits):,.{max(0, digits)}f}"
+
+
+def share(value: float) -> str:
+    """A part of a whole.
+
+    >>> share(0.384), share(0.0004), share(0)
+    ('38%', '<1%', '0%')
+    """
+    return "<1%" if 0 < value <= 0.005 else f"{value:.0%}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, in the unit that suits.
+
+    >>> duration(2.5), duration(0.0123), duration(4.2e-5), duration(3e-7), duration(0)
+    ('2.5 s', '12.3 ms', '42 µs', '300 ns', '0')
+    """
+    if not seconds:
+        return "0"
+    for unit, name in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= unit * 0.9995:
+            return f"{seconds / unit:.3g} {name}" if seconds < 999.5 else f"{seconds:,.0f} s"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def size(nbytes: float) -> str:
+    """Bytes, in powers of a thousand.
+
+    >>> size(0), size(999), size(38_000_000), size(4.2e9)
+    ('0 B', '999 B', '38 MB', '4.2 GB')
+    """
+    value, units = float(nbytes), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while value >= 999.5 and unit != "TB":
+        value, unit = value / 1000, next(units)
+    return f"{value:.3g} {unit}"
+
+
+def where(stage: StageStatistics, one: str = "1") -> str:
+    """Where a stage runs, with the number of its workers; ``one`` is how 1 is spelled."""
+    if stage.place == "consumer":
+        return "this process"
+    n, (each, all_) = len(stage.workers), _WORKERS[stage.place]
+    return f"{one} {each}" if n == 1 else f"{n} {all_}"
+
+
+_WORKERS = {"processes": ("process", "processes"), "threads": ("thread", "threads")}
+
+
+def name(stage: StageStatistics) -> str:
+    """A stage by its first operator and its last."""
+    return " … ".join(dict.fromkeys((stage.operators[0], stage.operators[-1])))
+
+
+def stage_cells(stage: StageStatistics) -> tuple[str, ...]:
+    """The figures of a stage, under ``HEADER``; empty where they say nothing."""
+    seconds, workers = stage.seconds, stage.place != "consumer"
+    return (
+        name(stage),
+        where(stage),
+        number(stage.rate) if stage.delivered else "",
+        share(stage.utilisation) if workers else "",
+        f"+{stage.skew:.0%}" if len(stage.workers) > 1 else "",
+        share(stage.input_seconds / seconds) if stage.input_seconds and seconds else "",
+        share(stage.waited / seconds) if workers and seconds else "",
+        share(stage.fill) if workers else "",
+        f"{size(stage.nbytes / seconds)}/s" if stage.nbytes and seconds else "",
+        duration(stage.p50) if stage.p50 else "",
+        duration(stage.p99) if stage.p99 else "",
+    )
+
+
+def summary(statistics: RunStatistics) -> str:
+    """One line on a run."""
+    whole = "" if statistics.length is None else f" of {statistics.length:,}"
+    left_out = f"; {statistics.skipped:,} were left out" if statistics.skipped else ""
+    return (
+        f"{number(statistics.rate)} elements/s: {statistics.elements:,}{whole} in "
+        f"{duration(statistics.seconds)}, of which the consumer waited "
+        f"{share(statistics.waited_share)}{left_out}"
+    )
+
+
+def losses(stage: StageStatistics) -> str:
+    """What did not go smoothly in a stage, if anything."""
+    counted = (
+        (stage.filtered, "filtered"),
+        (stage.skipped, "skipped"),
+        (stage.retried, "retried"),
+        (stage.deaths, "death" if stage.deaths == 1 else "deaths"),
+    )
+    return ", ".join(f"{count:,} {what}" for count, what in counted if count)

@@ -1,0 +1,108 @@
+"""The figures of a run as tables, for a terminal, a notebook or a page."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from flowdsl.statistics.figures import (
+    HEADER,
+    duration,
+    losses,
+    name,
+    number,
+    share,
+    stage_cells,
+    summary,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from flowdsl.statistics.run import RunStatistics, StageStatistics
+
+_WORDS = 2
+"""So many columns are words; the others are figures."""
+
+_COLUMNS = 120
+"""Of what is printed without rich."""
+
+
+def text(statistics: RunStatistics) -> str:
+    """The figures of a run, for those who print them.
+
+    >>> from flowdsl.statistics.run import RunStatistics
+    >>> text(RunStatistics(9, 2.0, 0.5, ()))
+    '4.5 elements/s: 9 in 2 s, of which the consumer waited 75%'
+    """
+    said = summary(statistics)
+    return f"{said}\n{printed(table(statistics))}" if statistics.stages else said
+
+
+def table(statistics: RunStatistics, limiting: int | None = None) -> Table:
+    """A row for each stage; that of the limiting one stands out. docs/seeing.md tells the columns.
+
+    >>> from flowdsl.statistics.run import RunStatistics, StageStatistics
+    >>> stage = StageStatistics(("from_range(9)",), "consumer", 2.0, 9, 9)
+    >>> table(RunStatistics(9, 2.0, 0.5, (stage,))).row_count
+    1
+    """
+    from rich.table import Table  # slow to import, and not every run is looked at
+    from rich.text import Text
+
+    rows = [stage_cells(stage) for stage in statistics.stages]
+    shown = Table()
+    kept = [k for k in range(len(HEADER)) if k < _WORDS or any(row[k] for row in rows)]
+    for k in kept:
+        shown.add_column(HEADER[k], justify="left" if k < _WORDS else "right", no_wrap=k >= _WORDS)
+    for at, (stage, row) in enumerate(zip(statistics.stages, rows, strict=True)):
+        cells = [row[k] for k in kept]
+        if losses(stage):
+            cells[0] += f"\n{losses(stage)}"
+        shown.add_row(*map(Text, cells), style="bold yellow" if at == limiting else "")
+    return shown
+
+
+def costs_table(statistics: RunStatistics, operator: str | None = None) -> Table:
+    """A row for each operator that was timed, with its part of its stage."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table()
+    shown.add_column("operator")
+    for word in ("calls/s", "a call", "of its stage"):
+        shown.add_column(word, justify="right", no_wrap=True)
+    for stage in statistics.stages:
+        for row in _costs(stage, statistics.seconds):
+            shown.add_row(*map(Text, row), style="bold yellow" if row[0] == operator else "")
+        if stage.costs and stage is not statistics.stages[-1]:
+            shown.add_section()
+    return shown
+
+
+def printed(*parts: RenderableType) -> str:
+    """What rich would show, as text without colours."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(file=out, width=_COLUMNS, color_system=None, legacy_windows=False)
+    console.print(*parts, sep="\n")
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _costs(stage: StageStatistics, seconds: float) -> list[tuple[str, ...]]:
+    whole = stage.busy or sum(cost.seconds for cost in stage.costs)
+    rows: list[tuple[str, ...]] = [
+        (
+            cost.title,
+            number(cost.calls / seconds) if seconds else "",
+            duration(cost.mean),
+            share(cost.seconds / whole) if whole else "",
+        )
+        for cost in stage.costs
+    ]
+    rest = whole - sum(cost.seconds for cost in stage.costs)
+    if stage.costs and stage.busy and rest > 0.01 * whole:
+        rows.append((f"packing, of {name(stage)}", "", "", share(rest / whole)))
+    return rows

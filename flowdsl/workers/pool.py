@@ -1,0 +1,402 @@
+"""A pool: the workers of one stage at work on a pass, and the order of what they make.
+
+The consumer's own thread coordinates: each time it needs a result it hands out more leases and
+takes in what has come. There is no thread of ours in its process. Credit bounds what is in flight,
+by count and by bytes, so a consumer that stops reading stops the workers soon after.
+
+Contract: every lease is delivered once, and in the order of its elements, whoever finished first,
+and whoever died over it. A worker that dies is replaced, and what it held is handed out again; what
+it was at work on when it died, which it marks as begun before it looks at it, is cut into single
+elements, so that it is known which one kills.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import length_hint
+from typing import Any
+
+import attrs
+
+from flowdsl.errors import FlowError, WorkerDied
+from flowdsl.making.costs import Costs, add_costs, costs_of, titles
+from flowdsl.making.make import Left, answerable
+from flowdsl.making.program import failure_in, node_at
+from flowdsl.node import AnyNode, Failed, Row
+from flowdsl.ops.attempting import LeaveOut
+from flowdsl.plan.lower import Stage
+from flowdsl.statistics.books import Books, Times
+from flowdsl.statistics.run import StageStatistics, WorkerStatistics
+from flowdsl.workers.crew import Crew, Delivery, Died, Done, Result, Worker
+from flowdsl.workers.leases import BYTES_IN_FLIGHT, Lease, Pace, Piece, Work
+
+LEASES_IN_HAND = 2
+"""For each worker: one it works on, and one so that it need not wait for the next."""
+
+LEASES_AHEAD = 6
+"""For each worker: finished and waiting for their turn, behind an element that takes long."""
+
+STILLBIRTHS = 3
+"""So many workers in a row may end before they are ready."""
+
+
+@attrs.frozen
+class _Arrived:
+    """What waits for its turn: a result, or the end of those who tried."""
+
+    lease: Lease
+    nbytes: int
+    result: Result | None = None
+    delivery: Delivery | None = None
+    death: WorkerDied | None = None
+
+
+class Pool:
+    """One pass over a stage at a time, by the workers of a crew."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        bases: tuple[AnyNode, ...],
+        crew: Crew,
+        held: int = 0,
+    ) -> None:
+        """``bases`` are the stage's own, ready to iterate in this process.
+
+        ``held`` elements are kept by the operators above, and count as in flight.
+        """
+        self.stage = stage
+        self.crew = crew
+        self._held = held
+        limits = stage.workers
+        self._credit = limits.count * (LEASES_IN_HAND + LEASES_AHEAD)
+        self._memory = limits.memory or BYTES_IN_FLIGHT
+        self._pace = Pace(limits.count, max(1, self._memory // self._credit), limits.timeout)
+        self._work = Work(stage, bases, self._pace, crew.pack)
+        self._clear()
+        self._delivering: tuple[int, Sequence[int], Iterator[Any]] | None = None
+        """Where the lease starts, and of its elements the positions and those that are left."""
+        self._stillborn = 0
+        self._books = Books()
+        self._costs: Costs = {}
+        self._times = Times()
+        self._began: float | None = None
+        self._ended: float | None = None
+        self._deaths = 0
+        self._reading = self._waited = self._outside = self._filled = 0.0
+        self._nbytes = 0
+        self._most_bytes = self._most_sent = 0.0
+        """Of an element of a recent result, and of the rows that were sent for it."""
+
+    def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
+        """One pass over the stage, from a position on; a new call abandons the last."""
+        return self._pass(epoch, start, places=True)
+
+    def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """The same without the positions."""
+        return self._pass(epoch, start, places=False)
+
+    def _pass(self, epoch: int, start: int, places: bool) -> Iterator[Any]:
+        """One pass.
+
+        Raises:
+            ElementError: An operator failed, after every element before it was yielded.
+            WorkerDied: Workers ended, again and again, over an element or before they were ready.
+            FlowError: The books do not balance, or operators hold more than ``memory``.
+        """
+        self._began = self._began or time.perf_counter()
+        self._ended = None
+        for stale in self._arrived.values():
+            if stale.delivery is not None:
+                stale.delivery.discard()
+        self._clear()
+        self._books.settle()
+        self._turn, self._delivering = start, None
+        self.crew.start()
+        work = self._work.pieces(epoch, start)
+        while True:
+            self._hand_out(work)
+            arrived = self._next()
+            if arrived is not None:
+                yield from self._deliver(arrived, places)
+            elif self._leased or self._again or not self._exhausted:
+                self._take_in()
+            elif self._failed is not None:
+                raise self._failed
+            else:
+                break
+        self._ended = time.perf_counter()
+        self._books.check(self.stage.meaning.title)
+
+    @property
+    def by_position(self) -> bool:
+        """It begins at any position: not where it is sent what comes before, too."""
+        return not self._work.streams
+
+    @property
+    def place(self) -> int:
+        """The position that comes next, in a pass that goes by positions."""
+        if self._delivering is None:
+            return self._turn
+        start, positions, to_come = self._delivering
+        given = len(positions) - length_hint(to_come)
+        return positions[given - 1] + 1 if given else start
+
+    def close(self) -> None:
+        """End the workers. Arrays that the consumer holds stay valid."""
+        self._ended = self._ended or time.perf_counter()
+        self._turn, self._delivering = self.place, None
+        self._arrived.clear()
+        self.crew.close()
+
+    def statistics(self) -> StageStatistics:
+        """What has been done so far."""
+        now = self._ended or time.perf_counter()
+        seconds = now - (self._began or now)
+        workers = self.crew.workers
+        return StageStatistics(
+            operators=titles(self.stage),
+            place="processes" if self.stage.workers.procs else "threads",
+            seconds=seconds,
+            entered=self._books.entered,
+            delivered=self._books.delivered,
+            filtered=self._books.filtered,
+            skipped=self._books.skipped,
+            retried=self._books.retried,
+            in_flight=self._books.under_way,
+            deaths=self._deaths,
+            workers=tuple(WorkerStatistics(w.elements, w.busy, w.cpu) for w in workers),
+            input_seconds=self._reading,
+            waited=self._waited,
+            fill=min(1.0, self._filled / seconds / self._credit) if seconds else 0.0,
+            nbytes=self._nbytes,
+            times=self._times.bins,
+            ordered=self.stage.ordered,
+            copies=self.stage.copies,
+            costs=costs_of(self.stage, self._costs),
+        )
+
+    @property
+    def outside(self) -> float:
+        """The seconds in which the consumer had elements, and did something else."""
+        return self._outside
+
+    # -- handing out ---------------------------------------------------------------------------
+
+    def _clear(self) -> None:
+        self._leased: dict[int, Lease] = {}
+        self._again: list[Piece] = []
+        """To be handed out again, the first first: what waits for it keeps its place in the credit,
+        so there is always room for it."""
+        self._arrived: dict[int, _Arrived] = {}
+        """By the position at which they start."""
+        self._in_flight = 0
+        """Bytes: those sent and not answered, and those that have come and wait."""
+        self._exhausted = False
+        self._failed: Exception | None = None
+        self._turn = 0
+
+    def _hand_out(self, work: Iterator[Piece]) -> None:
+        while self._may_hand_out():
+            worker = self._idle()
+            if worker is None:
+                return
+            if self._again:
+                piece = self._again.pop(0)
+            elif self._exhausted:
+                return
+            else:
+                began = time.perf_counter()
+                try:
+                    piece = next(work)
+                except StopIteration:
+                    self._exhausted = True
+                    return
+                except Exception as error:  # of the base: first, all that was before it
+                    self._exhausted, self._failed = True, error
+                    return
+                finally:
+                    if self._work.bases:
+                        self._reading += time.perf_counter() - began
+                self._books.entered += 0 if self.stage.whole else piece.size
+            self._leased[piece.lease.number] = piece.lease
+            self._in_flight += piece.nbytes
+            self.crew.give(worker, piece)
+
+    def _idle(self) -> Worker | None:
+        """The worker with the least to do, if one has room for another piece."""
+        roomy = (w for w in self.crew.workers if w.ready and len(w.held) < LEASES_IN_HAND)
+        return min(roomy, key=lambda worker: len(worker.held), default=None)
+
+    def _may_hand_out(self) -> bool:
+        """Whether another piece may be in flight; the one that all others wait for always may."""
+        if not self._leased and not self._arrived:
+            return True
+        if self._again and self._again[0].lease.start == self._turn:
+            return True
+        if len(self._leased) + len(self._arrived) >= self._credit:
+            return False
+        if not self._most_bytes:
+            return self.stage.workers.memory is None
+        expected = sum(lease.stop - lease.start for lease in self._leased.values())
+        held = self._held * self._most_bytes
+        if held > self._memory:
+            raise FlowError(
+                f"prefetch: memory={self._memory} bytes is less than the {self._held} elements of "
+                f"about {self._most_bytes:,.0f} bytes that are held above "
+                f"{self.stage.meaning.title}; give at least {2 * held:,.0f}, or a smaller buffer"
+            )
+        next_one = self._pace.size(None)
+        coming = (expected + next_one) * self._most_bytes + next_one * self._most_sent
+        return self._in_flight + held + coming <= self._memory
+
+    # -- taking in -----------------------------------------------------------------------------
+
+    def _take_in(self) -> None:
+        """Wait for something to happen, and act on all that has."""
+        began = time.perf_counter()
+        events = self.crew.hear()
+        waited = time.perf_counter() - began
+        self._waited += waited
+        self._filled += waited * len(self._arrived)
+        for event in events:
+            if isinstance(event, Done):
+                self._done(event)
+            elif isinstance(event, Died):
+                self._died(event)
+            else:
+                self._stillborn = 0
+
+    def _done(self, event: Done) -> None:
+        worker, result = event.worker, event.result
+        piece = worker.held.pop(result.number, None)
+        lease = self._leased.pop(result.number, None)
+        if lease is None or piece is None:  # of a pass that was abandoned
+            event.delivery.discard()
+            return
+        nbytes = event.delivery.nbytes
+        worker.elements += result.count
+        worker.busy += result.seconds
+        worker.cpu += result.cpu
+        add_costs(self._costs, result.costs)
+        self._nbytes += nbytes
+        self._times.add(result.times)
+        if not result.times:
+            self._times.add_mean(result.seconds, result.count)
+        self._most_bytes = max(nbytes / max(1, result.count), 0.9 * self._most_bytes)
+        self._most_sent = max(piece.nbytes / piece.size, 0.9 * self._most_sent)
+        self._in_flight += nbytes - piece.nbytes
+        if result.failure is None and (made := result.count if self.stage.whole else piece.size):
+            self._pace.observe(made, result.seconds, max(nbytes, piece.nbytes))
+        self._arrived[lease.start] = _Arrived(lease, nbytes, result, event.delivery)
+        if self.stage.whole and result.failure is None and result.count < piece.size:
+            self._exhausted = True
+
+    def _died(self, event: Died) -> None:
+        worker = event.worker
+        self._deaths += 1
+        if not worker.ready:
+            self._stillborn += 1
+            if self._stillborn == STILLBIRTHS:
+                raise WorkerDied(f"{worker.name} ended before it was ready ({event.how})")
+        pieces = [p for p in worker.held.values() if p.lease.number in self._leased]
+        blamed, most = event.begun, self.stage.workers.deaths
+        if blamed not in worker.held and pieces:  # it had begun with none of them, as far as known
+            blamed, most = pieces[0].lease.number, max(most, STILLBIRTHS)
+        worker.held.clear()
+        again: list[Piece] = []
+        for piece in pieces:
+            del self._leased[piece.lease.number]
+            self._in_flight -= piece.nbytes
+            self._books.retried += piece.size
+            if piece.lease.number != blamed:
+                again.append(self._work.again(piece))
+                continue
+            piece = attrs.evolve(piece, deaths=piece.deaths + 1)
+            if piece.size > 1:
+                again += self._work.split(piece)
+            elif piece.deaths < most:
+                again.append(self._work.again(piece))
+            else:
+                self._give_up(piece, event)
+        self._again = sorted([*again, *self._again], key=lambda piece: piece.lease.start)
+        self.crew.replace(worker)
+
+    def _give_up(self, piece: Piece, event: Died) -> None:
+        lease, meaning = piece.lease, self.stage.meaning
+        if isinstance(meaning, LeaveOut):
+            meaning = meaning.source  # which it does its work for
+        many = piece.deaths > 1
+        who = f"{piece.deaths} workers died, one after another," if many else "a worker died"
+        died = WorkerDied(
+            f"{who} at work on element {lease.first} of {meaning.title} "
+            f"({meaning.origin(lease.epoch, lease.first)}); {'the last of them' if many else 'it'} "
+            f"was {event.worker.name} ({event.how})"
+        )
+        self._arrived[lease.start] = _Arrived(lease, 0, death=died)
+
+    # -- delivering ----------------------------------------------------------------------------
+
+    def _next(self) -> _Arrived | None:
+        """What is to be delivered now, if it is here."""
+        turn = self._turn if self.stage.ordered else next(iter(self._arrived), None)
+        return None if turn is None else self._arrived.pop(turn, None)
+
+    def _deliver(self, arrived: _Arrived, places: bool) -> Iterator[Any]:
+        lease, result = arrived.lease, arrived.result
+        self._turn = lease.stop
+        if result is None or arrived.delivery is None:
+            yield from self._leave(lease, arrived.death)
+            return
+        elements = iter(arrived.delivery.open())
+        consecutive = range(lease.start, lease.start + result.count)
+        positions = consecutive if result.positions is None else result.positions
+        self._delivering = lease.start, positions, elements
+        began = time.perf_counter()
+        rows = zip(positions, elements, strict=True) if places else elements
+        given = 0
+        for left in result.left:  # a handler that raises does so at the place of its element
+            yield from islice(rows, left.before - given)
+            given = left.before
+            self._tell(left)
+        yield from rows
+        self._delivering = None
+        now = time.perf_counter()
+        self._outside += now - began
+        self._filled += (now - began) * len(self._arrived)
+        self._in_flight -= arrived.nbytes
+        books = self._books
+        books.delivered += result.count
+        books.entered += result.count if self.stage.whole else 0
+        books.filtered += result.filtered
+        failure = result.failure
+        if failure is None:
+            return
+        if failure.path is None:
+            raise failure.cause
+        where = (failure.path, failure.epoch, failure.position, failure.given)
+        raise failure_in(self.stage.meaning, *where) from failure.cause
+
+    def _tell(self, left: Left) -> None:
+        node = node_at(self.stage.meaning, left.path)
+        assert isinstance(node, LeaveOut)
+        self._books.skipped += 1
+        self._books.entered += self.stage.whole
+        node.tell(left.failed)
+
+    def _leave(self, lease: Lease, death: WorkerDied | None) -> Iterator[Row[Any]]:
+        """The element that workers died on: an error, nothing, or what stands in its place."""
+        assert death is not None
+        node, epoch, there = answerable(self.stage.meaning, lease.epoch, lease.first)
+        if node is None or self.stage.whole:
+            raise death
+        if not isinstance(node, LeaveOut):  # the consumer's thread leaves it out, further on
+            self._books.delivered += 1
+            yield lease.first, Failed(node.number, epoch, there, death)
+            return
+        error = node.source.failure(epoch, there)
+        error.__cause__ = death
+        self._books.skipped += 1
+        node.tell(error)

@@ -1,0 +1,380 @@
+"""Workers that are processes: how they are started, spoken to, watched and ended.
+
+Messages go by ZMQ; arrays lie in shared memory that only their descriptors travel for. A worker is
+known by a secret that only it was told, so no other process is listened to. Its end is seen at once
+by a descriptor of the process itself, whatever it or its children are doing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import zmq
+
+from flowdsl.errors import FlowError, InvalidFlow, NotShippable
+from flowdsl.ops.attempting import untold
+from flowdsl.plan.lower import Stage
+from flowdsl.workers.crew import Died, Done, Event, Ready, Result, Worker
+from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece
+from flowdsl.workers.slabs import Place, Window
+from flowdsl.workers.wire import nbytes_of_frames, ship, supply, unpack, whole
+from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup, main
+
+FORKED = (
+    "this run belongs to the process that began it, of which this is a fork; iterate the flow "
+    "itself here, which begins a run of its own"
+)
+SECONDS_TO_LEAVE = 0.5
+SECONDS_STOPPED = 5.0
+"""After which a process that a signal has stopped counts as dead."""
+
+SECONDS_AT_REST = 30.0
+"""How long workers wait for another pass over their flow; then they leave."""
+
+_START = str(Path(__file__).with_name("start.py"))
+
+_TICK = 0.5
+"""Seconds between two looks at what no message tells: who is stopped, or late."""
+
+
+@attrs.define(eq=False)
+class Process(Worker):
+    """One process, as the coordinator sees it."""
+
+    identity: bytes = b""
+    process: subprocess.Popen[bytes] = attrs.field(kw_only=True)
+    link: socket.socket = attrs.field(kw_only=True)
+    end: int = attrs.field(kw_only=True)
+    """A descriptor that is readable when the process has ended."""
+    window: Window = attrs.field(factory=Window)
+    since: float = 0.0
+    """When it began with the oldest piece that it has in hand, by ``time.monotonic``."""
+    stopped: float | None = None
+    """Since when it has been seen stopped."""
+    why: str | None = None
+    """For what it was ended by us."""
+
+
+@attrs.frozen
+class _Sent:
+    """Elements as they came from a process: a pickle, and places in its slabs."""
+
+    window: Window
+    content: bytes
+    places: list[Place]
+    nbytes: int
+
+    def open(self) -> Sequence[Any]:
+        elements: list[Any] = unpack(self.content, self.window.buffers(self.places))
+        return elements
+
+    def discard(self) -> None:
+        self.window.discard(self.places)
+
+
+def spawn_process(setup: Setup) -> Process:
+    """Start a worker: a fresh interpreter that runs ``start.py`` and no code of the user's."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-P", _START, main.__module__, str(theirs.fileno()), *sys.path],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            process_group=0,  # so that Ctrl-C in a terminal is the consumer's alone to handle
+        )
+    told = whole(setup)
+    with contextlib.suppress(ConnectionError):  # it died already: the poller will tell
+        ours.sendall(LENGTH.pack(len(told)) + told)
+    ours.setblocking(False)
+    return Process(
+        f"worker process {process.pid}",
+        identity=setup.identity,
+        process=process,
+        link=ours,
+        end=os.pidfd_open(process.pid),
+    )
+
+
+class Processes:
+    """The processes of a stage."""
+
+    spawn = staticmethod(spawn_process)
+    """How a worker is started: anything that serves leases over a link will do."""
+
+    def __init__(self, stage: Stage, clock: bool = False) -> None:
+        """Nothing is started yet.
+
+        Raises:
+            NotShippable: The program can not travel.
+        """
+        self.program = ship(untold(stage.program))
+        self._asked = stage.workers
+        self._surroundings = _surroundings()
+        self._whole = stage.whole  # and not the stage: it knows the run, and that the flow
+        self.clock = clock
+        self._members: dict[bytes, Process] = {}
+        self._poller = zmq.Poller()
+        self._end: weakref.finalize[..., Processes] | None = None
+        self._owner = _Owner()
+        self._looked = time.monotonic()
+
+    @property
+    def workers(self) -> list[Worker]:
+        return list[Worker](self._members.values())
+
+    def start(self) -> None:
+        self._owner.check()
+        if self._members:
+            return
+        if not hasattr(os, "memfd_create"):
+            raise InvalidFlow("prefetch: procs must be 0 on this system; workers need Linux")
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._control = context.socket(zmq.ROUTER)
+        self._control.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._control.setsockopt(zmq.LINGER, 0)
+        self._control.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
+        self._address = f"ipc://@flowdsl-{os.getpid()}-{secrets.token_hex(8)}"
+        self._control.bind(self._address)
+        self._poller.register(self._control, zmq.POLLIN)
+        told = (self._owner, self._members, context, self._control)
+        crew: Processes = self
+        self._end = weakref.finalize(crew, _end, weakref.ref(crew), *told)
+        for _ in range(self._asked.procs):
+            self._add()
+
+    def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
+        frames = supply(rows)
+        return frames, nbytes_of_frames(frames)
+
+    def give(self, worker: Worker, piece: Piece) -> None:
+        assert isinstance(worker, Process)
+        if not worker.held:
+            worker.since = time.monotonic()
+        worker.held[piece.lease.number] = piece
+        with contextlib.suppress(zmq.ZMQError):  # it has died: its end will tell
+            self._control.send_multipart(
+                [worker.identity, whole(piece.lease), *(piece.packed or ())]
+            )
+
+    def hear(self) -> list[Event]:
+        self._owner.check()
+        ready = dict(self._poller.poll(int(_TICK * 1000)))
+        heard: list[Event] = []
+        while self._control in ready:
+            try:
+                identity, *frames = self._control.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            worker = self._members.get(identity)
+            if worker is not None and (event := self._received(worker, frames)) is not None:
+                heard.append(event)
+        for worker in self._members.values():
+            closed = worker.link.fileno() in ready and not _attach_slab(worker)
+            if closed or worker.end in ready:
+                heard.append(Died(worker, self._buried(worker), worker.window.begun))
+        self._look()
+        return heard
+
+    def replace(self, worker: Worker) -> None:
+        assert isinstance(worker, Process)
+        del self._members[worker.identity]
+        self._poller.unregister(worker.link)
+        self._poller.unregister(worker.end)
+        worker.link.close()
+        os.close(worker.end)
+        self._add()
+
+    def rest(self) -> bool:
+        """A pass is over: whether the workers stay for another."""
+        if any(worker.held for worker in self._members.values()):
+            return False
+        for worker in self._members.values():
+            worker.window.settle()
+            self._tell_to_wait(worker, int(SECONDS_AT_REST * 1000))
+            worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
+        self._owner.thread = None
+        return True
+
+    def serves(self, stage: Stage, clock: bool) -> bool:
+        """Whether these workers, at rest, can run this stage, in this process and its thread."""
+        now = (stage.workers, clock, _surroundings())
+        same = now == (self._asked, self.clock, self._surroundings)
+        if not same or not self._owner.take_over() or ship(untold(stage.program)) != self.program:
+            return False
+        ends = select.poll()
+        for worker in self._members.values():
+            self._tell_to_wait(worker, PATIENCE)
+            ends.register(worker.end, select.POLLIN)
+        return not ends.poll(0)
+
+    def close(self) -> None:
+        if self._end is not None:
+            self._end()
+        for worker in self._members.values():
+            worker.window.detach()
+
+    def _tell_to_wait(self, worker: Process, milliseconds: int) -> None:
+        """For a lease for so long, and then to leave."""
+        told = REST + LENGTH.pack(milliseconds)
+        with contextlib.suppress(zmq.ZMQError):  # it is still on its way, or gone
+            self._control.send_multipart([worker.identity, told])
+
+    def _add(self) -> None:
+        setup = Setup(
+            self._address,
+            secrets.token_bytes(16),
+            self.program,
+            self._whole,
+            self.clock,
+            (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.procs,
+            os.getpid(),
+        )
+        worker = self.spawn(setup)
+        self._members[worker.identity] = worker
+        self._poller.register(worker.link, zmq.POLLIN)
+        self._poller.register(worker.end, zmq.POLLIN)
+
+    def _received(self, worker: Process, frames: list[bytes]) -> Event | None:
+        if frames[0] == READY:
+            if frames[1]:
+                text = frames[1].decode()
+                raise NotShippable(f"a worker process can not load the plan:\n{text}")
+            worker.ready = True
+            return Ready(worker)
+        result: Result
+        result, places, dropped = unpack(frames[0])
+        while not worker.window.has(places):
+            shown = select.poll()
+            shown.register(worker.link, select.POLLIN)
+            shown.poll()
+            if not _attach_slab(worker):
+                return None  # it died before it had shown what it made; its end will tell
+        worker.window.drop(dropped)
+        worker.since = time.monotonic()  # before the look at who is late: this may have waited
+        nbytes = len(frames[1]) + worker.window.nbytes(places)
+        return Done(worker, result, _Sent(worker.window, frames[1], places, nbytes))
+
+    def _buried(self, worker: Process) -> str:
+        """How a process has ended, which it has, or is about to."""
+        try:
+            status = worker.process.wait(timeout=1)
+        except subprocess.TimeoutExpired:  # it closed its link, and goes on
+            worker.process.kill()
+            status = worker.process.wait()
+        if worker.why is not None:
+            return worker.why
+        return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+
+    def _look(self) -> None:
+        """End those that are stopped, or late; their deaths are heard of next."""
+        now = time.monotonic()
+        if now - self._looked < _TICK:
+            return
+        self._looked = now
+        timeout = self._asked.timeout
+        for worker in self._members.values():
+            if not _is_stopped(worker.process.pid):
+                worker.stopped = None
+            elif worker.stopped is None:
+                worker.stopped = now
+            elif now - worker.stopped > SECONDS_STOPPED:
+                self._kill(worker, f"stopped for {SECONDS_STOPPED:g} seconds")
+            if timeout is not None and worker.held and now - worker.since > timeout:
+                self._kill(worker, f"at work for more than {timeout:g} seconds")
+
+    def _kill(self, worker: Process, why: str) -> None:
+        worker.why = why
+        worker.process.kill()
+
+
+@attrs.define
+class _Owner:
+    """The process and the thread that workers belong to."""
+
+    process: int = attrs.field(factory=os.getpid)
+    thread: int | None = attrs.field(factory=threading.get_ident)
+    """None while they rest: then nobody waits to hear of them."""
+
+    def check(self) -> None:
+        """Refuse a fork, whose workers these are not."""
+        if os.getpid() != self.process:
+            raise FlowError(FORKED)
+
+    def take_over(self) -> bool:
+        """Be the owner from now on, if this is the same process."""
+        self.thread = threading.get_ident()
+        return os.getpid() == self.process
+
+
+def _surroundings() -> tuple[str, dict[str, str]]:
+    """What a process inherits when it starts: its folder and its environment."""
+    return os.getcwd(), dict(os.environ)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:  # it has ended
+        return False
+
+
+def _attach_slab(worker: Process) -> bool:
+    """Take in a slab, if the worker shows one; False when the worker is gone."""
+    try:
+        data, fds, _, _ = socket.recv_fds(worker.link, LENGTH.size, 1)
+    except BlockingIOError:  # a result that lies in it has brought it in already
+        return True
+    except ConnectionError:
+        return False
+    if not data:
+        return False
+    full = FlowError(
+        "no descriptor is left for a slab of shared memory, of which every large result that is "
+        "held takes one: raise ulimit -n, or hold copies"
+    )
+    if not fds:
+        raise full
+    try:
+        worker.window.attach(LENGTH.unpack(data)[0], fds[0])
+    except OSError as error:
+        raise full from error
+    return True
+
+
+def _end(
+    crew: weakref.ref[Processes],
+    owner: _Owner,
+    members: dict[bytes, Process],
+    context: zmq.Context[zmq.Socket[bytes]],
+    control: zmq.Socket[bytes],
+) -> None:
+    if os.getpid() != owner.process:  # a fork of this process owns none of it
+        return
+    for worker in members.values():
+        worker.link.close()  # a worker leaves when this closes, whatever it is doing
+        os.close(worker.end)
+    deadline = time.monotonic() + SECONDS_TO_LEAVE
+    for worker in members.values():
+        try:
+            worker.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.process.kill()
+            worker.process.wait()
+    mine = owner.thread in (None, threading.get_ident())  # at exit, another may wait to hear
+    if mine or crew() is None:  # nobody does who is collected, by whatever thread
+        control.close(0)  # by its own name: collected in a cycle, a context forgets its sockets
+        context.destroy(0)

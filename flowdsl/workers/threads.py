@@ -1,0 +1,130 @@
+"""Workers that are threads of the consumer's process: for functions that release its lock.
+
+Nothing travels: a thread is given the rows themselves, and its elements are the consumer's as they
+are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import attrs
+
+from flowdsl.elements import nbytes_of
+from flowdsl.making.make import make, maker
+from flowdsl.plan.lower import Stage
+from flowdsl.workers.crew import Done, Event, Worker, result_of
+from flowdsl.workers.leases import Piece
+
+SECONDS_TO_LEAVE = 0.5
+_numbers = count(1)
+
+
+@attrs.define(eq=False)
+class _Thread(Worker):
+    inbox: SimpleQueue[Piece | None] = attrs.field(factory=SimpleQueue)
+    thread: threading.Thread | None = None
+
+
+@attrs.frozen
+class _Handed:
+    """Elements that are here already."""
+
+    elements: list[Any]
+    nbytes: int
+
+    def open(self) -> Sequence[Any]:
+        return self.elements
+
+    def discard(self) -> None:
+        """Nothing holds them."""
+
+
+class Threads:
+    """The threads of a stage."""
+
+    def __init__(self, stage: Stage, clock: bool = False) -> None:
+        self._stage = stage
+        self._clock = clock
+        self._events: SimpleQueue[Event | BaseException] = SimpleQueue()
+        self._leave = threading.Event()
+        self._threads: list[_Thread] = []
+        self._end: weakref.finalize[..., Threads] | None = None
+
+    @property
+    def workers(self) -> list[Worker]:
+        return list[Worker](self._threads)
+
+    def start(self) -> None:
+        if self._threads:
+            return
+        self._end = weakref.finalize(self, _end, self._threads, self._leave)
+        for _ in range(self._stage.workers.threads):
+            worker = _Thread(f"thread {next(_numbers)}", ready=True)
+            told = (self._stage, self._clock, worker, self._events, self._leave)
+            worker.thread = threading.Thread(
+                target=_serve, args=told, name=f"flowdsl-{worker.name}", daemon=True
+            )
+            self._threads.append(worker)
+            worker.thread.start()
+
+    def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
+        return rows, 0
+
+    def give(self, worker: Worker, piece: Piece) -> None:
+        assert isinstance(worker, _Thread)
+        worker.held[piece.lease.number] = piece
+        worker.inbox.put(piece)
+
+    def hear(self) -> list[Event]:
+        heard: list[Event] = []
+        with contextlib.suppress(Empty):
+            event = self._events.get()
+            while True:
+                if isinstance(event, BaseException):
+                    raise event
+                heard.append(event)
+                event = self._events.get_nowait()
+        return heard
+
+    def replace(self, worker: Worker) -> None:
+        raise AssertionError("a thread does not die")
+
+    def close(self) -> None:
+        if self._end is not None:
+            self._end()
+
+
+def _serve(
+    stage: Stage,
+    clock: bool,
+    worker: _Thread,
+    events: SimpleQueue[Event | BaseException],
+    leave: threading.Event,
+) -> None:
+    try:
+        making = maker(stage.program, stage.whole, clock=clock)
+        while (piece := worker.inbox.get()) is not None and not leave.is_set():
+            lease = piece.lease
+            made = make(making, lease.addresses(), piece.rows)
+            nbytes = sum(map(nbytes_of, made.elements[:1])) * len(made.elements)
+            events.put(Done(worker, result_of(made, lease), _Handed(made.elements, nbytes)))
+    except BaseException as error:  # of a function that means to end its process, too
+        events.put(error)
+
+
+def _end(threads: list[_Thread], leave: threading.Event) -> None:
+    leave.set()
+    for worker in threads:
+        worker.inbox.put(None)
+    deadline = time.monotonic() + SECONDS_TO_LEAVE
+    for worker in threads:
+        if worker.thread is not None and worker.thread is not threading.current_thread():
+            worker.thread.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,52 @@
+"""Workers at rest: those of a flow that was iterated stay for its next pass.
+
+They belong to the flow: when it is gone, so are they. They also leave by themselves after a while,
+and a flow whose functions have changed what they refer to gets new ones.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+from flowdsl.node import AnyNode
+from flowdsl.plan.lower import Stage
+from flowdsl.workers.processes import Processes
+
+_resting: dict[int, dict[int, Processes]] = {}
+"""By the identity of the flow's node, and the number of the stage."""
+
+_lock = threading.RLock()  # the end of a flow, which takes it too, may come in the midst of this
+
+
+def take(node: AnyNode, number: int, stage: Stage, clock: bool) -> Processes:
+    """Workers for a stage of a flow: those at rest, if they still can serve it, or new ones."""
+    with _lock:
+        crew = _resting.get(id(node), {}).pop(number, None)
+    if crew is not None:
+        if crew.serves(stage, clock):
+            return crew
+        crew.close()
+    return Processes(stage, clock)
+
+
+def leave(node: AnyNode, number: int, crew: Processes) -> None:
+    """Let the workers of a pass that is over rest, if they can."""
+    if not crew.rest():
+        crew.close()
+        return
+    with _lock:
+        if id(node) not in _resting:
+            _resting[id(node)] = {}
+            weakref.finalize(node, _dismiss, id(node)).atexit = False
+        other = _resting[id(node)].pop(number, None)
+        _resting[id(node)][number] = crew
+    if other is not None:  # of another run of the same flow, at the same time
+        other.close()
+
+
+def _dismiss(key: int) -> None:
+    with _lock:
+        crews = _resting.pop(key, {})
+    for crew in crews.values():
+        crew.close()

@@ -1,0 +1,143 @@
+"""How work and results travel between this process and its own workers.
+
+Values are pickled, which is safe here and nowhere else: both ends are one program, and the channel
+is private to them. Large arrays do not go through the pickle but beside it (PEP 574): in a slab
+from worker to consumer, as message frames the other way.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import cloudpickle
+
+from flowdsl.elements import components
+from flowdsl.errors import NotShippable
+from flowdsl.node import AnyNode
+from flowdsl.plan.tree import walk
+from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
+
+Frame: TypeAlias = bytes | memoryview
+
+
+def ship(program: AnyNode) -> bytes:
+    """Pickle a program, functions defined in scripts and notebooks included.
+
+    Raises:
+        NotShippable: Names the operator and its argument that can not travel.
+    """
+    try:
+        return _dumps(program)
+    except Exception as error:
+        raise _culprit(program) or NotShippable(str(error)) from error
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Refuses an open file, which cloudpickle would copy: each worker would read all of it anew."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, io.TextIOWrapper):
+            raise TypeError(f"cannot pickle the open file {obj.name!r}")
+        return super().reducer_override(obj)
+
+
+def _dumps(value: object) -> bytes:
+    with io.BytesIO() as buffer:
+        _Pickler(buffer).dump(value)
+        return buffer.getvalue()
+
+
+def _culprit(program: AnyNode) -> NotShippable | None:
+    for node in walk(program):
+        for field in attrs.fields(type(node)):
+            value = getattr(node, field.name)
+            try:
+                _dumps(value)
+            except Exception as error:
+                return NotShippable(
+                    f"{node.title}: {field.name} can not be sent to a worker process: {error}; "
+                    f"make what it needs inside the function, or run without prefetch(procs=...)"
+                )
+    return None
+
+
+def supply(elements: list[list[Any]]) -> list[Frame]:
+    """The frames of elements, a list a base, for a worker that never saw a script's classes."""
+    content, beside = _pickle(cloudpickle.dumps, elements)
+    return [content, *beside]
+
+
+def nbytes_of_frames(frames: Sequence[Frame]) -> int:
+    """The bytes of a message."""
+    return sum(map(len, frames))
+
+
+def pack(value: object) -> tuple[bytes, list[memoryview]]:
+    """Pickle a value; gives the contents of its large arrays beside the pickle."""
+    try:
+        return _pickle(pickle.dumps, value)
+    except (pickle.PicklingError, AttributeError, TypeError):  # a class or function without a name
+        return _pickle(cloudpickle.dumps, value)
+
+
+def _pickle(dumps: Callable[..., bytes], value: object) -> tuple[bytes, list[memoryview]]:
+    beside: list[memoryview] = []
+
+    def in_band(buffer: pickle.PickleBuffer) -> bool:
+        content = buffer.raw()
+        if content.nbytes < WORTH_SHARING:
+            return True
+        beside.append(content)
+        return False
+
+    return dumps(value, 5, buffer_callback=in_band), beside
+
+
+def pack_into(slabs: Slabs, elements: list[Any]) -> tuple[bytes, list[Place]]:
+    """Pickle elements, with their large arrays in slabs."""
+    if elements:
+        _adopt(elements[0])
+    data, beside = pack(elements)
+    return data, [slabs.place(content) for content in beside]
+
+
+def whole(value: object) -> bytes:
+    """Pickle a value with all that is in it."""
+    try:
+        return pickle.dumps(value, 5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return cloudpickle.dumps(value)
+
+
+def first_unpackable(elements: Sequence[Any]) -> tuple[int, Exception] | None:
+    """The first element that can not be pickled, and why."""
+    for i, element in enumerate(elements):
+        try:
+            cloudpickle.dumps(element)
+        except Exception as error:
+            return i, error
+    return None
+
+
+def unpack(data: bytes, buffers: Sequence[Any] = ()) -> Any:
+    """The value of a pickle and of the buffers that went beside it."""
+    return pickle.loads(data, buffers=buffers)
+
+
+def _adopt(element: object) -> None:
+    """Let classes of the user's script be pickled by name.
+
+    They came here by value, and belong to a ``__main__`` that is not this process's. Its own stands
+    in for it, so that the consumer finds its very own class under the name.
+    """
+    kind = type(element)
+    main = sys.modules["__main__"]
+    if kind.__module__ == "__main__" and "." not in kind.__qualname__:
+        vars(main).setdefault(kind.__qualname__, kind)
+    for _, part in components(element) or ():
+        _adopt(part)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.tables import costs_table, printed, table, text
+from tests.report.books import run, stage
+
+SLOW = stage(
+    "from_lmdb('x')",
+    "map(decode)",
+    "batch(32)",
+    busy=(10.0, 5.0),
+    waited=9.0,
+    costs={"from_lmdb('x')": 1.5, "map(decode)": 9.0},
+    calls={"map(decode)": 32000},
+)
+LAST = stage("flat_map(f)", times=())
+FIGURES = run(SLOW, LAST, consumer=1.0)
+
+
+def test_a_row_for_each_stage() -> None:
+    shown = table(FIGURES)
+    assert shown.row_count == 2
+    (row,) = [line for line in printed(shown).splitlines() if "from_lmdb" in line]
+    cells = [cell.strip() for cell in row.strip("│\n").split("│")]
+    assert cells == [
+        "from_lmdb('x') … batch(32)",
+        "2 processes",
+        "100",
+        "75%",
+        "+33%",
+        "90%",
+        "0%",
+        "1.02 ms",
+        "2.04 ms",
+    ]
+
+
+def test_columns_that_say_nothing_are_left_out() -> None:
+    assert "input" not in printed(table(FIGURES))
+    read = stage("map(f)", busy=(1.0,), input_seconds=2.0, nbytes=10**7)
+    shown = printed(table(run(read)))
+    assert "input" in shown
+    assert "1 MB/s" in shown
+    assert "skew" not in shown
+
+
+def test_the_limiting_stage_stands_out() -> None:
+    def bold(limiting: int | None) -> list[str]:
+        console = Console(
+            file=io.StringIO(), width=140, force_terminal=True, color_system="standard"
+        )
+        console.print(table(FIGURES, limiting))
+        assert isinstance(console.file, io.StringIO)
+        return [line for line in console.file.getvalue().splitlines() if "\x1b[1;33m" in line]
+
+    assert bold(None) == []
+    (first,) = bold(0)
+    assert "from_lmdb" in first
+    (second,) = bold(1)
+    assert "flat_map" in second
+
+
+def test_what_went_wrong_is_in_the_row() -> None:
+    died = stage("map(f)", busy=(1.0,), deaths=2, retried=5)
+    assert "5 retried, 2 deaths" in printed(table(run(died)))
+
+
+def test_what_operators_cost() -> None:
+    lines = printed(costs_table(FIGURES)).splitlines()
+    cells = [[cell.strip() for cell in line.strip("│\n").split("│")] for line in lines[3:-1]]
+    assert cells[:2] == [
+        ["from_lmdb('x')", "100", "1.5 ms", "10%"],
+        ["map(decode)", "3,200", "281 µs", "60%"],
+    ]
+    assert cells[2] == ["packing, of from_lmdb('x') … batch(32)", "", "", "30%"]
+
+
+def test_brackets_are_no_markup() -> None:
+    title = "choose(..., [1, 1], [bold]seed=0)"
+    odd = stage(title, busy=(1.0,), costs={title: 1.0})
+    assert title in printed(table(run(odd)))
+    assert title in printed(costs_table(run(odd)))
+
+
+def test_a_run_can_be_read() -> None:
+    assert str(FIGURES).splitlines() == [
+        "100 elements/s: 1,000 in 10 s, of which the consumer waited 90%",
+        *printed(table(FIGURES)).splitlines(),
+    ]
+
+
+def test_one_line_is_enough_for_a_run_that_has_not_begun() -> None:
+    assert str(RunStatistics(0, 0.0, 0.0, ())) == (
+        "0 elements/s: 0 in 0, of which the consumer waited 0%"
+    )
+
+
+def test_what_is_said_of_a_run_is_not_broken_by_a_narrow_table() -> None:
+    narrow = run(stage("f"), length=2000, skipped=1200)
+    assert text(narrow).splitlines()[0] == (
+        "100 elements/s: 1,000 of 2,000 in 10 s, of which the consumer waited 100%; "
+        "1,200 were left out"
+    )

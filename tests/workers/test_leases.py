@@ -1,0 +1,328 @@
+"""Leases cover a pass, every element once, whatever their size; and their size finds its level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import cycle, islice
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl import ElementError, Flow
+from flowdsl.making.program import Program
+from flowdsl.plan.lower import Stage, lower
+from flowdsl.plan.optimize import optimize
+from flowdsl.workers.leases import (
+    BYTES_A_LEASE,
+    MOST_A_LEASE,
+    SECONDS_A_LEASE,
+    SECONDS_A_READ,
+    SECONDS_A_SMALL_LEASE,
+    Lease,
+    Pace,
+    Piece,
+    Work,
+)
+from flowdsl.workers.wire import Frame, supply, unpack
+from tests.elements import same
+from tests.laws import outcome, reference
+from tests.strategies import MOST_ELEMENTS, Recipe, chains
+
+
+class Whim(Pace):
+    """A pace without reason."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__(2)
+        self._whims = cycle(sizes)
+
+    def size(self, remaining: int | None) -> int:
+        return next(self._whims)
+
+
+whims = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+
+
+def stage_of(flow: Flow[Any, Any]) -> Stage | None:
+    stage = lower(optimize(flow.prefetch(procs=2).node))
+    return stage if isinstance(stage, Stage) and stage.workers.procs else None
+
+
+def work_of(stage: Stage, pace: Pace) -> Work:
+    """As a pool has it, but what stands below it runs by its reference."""
+    bases = (b.meaning if isinstance(b, Stage) and b.workers.procs else b for b in stage.bases)
+    return Work(stage, tuple(bases), pace, pack)
+
+
+def work_off(work: Work, epoch: int = 0, start: int = 0) -> Iterator[Any]:
+    """What workers make of the leases, one after another."""
+    program = Program(work.stage.program)
+    for piece in work.pieces(epoch, start):
+        assert piece.size > 0
+        for _, x in program.rows(piece.lease.addresses(), opened(piece.packed)):
+            yield x
+
+
+def pack(rows: list[list[Any]]) -> tuple[list[Frame], int]:
+    """As processes are supplied."""
+    frames = supply(rows)
+    return frames, sum(map(len, frames))
+
+
+def opened(frames: list[Frame] | None) -> list[list[Any]]:
+    """What a worker makes of the frames that come with a lease."""
+    if not frames:
+        return []
+    content, *beside = frames
+    elements: list[list[Any]] = unpack(bytes(content), beside)
+    return elements
+
+
+def only(frames: list[Frame]) -> list[Any]:
+    """The same for a stage with one base."""
+    (elements,) = opened(frames)
+    return elements
+
+
+@settings(max_examples=300)
+@given(chains(most=5), whims, st.integers(0, 2))
+def test_any_stage_at_any_pace(recipe: Recipe, sizes: list[int], epoch: int) -> None:
+    flow = recipe.build()
+    stage = stage_of(flow)
+    expected = reference(recipe.build().node, epoch)  # a source may give one pass only
+    if stage is None or expected.error is not None:
+        return
+    got = outcome(work_off(work_of(stage, Whim(sizes)), epoch))
+    assert got.ended == expected.ended
+    assert same(got.elements, expected.elements)
+
+
+@settings(max_examples=200)
+@given(chains(most=4), whims, st.integers(0, 12))
+def test_any_stage_from_the_middle_on(recipe: Recipe, sizes: list[int], start: int) -> None:
+    flow = recipe.build()
+    stage = stage_of(flow)
+    expected = reference(recipe.build().node)
+    if stage is None or stage.drops or expected.error is not None:
+        return
+    left = MOST_ELEMENTS - start
+    got = outcome(work_off(work_of(stage, Whim(sizes)), 0, start), left)
+    assert same(got.elements, expected.elements[start:])
+
+
+def taken(pieces: Iterable[Piece]) -> list[tuple[Lease, list[Frame]]]:
+    """Each lease, with the frames of what it is supplied with."""
+    return [(piece.lease, piece.packed or []) for piece in pieces]
+
+
+def leases_of(
+    flow: Flow[Any, Any], sizes: list[int], start: int = 0, most: int = 100
+) -> list[tuple[Lease, list[Frame]]]:
+    stage = stage_of(flow)
+    assert stage is not None
+    return taken(islice(work_of(stage, Whim(sizes)).pieces(3, start), most))
+
+
+class TestSpans:
+    @given(st.integers(0, 40), whims, st.integers(0, 50))
+    def test_cover_all_positions_once(self, n: int, sizes: list[int], start: int) -> None:
+        leases = [lease for lease, _ in leases_of(fl.from_range(n).map(str), sizes, start)]
+        covered = [i for lease in leases for i in range(lease.start, lease.stop)]
+        assert covered == list(range(start, n))
+        assert [lease.number for lease in leases] == list(range(len(leases)))
+        assert {lease.epoch for lease in leases} <= {3}
+        spans = [lease.addresses() for lease in leases]
+        assert [i for at in spans for i in at.position.tolist()] == covered
+
+    def test_of_a_filter_cover_what_it_looks_at(self) -> None:
+        leases = leases_of(fl.from_range(10).filter(bool).map(str), [4])
+        assert [(lease.start, lease.stop) for lease, _ in leases] == [(0, 4), (4, 8), (8, 10)]
+        assert all(frames == [] for _, frames in leases)
+
+    def test_of_an_endless_flow_do_not_end(self) -> None:
+        leases = leases_of(fl.from_range(3).repeat().map(str), [5], most=4)
+        assert [(lease.start, lease.stop) for lease, _ in leases] == [
+            (0, 5),
+            (5, 10),
+            (10, 15),
+            (15, 20),
+        ]
+
+    def test_are_numbered_on_over_passes(self) -> None:
+        stage = stage_of(fl.from_range(4).map(str))
+        assert stage is not None
+        work = work_of(stage, Whim([2]))
+        numbers = [lease.number for epoch in range(2) for lease, _ in taken(work.pieces(epoch, 0))]
+        assert numbers == [0, 1, 2, 3]
+
+
+class TestSupplied:
+    def test_a_row_that_fails_comes_after_those_before_it(self) -> None:
+        class Failing(list[int]):
+            def __getitem__(self, i: Any) -> Any:
+                if i == 5:
+                    raise OSError("gone")
+                return i
+
+        flow = fl.from_items(Failing(range(9))).map(str).batch(2, collate=list)
+        stage = stage_of(flow)
+        assert stage is not None
+        work = work_of(stage, Whim([3])).pieces(0, 0)
+        ((lease, frames),) = taken(islice(work, 1))
+        assert (lease.start, lease.stop, only(frames)) == (0, 2, [0, 1, 2, 3])
+        with pytest.raises(ElementError, match=r"failed on element 5 \(row 5 of from_items"):
+            next(work)
+
+    @pytest.mark.parametrize("source", [fl.from_items, lambda rows: fl.from_iterable(iter(rows))])
+    def test_a_row_that_can_not_travel_comes_after_those_before_it(self, source: Any) -> None:
+        flow = source([1, 2, Lock(), 4]).map(str)
+        stage = stage_of(flow)
+        assert stage is not None
+        work = work_of(stage, Whim([4])).pieces(0, 0)
+        assert only(next(work).packed) == [1, 2]
+        with pytest.raises(ElementError, match="failed on element 2") as caught:
+            next(work)
+        assert "pickle" in str(caught.value.__cause__)
+
+    def test_rows_of_memory_go_with_the_span_that_needs_them(self) -> None:
+        flow: Flow[Any, Any] = fl.from_items("abcde").map(str.upper).batch(2, collate="".join)
+        leases = leases_of(flow, [2])
+        assert [(lease.start, lease.stop, only(frames)) for lease, frames in leases] == [
+            (0, 2, ["a", "b", "c", "d"]),
+            (2, 3, ["e"]),
+        ]
+
+    def test_rows_of_a_stream_go_in_whole_groups(self) -> None:
+        flow: Flow[Any, Any] = fl.from_iterable("abcdefg").map(str.upper).batch(2, collate="".join)
+        leases = leases_of(flow, [2])
+        assert [(lease.start, lease.stop, only(frames)) for lease, frames in leases] == [
+            (0, 2, ["a", "b", "c", "d"]),
+            (2, 4, ["e", "f", "g"]),
+        ]
+        assert all(lease.positions is None for lease, _ in leases)
+
+    def test_rows_of_a_stream_with_gaps_keep_their_positions(self) -> None:
+        flow = fl.from_iterable(range(9)).filter(lambda i: i % 4 != 1).take(6).map(str)
+        stage = stage_of(flow)
+        assert stage is not None
+        leases = taken(work_of(stage, Whim([3])).pieces(0, 0))
+        assert [(lease.positions, only(frames)) for lease, frames in leases] == [
+            ([0, 2, 3], [0, 2, 3]),
+            ([4, 6, 7], [4, 6, 7]),
+        ]
+        assert [(lease.start, lease.stop) for lease, _ in leases] == [(0, 3), (3, 6)]
+        assert leases[1][0].addresses().position.tolist() == [4, 6, 7]
+
+    def test_a_stream_that_fails_first_gives_what_was_before(self) -> None:
+        def stream() -> Iterator[int]:
+            yield from range(5)
+            raise OSError("gone")
+
+        flow = fl.from_iterable(stream).map(str)
+        stage = stage_of(flow)
+        assert stage is not None
+        work = work_of(stage, Whim([4])).pieces(0, 0)
+        assert [only(next(work).packed), only(next(work).packed)] == [[0, 1, 2, 3], [4]]
+        with pytest.raises(ElementError, match="failed on element 5"):
+            next(work)
+
+    def test_a_slow_stream_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = iter(np.arange(0.0, 10.0, SECONDS_A_READ * 0.6))
+        monkeypatch.setattr("flowdsl.workers.leases.time.monotonic", lambda: next(clock))
+        leases = leases_of(fl.from_iterable(range(5)).map(str), [100])
+        assert [only(frames) for _, frames in leases] == [[0, 1], [2, 3], [4]]
+
+
+class TestPace:
+    def test_starts_small_and_doubles_at_most(self) -> None:
+        pace = Pace(2)
+        assert pace.size(None) == 1
+        sizes = []
+        for _ in range(20):
+            pace.observe(1000, 1e-9, 0)
+            sizes.append(pace.size(None))
+        assert sizes[:4] == [2, 4, 8, 16]
+        assert sizes[-1] == MOST_A_LEASE
+
+    def test_settles_where_a_lease_costs_its_time(self) -> None:
+        pace = Pace(2)
+        for _ in range(20):
+            pace.observe(pace.size(None), pace.size(None) * SECONDS_A_SMALL_LEASE / 50.5, 10)
+        assert pace.size(None) == 50
+
+    def test_takes_less_time_over_what_is_large(self) -> None:
+        pace = Pace(2)
+        for _ in range(20):
+            size = pace.size(None)
+            pace.observe(size, size * SECONDS_A_LEASE / 50.5, size * BYTES_A_LEASE // 60)
+        assert pace.size(None) == 50
+
+    def test_settles_at_a_fifth_of_a_timeout(self) -> None:
+        pace = Pace(2, timeout=0.1)
+        for _ in range(20):
+            pace.observe(pace.size(None), pace.size(None) * 0.001, 10)
+        assert pace.size(None) == 20
+
+    def test_settles_where_a_lease_has_its_bytes(self) -> None:
+        pace = Pace(2)
+        for _ in range(20):
+            pace.observe(pace.size(None), 1e-9, pace.size(None) * BYTES_A_LEASE // 20)
+        assert pace.size(None) == 20
+
+    def test_falls_at_once_and_to_one_at_least(self) -> None:
+        pace = Pace(2)
+        for _ in range(20):
+            pace.observe(1000, 1e-9, 0)
+        pace.observe(100, 100 * SECONDS_A_SMALL_LEASE, 0)
+        assert pace.size(None) == 1
+
+    def test_shares_what_is_left_among_the_workers(self) -> None:
+        pace = Pace(3)
+        for _ in range(20):
+            pace.observe(1000, 1e-9, 0)
+        assert pace.size(600) == 100
+        assert [pace.size(n) for n in (12, 6, 5, 1)] == [2, 1, 1, 1]
+
+
+class TestSeveralBases:
+    @given(whims, st.integers(0, 9), st.integers(0, 9))
+    def test_the_row_that_fails_first_in_the_output_is_raised(
+        self, sizes: list[int], bad: int, worse: int
+    ) -> None:
+        class Failing(list[int]):
+            def __init__(self, bad: int) -> None:
+                super().__init__(range(9 + 1))
+                self.bad = bad
+
+            def __getitem__(self, i: Any) -> Any:
+                if i == self.bad:
+                    raise OSError(f"row {i}")
+                return i
+
+        one, other = Failing(bad), Failing(worse)
+        flow = fl.from_items(one).map(str).interleave(fl.from_items(other).map(str))
+        stage = stage_of(flow)
+        assert stage is not None
+        assert len(stage.bases) == 2
+        got = list[Any]()
+        with pytest.raises(fl.ElementError) as caught:
+            got.extend(work_off(work_of(stage, Whim(sizes))))
+        first = min((2 * bad, 0), (2 * worse + 1, 1))
+        assert len(got) == first[0]
+        assert str(caught.value.__cause__) == f"row {(bad, worse)[first[1]]}"
+
+    def test_a_row_that_can_not_travel_comes_after_those_before_it(self) -> None:
+        one, other = fl.from_items(range(4)), fl.from_items([0, 1, Lock(), 3])
+        flow: Flow[Any, Any] = one.map(str)
+        stage = stage_of(flow.interleave(other.map(str)))
+        assert stage is not None
+        got = list[Any]()
+        with pytest.raises(fl.ElementError) as caught:
+            got.extend(work_off(work_of(stage, Whim([3]))))
+        assert got == ["0", "0", "1", "1", "2"]
+        assert caught.value.origin == "row 2 of from_items(4 items)"

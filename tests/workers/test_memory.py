@@ -1,0 +1,213 @@
+"""What is in flight is bounded, by count and by bytes, and what is let go of is given back."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl import Flow, FlowError
+from flowdsl.workers import pool
+from flowdsl.runtime.run import Run
+from flowdsl.workers.slabs import _MOST_FREE
+from tests.paces import paced
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def rows(nbytes: int) -> Callable[[int], NDArray[np.uint8]]:
+    return lambda i: np.full(nbytes, i % 251, np.uint8)
+
+
+def mapped(pid: int | str = "self") -> int:
+    """The bytes of all slabs that a process maps."""
+    total = 0
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        if "memfd:flowdsl" in line:
+            low, high = (int(end, 16) for end in re.split("[- ]", line)[:2])
+            total += high - low
+    return total
+
+
+def workers_of(run: Run[Any]) -> list[int]:
+    return [worker.process.pid for p in run._execution.pools for worker in p.crew.workers]  # type: ignore[attr-defined]  # of processes
+
+
+def shared(run: Run[Any]) -> int:
+    """The bytes of shared memory of a run: every slab is mapped by the worker that made it."""
+    return sum(map(mapped, workers_of(run)))
+
+
+def settled(value: Callable[[], int], seconds: float = 20) -> int:
+    """A value that others change, once they have not for a while."""
+    deadline, before = time.monotonic() + seconds, -1
+    while time.monotonic() < deadline:
+        if before == (now := value()):
+            return now
+        before = now
+        time.sleep(0.25)
+    raise AssertionError("it goes on and on")
+
+
+class TestBytes:
+    @pytest.mark.parametrize("size", [100 * KIB, 1000 * KIB])
+    @pytest.mark.parametrize("memory", [4 * MIB, 16 * MIB])
+    def test_of_a_consumer_that_stops_reading(self, size: int, memory: int) -> None:
+        """Slabs are powers of two, so half of each may be empty: that counts as well."""
+        run = iter(fl.from_range(10**6).map(rows(size)).prefetch(procs=2, memory=memory))
+        for x in islice(run, 30):
+            assert len(x) == size
+        most = settled(lambda: shared(run))
+        assert size <= most <= 2 * memory + 2 * 2 * size  # in flight, and as much for later
+        assert run.statistics().stages[-1].in_flight < memory / size + 1
+        run.close()
+
+    def test_of_a_consumer_that_goes_on(self) -> None:
+        run = iter(fl.from_range(400).map(rows(300 * KIB)).prefetch(procs=2, memory=8 * MIB))
+        most = max(shared(run) for _ in run)
+        assert most <= 2 * 8 * MIB + 4 * 512 * KIB  # in flight, and as much for later
+
+    @pytest.mark.parametrize("pace", [nullcontext(), paced([4])], ids=["its own", "of 4"])
+    def test_of_a_stream_on_its_way_to_workers(self, pace: AbstractContextManager[None]) -> None:
+        """What is read waits for workers, however little they make of it, and however fast."""
+        read: list[int] = []
+        gone: list[int] = []
+
+        def stream() -> Iterator[NDArray[np.uint8]]:
+            for i in range(10**6):
+                row = np.full(MIB, i % 251, np.uint8)
+                weakref.finalize(row, gone.append, i)
+                read.append(i)
+                yield row
+
+        flow = fl.from_iterable(stream).map(lambda x: x[:10].copy())
+        with pace:
+            run = iter(flow.prefetch(procs=2, memory=6 * MIB))
+            for _ in range(200):
+                next(run)
+                assert len(read) - len(gone) <= 6
+        run.close()
+
+    def test_of_a_shuffle_buffer_count(self) -> None:
+        """What the buffer holds is taken off what may be in flight."""
+        flow = fl.from_range(2000).map(rows(100 * KIB)).shuffle(40)  # 128 KiB each: 5 MiB
+        run = iter(flow.prefetch(procs=2, memory=8 * MIB))
+        list(islice(run, 20))
+        pools = run._execution.pools[-1]
+        assert pools._in_flight <= 8 * MIB - 40 * 128 * KIB
+        assert settled(lambda: shared(run)) <= 8 * MIB + _MOST_FREE * 2 * 128 * KIB
+        run.close()
+
+    def test_less_than_a_shuffle_buffer_is_an_error(self) -> None:
+        flow = (
+            fl.from_range(2000).map(rows(100 * KIB)).shuffle(40).prefetch(procs=2, memory=2 * MIB)
+        )
+        with pytest.raises(FlowError) as caught:
+            flow.collect()
+        assert re.fullmatch(
+            r"prefetch: memory=2097152 bytes is less than the 40 elements of about [\d,]+ bytes "
+            r"that are held above map\(<lambda>\); give at least [\d,]+, or a smaller buffer",
+            str(caught.value),
+        )
+
+    @pytest.mark.parametrize("memory", [1, 1000, 300 * KIB])
+    def test_less_than_an_element_lets_it_through_alone(self, memory: int) -> None:
+        run = iter(fl.from_range(12).map(rows(MIB)).prefetch(procs=2, memory=memory))
+        for i, x in enumerate(run):
+            assert (x == i).all()
+            assert run._execution.pools[0]._in_flight <= 2 * MIB + 4 * KIB
+            assert not run._execution.pools[0]._leased
+        assert run.position == 12
+
+    def test_of_threads(self) -> None:
+        run = iter(fl.from_range(1000).map(rows(MIB)).prefetch(threads=2, memory=6 * MIB))
+        for _ in islice(run, 50):
+            in_flight = len(run._execution.pools[0]._leased) + len(run._execution.pools[0]._arrived)
+            assert in_flight <= 6
+        run.close()
+
+    def test_of_a_large_element_among_small_ones(self) -> None:
+        def sometimes(i: int) -> NDArray[np.uint8]:
+            return np.full(4 * MIB if i % 20 == 10 else 10 * KIB, i, np.uint8)
+
+        flow = fl.from_range(80).map(sometimes).prefetch(procs=2, memory=MIB)
+        assert [int(x[-1]) for x in flow] == list(range(80))
+
+
+class TestCount:
+    def test_is_a_few_leases_a_worker(self, tmp_path: Path) -> None:
+        """A consumer that stops stops the workers, without a word of bytes."""
+
+        def note(i: int) -> int:
+            (tmp_path / str(i)).touch()
+            return i
+
+        with paced([3]):
+            run = iter(fl.from_range(10**6).map(note).prefetch(procs=2))
+            assert next(run) == 0
+            made = settled(lambda: len(list(tmp_path.iterdir())))
+        assert made <= 3 * 2 * (pool.LEASES_IN_HAND + pool.LEASES_AHEAD)
+        run.close()
+
+    def test_holds_though_workers_die(self, tmp_path: Path) -> None:
+        def note(i: int) -> int:
+            (tmp_path / f"{i} {os.getpid()}").touch()
+            if i == 5 and len(list(tmp_path.glob("5 *"))) < 3:
+                os._exit(3)
+            return i
+
+        with paced([3]):
+            run = iter(fl.from_range(10**6).map(note).prefetch(procs=2))
+            assert list(islice(run, 7)) == list(range(7))
+            settled(lambda: len(list(tmp_path.iterdir())))
+        made = {int(path.name.split()[0]) for path in tmp_path.iterdir()}
+        assert max(made) <= 7 + 3 * (1 + 2 * (pool.LEASES_IN_HAND + pool.LEASES_AHEAD))
+        run.close()
+
+
+class TestViews:
+    def test_a_list_of_all_is_right_whatever_the_memory(self) -> None:
+        """What the consumer holds on to is its own: it is not in flight any more."""
+        flow = fl.from_range(64).map(rows(256 * KIB)).prefetch(procs=2, memory=2 * MIB)
+        for i, x in enumerate(flow.collect()):
+            assert (x == i).all()
+
+    @pytest.mark.parametrize("size", [100 * KIB, 1000 * KIB])
+    def test_that_were_held_and_let_go_do_not_stay(self, size: int) -> None:
+        before = mapped()
+        run = iter(fl.from_range(10**6).map(rows(size)).prefetch(procs=1, memory=4 * MIB))
+        kept = list(islice(run, 200))
+        assert shared(run) >= 200 * size
+        del kept
+        for x in islice(run, 200):
+            assert len(x) == size
+        most = settled(lambda: shared(run))
+        assert most <= 2 * 4 * MIB + 2 * 2 * size  # in flight, and as much for later
+        assert mapped() <= before + most
+        run.close()
+
+    def test_of_a_pass_do_not_grow_with_the_next(self) -> None:
+        before = mapped()
+        flow: Flow[Any, Any] = fl.from_range(100).map(rows(100 * KIB)).prefetch(procs=1)
+        sizes = list[int]()
+        for _ in range(4):
+            run = iter(flow)
+            assert all(len(x) == 100 * KIB for x in run)
+            sizes.append(mapped())
+            del run
+        assert max(sizes) <= 2 * 100 * 100 * KIB  # two passes, at the most, of four
+        del flow
+        gc.collect()
+        assert mapped() <= before

@@ -1,0 +1,349 @@
+"""A pool with any crew: whoever is slow, or dies, and whenever, its output is the reference.
+
+The crew here is a made-up one that does what it is told to by hypothesis, so that thousands of
+courses of events are tried, and one in which nothing can happen any more is an error at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice
+from typing import Any
+from unittest import mock
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl import Flow, FlowError, WorkerDied
+from flowdsl.kinds import Unordered
+from flowdsl.making.make import make, maker
+from flowdsl.plan.lower import Stage, lower
+from flowdsl.plan.optimize import optimize
+from flowdsl.workers import pool as pools
+from flowdsl.workers.crew import Crew, Died, Done, Event, Ready, Worker, result_of
+from flowdsl.workers.leases import Pace, Piece
+from flowdsl.workers.pool import Pool
+from tests.paces import paced, whims
+
+MOST_DEATHS = 12
+
+
+@attrs.frozen
+class Handed:
+    """Elements, each said to take so many bytes."""
+
+    crew: Anyhow
+    elements: list[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return self.crew.nbytes_each * len(self.elements)
+
+    def open(self) -> Sequence[Any]:
+        self.crew.open.append(self)
+        return self.elements
+
+    def discard(self) -> None:
+        self.crew.discarded += 1
+
+
+@attrs.define(eq=False)
+class Anyhow:
+    """A crew that does what the choices say: which worker acts next, and whether it dies."""
+
+    stage: Stage
+    choices: Iterator[int]
+    poison: frozenset[int] = frozenset()
+    nbytes_each: int = 0
+    deaths_left: int = MOST_DEATHS
+    deaths: Counter[int] = attrs.field(factory=Counter[int])
+    """By the positions of what was in hand, when alone."""
+    open: list[Handed] = attrs.field(factory=list[Handed])
+    discarded: int = 0
+    most_held: int = 0
+    members: list[Worker] = attrs.field(factory=list[Worker])
+    makers: dict[int, Any] = attrs.field(factory=dict[int, Any])
+
+    @property
+    def workers(self) -> list[Worker]:
+        return self.members
+
+    def start(self) -> None:
+        if not self.members:
+            self.members = [Worker(f"worker {k}") for k in range(self.stage.workers.procs)]
+
+    def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
+        return rows, sum(map(len, rows))
+
+    def give(self, worker: Worker, piece: Piece) -> None:
+        assert worker.ready
+        worker.held[piece.lease.number] = piece
+        assert len(worker.held) <= pools.LEASES_IN_HAND
+        self.most_held = max(self.most_held, sum(len(w.held) for w in self.members))
+
+    def hear(self) -> list[Event]:
+        able = [w for w in self.members if not w.ready or w.held]
+        assert able, "wedged: nobody has anything to do"
+        return [self._act(able[next(self.choices) % len(able)])]
+
+    def _act(self, worker: Worker) -> Event:
+        dies = next(self.choices) % 4 == 0 and self.deaths_left > 0
+        if not worker.ready:
+            worker.ready = True
+            return Ready(worker)
+        piece = next(iter(worker.held.values()))
+        positions = piece.lease.addresses().position.tolist()
+        bad = [p for p in positions if p in self.poison]
+        if bad or dies:
+            self.deaths_left -= not bad
+            return Died(worker, "a sudden end", piece.lease.number)
+        making = self.makers.get(id(worker)) or maker(self.stage.program, self.stage.whole)
+        self.makers[id(worker)] = making
+        made = make(making, piece.lease.addresses(), piece.rows)
+        return Done(worker, result_of(made, piece.lease), Handed(self, made.elements))
+
+    def replace(self, worker: Worker) -> None:
+        assert not worker.held
+        self.members[self.members.index(worker)] = Worker("another")
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def stage_of(flow: Flow[Any, Any]) -> Stage:
+    plan = lower(optimize(flow.node))
+    if isinstance(plan, Unordered):
+        plan = plan.source
+    assert isinstance(plan, Stage)
+    assert plan.workers.procs
+    return plan
+
+
+def pool_of(stage: Stage, crew: Crew) -> Pool:
+    bases = (b.meaning if isinstance(b, Stage) and b.workers.count else b for b in stage.bases)
+    return Pool(stage, tuple(bases), crew)
+
+
+def many(i: int) -> bool:
+    return i % 3 != 1
+
+
+FLOWS: dict[str, Flow[Any, Any]] = {
+    "indexed": fl.from_range(40).shuffle(seed=1).map(abs),
+    "batched": fl.from_range(41).map(abs).batch(3, collate=list),
+    "filtered": fl.from_range(40).map(abs).filter(many),
+    "streamed": fl.from_iterable(range(40)).map(abs).batch(3, collate=list),
+    "streamed with gaps": fl.from_iterable(range(60)).filter(many).take(30).map(abs),
+    "in memory": fl.from_items(range(40)).shuffle(seed=2).map(abs),
+    "two in memory": fl.from_items(range(20)).map(abs).zip(fl.from_items(range(20)).map(str)),
+}
+
+courses = st.lists(st.integers(0, 7), min_size=1, max_size=60)
+
+
+@settings(max_examples=400)
+@given(
+    st.sampled_from(sorted(FLOWS)),
+    st.integers(1, 4),
+    courses,
+    whims,
+    st.sampled_from([1, 2, 6]),
+    st.sampled_from([None, 1, 50, 400]),
+    st.integers(0, 5),
+    st.booleans(),
+)
+def test_any_course_of_events(
+    name: str,
+    procs: int,
+    choices: list[int],
+    sizes: list[int],
+    ahead: int,
+    memory: int | None,
+    start: int,
+    ordered: bool,
+) -> None:
+    flow = FLOWS[name]
+    whole = flow.collect()
+    stage = stage_of(flow.prefetch(procs, memory=memory, ordered=ordered, deaths=MOST_DEATHS + 1))
+    crew = Anyhow(stage, cycle(choices), nbytes_each=10)
+    with mock.patch.object(pools, "LEASES_AHEAD", ahead), paced(sizes):
+        pool = pool_of(stage, crew)
+        start = 0 if stage.drops else start
+        got = [x for _, x in pool.rows(0, start)]
+    expected = whole[start:]
+    assert got == expected if ordered else Counter(map(str, got)) == Counter(map(str, expected))
+    statistics = pool.statistics()
+    assert statistics.deaths == MOST_DEATHS - crew.deaths_left
+    assert statistics.in_flight == 0
+    assert pool._in_flight == 0
+    assert crew.discarded == 0
+    assert all(not worker.held for worker in crew.workers)
+
+
+@settings(max_examples=300)
+@given(
+    st.integers(1, 4),
+    courses,
+    whims,
+    st.sets(st.integers(0, 39), max_size=3),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_an_element_that_kills_is_found(
+    procs: int,
+    choices: list[int],
+    sizes: list[int],
+    poison: set[int],
+    deaths: int,
+    skip: bool,
+) -> None:
+    told: list[str] = []
+    flow: Flow[Any, Any] = fl.from_range(40).map(abs)
+    flow = flow.prefetch(
+        procs, deaths=deaths, on_error=(lambda e: told.append(e.origin)) if skip else "raise"
+    )
+    stage = stage_of(flow)
+    crew = Anyhow(stage, cycle(choices), frozenset(poison), deaths_left=0)
+    with paced(sizes):
+        rows = pool_of(stage, crew).rows(0)
+        got: list[Any] = []
+        if poison and not skip:
+            with pytest.raises(WorkerDied) as caught:
+                got.extend(x for _, x in rows)
+            first = min(poison)
+            assert got == list(range(first))
+            died, _, rest = str(caught.value).partition(" at work on ")
+            # the first may be over several elements
+            how_many = range(deaths, max(deaths, 2) + 1)
+            whos = {n: f"{n} workers died, one after another," for n in how_many}
+            assert died in {**whos, 1: "a worker died"}.values()
+            assert rest.startswith(
+                f"element {first} of map(abs) (row {first} of from_range(40)); "
+                f"{'it' if died == 'a worker died' else 'the last of them'} was "
+            )
+        else:
+            got.extend(x for _, x in rows)
+            assert got == [i for i in range(40) if i not in poison]
+            assert told == [f"row {i} of from_range(40)" for i in sorted(poison)]
+
+
+@settings(max_examples=100)
+@given(courses, whims, st.integers(0, 12), st.integers(0, 12))
+def test_a_flow_that_one_worker_runs_from_end_to_end(
+    choices: list[int], sizes: list[int], n: int, start: int
+) -> None:
+    flow = fl.from_iterable(range(n)).map(abs).batch(3, collate=list)
+    plan = lower(optimize(flow.replicate(procs=2).node))
+    (stage, _) = plan.sources
+    assert isinstance(stage, Stage)
+    crew = Anyhow(stage, cycle(choices), deaths_left=2)
+    with paced(sizes):
+        assert [x for _, x in pool_of(stage, crew).rows(0, start)] == flow.collect()[start:]
+
+
+@settings(max_examples=100)
+@given(courses, whims, st.integers(1, 20), st.integers(1, 3))
+def test_a_pass_that_is_abandoned_leaves_nothing_of_it(
+    choices: list[int], sizes: list[int], taken: int, passes: int
+) -> None:
+    stage = stage_of(fl.from_range(40).map(abs).prefetch(procs=2))
+    crew = Anyhow(stage, cycle(choices), deaths_left=2)
+    with paced(sizes):
+        pool = pool_of(stage, crew)
+        for _ in range(passes):
+            rows = pool.rows(0)
+            assert [x for _, x in islice(rows, taken)] == list(range(taken))
+        assert [x for _, x in pool.rows(1)] == list(range(40))
+    assert pool.statistics().in_flight == 0
+
+
+@settings(max_examples=200)
+@given(courses, st.integers(1, 40), st.integers(1, 4))
+def test_what_is_in_flight_is_bounded_in_bytes(choices: list[int], memory: int, procs: int) -> None:
+    stage = stage_of(fl.from_range(200).map(abs).prefetch(procs, memory=1000 * memory))
+    crew = Anyhow(stage, cycle(choices), nbytes_each=1000, deaths_left=0)
+    pool = pool_of(stage, crew)
+    taken = 0
+    for _ in pool.rows(0):
+        taken += 1
+        in_flight = sum(p.size for w in crew.workers for p in w.held.values())
+        arrived = sum(len(h.elements) for h in crew.open)
+        assert in_flight <= max(1, memory)
+        assert arrived <= 200
+    assert taken == 200
+    assert pool.statistics().nbytes == 200_000
+
+
+def test_workers_that_never_get_ready_are_an_error() -> None:
+    @attrs.define(eq=False)
+    class Stillborn(Anyhow):
+        def _act(self, worker: Worker) -> Event:
+            return Died(worker, "exit status 4")
+
+    stage = stage_of(fl.from_range(4).map(abs).prefetch(procs=2))
+    with pytest.raises(WorkerDied, match=r"another ended before it was ready \(exit status 4\)"):
+        list(pool_of(stage, Stillborn(stage, cycle([0]))).rows(0))
+
+
+def test_a_timeout_bounds_what_a_lease_takes() -> None:
+    stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=2, timeout=0.1))
+    with mock.patch.object(pools, "Pace") as pace:
+        pool_of(stage, Anyhow(stage, cycle([0])))
+    assert pace.call_args.args[2] == 0.1
+
+
+def test_the_pace_learns_from_what_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from leases beyond the end of what a worker runs as a whole, which cost nothing."""
+    learnt: list[int] = []
+    observe = Pace.observe
+
+    def noted(pace: Pace, count: int, seconds: float, nbytes: int) -> None:
+        learnt.append(count)
+        observe(pace, count, seconds, nbytes)
+
+    monkeypatch.setattr(Pace, "observe", noted)
+    flow = fl.from_iterable(range(9)).map(abs).replicate(procs=1).repeat(2)
+    assert len(flow.collect()) == 18
+    assert sum(learnt) == 18
+    assert all(learnt)
+
+
+def test_operators_that_hold_more_than_memory_are_an_error() -> None:
+    stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=1, memory=500))
+    crew = Anyhow(stage, cycle([0, 1]), nbytes_each=100, deaths_left=0)
+    pool = Pool(stage, (), crew, held=7)
+    with pytest.raises(FlowError) as caught:
+        list(pool.rows(0))
+    assert str(caught.value) == (
+        "prefetch: memory=500 bytes is less than the 7 elements of about 100 bytes that are held "
+        "above map(abs); give at least 1,400, or a smaller buffer"
+    )
+
+
+def test_a_result_comes_once_though_its_worker_died_after_it() -> None:
+    """What is sent and not heard of is made again; the late result has a number of the past."""
+    stage = stage_of(fl.from_range(6).map(abs).prefetch(procs=1))
+    crew = Anyhow(stage, cycle([0, 1]), deaths_left=0)
+    pool = pool_of(stage, crew)
+    seen: list[Done] = []
+    kept: list[Event] = []
+    heard = crew.hear
+
+    def late() -> list[Event]:
+        events = heard()
+        done = [event for event in events if isinstance(event, Done)]
+        seen.extend(done)
+        if len(seen) == 2 and done:
+            kept.extend(done)
+            return [Died(done[0].worker, "after its last word")]
+        if kept and done:  # it has been handed out again by now
+            return [kept.pop(), *events]
+        return events
+
+    with mock.patch.object(Anyhow, "hear", side_effect=late):
+        assert [x for _, x in pool.rows(0)] == list(range(6))
+    assert crew.discarded == 1

@@ -1,0 +1,175 @@
+"""What a pool does about a death: what is blamed, what is tried again, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import pytest
+
+import flowdsl as fl
+from flowdsl import WorkerDied
+from flowdsl.making.make import make, maker
+from flowdsl.plan.lower import Stage, lower
+from flowdsl.plan.optimize import optimize
+from flowdsl.workers.crew import Died, Done, Event, Worker, result_of
+from flowdsl.workers.leases import Lease, Piece
+from flowdsl.workers.pool import Pool
+from flowdsl.workers.processes import Process, Processes
+from flowdsl.workers.threads import _Handed
+from tests.chaos.dying import kills
+from tests.paces import paced
+
+
+class Rehearsed:
+    """A crew that works in the consumer's thread, of which some die when the others can do no more.
+
+    Until then they do nothing; those in their places work like any other.
+    """
+
+    def __init__(self, stage: Stage, workers: int, dying: int, begun: Callable[[Worker], Any]):
+        self.workers = [Worker(f"worker {k}", ready=True) for k in range(workers)]
+        self._dying = self.workers[:dying]
+        self._begun = begun
+        self._making = maker(stage.program, whole=False)
+
+    def start(self) -> None:
+        pass
+
+    def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
+        return rows, 0
+
+    def give(self, worker: Worker, piece: Piece) -> None:
+        worker.held[piece.lease.number] = piece
+
+    def hear(self) -> list[Event]:
+        events: list[Event] = []
+        for worker in self.workers:
+            if worker.held and worker not in self._dying:
+                piece = next(iter(worker.held.values()))
+                made = make(self._making, piece.lease.addresses(), piece.rows)
+                result = result_of(made, piece.lease)
+                nbytes = sum(made.positions)  # each is larger than the last
+                events.append(Done(worker, result, _Handed(made.elements, nbytes)))
+        if not events:
+            events += [Died(w, "a rehearsal", self._begun(w)) for w in self._dying if w.held]
+            assert events, "nobody has anything to do, or ever will"
+        return events
+
+    def replace(self, worker: Worker) -> None:
+        self.workers[self.workers.index(worker)] = Worker("another", ready=True)
+
+    def close(self) -> None:
+        pass
+
+
+def rehearsed(
+    workers: int, dying: int, begun: Callable[[Worker], Any], deaths: int = 3, **limits: Any
+) -> Pool:
+    flow = fl.from_range(400).shuffle().map(abs)
+    flow = flow.prefetch(procs=workers, deaths=deaths, **limits)
+    stage = lower(optimize(flow.node))
+    assert isinstance(stage, Stage)
+    return Pool(stage, (), Rehearsed(stage, workers, dying, begun))
+
+
+def shuffled(epoch: int) -> list[int]:
+    return list(fl.from_range(400).shuffle().epoch(epoch))
+
+
+def oldest(worker: Worker) -> int:
+    return min(worker.held)
+
+
+class TestRehearsed:
+    @pytest.mark.parametrize("memory", [None, 1200, 8000])
+    @pytest.mark.parametrize("dying", [1, 2])
+    def test_a_retry_has_room_though_all_that_came_waits_for_it(
+        self, dying: int, memory: int | None
+    ) -> None:
+        """The workers at what comes first die, when the third has done all it may."""
+        with paced([5]):
+            pool = rehearsed(3, dying, oldest, memory=memory)
+            assert [x for _, x in pool.rows(0)] == shuffled(0)
+        statistics = pool.statistics()
+        assert (statistics.deaths, statistics.skipped) == (dying, 0)
+        assert statistics.retried >= dying
+
+    def test_only_what_was_begun_is_blamed(self) -> None:
+        """Of two leases in hand the second: the result of the first was lost with the worker."""
+        with paced([1]):
+            pool = rehearsed(2, 1, lambda worker: max(worker.held), deaths=1, on_error="raise")
+            with pytest.raises(WorkerDied, match=r"^a worker died at work on element 2 of map"):
+                list(pool.rows(0))
+
+    def test_what_was_not_begun_is_blamed_when_it_is_no_accident(self) -> None:
+        """Its arrival alone may kill, which nobody lives to tell: that has an end, too."""
+        with paced([1]):
+            pool = rehearsed(1, 1, lambda worker: None, deaths=1)
+            crew = pool.crew
+            assert isinstance(crew, Rehearsed)
+            replace = crew.replace
+
+            def replace_by_mortal(worker: Worker) -> None:
+                replace(worker)
+                crew._dying = list(crew.workers)
+
+            crew.replace = replace_by_mortal  # type: ignore[method-assign]  # they all die
+            with pytest.raises(WorkerDied, match=r"3 workers died.* element 0 of map"):
+                list(pool.rows(0))
+        assert pool.statistics().deaths == 3
+
+    def test_an_accident_at_rest_is_nobody_s(self) -> None:
+        with paced([1]):
+            pool = rehearsed(2, 2, lambda worker: None, deaths=1)
+            assert [x for _, x in pool.rows(0)] == shuffled(0)
+
+    @pytest.mark.parametrize("workers", [1, 3])
+    def test_a_pass_that_was_cut_short_is_not_seen_in_the_next(self, workers: int) -> None:
+        """Neither in its elements, though results of it are still to come, nor in the books."""
+        with paced([5]):
+            pool = rehearsed(workers, 0, oldest)
+            for size in (1, 50, 7):
+                assert [x for _, x in islice(pool.rows(0), size)] == shuffled(0)[:size]
+                assert [x for _, x in pool.rows(1)] == shuffled(1)
+        statistics = pool.statistics()
+        assert statistics.entered == statistics.delivered
+        assert statistics.in_flight == 0
+
+
+@pytest.mark.usefixtures("mortals")
+class TestWordOfWhatIsBegun:
+    def crew(self) -> tuple[Processes, Process]:
+        stage = lower(optimize(fl.from_range(9).map(kills(4)).prefetch(procs=1).node))
+        assert isinstance(stage, Stage)
+        crew = Processes(stage)
+        crew.start()
+        (worker,) = crew.workers
+        assert isinstance(worker, Process)
+        while not worker.ready:
+            crew.hear()
+        return crew, worker
+
+    def test_is_left_by_a_worker_that_dies(self) -> None:
+        """Though its result of the lease before may be lost with it."""
+        crew, worker = self.crew()
+        for number, start in ((10, 0), (11, 3), (12, 6)):
+            crew.give(worker, Piece(Lease(number, 0, start, start + 3)))
+        while not (died := [event for event in crew.hear() if isinstance(event, Died)]):
+            pass
+        assert died[0].begun == 11
+        crew.close()
+
+    def test_is_of_one_pass(self) -> None:
+        """The leases of the next have numbers of their own, which may be the same."""
+        crew, worker = self.crew()
+        crew.give(worker, Piece(Lease(0, 0, 0, 3)))
+        while not crew.hear():
+            pass
+        worker.held.clear()
+        begun = [worker.window.begun]
+        assert crew.rest()
+        begun.append(worker.window.begun)
+        assert begun == [0, None]
+        crew.close()

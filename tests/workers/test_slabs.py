@@ -1,0 +1,238 @@
+"""Slabs: shared memory that is written once, seen without a copy, and used again after."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowdsl.workers.slabs import ALIGNMENT, WORTH_SHARING, Place, Slabs, Window
+
+FLOAT = np.dtype(np.float64)
+BIG = (WORTH_SHARING // 8 + 1,)
+
+
+class Pair:
+    """A worker's side and the consumer's, in one process."""
+
+    def __init__(self) -> None:
+        self.window = Window()
+        self.slabs = Slabs(lambda number, fd: self.window.attach(number, os.dup(fd)))
+
+    def send(self, *arrays: np.ndarray[Any, Any]) -> list[Place]:
+        return [self.slabs.place(array.data.cast("B")) for array in arrays]
+
+    def result(self, *values: float) -> list[Place]:
+        """A result of one big array for every value."""
+        self.slabs.begin()
+        return self.send(*[self.filled(value) for value in values])
+
+    def filled(self, value: float, shape: tuple[int, ...] = BIG) -> np.ndarray[Any, Any]:
+        array = self.slabs.allocate(shape, FLOAT)
+        array[...] = value
+        return array
+
+    def view(self, places: list[Place]) -> list[np.ndarray[Any, Any]]:
+        return [buffer.view(np.float64) for buffer in self.window.buffers(places)]
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+class TestAllocate:
+    def test_small_arrays_are_not_worth_it(self, pair: Pair) -> None:
+        array = pair.slabs.allocate((3, 2), FLOAT)
+        assert (array.shape, array.dtype) == ((3, 2), FLOAT)
+        assert not pair.window.has([(0, 0, 0)])
+        assert pair.slabs.allocate((WORTH_SHARING - 1,), np.dtype(np.uint8)).base is None
+
+    def test_large_ones_are_shown_without_a_copy(self, pair: Pair) -> None:
+        (place,) = pair.result(3.5)
+        (array,) = pair.view([place])
+        assert (array == 3.5).all()
+        assert len(array) == BIG[0]
+
+    @given(st.lists(st.integers(WORTH_SHARING, 3 * WORTH_SHARING), min_size=1, max_size=8))
+    def test_are_aligned_and_apart(self, sizes: list[int]) -> None:
+        pair = Pair()
+        pair.slabs.begin()
+        arrays = [pair.slabs.allocate((size,), np.dtype(np.uint8)) for size in sizes]
+        for i, array in enumerate(arrays):
+            array[:] = i
+        for i, array in enumerate(arrays):
+            assert array.ctypes.data % ALIGNMENT == 0
+            assert (array == i).all()
+        places = pair.send(*arrays)
+        for i, seen in enumerate(pair.window.buffers(places)):
+            assert seen.ctypes.data % ALIGNMENT == 0
+            assert (seen == i).all()
+
+    @given(st.lists(st.integers(1, 300_000), min_size=1, max_size=12))
+    def test_do_not_reach_over_the_end_of_a_slab(self, counts: list[int]) -> None:
+        pair = Pair()
+        pair.slabs.begin()
+        arrays = [pair.slabs.allocate((count,), FLOAT) for count in counts]
+        for i, array in enumerate(arrays):
+            array[...] = i
+        assert all((array == i).all() for i, array in enumerate(arrays))
+        for i, seen in enumerate(pair.view(pair.send(*arrays))):
+            assert (seen == i).all()
+
+
+class TestPlace:
+    def test_of_what_lies_in_a_slab_copies_nothing(self, pair: Pair) -> None:
+        pair.slabs.begin()
+        array = pair.filled(1.0)
+        (place,) = pair.send(array)
+        array[...] = 2.0
+        assert (pair.view([place])[0] == 2.0).all()
+
+    def test_of_a_part_of_it_is_that_part(self, pair: Pair) -> None:
+        pair.slabs.begin()
+        array = pair.slabs.allocate(BIG, FLOAT)
+        array[...] = np.arange(BIG[0])
+        (seen,) = pair.view(pair.send(array[10:20]))
+        assert seen.tolist() == list(range(10, 20))
+
+    def test_of_anything_else_copies(self, pair: Pair) -> None:
+        pair.slabs.begin()
+        mine = np.full(BIG, 1.0)
+        places = pair.send(mine, np.full(BIG, 5.0))
+        mine[...] = 2.0
+        assert [float(seen[-1]) for seen in pair.view(places)] == [1.0, 5.0]
+
+    def test_of_what_an_earlier_result_holds_copies_too(self, pair: Pair) -> None:
+        pair.slabs.begin()
+        array = pair.filled(1.0)
+        (first,) = pair.send(array)
+        pair.slabs.begin()
+        (second,) = pair.send(array)
+        assert first[0] != second[0]
+        assert all((seen == 1.0).all() for seen in pair.view([first, second]))
+
+
+class TestReuse:
+    def test_comes_when_the_last_view_is_gone(self, pair: Pair) -> None:
+        first = pair.result(1.0)
+        kept = pair.view(first)[0][5:10].reshape(1, 5).T
+        second = pair.result(2.0)
+        assert second[0][0] != first[0][0]
+        assert (kept == 1.0).all()
+        del kept
+        gc.collect()
+        assert pair.result(3.0)[0][0] == first[0][0]
+
+    def test_waits_for_both_of_two_arrays_in_one_slab(self, pair: Pair) -> None:
+        places = pair.result(1.0, 2.0)
+        assert places[0][0] == places[1][0]
+        one, two = pair.view(places)
+        del one
+        gc.collect()
+        other = pair.result(3.0)
+        assert other[0][0] != places[0][0]
+        assert (two == 2.0).all()
+        del two
+        gc.collect()
+        assert pair.result(4.0)[0][0] == places[0][0]
+
+    def test_waits_for_the_arrays_of_every_slab_by_itself(self, pair: Pair) -> None:
+        pair.slabs.begin()
+        huge = 1 << 18
+        places = pair.send(pair.filled(1.0, (huge,)), pair.filled(2.0, (huge,)))
+        assert places[0][0] != places[1][0]
+        one, two = pair.view(places)
+        del one
+        gc.collect()
+        pair.slabs.begin()
+        again = pair.send(pair.filled(3.0, (huge,)))
+        assert again[0][0] == places[0][0]
+        assert (two == 2.0).all()
+
+    def test_takes_the_smallest_that_is_large_enough(self, pair: Pair) -> None:
+        pair.slabs.begin()
+        sizes = [1 << 19, 1 << 17, 1 << 18]  # of 4, 1 and 2 MiB, and a little
+        places = pair.send(*[pair.filled(0.0, (size - 64,)) for size in sizes])
+        assert len({number for number, _, _ in places}) == 3
+        pair.window.discard(places)
+        pair.slabs.begin()
+        assert pair.send(pair.filled(1.0, (1 << 16,)))[0][0] == places[1][0]
+
+    def test_what_is_discarded_is_free(self, pair: Pair) -> None:
+        first = pair.result(1.0)
+        pair.window.discard([*first, (77, 0, 1)])  # one that was never shown is no trouble
+        assert pair.result(2.0)[0][0] == first[0][0]
+
+    def test_what_is_discarded_is_freed_once(self, pair: Pair) -> None:
+        """The worker may fill it again in the midst of this."""
+        first = pair.result(1.0)
+        places, refilled = [*first, *first], list[Any]()
+        slab = pair.window._slabs[first[0][0]]
+
+        class Watched:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(slab, name)
+
+            def __setattr__(self, name: str, value: Any) -> None:
+                assert not refilled, "it was freed again"
+                slab.in_use = value
+                refilled.append(pair.result(2.0))
+
+        pair.window._slabs[first[0][0]] = Watched()  # type: ignore[assignment]  # stands for it
+        pair.window.discard(places)
+        assert refilled[0][0][0] == first[0][0]
+
+    def test_what_was_allocated_but_not_placed_is_free(self, pair: Pair) -> None:
+        for _ in range(5):
+            pair.slabs.begin()
+            pair.filled(1.0)  # a stack that failed, or whose result was converted
+        assert pair.result(2.0)[0][0] == 0
+
+    def test_a_view_that_goes_after_the_window(self, pair: Pair) -> None:
+        (array,) = pair.view(pair.result(1.0))
+        pair.window = Window()
+        gc.collect()
+        assert (array == 1.0).all()
+
+
+def test_memory_that_is_not_there_is_an_error(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    open_files = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        pair.slabs.allocate(BIG, FLOAT)
+    assert len(os.listdir("/proc/self/fd")) == open_files
+    monkeypatch.undo()
+    assert pair.slabs.allocate(BIG, FLOAT).shape == BIG
+
+
+def test_memory_is_reserved_before_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    reserved: list[int] = []
+    real = os.posix_fallocate
+
+    def note(fd: int, offset: int, size: int) -> None:
+        reserved.append(size)
+        real(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", note)
+    shown: list[int] = []
+    slabs = Slabs(lambda number, fd: shown.append(os.fstat(fd).st_blocks * 512))
+    slabs.allocate((1 << 20,), FLOAT)
+    assert reserved == shown
+    assert reserved[0] >= 8 << 20
+
+
+def test_has_asks_for_every_slab(pair: Pair) -> None:
+    (place,) = pair.result(1.0)
+    assert pair.window.has([])
+    assert pair.window.has([place, place])
+    assert not pair.window.has([place, (9, 64, 8)])

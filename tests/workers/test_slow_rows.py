@@ -1,0 +1,109 @@
+"""A few rows that take long: every row comes, once, and in order, however many wait behind them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flowdsl as fl
+from flowdsl.workers import pool
+from tests.paces import paced
+
+ROWS = 600
+
+
+def sleepy(i: int) -> int:
+    """2% of the rows sleep for 50 to 200 ms."""
+    if i % 50 == 7:
+        time.sleep(0.05 + 0.15 * (i * 7 % 11) / 10)
+    return i
+
+
+@pytest.mark.usefixtures("mortals")
+@pytest.mark.parametrize(
+    ("workers", "ahead", "size"),
+    [
+        (2, 6, 1),  # 16 elements in flight
+        (2, 6, 12),  # ... 192
+        (8, 0, 1),  # 16
+        (8, 6, 1),  # 64
+        (8, 6, 3),  # 192
+        (25, 0, 1),  # 50
+        (25, 6, 1),  # 200
+    ],
+)
+def test_come_at_their_place(
+    workers: int, ahead: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "LEASES_AHEAD", ahead)
+    with paced([size]):
+        run = iter(fl.from_range(ROWS).map(sleepy).prefetch(procs=workers))
+        assert list(run) == list(range(ROWS))
+    stage = run.statistics().stages[-1]
+    assert (stage.entered, stage.delivered, stage.retried) == (ROWS, ROWS, 0)
+
+
+@pytest.mark.parametrize("workers", [2, 8, 25])
+def test_in_threads(workers: int) -> None:
+    assert fl.from_range(ROWS).map(sleepy).prefetch(threads=workers).collect() == list(range(ROWS))
+
+
+@pytest.mark.usefixtures("mortals")
+@pytest.mark.parametrize("workers", [2, 25])
+def test_in_a_stream_that_is_filtered_and_batched(workers: int) -> None:
+    flow: Any = fl.from_iterable(lambda: iter(range(ROWS))).map(sleepy)
+    flow = flow.filter(lambda i: i % 3 != 1).batch(7)
+    kept = [i for i in range(ROWS) if i % 3 != 1]
+    got = [batch.tolist() for batch in flow.prefetch(procs=workers)]
+    assert got == [kept[k : k + 7] for k in range(0, len(kept), 7)]
+
+
+@pytest.mark.usefixtures("mortals")
+def test_hold_nobody_up_where_order_does_not_matter(tmp_path: Path) -> None:
+    def wait_for_the_others(i: int) -> int:
+        if i == 0:
+            deadline = time.monotonic() + 20
+            while len(list(tmp_path.iterdir())) < 98 and time.monotonic() < deadline:
+                time.sleep(0.01)
+        (tmp_path / str(i)).touch()
+        return i
+
+    with paced([1]):
+        flow = fl.from_range(100).map(wait_for_the_others).prefetch(procs=8, ordered=False)
+        got = list(flow)
+    assert sorted(got) == list(range(100))
+    assert got.index(0) == 98  # but for the one that its worker has in hand behind it
+
+
+@pytest.mark.usefixtures("mortals")
+def test_let_others_go_ahead_as_far_as_the_credit(tmp_path: Path) -> None:
+    """While the first row sleeps, the others do what may be in flight, and no more."""
+
+    def note(i: int) -> int:
+        if i == 0:
+            deadline, before = time.monotonic() + 10, -1
+            while time.monotonic() < deadline and before != (now := len(list(tmp_path.iterdir()))):
+                before = now
+                time.sleep(0.1)  # until they make no progress
+            (tmp_path / "seen").write_text(str(before))
+        else:
+            (tmp_path / str(i)).touch()
+        return i
+
+    with paced([1]):
+        run = iter(fl.from_range(500).map(note).prefetch(procs=4))
+        assert next(run) == 0
+    leases = 4 * (pool.LEASES_IN_HAND + pool.LEASES_AHEAD)
+    # the sleeper holds a second one, which waits behind it
+    assert int((tmp_path / "seen").read_text()) == leases - pool.LEASES_IN_HAND
+    assert list(run) == list(range(1, 500))
+
+
+@pytest.mark.slow
+def test_in_25_processes() -> None:
+    run = iter(fl.from_range(ROWS).map(sleepy).prefetch(procs=25))
+    assert list(run) == list(range(ROWS))
+    assert len(run.statistics().stages[-1].workers) == 25
