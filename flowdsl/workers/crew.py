@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeAlias
 
 import attrs
 
+from flowdsl.making.loop import Path
 from flowdsl.making.make import Failure, Left, Made
-from flowdsl.making.program import Path
 from flowdsl.workers.leases import Lease, Piece
 
 

@@ -26,8 +26,7 @@ import attrs
 import zmq
 
 from flowdsl.errors import FlowError, InvalidFlow, NotShippable
-from flowdsl.ops.attempting import untold
-from flowdsl.plan.lower import Stage
+from flowdsl.plan.plan import Stage
 from flowdsl.workers.crew import Died, Done, Event, Ready, Result, Worker
 from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece
 from flowdsl.workers.slabs import Place, Window
@@ -121,7 +120,7 @@ class Processes:
         Raises:
             NotShippable: The program can not travel.
         """
-        self.program = ship(untold(stage.program))
+        self.program = ship(stage.program)
         self._asked = stage.workers
         self._surroundings = _surroundings()
         self._whole = stage.whole  # and not the stage: it knows the run, and that the flow
@@ -213,7 +212,7 @@ class Processes:
         """Whether these workers, at rest, can run this stage, in this process and its thread."""
         now = (stage.workers, clock, _surroundings())
         same = now == (self._asked, self.clock, self._surroundings)
-        if not same or not self._owner.take_over() or ship(untold(stage.program)) != self.program:
+        if not same or not self._owner.take_over() or ship(stage.program) != self.program:
             return False
         ends = select.poll()
         for worker in self._members.values():
