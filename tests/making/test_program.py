@@ -26,9 +26,10 @@ from flowdsl.ops.sources import FromRange
 from flowdsl.plan.lower import Stage, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk
-from tests.elements import same
-from tests.laws import reference
-from tests.strategies import Recipe, chains
+from flowdsl.testing.elements import same
+from flowdsl.testing.outcomes import reference
+from flowdsl.testing.recipes import Recipe
+from tests.strategies import chains
 
 
 def grouping(flow: Flow[Any, Any]) -> Grouping[Any, Any, Any]:

@@ -18,8 +18,8 @@ import flowdsl as fl
 from flowdsl import ElementError, InvalidFlow, SourceError, Unsized
 from flowdsl.plan.lower import Stage, lower
 from flowdsl.plan.optimize import optimize
+from flowdsl.testing.elements import same
 from tests import functions
-from tests.elements import same
 
 
 class TestFromItems:

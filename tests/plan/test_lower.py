@@ -15,8 +15,8 @@ from flowdsl.node import AnyNode
 from flowdsl.plan.lower import NOBODY, Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk
-from tests.elements import same
-from tests.laws import reference
+from flowdsl.testing.elements import same
+from flowdsl.testing.outcomes import reference
 from tests.plan.test_rules import double, odd, picture
 
 

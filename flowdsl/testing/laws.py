@@ -5,87 +5,34 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial, reduce
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
-from flowdsl import Endless, FlowError, Reordered, Resampled, Unsized
-from flowdsl.errors import ElementError, EndlessFlow, SourceError
-from flowdsl.kinds import Grouping, Indexing
-from flowdsl.node import AnyNode
-from flowdsl.plan.lower import lower
-from flowdsl.plan.optimize import optimize
-from flowdsl.plan.reference import interpret
-from flowdsl.plan.rules import RULES, Rule
-from flowdsl.plan.tree import rewrite, walk
+from flowdsl.effects import Endless, Reordered, Resampled, Unsized, describe
+from flowdsl.errors import ElementError, FlowError, NotResumable, SourceError, SpecMismatch
+from flowdsl.plan.tree import walk
 from flowdsl.specs import UNKNOWN, meet, spec_of, with_sizes
-from tests.elements import ids, same
-from tests.strategies import MOST_ELEMENTS, Recipe
+from flowdsl.testing.elements import ids, same
+from flowdsl.testing.outcomes import (
+    PLANS,
+    Outcome,
+    agree,
+    difference,
+    element_difference,
+    outcome,
+    reference,
+    reference_rows,
+    require,
+)
+from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
+
+Law: TypeAlias = Callable[[Recipe], None]
 
 EPOCHS = range(3)
-
-
-@attrs.frozen
-class Outcome:
-    """What a pass gave: elements, then perhaps an error; or it was cut short."""
-
-    elements: list[Any]
-    error: str | None
-    ended: bool
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Outcome)
-            and (self.error, self.ended) == (other.error, other.ended)
-            and same(self.elements, other.elements)
-        )
-
-
-def outcome(elements: Iterator[Any], most: int = MOST_ELEMENTS) -> Outcome:
-    """Run a pass, up to ``most`` elements."""
-    got: list[Any] = []
-    try:
-        for element in islice(elements, most):
-            got.append(element)  # noqa: PERF402  # what came before an error counts too
-    except FlowError as error:
-        return Outcome(got, _named(error), True)
-    return Outcome(got, None, len(got) < most)
-
-
-def _named(error: FlowError) -> str:
-    kind, cause = type(error).__name__, error.__cause__
-    if type(error) in (FlowError, EndlessFlow):  # it names what a rule may have moved
-        return f"{kind}: ..."
-    return f"{kind}: {error} <- {type(cause).__name__}: {cause}"
-
-
-def reference(node: AnyNode, epoch: int = 0) -> Outcome:
-    return outcome(interpret(node, epoch))
-
-
-def _reads_what_it_does_not_give(node: AnyNode) -> bool:
-    """Its reference has to make elements before those that it gives; a run need not."""
-    if isinstance(node, Grouping):
-        return node.drop_remainder
-    return isinstance(node, Indexing) and not node.keeps_positions
-
-
-def _agree(got: Outcome, expected: Outcome, node: AnyNode) -> None:
-    """A run gives the reference, and its error at its place.
-
-    But where the reference fails on what it reads and does not give yet, or never gives, a run may
-    fail later or not at all: it makes no more than is asked for.
-    """
-    if expected.error is not None and any(map(_reads_what_it_does_not_give, walk(node))):
-        assert len(got.elements) >= len(expected.elements)
-        assert same(got.elements[: len(expected.elements)], expected.elements)
-        if len(got.elements) == len(expected.elements) and got.ended and got.error is not None:
-            kinds = [error.split(":")[0] for error in (got.error, expected.error)]
-            assert kinds[0] in (kinds[1], FlowError.__name__)  # flows may turn out to be unequal
-    else:
-        assert got == expected
+MOST_RESUMED = 8
+"""After how many of the first elements a pass is resumed."""
 
 
 # -- what a flow means -----------------------------------------------------------------------------
@@ -94,21 +41,29 @@ def _agree(got: Outcome, expected: Outcome, node: AnyNode) -> None:
 def reference_is_the_model(recipe: Recipe) -> None:
     """The reference gives what a model of the operators gives, at the same positions."""
     for epoch in EPOCHS:
-        got, error = _until_error(recipe.build().node.rows, epoch)
-        expected, model_error = _until_error(recipe.model().rows, epoch)
-        assert (error is None) == (model_error is None), error or model_error
+        got, error = _until_error(lambda: reference_rows(recipe.build().node, epoch))  # noqa: B023
+        expected, model_error = _until_error(lambda: recipe.model().rows(epoch))  # noqa: B023
+        what = f"epoch {epoch} of the reference"
+        if error is None or model_error is None:
+            require(error is model_error, f"{what}: it raised {error!r}, the model {model_error!r}")
         if isinstance(error, SourceError):  # of a second pass: before it begins, or its first row
             size = min(len(got), len(expected))
             got, expected = got[:size], expected[:size]
-        assert same(got, expected)
+        found = element_difference([x for _, x in got], [x for _, x in expected])
+        require(found is None, f"{what}: {found}")
+        positions = [i for i, _ in got], [i for i, _ in expected]
+        require(
+            positions[0] == positions[1],
+            "{}: the positions are {}, and not {}".format(what, *positions),
+        )
 
 
 def _until_error(
-    rows: Callable[[int], Iterator[Any]], epoch: int
+    rows: Callable[[], Iterator[Any]],
 ) -> tuple[list[Any], Exception | None]:
     got: list[Any] = []
     try:
-        for row in islice(rows(epoch), MOST_ELEMENTS):
+        for row in islice(rows(), MOST_ELEMENTS):
             got.append(row)  # noqa: PERF402  # what came before an error counts too
     except Exception as error:  # a model raises what it likes
         return got, error
@@ -116,16 +71,18 @@ def _until_error(
 
 
 def passes_are_pure(recipe: Recipe) -> None:
-    """Iterating twice gives the same elements twice, or says that it can not."""
+    """A second iteration gives what the first one gave, or says that it cannot."""
     flow = recipe.build()
     if not recipe.is_in_order(0):
         return
     for epoch in (0, 1):
         first, second = (outcome(flow.epoch(epoch)) for _ in range(2))
+        found = difference(second, first)
         if flow.node.replayable:
-            assert second == first
-        elif not same(second.elements, first.elements):
-            assert (second.error or "").startswith(SourceError.__name__)
+            require(found is None, f"the second pass of epoch {epoch}: {found}")
+        elif element_difference(second.elements, first.elements) is not None:
+            said = (second.error or "").startswith(SourceError.__name__)
+            require(said, f"a second pass, which is not possible, is no SourceError: {found}")
             return
 
 
@@ -135,23 +92,26 @@ def passes_are_pure(recipe: Recipe) -> None:
 def promises_are_those_of_the_model(recipe: Recipe) -> None:
     """The effects and the length are what the operators are said to have."""
     flow, model = recipe.build(), recipe.model()
-    assert flow.effects == model.tags
-    assert flow.node.length == model.length
+    ours, theirs = describe(flow.effects), describe(model.tags)
+    require(flow.effects == model.tags, f"the effects are {ours}, and those of the model {theirs}")
+    length = flow.node.length
+    require(length == model.length, f"the length is {length}, and that of the model {model.length}")
 
 
 def length_is_true(recipe: Recipe) -> None:
     """A known length is the number of elements; a flow without Unsized or Endless has one."""
     flow = recipe.build()
-    got = reference(flow.node)
+    got, length = reference(flow.node), flow.node.length
     if Endless in flow.effects:
-        assert flow.node.length is None
-        assert not got.ended or got.error is not None
-    elif Unsized in flow.effects:
-        assert got.ended or len(got.elements) == MOST_ELEMENTS
-    else:
-        assert flow.node.length is not None
-    if flow.node.length is not None and got.error is None:
-        assert len(got.elements) == min(flow.node.length, MOST_ELEMENTS)
+        require(length is None, f"a flow that is Endless has the length {length}")
+        goes_on = not got.ended or got.error is not None
+        require(goes_on, f"a flow that is Endless ended after {len(got)} elements")
+    elif Unsized not in flow.effects:
+        require(length is not None, "a flow that is not Unsized has no length")
+    if length is not None and got.error is None:
+        came = f"it has {len(got)}" + ("" if got.ended else " and more")
+        fits = len(got) == min(length, MOST_ELEMENTS)
+        require(fits, f"a flow of {length} elements: {came}")
 
 
 def rows_keep_the_effects(recipe: Recipe) -> None:
@@ -165,15 +125,19 @@ def rows_keep_the_effects(recipe: Recipe) -> None:
         return
     rows = [[i for element in one.elements for i in ids(element)] for one in passes]
     for seen in rows:
-        assert max(Counter(seen).values(), default=0) <= 1
+        often = [i for i, times in Counter(seen).items() if times > 1]
+        require(not often, f"without Resampled, these rows come more than once: {often}")
         if not (Reordered in effects and recipe.judges_groups):
-            assert sorted(seen) == sorted(rows[0])
+            alike = sorted(seen) == sorted(rows[0])
+            require(alike, f"without Resampled, the rows of two epochs are {rows[0]} and {seen}")
         for part in recipe.parts:
             ours = [i for i in seen if i in part.ids]
             if Reordered not in effects:
-                assert ours == sorted(ours, key=part.ids.index)
+                in_order = ours == sorted(ours, key=part.ids.index)
+                require(in_order, f"without Reordered, the rows of {part.title} come as {ours}")
             if not recipe.chooses:
-                assert sorted(ours) == sorted(part.ids)
+                missing = sorted({*part.ids} - {*ours})
+                require(not missing, f"no operator chooses, and these rows are missing: {missing}")
 
 
 def spec_is_true(recipe: Recipe) -> None:
@@ -183,14 +147,17 @@ def spec_is_true(recipe: Recipe) -> None:
         return
     try:
         spec = recipe.build().spec
-    except FlowError:  # a probe leaves out the shuffle, and may meet what was not taken
-        assert Reordered in recipe.flow.effects or recipe.is_combined
-        assert recipe.chooses
+    except FlowError as error:  # a probe leaves out the shuffle, and may meet what was not taken
+        may_differ = Reordered in recipe.flow.effects or recipe.is_combined
+        require(may_differ and recipe.chooses, f"the spec is not known: {error}")
         return
     if recipe.is_ragged or recipe.is_combined:  # one element tells no size of those of another flow
         spec = with_sizes(spec, UNKNOWN)
     for element in got.elements:
-        meet(spec, spec_of(element))
+        try:
+            meet(spec, spec_of(element))
+        except SpecMismatch as error:
+            raise AssertionError(f"{element!r} is not {spec}: {error}") from error
 
 
 def errors_name_the_row(recipe: Recipe) -> None:
@@ -202,7 +169,8 @@ def errors_name_the_row(recipe: Recipe) -> None:
     except ElementError as error:
         bad = re.fullmatch(r"row (\d+) is bad", str(error.__cause__))
         if bad and error.origin.startswith("row "):
-            _is_named(recipe, int(bad[1]), error.origin)
+            named = _is_named(recipe, int(bad[1]), error.origin)
+            require(named, f"row {bad[1]} is bad, and the error names {error.origin}")
     except FlowError:
         pass
 
@@ -210,26 +178,26 @@ def errors_name_the_row(recipe: Recipe) -> None:
 _ROW = re.compile(r"row (\d+) of (.*?)(?= and row| to row| and \d+ more|$)")
 
 
-def _is_named(recipe: Recipe, bad: int, origin: str) -> None:
+def _is_named(recipe: Recipe, bad: int, origin: str) -> bool:
     """Whether the rows that an error names, or those between them, have a row among them."""
     begin, _, end = origin.partition(" to row ")
     first = [(int(i), title) for i, title in _ROW.findall(begin)]
     last = [(int(i), title) for i, title in _ROW.findall(f"row {end}")] if end else first
     places = [(p.ids.index(bad), p.title) for p in recipe.parts if bad in p.ids]
-    assert places
-    effects = recipe.flow.effects
-    if Reordered in effects and (end or " more of " in origin):
-        return
-    assert any(
+    if not places:
+        return False
+    if Reordered in recipe.flow.effects and (end or " more of " in origin):
+        return True
+    between = any(
         any(title == one and i >= low for low, one in first)
         or any(title == one and i <= high for high, one in last)
         for i, title in places
-    ), (bad, origin)
-    if not end:
-        assert any(place in first for place in places), (bad, origin)
+    )
+    exactly = bool(end) or any(place in first for place in places)
     titles = {title for _, title in (*first, *last)}
     if titles == {recipe.parts[0].title} and not recipe.is_combined and not recipe.repeats:
-        assert min(i for i, _ in first) <= places[0][0] <= max(i for i, _ in last)
+        between &= min(i for i, _ in first) <= places[0][0] <= max(i for i, _ in last)
+    return between and exactly
 
 
 # -- however it is run -----------------------------------------------------------------------------
@@ -238,22 +206,15 @@ def _is_named(recipe: Recipe, bad: int, origin: str) -> None:
 def planning_keeps_the_meaning(recipe: Recipe, epoch: int = 0) -> None:
     """What each rule and the lowering give means what was written."""
     expected = reference(recipe.build(procs=2).node, epoch)
-
-    def check(plan: Callable[[AnyNode], AnyNode]) -> None:
-        before = recipe.build(procs=2).node
+    for plan in PLANS:
+        before = recipe.build(procs=2).node  # anew: a flow may hold what a pass leaves behind
         after = plan(before)
-        if after is not before:
-            assert (after.effects, after.length) == (before.effects, before.length)
-            assert reference(after, epoch) == expected
-
-    for k in range(len(RULES)):
-        check(partial(_rewritten, RULES[: k + 1]))
-    check(optimize)
-    check(lambda node: lower(optimize(node)))
-
-
-def _rewritten(rules: tuple[Rule, ...], node: AnyNode) -> AnyNode:
-    return reduce(rewrite, rules, node)
+        if after is before:
+            continue
+        promises = [(describe(node.effects), node.length) for node in (after, before)]
+        require(promises[0] == promises[1], "a plan promises {}, and not {}".format(*promises))
+        found = difference(reference(after, epoch), expected)
+        require(found is None, f"a plan means something else: {found}\n{after}")
 
 
 def running_gives_the_reference(recipe: Recipe, procs: int = 0, epoch: int = 0) -> None:
@@ -263,21 +224,25 @@ def running_gives_the_reference(recipe: Recipe, procs: int = 0, epoch: int = 0) 
     node = recipe.build(procs).node
     expected = reference(node, epoch)
     with recipe.build(procs).epoch(epoch) as run:
-        _agree(outcome(run), expected, node)
+        agree("a run", outcome(run), expected, node)
 
 
 def resuming_gives_the_rest(
     recipe: Recipe, position: int, procs: int = 0, then_procs: int = 0, epoch: int = 0
 ) -> None:
-    """A run resumed from a state gives what the first would have given, on any procs.
+    """A run that is resumed gives what the first would have given, on any procs; or it is refused.
 
-    So does one that is resumed from a state of that.
+    So does one that is resumed from a state of that. A state is refused where the order is not
+    known, or a source says that it is not resumable.
     """
     node = recipe.build(procs).node
-    if recipe.is_unordered or not all(part.resumable for part in walk(node)):
+    if recipe.is_unordered:
+        return
+    if not all(part.resumable for part in walk(node)):
+        _no_state_is_given(recipe, procs, epoch)
         return
     whole = reference(node, epoch)
-    if position > len(whole.elements):
+    if position > len(whole):
         return
     with recipe.build(procs).epoch(epoch) as run:
         for _ in range(position):
@@ -286,24 +251,31 @@ def resuming_gives_the_rest(
     with recipe.build(then_procs).resume(state) as rest:
         got = outcome(rest, MOST_ELEMENTS - position)
     expected = Outcome(whole.elements[position:], whole.error, whole.ended)
-    _agree(got, expected, node)
-    further = min(position + 2, len(whole.elements))
+    agree(f"resumed after {position} elements", got, expected, node)
+    further = min(position + 2, len(whole))
     with recipe.build(then_procs).resume(state) as rest:
         for _ in range(further - position):
             next(rest)
         state = rest.state_dict()
     with recipe.build(procs).resume(state) as rest:
         got = outcome(rest, MOST_ELEMENTS - further)
-    _agree(got, attrs.evolve(expected, elements=whole.elements[further:]), node)
+    expected = attrs.evolve(expected, elements=whole.elements[further:])
+    agree(f"resumed after {position}, and again after {further} elements", got, expected, node)
+
+
+def _no_state_is_given(recipe: Recipe, procs: int, epoch: int) -> None:
+    with recipe.build(procs).epoch(epoch) as run:
+        try:
+            run.state_dict()
+        except NotResumable:
+            return
+    raise AssertionError("a source that is not resumable gave a state")
 
 
 def resuming_anywhere_gives_the_rest(recipe: Recipe) -> None:
-    """The same after every element."""
-    for position in range(MOST_ROWS_RESUMED):
+    """After each of its first elements, a run that is resumed gives the rest; or it is refused."""
+    for position in range(MOST_RESUMED):
         resuming_gives_the_rest(recipe, position)
-
-
-MOST_ROWS_RESUMED = 8
 
 
 def prefetch_changes_nothing(recipe: Recipe, place: int, procs: int, epoch: int = 0) -> None:
@@ -313,9 +285,10 @@ def prefetch_changes_nothing(recipe: Recipe, place: int, procs: int, epoch: int 
     with_prefetch = recipe.with_prefetch(place)
     node = with_prefetch.build(procs).node
     expected = reference(recipe.build().node, epoch)
-    assert reference(node, epoch) == expected
+    found = difference(reference(node, epoch), expected)
+    require(found is None, f"the reference with a prefetch: {found}")
     with with_prefetch.build(procs).epoch(epoch) as run:
-        _agree(outcome(run), expected, node)
+        agree("a run with a prefetch", outcome(run), expected, node)
 
 
 def unordered_is_a_permutation(recipe: Recipe, procs: int, threads: int, epoch: int = 0) -> None:
@@ -327,11 +300,13 @@ def unordered_is_a_permutation(recipe: Recipe, procs: int, threads: int, epoch: 
     with flow.epoch(epoch) as run:
         left = expected.elements
         for x in run:
-            del left[next(i for i, y in enumerate(left) if same(x, y))]
-        assert not left
+            place = next((i for i, y in enumerate(left) if same(x, y)), None)
+            require(place is not None, f"{x!r} came twice, or is no element of the reference")
+            del left[place or 0]
+        require(not left, f"these elements did not come: {left}")
 
 
-LAWS = (
+LAWS: tuple[Law, ...] = (
     reference_is_the_model,
     promises_are_those_of_the_model,
     passes_are_pure,
@@ -343,3 +318,4 @@ LAWS = (
     running_gives_the_reference,
     resuming_anywhere_gives_the_rest,
 )
+"""Those that ask for nothing but a recipe; the others also ask where it is run, or resumed."""
