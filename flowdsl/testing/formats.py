@@ -31,20 +31,20 @@ def _rows(element: st.SearchStrategy[object]) -> st.SearchStrategy[list[object]]
     return st.lists(element, max_size=12)
 
 
-_ARRAYS = hnp.arrays(
-    hnp.boolean_dtypes() | hnp.integer_dtypes() | hnp.floating_dtypes(sizes=(32, 64)),
-    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
-)
+_COMMON = st.sampled_from([np.dtype(name) for name in ("b1", "u1", "i4", "i8", "f4", "f8")])
+_DTYPES = hnp.boolean_dtypes() | hnp.integer_dtypes() | hnp.floating_dtypes(sizes=(32, 64))
+_SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+_ARRAYS = hnp.arrays(_COMMON, _SHAPES) | hnp.arrays(_DTYPES, _SHAPES)
 ARRAYS = _rows(_ARRAYS | st.tuples(_ARRAYS, _ARRAYS))
 """Rows of arrays, whose shapes and dtypes may differ: what any format should hold."""
 
-ANY_ROWS = _rows(
+ANY_ROWS = ARRAYS | _rows(
     st.recursive(
-        _ARRAYS
-        | st.booleans()
+        st.booleans()
         | st.integers(-(2**63), 2**63 - 1)
         | st.floats()
-        | st.text(st.characters(codec="utf-8")),
+        | st.text(st.characters(codec="utf-8"))
+        | _ARRAYS,
         lambda part: (
             st.lists(part, max_size=3)
             | st.tuples(part, part)
