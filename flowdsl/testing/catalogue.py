@@ -72,13 +72,14 @@ class Catalogue:
         prefetched: bool = False,
         one_pass: bool = False,
         form: str | None = None,
+        source: str | None = None,
     ) -> st.SearchStrategy[Recipe]:
         """A random source and up to ``most`` random operators, ending with ``last`` and a prefetch.
 
         With ``one_pass`` it may be a source that is spent by a pass. ``form`` is the structure of
-        the elements, one of ``FORMS``; they have any where none is given.
+        the elements, one of ``FORMS``; they have any where none is given. ``source`` names one.
         """
-        return _chains(self, most, last, prefetched, one_pass, form)
+        return _chains(self, most, last, prefetched, one_pass, form, source)
 
 
 @st.composite
@@ -108,11 +109,11 @@ def _chains(
     prefetched: bool,
     one_pass: bool,
     form: str | None,
+    source: str | None,
 ) -> Recipe:
     operators = catalogue.operators
-    source: str | None = None
     theme: tuple[tuple[str, ...], ...] = ()
-    if catalogue.themes and most > 4 and draw(st.integers(0, 4)) == 0:
+    if catalogue.themes and source is None and most > 4 and draw(st.integers(0, 4)) == 0:
         source, theme = draw(st.sampled_from(catalogue.themes))
     recipe = draw(catalogue.begun(source, form, one_pass=one_pass))
     for names in theme:
