@@ -22,7 +22,16 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-if find_spec("hypothesis") is None:
+
+def _is_installed(package: str) -> bool:
+    """Looks for it and imports nothing."""
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # it is known to be missing
+        return False
+
+
+if not _is_installed("hypothesis"):
     raise ImportError(
         'flowdsl.testing needs hypothesis: pip install "flowdsl[testing]"', name="hypothesis"
     )
