@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import count, cycle
+from itertools import count, cycle, islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -27,11 +27,22 @@ import flowdsl as fl
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.node import Node
 from flowdsl.remote import receiving, zmq_ops
-from flowdsl.testing import LAWS, Catalogue, Draw, Model, Recipe, Source, models, standard
+from flowdsl.remote.receiver import Receiver
+from flowdsl.specs import ValueSpec
+from flowdsl.testing import LAWS, Draw, Model, Recipe, Source, models, standard
 from flowdsl.testing.checks import keep
 from flowdsl.testing.elements import Listed, Named, Row, parts_of
 from flowdsl.testing.functions import make_rows
-from flowdsl.testing.laws import running_gives_the_reference
+from flowdsl.testing.laws import (
+    Law,
+    length_is_true,
+    passes_are_pure,
+    promises_are_those_of_the_model,
+    reference_is_the_model,
+    rows_keep_the_effects,
+    running_gives_the_reference,
+    spec_is_true,
+)
 
 WAIT = 60  # for what comes at once, on a machine that is busy
 DECLARED: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
@@ -202,7 +213,6 @@ CATALOGUE = attrs.evolve(
     one_pass=standard.ONE_PASS | REMOTE.keys(),
     sizes=st.integers(0, 8),
 )
-assert isinstance(CATALOGUE, Catalogue)
 
 
 def test_every_remote_node_goes_through_the_laws() -> None:
@@ -226,3 +236,59 @@ def test_what_is_sent_keeps_the_laws(source: str) -> None:
             keep(running_gives_the_reference, recipe.with_prefetch(place, threads=True), 2)
 
     check()
+
+
+class TestWhatIsBrokenIsNoticed:
+    """Of what comes, and of what a node says of it."""
+
+    @pytest.fixture
+    def recipe(self) -> Iterator[Recipe]:
+        items = list(make_rows("tuple", 0, 5))
+        sent = sending(fl.from_items(items))
+        with senders():
+            yield Recipe.of("sent", lambda: SENDERS.receive(sent), lambda: once(items, Unsized))
+
+    def test_nothing(self, recipe: Recipe) -> None:
+        assert not broken_by(recipe)
+
+    @pytest.mark.parametrize(
+        ("change", "law"),
+        [
+            (lambda rows: islice(rows, 1, None), reference_is_the_model),
+            (lambda rows: islice(rows, 4), reference_is_the_model),
+            (lambda rows: (x for x in rows for _ in range(2)), reference_is_the_model),
+            (lambda rows: (x for x in rows for _ in range(2)), rows_keep_the_effects),
+            (lambda rows: reversed([*rows]), rows_keep_the_effects),
+        ],
+    )
+    def test_in_what_comes(
+        self, recipe: Recipe, change: Any, law: Law, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = Receiver.elements
+        monkeypatch.setattr(Receiver, "elements", lambda self: iter(change(whole(self))))
+        assert law in broken_by(recipe)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "law"),
+        [
+            ("adds", frozenset[Tag](), promises_are_those_of_the_model),
+            ("length", 4, length_is_true),
+            ("replayable", True, passes_are_pure),
+            ("spec", lambda self, probe: ValueSpec(int), spec_is_true),
+        ],
+    )
+    def test_in_what_a_node_says(
+        self, recipe: Recipe, name: str, value: Any, law: Law, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(receiving.FromSender, name, value)
+        assert law in broken_by(recipe)
+
+
+def broken_by(recipe: Recipe) -> set[Law]:
+    broken: set[Law] = set()
+    for law in LAWS:
+        try:
+            law(recipe)
+        except AssertionError:
+            broken.add(law)
+    return broken
