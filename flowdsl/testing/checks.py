@@ -41,8 +41,9 @@ def check_operator(
     """Hold an operator to all laws: on random flows, below other operators, and in workers.
 
     ``chain`` chains it to a flow, and ``model`` says what it means, in plain Python. ``below`` are
-    the flows that it is chained to, such as ``chains(most=3, form="tuple")``; they are of any form
-    where none are given. Those that the operator refuses with an ``InvalidFlow`` are left out.
+    the flows that it is chained to, such as ``chains(most=3, form="tuple")``; where none are
+    given, they are of any form, and some have only one pass. Those that the operator refuses with
+    an ``InvalidFlow`` are left out.
     The ``facts`` say what the laws cannot know: ``chooses=True`` that it may leave rows out,
     ``judges=True`` that it does so for what is in them, ``repeats=True`` that a row may come more
     than once, ``reshapes=True`` that its elements have another structure than those below it, and
@@ -92,8 +93,8 @@ def check_source(
     """Hold a source to all laws: by itself, below random operators, and in workers.
 
     ``make_flow`` makes a flow over it, and ``rows`` are those that a pass has to give, of which no
-    two are alike; at most 60, which is how far the laws look. Of a source that never ends they
-    are as many of the first ones. A source that gives only one pass is made anew for each.
+    two are alike; at most 60, which is how far the laws look. A source that gives only one pass
+    is made anew for each. Of one that never ends, give a flow of its first rows, by ``take``.
 
     >>> import flowdsl as fl
     >>> from flowdsl.testing import check_source
@@ -102,19 +103,24 @@ def check_source(
     Traceback (most recent call last):
         ...
     AssertionError: epoch 0 of the reference: element 1 is 'b', and not 'c'
+    the law: The reference gives what a model of the operators gives, at the same positions.
+    the flow: from_items(3 items)
 
     Raises:
         AssertionError: A law is broken; it says which, on which flow, and what came.
-        ValueError: Two of the rows are alike, or they are too many.
+        ValueError: Two of the rows are alike, or they are too many, or without end.
     """
-    _can_be_told(rows)
     flow = make_flow()
     effects, replayable = flow.effects, flow.node.replayable
-    known = not effects & {Unsized, Endless}
+    if Endless in effects:
+        raise ValueError(f"{flow.node.title} never ends: give a flow of its first rows, by take(n)")
+    _can_be_told(rows)
 
     def bare() -> Model:
         model = models.rows(rows) if replayable else models.one_pass(rows)
-        return attrs.evolve(model, length=len(rows) if known else None, tags=effects, read=None)
+        return attrs.evolve(
+            model, length=None if Unsized in effects else len(rows), tags=effects, read=None
+        )
 
     recipe = attrs.evolve(Recipe.of(flow.node.title, make_flow, bare), catalogue=CATALOGUE)
     mark = partial(_marked, rows)

@@ -27,7 +27,7 @@ def _other(draw: Draw, recipe: Recipe, taken: int = 0) -> Recipe:
     one_pass = draw(st.integers(0, 5)) == 0
     other = draw(catalogue.begun(name, recipe.form, number, one_pass))
     if any(isinstance(node, Joining) for node in walk(recipe.flow.node)):
-        return other  # the same flow in two places would have the same rows
+        return other  # a flow that stands in two places gives its rows twice
     for step in recipe.steps:
         if step.reshapes:
             other = attrs.evolve(other, steps=(*other.steps, step), names=(*other.names, step.name))

@@ -311,11 +311,6 @@ def skip_bad(source: Model, careful: bool) -> Model:
     return attrs.evolve(good, careful=careful)
 
 
-def unordered(source: Model) -> Model:
-    """In order all the same, where there is but one to do it."""
-    return attrs.evolve(source, tags=source.tags | {Reordered})
-
-
 def ending_with_any(model: Model, parts: Sequence[Model]) -> Model:
     """It never ends only if none of its parts does."""
     ends = not all(part.endless for part in parts)

@@ -108,7 +108,7 @@ class Recipe:
     ... )
     Traceback (most recent call last):
         ...
-    AssertionError: epoch 0 of the reference: 2 elements came, and 1 were expected
+    AssertionError: epoch 0 of the reference: element 0 is 1, and not 2
     """
 
     source: Source = attrs.field(repr=False)

@@ -38,8 +38,11 @@ OPERATORS: dict[str, DrawOperator] = {
 }
 
 ONE_PASS = frozenset({"FromQueue"})
+"""Sources that are spent by a pass."""
 RESHAPING = frozenset({"Batch", "Concat", "Enumerate", "Interleave", "Zip"})
+"""Operators that change the structure of elements, or combine flows."""
 MOVING = frozenset({"Shuffle", "WindowShuffle"})
+"""Operators above which no flow can be zipped."""
 
 CATALOGUE = Catalogue(SOURCES, OPERATORS, ONE_PASS, RESHAPING, MOVING)
 """Sources and operators of each kind that a planner knows, and some of no kind."""

@@ -381,3 +381,8 @@ def test_check_source_notices(source: type[Letters]) -> None:
 def test_check_source_asks_for_rows_that_can_be_told(rows: str) -> None:
     with pytest.raises(ValueError, match=r"rows 1 and 2 are alike|at most 60 rows"):
         check_source(lambda: flow(Letters(rows)), rows)
+
+
+def test_check_source_asks_for_an_end() -> None:
+    with pytest.raises(ValueError, match=r"never ends: give a flow of its first rows, by take"):
+        check_source(lambda: flow(Letters("ab")).repeat(), "ab")
