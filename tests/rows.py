@@ -184,16 +184,3 @@ def struct_specs(parts: st.SearchStrategy[Spec]) -> st.SearchStrategy[Spec]:
 
 
 SPECS: st.SearchStrategy[Spec] = st.recursive(LEAF_SPECS, struct_specs, max_leaves=3)
-
-
-def same(a: object, b: object) -> bool:
-    """Equal in form, dtype, shape and value; NaN equals itself."""
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        nan = a.dtype.kind in "fcmM"
-        return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=nan)
-    ours, theirs = components(a), components(b)
-    if type(a) is not type(b) or ours is None or theirs is None:
-        return type(a) is type(b) and (a == b or (a != a and b != b))
-    return [n for n, _ in ours] == [n for n, _ in theirs] and all(
-        same(x, y) for (_, x), (_, y) in zip(ours, theirs, strict=True)
-    )

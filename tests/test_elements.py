@@ -22,7 +22,8 @@ from flowdsl.specs import (
     leaf_specs,
     spec_of,
 )
-from tests.rows import ELEMENTS, Derived, Point, PointBatch, same
+from flowdsl.testing.elements import same
+from tests.rows import ELEMENTS, Derived, Point, PointBatch
 
 if TYPE_CHECKING:
     pass

@@ -16,11 +16,13 @@ import flowdsl as fl
 from flowdsl import Endless, Flow, InvalidFlow, Reordered
 from flowdsl.kinds import Copying
 from flowdsl.plan.tree import walk
+from flowdsl.testing.elements import same
+from flowdsl.testing.functions import in_one_form, keep, scale
+from flowdsl.testing.outcomes import Outcome, outcome, reference
+from flowdsl.testing.recipes import Recipe
 from flowdsl.workers.processes import Processes
-from tests.elements import same
-from tests.functions import in_one_form, keep, keep_scaled, scale
-from tests.laws import Outcome, outcome, reference
-from tests.strategies import Recipe, chains
+from tests.functions import keep_scaled
+from tests.strategies import chains
 from tests.threads import spawn_thread
 
 AnyFlow: TypeAlias = Flow[Any, Any]

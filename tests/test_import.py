@@ -6,8 +6,12 @@ import subprocess
 import sys
 
 import flowdsl
+import flowdsl.testing
 
-HEAVY = ("tensorflow", "keras", "matplotlib", "h5py", "sklearn", "scipy", "rich", "pandas", "torch")
+HEAVY = (
+    *("tensorflow", "keras", "matplotlib", "h5py", "sklearn", "scipy", "rich", "pandas", "torch"),
+    "hypothesis",
+)
 LIMIT = 3.0
 
 
@@ -43,3 +47,31 @@ def test_every_public_name_is_listed() -> None:
     assert set(flowdsl.__all__) <= set(dir(flowdsl))
     assert fresh("import flowdsl; print({'progress', 'verdict'} <= {*dir(flowdsl)})") == "True\n"
     assert not hasattr(flowdsl, "no_such_name")
+
+
+def test_what_a_worker_imports_of_testing_draws_nothing() -> None:
+    """A random chain calls ``flowdsl.testing.functions``, which each of its workers imports."""
+    loaded = fresh("import sys, flowdsl.testing.functions; print(*sys.modules)").split()
+    assert "flowdsl.testing" in loaded
+    assert not {"hypothesis", "tensorflow"} & set(loaded)
+
+
+def test_testing_imports_tensorflow_only_to_check_an_input() -> None:
+    every = "from flowdsl.testing import *; import flowdsl.testing.inputs"
+    assert "tensorflow" not in fresh(f"import sys; {every}; print(*sys.modules)").split()
+
+
+def test_testing_says_what_it_needs() -> None:
+    program = (
+        "import sys; sys.modules['hypothesis'] = None\n"
+        "try: import flowdsl.testing\n"
+        "except ImportError as error: print(error)"
+    )
+    assert fresh(program) == ('flowdsl.testing needs hypothesis: pip install "flowdsl[testing]"\n')
+
+
+def test_every_public_name_of_testing_is_there() -> None:
+    listed = set(flowdsl.testing.__all__)
+    assert listed <= set(dir(flowdsl.testing))
+    assert all(getattr(flowdsl.testing, name) is not None for name in listed)
+    assert not hasattr(flowdsl.testing, "no_such_name")

@@ -16,19 +16,13 @@ import flowdsl.ops
 import flowdsl.storage
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import Node
+from flowdsl.testing import laws
+from flowdsl.testing.catalogue import MOST_ROWS
+from flowdsl.testing.laws import LAWS
+from flowdsl.testing.recipes import Recipe
 from flowdsl.workers.processes import Processes
-from tests import laws
-from tests.laws import LAWS
 from tests.paces import paced, whims
-from tests.strategies import (
-    ELSEWHERE,
-    MOST_ROWS,
-    OPERATORS,
-    SOURCES,
-    Recipe,
-    chains,
-    sources,
-)
+from tests.strategies import CATALOGUE, ELSEWHERE, OPERATORS, SOURCES, chains
 from tests.threads import spawn_thread
 
 
@@ -79,7 +73,7 @@ def _keeps_all_laws(recipe: Recipe) -> None:
 @pytest.mark.parametrize("source", SOURCES)
 def test_source(source: str) -> None:
     @settings(max_examples=40)
-    @given(sources(source))
+    @given(CATALOGUE.begun(source))
     def check(recipe: Recipe) -> None:
         _keeps_all_laws(recipe)
 

@@ -34,6 +34,7 @@ from flowdsl.specs import (
     with_sizes,
 )
 from flowdsl.stacking import lists, pad, stack, unstack
+from flowdsl.testing.elements import same
 from tests.rows import (
     DTYPES,
     NATURAL,
@@ -46,7 +47,6 @@ from tests.rows import (
     Spot,
     Unnamed,
     is_text,
-    same,
     with_arrays,
 )
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from functools import partial
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from tests import functions, models, strategies
-from tests.elements import make
-from tests.models import Model
-from tests.strategies import AnyFlow, Draw, Recipe
+from flowdsl.testing import functions, models
+from flowdsl.testing.catalogue import Draw
+from flowdsl.testing.combining import zip_
+from flowdsl.testing.elements import make
+from flowdsl.testing.model import Model
+from flowdsl.testing.recipes import AnyFlow, Recipe
+from tests.strategies import CATALOGUE
 
 
 @pytest.mark.hypothesis
-def test_dicts_that_can_not_be_read_are_zipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dicts_that_can_not_be_read_are_zipped() -> None:
     """A flow knows their keys all the same, and refuses equal ones."""
-    monkeypatch.setattr(strategies, "_sizes", st.just(1))
+    catalogue = attrs.evolve(CATALOGUE, sizes=st.just(1))
 
     @st.composite
     def zipped(draw: Draw) -> Recipe:
-        return strategies.OPERATORS["Zip"](draw, draw(strategies.sources("AttemptToRead", "dict")))
+        return zip_(draw, draw(catalogue.begun("AttemptToRead", "dict")))
 
     @settings(max_examples=300)
     @given(zipped())
@@ -34,9 +38,7 @@ def test_dicts_that_can_not_be_read_are_zipped(monkeypatch: pytest.MonkeyPatch) 
 
 def _failing_for(bad: int) -> Recipe:
     rows, func = [make("dict", 0), make("dict", 1)], partial(functions.fail_on, bad)
-    failing = Recipe(
-        lambda: fl.from_items(rows), lambda: models.rows(rows), "dict", ("FromItems(2 dict)",), ()
-    )
+    failing = Recipe.of("rows", lambda: fl.from_items(rows), lambda: models.rows(rows), "dict")
     return failing.then("map(fail)", lambda f, _: f.map(func), lambda m: models.map_(m, func))
 
 

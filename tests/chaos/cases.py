@@ -17,8 +17,10 @@ from flowdsl.kinds import Placement
 from flowdsl.node import flow
 from flowdsl.plan import tree
 from flowdsl.plan.tree import rewrite, steps_of
+from flowdsl.testing.catalogue import Draw
+from flowdsl.testing.recipes import AnyFlow, Recipe, Step
 from tests.chaos.faults import DEADLY, Kind
-from tests.strategies import AnyFlow, Draw, Recipe, Step, chains
+from tests.strategies import chains
 
 Ending: TypeAlias = Literal["keep", "drop", "abandon", "resume", "again"]
 """What a consumer does: keep all elements, or none, leave, go on in another run, or pass twice."""

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from tests.elements import ids
+from flowdsl.testing.elements import ids
 
 Kind: TypeAlias = Literal["exit 0", "exit 3", "kill", "segfault", "stop", "slow", "raise"]
 

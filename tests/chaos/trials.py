@@ -25,17 +25,17 @@ from flowdsl.capabilities import Live
 from flowdsl.plan.reference import interpret
 from flowdsl.plan.tree import walk
 from flowdsl.runtime.run import Run
+from flowdsl.testing.elements import same
+from flowdsl.testing.outcomes import makes_more_than_it_gives
+from flowdsl.testing.recipes import MOST_ELEMENTS, AnyFlow
 from flowdsl.workers import processes, slabs, wire
 from flowdsl.workers.processes import Process, Processes, spawn_process
 from flowdsl.workers.worker import Setup
-from tests import laws
 from tests.chaos.cases import Case
 from tests.chaos.faults import Fault, Faulty, Poison
 from tests.chaos.mortals import Mortals, alive
 from tests.children import children_of
-from tests.elements import same
 from tests.paces import paced
-from tests.strategies import MOST_ELEMENTS, AnyFlow
 
 SECONDS_A_TRIAL = 60
 _SECONDS_STOPPED = 0.03
@@ -138,7 +138,7 @@ class _Trial:
             cut = case.cut if case.ending == "abandon" or resumed else MOST_ELEMENTS
             got = self._consume(run, expected, cut, told)
             self._count(run)
-            lenient = any(map(laws._reads_what_it_does_not_give, walk(node)))
+            lenient = makes_more_than_it_gives(node)
             if resumed and got.error is None and not got.ended and case.ordered:
                 with flow(case.then_procs).resume(run.state_dict()) as rest:
                     more = _outcome(rest, told, MOST_ELEMENTS - cut)

@@ -18,7 +18,7 @@ GUIDE = ROOT / "docs" / "adding-an-operator.md"
 def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The code blocks of the guide, in order, as one module."""
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 8
     path = tmp_path_factory.mktemp("guide") / "guide.py"
     path.write_text("\n".join(blocks))
     return path
@@ -38,10 +38,14 @@ def guide(code: Path) -> ModuleType:
 @pytest.mark.parametrize(
     "test",
     [
+        "test_reverse_is_typed",
         "test_reverse_keeps_the_laws",
         "test_reverse_is_reversed",
         "test_reverse_reads_late",
         "test_workers_run_below_it",
+        "test_squares_keep_the_laws",
+        "test_the_format_keeps_the_laws",
+        "test_the_input_keeps_the_laws",
     ],
 )
 def test_its_tests_pass(guide: ModuleType, test: str) -> None:
@@ -50,7 +54,7 @@ def test_its_tests_pass(guide: ModuleType, test: str) -> None:
 
 def test_it_has_no_other_tests(guide: ModuleType) -> None:
     found = [name for name in vars(guide) if name.startswith("test_")]
-    assert len(found) == 4
+    assert len(found) == 8
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,11 @@ from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import Lookup, Stage
 from flowdsl.plan.tree import steps_of, walk
-from tests.elements import same
-from tests.laws import reference
+from flowdsl.testing.elements import same
+from flowdsl.testing.outcomes import reference
+from flowdsl.testing.recipes import Recipe
 from tests.sources import Numbers
-from tests.strategies import Recipe, chains
+from tests.strategies import chains
 
 
 def grouping(flow: Flow[Any, Any]) -> Grouping[Any, Any, Any]:

@@ -34,10 +34,11 @@ from flowdsl.node import AnyNode
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Base, Lookup, Stage
 from flowdsl.plan.tree import walk
+from flowdsl.testing.functions import damaged
+from flowdsl.testing.recipes import Recipe
 from flowdsl.workers.processes import Processes
-from tests.functions import damaged
 from tests.paces import paced, whims
-from tests.strategies import Recipe, skipping
+from tests.strategies import skipping
 from tests.threads import spawn_thread
 
 BAD = (2, 5)

@@ -25,7 +25,7 @@ from flowdsl import (
 )
 from flowdsl.elements import components
 from flowdsl.stacking import lists
-from tests.elements import same
+from flowdsl.testing.elements import same
 
 lengths = st.integers(0, 20)
 sizes = st.integers(1, 7)

@@ -24,7 +24,7 @@ from flowdsl import (
     c0,
     c1,
 )
-from tests.elements import same
+from flowdsl.testing.elements import same
 
 kinds = st.lists(st.sampled_from([(1,), (2,), (1, 2), (2, 1)]), max_size=16)
 sizes = st.integers(1, 4)

@@ -28,7 +28,7 @@ from flowdsl import (
     Unsized,
 )
 from flowdsl.ops.ordering import Cache
-from tests.elements import FORMS, make, same
+from flowdsl.testing.elements import FORMS, make, same
 
 lengths = st.integers(0, 12)
 

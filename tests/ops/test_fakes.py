@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 import flowdsl as fl
 from flowdsl import InvalidFlow
-from tests.elements import same
+from flowdsl.testing.elements import same
 
 FLOATS = ["float16", "float32", "float64", ">f4", "longdouble"]
 WHOLE = ["uint8", "int8", "int16", "uint32", "int64", "uint64", ">i4", "bool"]

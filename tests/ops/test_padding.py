@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import ElementError, Endless, InvalidFlow, Resampled, SpecMismatch, Unsized
-from tests.elements import Named, same
+from flowdsl.testing.elements import Named, same
 
 shapes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
 sizes = st.integers(1, 5)

@@ -18,8 +18,8 @@ import flowdsl as fl
 from flowdsl import ElementError, InvalidFlow, SourceError, Unsized
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Stage
+from flowdsl.testing.elements import same
 from tests import functions
-from tests.elements import same
 
 
 class TestFromItems:

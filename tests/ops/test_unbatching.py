@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import ElementError, InvalidFlow, UnknownLength, Unsized
-from tests.elements import FORMS, Named, Row, make, same
+from flowdsl.testing.elements import FORMS, Named, Row, make, same
 
 sizes = st.integers(1, 5)
 

@@ -22,8 +22,9 @@ from flowdsl.node import AnyNode
 from flowdsl.plan.reference import interpret
 from flowdsl.probing import spec_of_all
 from flowdsl.specs import Spec, meet, spec_of
-from tests.laws import outcome
-from tests.strategies import Recipe, chains
+from flowdsl.testing.outcomes import outcome
+from flowdsl.testing.recipes import Recipe
+from tests.strategies import chains
 
 FOLDER = Path(__file__).parent / "snapshots"
 STAGES = ("flow", "rules", "plan")

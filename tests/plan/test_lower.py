@@ -16,8 +16,8 @@ from flowdsl.node import AnyNode
 from flowdsl.plan.lower import Supplied, plan_of
 from flowdsl.plan.plan import NOBODY, Base, Hosted, Plan, Stage
 from flowdsl.plan.tree import walk
-from tests.elements import same
-from tests.laws import reference
+from flowdsl.testing.elements import same
+from flowdsl.testing.outcomes import reference
 from tests.plan.test_rules import double, odd, picture
 
 

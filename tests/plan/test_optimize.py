@@ -13,7 +13,8 @@ from flowdsl.plan import optimize as module
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.rules import Rule
 from flowdsl.plan.tree import Step, steps_of
-from tests.strategies import Recipe, chains
+from flowdsl.testing.recipes import Recipe
+from tests.strategies import chains
 
 FLOW = fl.from_range(9).map(str).prefetch(procs=2)
 

@@ -20,8 +20,9 @@ from flowdsl.plan.rules.sink_prefetch import sink_prefetch
 from flowdsl.plan.rules.split_prefetch import split_prefetch
 from flowdsl.plan.rules.take_before_map import take_before_map
 from flowdsl.plan.tree import rewrite, steps_of
-from tests.laws import reference
-from tests.strategies import Recipe, chains
+from flowdsl.testing.outcomes import reference
+from flowdsl.testing.recipes import Recipe
+from tests.strategies import chains
 
 AnyFlow = Flow[Any, Any]
 

@@ -19,9 +19,11 @@ from flowdsl.errors import ElementError, FlowError
 from flowdsl.making.make import Whole
 from flowdsl.node import Addresses, Node, Passes, Row
 from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.testing import functions
+from flowdsl.testing.catalogue import MOST_ROWS, Draw
+from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
 from flowdsl.workers.processes import Processes
-from tests import functions
-from tests.strategies import MOST_ELEMENTS, MOST_ROWS, OPERATORS, Draw, Recipe, sources
+from tests.strategies import CATALOGUE, OPERATORS
 from tests.threads import spawn_thread
 
 
@@ -344,7 +346,7 @@ class _Counted:
 @st.composite
 def streams(draw: Draw, most: int = 6) -> Recipe:
     """A random chain over a stream."""
-    recipe = draw(sources("FromIterable"))
+    recipe = draw(CATALOGUE.begun("FromIterable"))
     for _ in range(draw(st.integers(0, most))):
         recipe = OPERATORS[draw(st.sampled_from(list(OPERATORS)))](draw, recipe)
     return recipe

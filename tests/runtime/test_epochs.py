@@ -15,9 +15,11 @@ from flowdsl import Endless
 from flowdsl.capabilities import Live
 from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
 from flowdsl.plan.tree import walk
+from flowdsl.testing.catalogue import MOST_ROWS
+from flowdsl.testing.elements import same
+from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
 from flowdsl.workers.processes import Processes
-from tests.elements import same
-from tests.strategies import MOST_ELEMENTS, MOST_ROWS, Recipe, chains
+from tests.strategies import chains
 from tests.threads import spawn_thread
 
 FLOW = fl.from_range(10).shuffle(seed=3).batch(4)

@@ -24,7 +24,8 @@ from flowdsl.kinds import Unordered
 from flowdsl.plan.tree import walk
 from flowdsl.runtime.places import Mark, way
 from flowdsl.runtime.state import state_of
-from tests.strategies import Recipe, chains
+from flowdsl.testing.recipes import Recipe
+from tests.strategies import chains
 
 KILOBYTE = 1024
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import flowdsl as fl
 from flowdsl.arguments import the_element, the_group
 from flowdsl.errors import ElementError
-from tests.elements import FORMS, make
+from flowdsl.testing.elements import FORMS, make
 
 ROWS = fl.from_items([4, 2, 0])
 STREAM = fl.from_iterable(lambda: iter([4, 2, 0]))

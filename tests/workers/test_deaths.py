@@ -20,11 +20,11 @@ import flowdsl as fl
 from flowdsl import ElementError, Flow, WorkerDied
 from flowdsl.runtime.run import Run
 from flowdsl.statistics.run import StageStatistics
+from flowdsl.testing.elements import same
 from flowdsl.workers import processes
 from flowdsl.workers.processes import Process, Processes, spawn_process
 from flowdsl.workers.worker import Setup
 from tests.chaos.dying import dies_once, kill, kills
-from tests.elements import same
 from tests.paces import paced
 
 AnyFlow = Flow[Any, Any]

@@ -17,6 +17,9 @@ from flowdsl import ElementError, Flow
 from flowdsl.making.program import Program
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Lookup, Stage
+from flowdsl.testing.elements import same
+from flowdsl.testing.outcomes import outcome, reference
+from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
 from flowdsl.workers.leases import (
     BYTES_A_LEASE,
     MOST_A_LEASE,
@@ -29,9 +32,7 @@ from flowdsl.workers.leases import (
     Work,
 )
 from flowdsl.workers.wire import Frame, supply, unpack
-from tests.elements import same
-from tests.laws import outcome, reference
-from tests.strategies import MOST_ELEMENTS, Recipe, chains
+from tests.strategies import chains
 
 
 class Whim(Pace):

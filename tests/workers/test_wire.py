@@ -19,9 +19,9 @@ from flowdsl.kinds import Elementwise
 from flowdsl.making.program import Program
 from flowdsl.node import Addresses
 from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.testing.elements import FORMS, make, same
 from flowdsl.workers.slabs import WORTH_SHARING
 from flowdsl.workers.wire import pack, pack_into, ship, supply, unpack
-from tests.elements import FORMS, make, same
 from tests.workers.test_slabs import Pair
 
 BIG = WORTH_SHARING  # elements: of any dtype, so many are worth it

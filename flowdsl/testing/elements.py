@@ -1,4 +1,4 @@
-"""The elements that the laws are tested with: each carries the identity of its source rows.
+"""The elements that the laws are checked with: each carries the identity of its source rows.
 
 Row ``i`` is marked ``i + 1``, in a component of int32, or in an array of float64 as the one entry
 that is a whole number. Whatever an operator makes of elements, the marks in it tell the rows that
@@ -19,21 +19,28 @@ from numpy.typing import NDArray
 from flowdsl import Record
 
 FORMS = ("tuple", "named", "record", "dict", "array", "listed")
+"""The structures that a row may have."""
 
 
 class Named(NamedTuple):
+    """A row as a named tuple."""
+
     id: np.int32
     data: NDArray[np.float32]
 
 
 @attrs.frozen
 class RowBatch:
+    """A batch of ``Row``."""
+
     id: NDArray[np.int32]
     data: NDArray[np.float32]
 
 
 @attrs.frozen
 class Row(Record[RowBatch]):
+    """A row as a record, with a class for its batches."""
+
     id: np.int32
     data: NDArray[np.float32]
 
@@ -63,7 +70,11 @@ def formed(form: str, number: np.int32, data: NDArray[np.float32]) -> Any:
 
 
 def make(form: str, i: int) -> Any:
-    """Row ``i`` in a form; its data depends on ``i`` alone."""
+    """Row ``i`` in a form; its data depends on ``i`` alone.
+
+    >>> make("tuple", 3)
+    (np.int32(4), array([ 3. ,  1.5, -1. ], dtype=float32))
+    """
     return formed(form, np.int32(i + 1), np.array([i, 0.5 * i, -1.0], np.float32))
 
 
@@ -106,6 +117,7 @@ def rebuilt(element: Any, values: list[Any]) -> Any:
 
 
 def leaves(element: Any) -> Iterator[Any]:
+    """Every single value in an element, in order."""
     parts = parts_of(element)
     if parts is None:
         yield element
@@ -133,7 +145,11 @@ def _is_mark(leaf: Any) -> Any:
 
 
 def ids(element: Any) -> list[int]:
-    """The source rows in an element, in order."""
+    """The source rows in an element, in order.
+
+    >>> ids([make("tuple", 3), make("array", 7)])
+    [3, 7]
+    """
     marks = (np.ravel(leaf)[np.ravel(_is_mark(leaf))] for leaf in leaves(element))
     return [int(i) - 1 for found in marks for i in found]
 
@@ -165,15 +181,22 @@ def with_data(element: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
     return with_leaves(element, changed)
 
 
-def same(a: Any, b: Any) -> bool:
-    """Equal in type, structure, dtype, shape and value."""
+def same(a: object, b: object) -> bool:
+    """Equal in type, structure, dtype, shape and value; NaN equals itself.
+
+    >>> same((1, np.float32("nan")), (1, np.float32("nan")))
+    True
+    >>> same(1, np.int64(1))
+    False
+    """
     if type(a) is not type(b):
         return False
-    if isinstance(a, np.ndarray | np.generic):
-        return a.dtype == b.dtype and a.shape == b.shape and bool(np.array_equal(a, b))
+    if isinstance(a, np.ndarray | np.generic) and isinstance(b, np.ndarray | np.generic):
+        has_nan = a.dtype.kind in "fcmM"
+        return a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=has_nan))
     parts, others = parts_of(a), parts_of(b)
     if parts is None or others is None:
-        return bool(a == b)
+        return bool(a == b or (a != a and b != b))
     return [n for n, _ in parts] == [n for n, _ in others] and all(
         same(x, y) for (_, x), (_, y) in zip(parts, others, strict=True)
     )

@@ -1,0 +1,125 @@
+"""What random chains are made of, and how they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import attrs
+from hypothesis import strategies as st
+
+from flowdsl.testing.elements import FORMS
+from flowdsl.testing.recipes import Part, Recipe, Source
+
+Draw: TypeAlias = st.DrawFn
+
+DrawSource: TypeAlias = Callable[[Draw, str, int, int], Source]
+"""Draws a source of a form, the number of its first row, and how many rows."""
+
+DrawOperator: TypeAlias = Callable[[Draw, Recipe], Recipe]
+"""Draws the arguments of an operator, and chains it to a flow and to its model."""
+
+Theme: TypeAlias = tuple[str | None, tuple[tuple[str, ...], ...]]
+"""A source, and for each of the operators above it those to choose from."""
+
+MOST_ROWS = 24
+
+_sizes = st.sampled_from([*range(MOST_ROWS + 1), *range(MOST_ROWS // 2, MOST_ROWS + 1)])
+"""Few are small: much of a flow is lost on its way."""
+
+
+@attrs.frozen
+class Catalogue:
+    """Sources and operators by name, and the random chains that they make."""
+
+    sources: Mapping[str, DrawSource]
+    operators: Mapping[str, DrawOperator]
+    one_pass: frozenset[str]
+    """Sources that give one pass for each time that they are built."""
+    reshaping: frozenset[str]
+    """Operators that change the structure of elements, or combine flows."""
+    moving: frozenset[str]
+    """Operators above which no flow can be zipped."""
+    themes: tuple[Theme, ...] = ()
+    """What belongs together, and what a long chain seldom has in a row."""
+    sizes: st.SearchStrategy[int] = _sizes
+    """How many rows a source has."""
+
+    @property
+    def alone(self) -> list[str]:
+        """Operators on one flow that keep the structure of its elements."""
+        return [name for name in self.operators if name not in self.reshaping]
+
+    @property
+    def in_place(self) -> list[str]:
+        """Those of them that also keep the order."""
+        return [name for name in self.alone if name not in self.moving]
+
+    def begun(
+        self,
+        name: str | None = None,
+        form: str | None = None,
+        number: int = 0,
+        one_pass: bool = False,
+    ) -> st.SearchStrategy[Recipe]:
+        """A random source; one of another number has other rows."""
+        return _begun(self, name, form, number, one_pass)
+
+    def chains(
+        self,
+        most: int = 5,
+        last: str | None = None,
+        prefetched: bool = False,
+        one_pass: bool = False,
+        form: str | None = None,
+        source: str | None = None,
+    ) -> st.SearchStrategy[Recipe]:
+        """A random source and up to ``most`` random operators, ending with ``last`` and a prefetch.
+
+        With ``one_pass`` it may be a source that is spent by a pass. ``form`` is the structure of
+        the elements, one of ``FORMS``; they have any where none is given. ``source`` names one.
+        """
+        return _chains(self, most, last, prefetched, one_pass, form, source)
+
+
+@st.composite
+def _begun(
+    draw: Draw,
+    catalogue: Catalogue,
+    name: str | None,
+    form: str | None,
+    number: int,
+    one_pass: bool,
+) -> Recipe:
+    names = [name for name in catalogue.sources if one_pass or name not in catalogue.one_pass]
+    name = name or draw(st.sampled_from(names))
+    form = form or draw(st.sampled_from(FORMS))
+    n, first = draw(catalogue.sizes), 100 * number
+    source = catalogue.sources[name](draw, form, first, n)
+    part = Part.of(source, tuple(range(first, first + n)))
+    return Recipe(source, form, (f"{name}({n} {form})",), (part,), catalogue=catalogue)
+
+
+@st.composite
+def _chains(
+    draw: Draw,
+    catalogue: Catalogue,
+    most: int,
+    last: str | None,
+    prefetched: bool,
+    one_pass: bool,
+    form: str | None,
+    source: str | None,
+) -> Recipe:
+    operators = catalogue.operators
+    theme: tuple[tuple[str, ...], ...] = ()
+    if catalogue.themes and source is None and most > 4 and draw(st.integers(0, 4)) == 0:
+        source, theme = draw(st.sampled_from(catalogue.themes))
+    recipe = draw(catalogue.begun(source, form, one_pass=one_pass))
+    for names in theme:
+        recipe = operators[draw(st.sampled_from(names))](draw, recipe)
+    for _ in range(draw(st.integers(0, most - len(theme)))):
+        recipe = operators[draw(st.sampled_from(list(operators)))](draw, recipe)
+    if last is not None:
+        recipe = operators[last](draw, recipe)
+    return operators["Prefetch"](draw, recipe) if prefetched else recipe

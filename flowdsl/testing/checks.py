@@ -1,0 +1,210 @@
+"""An operator or a source through all laws, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from typing_extensions import Unpack
+
+from flowdsl.effects import Endless, Unsized
+from flowdsl.errors import InvalidFlow
+from flowdsl.testing import models
+from flowdsl.testing.catalogue import Draw
+from flowdsl.testing.elements import make, same
+from flowdsl.testing.laws import (
+    LAWS,
+    resuming_gives_the_rest,
+    rows_keep_the_effects,
+    running_gives_the_reference,
+)
+from flowdsl.testing.model import Model
+from flowdsl.testing.recipes import MOST_ELEMENTS, AnyFlow, Facts, Recipe
+from flowdsl.testing.standard import CATALOGUE, chains
+
+_FEW = 2
+"""As often worker processes are started, which takes most of a second each time."""
+
+
+def check_operator(
+    chain: Callable[[AnyFlow], AnyFlow],
+    model: Callable[[Model], Model],
+    *,
+    below: st.SearchStrategy[Recipe] | None = None,
+    examples: int = 50,
+    **facts: Unpack[Facts],
+) -> None:
+    """Hold an operator to all laws: on random flows, below other operators, and in workers.
+
+    ``chain`` chains it to a flow, and ``model`` says what it means, in plain Python. ``below`` are
+    the flows that it is chained to, such as ``chains(most=3, form="tuple")``; where none are
+    given, they are of any form, and some have only one pass. Those that the operator refuses with
+    an ``InvalidFlow`` are left out.
+    The ``facts`` say what the laws cannot know: ``chooses=True`` that it may leave rows out,
+    ``judges=True`` that it does so for what is in them, ``repeats=True`` that a row may come more
+    than once, ``reshapes=True`` that its elements have another structure than those below it, and
+    ``ragged=True`` that they differ in shape.
+
+    The elements are marked with the rows that they are made of (``flowdsl.testing.elements``). An
+    operator that calls a function on elements is given one that keeps the marks, such as those
+    of ``flowdsl.testing.functions``.
+
+    >>> from flowdsl.testing import Model, check_operator
+    >>> def every_other(source: Model) -> Model:
+    ...     def rows(epoch):
+    ...         return list(source.elements(epoch))[::2]
+    ...     length = None if source.length is None else -(-source.length // 2)
+    ...     return source.then_anew(rows, length).by_place()
+    >>> finite = chains(most=1).filter(lambda recipe: not recipe.endless)
+    >>> check_operator(
+    ...     lambda flow: flow.shard(2, 0), every_other, below=finite, examples=5, chooses=True
+    ... )
+    >>> check_operator(
+    ...     lambda flow: flow.shard(2, 1), every_other, below=finite, examples=5, chooses=True
+    ... )
+    Traceback (most recent call last):
+        ...
+    AssertionError: ...
+
+    Raises:
+        AssertionError: A law is broken; it says which, on which flow, and what came.
+        hypothesis.errors.Unsatisfiable: The operator refuses all of the flows.
+    """
+    flows = chains(most=3, one_pass=True) if below is None else below
+
+    def chained(recipe: Recipe) -> Recipe:
+        try:
+            title = chain(recipe.flow).node.title
+        except InvalidFlow:
+            assume(False)
+            raise
+        return recipe.then(title, lambda flow, _: chain(flow), model, **facts)
+
+    _check(flows.map(chained), examples)
+
+
+def check_source(
+    make_flow: Callable[[], AnyFlow], rows: Sequence[object], *, examples: int = 25
+) -> None:
+    """Hold a source to all laws: by itself, below random operators, and in workers.
+
+    ``make_flow`` makes a flow over it, and ``rows`` are those that a pass has to give, of which no
+    two are alike; at most 60, which is how far the laws look. A source that gives only one pass
+    is made anew for each. Of one that never ends, give a flow of its first rows, by ``take``.
+
+    >>> import flowdsl as fl
+    >>> from flowdsl.testing import check_source
+    >>> check_source(lambda: fl.from_items("abc"), ["a", "b", "c"], examples=5)
+    >>> check_source(lambda: fl.from_items("abc"), ["a", "c", "b"], examples=5)
+    Traceback (most recent call last):
+        ...
+    AssertionError: epoch 0 of the reference: element 1 is 'b', and not 'c'
+    the law: The reference gives what a model of the operators gives, at the same positions.
+    the flow: from_items(3 items)
+
+    Raises:
+        AssertionError: A law is broken; it says which, on which flow, and what came.
+        ValueError: Two of the rows are alike, or they are too many, or without end.
+    """
+    flow = make_flow()
+    effects, replayable = flow.effects, flow.node.replayable
+    if Endless in effects:
+        raise ValueError(f"{flow.node.title} never ends: give a flow of its first rows, by take(n)")
+    _can_be_told(rows)
+
+    def bare() -> Model:
+        model = models.rows(rows) if replayable else models.one_pass(rows)
+        return attrs.evolve(
+            model, length=None if Unsized in effects else len(rows), tags=effects, read=None
+        )
+
+    recipe = attrs.evolve(Recipe.of(flow.node.title, make_flow, bare), catalogue=CATALOGUE)
+    mark = partial(_marked, rows)
+    marked = attrs.evolve(
+        Recipe.of(
+            flow.node.title,
+            lambda: make_flow().map(mark),
+            lambda: models.map_(bare(), mark),
+        ),
+        catalogue=CATALOGUE,
+    )
+    for law in LAWS:
+        if law is not rows_keep_the_effects:  # its rows have no marks
+            keep(law, recipe)
+    _check(st.just(marked), examples)
+
+
+def _can_be_told(rows: Sequence[object]) -> None:
+    if len(rows) > MOST_ELEMENTS:
+        raise ValueError(f"at most {MOST_ELEMENTS} rows are looked at, got {len(rows)}")
+    for i, row in enumerate(rows):
+        for k in range(i):
+            if same(row, rows[k]):
+                raise ValueError(f"rows {k} and {i} are alike: {row!r}")
+
+
+def _marked(rows: Sequence[object], row: object) -> Any:
+    """The row as one that the laws can tell from the others."""
+    return make("tuple", next(i for i, one in enumerate(rows) if same(one, row)))
+
+
+_places = st.integers(0, 9)
+
+
+@st.composite
+def _below_others(draw: Draw, flows: st.SearchStrategy[Recipe]) -> Recipe:
+    """A flow with one or two more operators above it."""
+    recipe = draw(flows)
+    names = st.sampled_from(list(CATALOGUE.operators))
+    for name in draw(st.lists(names, min_size=1, max_size=2)):
+        recipe = CATALOGUE.operators[name](draw, recipe)
+    return recipe
+
+
+def _check(flows: st.SearchStrategy[Recipe], examples: int) -> None:
+    """All laws on flows, by themselves and below others; some of them in threads and processes."""
+    quiet = settings(
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+
+    @quiet
+    @given(flows | _below_others(flows))
+    def here(recipe: Recipe) -> None:
+        for law in LAWS:
+            keep(law, recipe)
+
+    @quiet
+    @given(flows | _below_others(flows), _places, st.integers(1, 3), _places)
+    def in_threads(recipe: Recipe, place: int, n: int, position: int) -> None:
+        prefetched = recipe.with_prefetch(place, threads=True)
+        keep(running_gives_the_reference, prefetched, n)
+        keep(resuming_gives_the_rest, prefetched, position, n)
+
+    @settings(quiet, max_examples=_FEW)
+    @given(flows)
+    def in_processes(recipe: Recipe) -> None:
+        keep(running_gives_the_reference, recipe.with_prefetch(len(recipe.steps)), 1)
+
+    here()
+    in_threads()
+    in_processes()
+
+
+def keep(law: Callable[..., None], recipe: Recipe, *places: int) -> None:
+    """Hold a flow to a law; an error says to which, and the flow.
+
+    Raises:
+        AssertionError: The law is broken.
+    """
+    try:
+        law(recipe, *places)
+    except Exception as error:
+        error.add_note(f"the law: {(law.__doc__ or law.__name__).splitlines()[0]}")
+        error.add_note(f"the flow: {' > '.join(recipe.names)}")
+        raise

@@ -1,0 +1,131 @@
+"""Random operators on several flows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+from hypothesis import strategies as st
+from typing_extensions import Unpack
+
+from flowdsl.effects import Reordered
+from flowdsl.kinds import Joining
+from flowdsl.plan.tree import walk
+from flowdsl.testing import functions, models
+from flowdsl.testing.catalogue import Draw
+from flowdsl.testing.model import Model
+from flowdsl.testing.operators import enumerate_, may_be, ranks, take
+from flowdsl.testing.recipes import AnyFlow, Facts, Recipe
+
+
+def _other(draw: Draw, recipe: Recipe, taken: int = 0) -> Recipe:
+    """Another flow, with rows of its own, whose elements are like those of the first."""
+    catalogue, number = recipe.drawn_from, len(recipe.parts) + taken
+    name = recipe.name if recipe.name in catalogue.sources else None
+    name = draw(st.sampled_from([name, None]))
+    one_pass = draw(st.integers(0, 5)) == 0
+    other = draw(catalogue.begun(name, recipe.form, number, one_pass))
+    if any(isinstance(node, Joining) for node in walk(recipe.flow.node)):
+        return other  # a flow that stands in two places gives its rows twice
+    for step in recipe.steps:
+        if step.reshapes:
+            other = attrs.evolve(other, steps=(*other.steps, step), names=(*other.names, step.name))
+    for name in draw(st.lists(st.sampled_from(catalogue.alone), max_size=2)):
+        other = catalogue.operators[name](draw, other)
+    return other
+
+
+def _like(recipes: list[Recipe]) -> list[Recipe]:
+    """These flows, with elements of one structure."""
+    kinds = [ranks(x) for recipe in recipes for x in recipe.first[:1]]
+    if len(kinds) == len(recipes) and all(kind == kinds[0] for kind in kinds):
+        return recipes
+    return list(map(_into_one_form, recipes))
+
+
+def _into_one_form(recipe: Recipe) -> Recipe:
+    return recipe.then(
+        "map(in one form)",
+        lambda f, _: f.map(functions.in_one_form),
+        lambda m: models.map_(m, functions.in_one_form),
+        reshapes=True,
+        judges=True,
+    )
+
+
+def zip_(draw: Draw, recipe: Recipe) -> Recipe:
+    """The elements of another flow beside those of this one."""
+    if recipe.is_large or Reordered in recipe.flow.effects:
+        return enumerate_(draw, recipe)
+    catalogue, one_pass = recipe.drawn_from, draw(st.integers(0, 5)) == 0
+    other = draw(catalogue.begun(number=len(recipe.parts), one_pass=one_pass))
+    for name in draw(st.lists(st.sampled_from(catalogue.in_place), max_size=2)):
+        other = catalogue.operators[name](draw, other)
+    if may_be(recipe, dict) and may_be(other, dict):
+        func = partial(functions.renamed, str(len(recipe.parts)))
+        other = other.then("map(rename)", lambda f, _: f.map(func), lambda m: models.map_(m, func))
+    n, n_other = recipe.flow.node.length, other.flow.node.length
+    how = draw(st.integers(0, 7))
+    if how == 0 and (n is None or n_other is None):  # they may turn out to be unequal
+        pass
+    elif how < 4 and n_other != 0 and not other.endless:
+        other = other.then("repeat()", lambda f, _: f.repeat(), models.repeat, repeats=True)
+    elif n is not None or n_other is not None or recipe.endless != other.endless:
+        short = min((k for k in (n, n_other) if k is not None), default=5)
+        recipe, other = (_cut(r, short) for r in (recipe, other))
+    return recipe.then(
+        f"zip({other.names})",
+        lambda f, procs: f.zip(other.build(procs)),
+        lambda m: models.zip_(m, other.model(m.careful)),
+        other,
+        chooses=other.endless,
+    )
+
+
+def _cut(recipe: Recipe, n: int) -> Recipe:
+    return recipe.then(
+        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), chooses=True
+    )
+
+
+def combined(
+    recipe: Recipe,
+    name: str,
+    others: list[Recipe],
+    chain: Callable[..., AnyFlow],
+    model: Callable[..., Model],
+    **facts: Unpack[Facts],
+) -> Recipe:
+    """A recipe of several, chained and modelled by functions of all of them."""
+    return recipe.then(
+        f"{name}({', '.join(str(other.names) for other in others)})",
+        lambda f, procs: chain(f, *(other.build(procs) for other in others)),
+        lambda m: model(m, *(other.model(m.careful) for other in others)),
+        *others,
+        **facts,
+    )
+
+
+def with_others(draw: Draw, recipe: Recipe) -> tuple[Recipe, list[Recipe]]:
+    """One or two others, and the first as it must be to go with them."""
+    others: list[Recipe] = []
+    for _ in range(draw(st.integers(1, 2))):
+        others.append(_other(draw, recipe, sum(len(other.parts) for other in others)))
+    recipe, *others = _like([recipe, *others])
+    return recipe, others
+
+
+def concat(draw: Draw, recipe: Recipe) -> Recipe:
+    """The rows of other flows after those of this one."""
+    if recipe.is_long or recipe.endless:
+        recipe = take(draw, recipe)
+    recipe, others = with_others(draw, recipe)
+    others[:-1] = [take(draw, o) if o.endless else o for o in others[:-1]]
+    return combined(recipe, "concat", others, lambda f, *o: f.concat(*o), models.concat)
+
+
+def interleave(draw: Draw, recipe: Recipe) -> Recipe:
+    """The rows of several flows in turn."""
+    recipe, others = with_others(draw, recipe)
+    return combined(recipe, "interleave", others, lambda f, *o: f.interleave(*o), models.interleave)

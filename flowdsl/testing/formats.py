@@ -1,0 +1,341 @@
+"""The laws of storage formats: what is written is read back, or an error says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from flowdsl.errors import FlowError, SourceError, SpecMismatch, StateMismatch
+from flowdsl.kinds import IndexedSource
+from flowdsl.ops.sources import from_items, from_iterable
+from flowdsl.testing.checks import check_source
+from flowdsl.testing.elements import same
+from flowdsl.testing.outcomes import element_difference, require
+from flowdsl.testing.recipes import AnyFlow
+
+_SOME = [(i, np.full(3, i / 2, np.float32)) for i in range(12)]
+_OTHERS = [(i + 1, np.full(3, i / 2, np.float32)) for i in range(12)]
+
+
+def _rows(element: st.SearchStrategy[object]) -> st.SearchStrategy[list[object]]:
+    return st.lists(element, max_size=12)
+
+
+_COMMON = st.sampled_from([np.dtype(name) for name in ("b1", "u1", "i4", "i8", "f4", "f8")])
+_DTYPES = hnp.boolean_dtypes() | hnp.integer_dtypes() | hnp.floating_dtypes(sizes=(32, 64))
+_SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+_ARRAYS = hnp.arrays(_COMMON, _SHAPES) | hnp.arrays(_DTYPES, _SHAPES)
+ARRAYS = _rows(_ARRAYS | st.tuples(_ARRAYS, _ARRAYS))
+"""Rows of arrays, whose shapes and dtypes may differ: what any format should hold."""
+
+ANY_ROWS = ARRAYS | _rows(
+    st.recursive(
+        st.booleans()
+        | st.integers(-(2**63), 2**63 - 1)
+        | st.floats()
+        | st.text(st.characters(codec="utf-8"))
+        | _ARRAYS,
+        lambda part: (
+            st.lists(part, max_size=3)
+            | st.tuples(part, part)
+            | st.dictionaries(st.sampled_from(["x", "y"]), part, min_size=1)
+        ),
+        max_leaves=5,
+    )
+)
+"""Rows of arrays, numbers, text, and of lists, tuples and dicts of them."""
+
+
+@attrs.frozen
+class Format:
+    """A reader and a writer, and what they are to be tried with."""
+
+    write: Callable[[AnyFlow, Path], int]
+    """Runs a pass, writes its elements and gives their number: ``lambda f, p: f.write_mine(p)``."""
+    read: Callable[[Path], AnyFlow]
+    suffix: str = ""
+    """With which names of files end."""
+    rows: st.SearchStrategy[list[object]] = attrs.field(default=ANY_ROWS, repr=False)
+    """Lists of elements that it holds."""
+    refused: Sequence[object] = (object(),)
+    """Elements that it cannot hold, any one of them after others that it can."""
+
+    def written(self, rows: Sequence[object], path: Path) -> AnyFlow:
+        """A flow over a file of these rows."""
+        n = self.write(from_items(list(rows)), path)
+        require(n == len(rows), f"of {len(rows)} rows, write counts {n}")
+        return self.read(path)
+
+
+FormatLaw: TypeAlias = Callable[[Format, Path], None]
+"""Is given an empty folder."""
+
+
+# -- what is written is read -----------------------------------------------------------------------
+
+
+def rows_come_back(format_: Format, folder: Path) -> None:
+    """What is read is what was written: the rows, their order, dtypes, shapes and number."""
+    names = iter(range(10**9))
+
+    @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(format_.rows)
+    def check(rows: list[object]) -> None:
+        path = folder / f"{next(names)}{format_.suffix}"
+        _reads(format_.written(rows, path), rows)
+
+    check()
+
+
+def _reads(flow: AnyFlow, rows: Sequence[object]) -> None:
+    length = flow.node.length
+    found = element_difference(flow.collect(), rows)
+    require(found is None, f"of what was written, {found}")
+    require(length in (None, len(rows)), f"of {len(rows)} rows, the flow says {length}")
+
+
+def it_is_a_source(format_: Format, folder: Path) -> None:
+    """A flow over a file keeps the laws of flows, in several processes too."""
+    path = _path(format_, folder)
+    format_.written(_SOME, path)
+    check_source(partial(format_.read, path), _SOME, examples=10)
+    got = format_.read(path).prefetch(procs=2).collect()
+    found = element_difference(got, _SOME)
+    require(found is None, f"read by two processes, {found}")
+
+
+def any_row_is_read_by_its_number(format_: Format, folder: Path) -> None:
+    """Where rows have numbers, each is what it is in its turn, in any order of reading."""
+    node = format_.written(_SOME, _path(format_, folder)).node
+    if isinstance(node, IndexedSource):
+        row = node.open()
+        for i in (*reversed(range(len(_SOME))), 3, 3, 0):
+            require(same(row(i), _SOME[i]), f"row {i} is {row(i)!r}, and not {_SOME[i]!r}")
+
+
+def a_position_tells_its_file(format_: Format, folder: Path) -> None:
+    """A state that was saved over one file is refused over another one that holds other rows."""
+    path = _path(format_, folder)
+    flow = format_.written(_SOME, path)
+    with flow.epoch(0) as run:
+        next(run)
+        state = run.state_dict()
+    other = folder / "other"
+    other.mkdir()
+    changed = format_.written(_OTHERS, _path(format_, other))
+    try:
+        with changed.resume(state):
+            pass
+    except StateMismatch:
+        return
+    raise AssertionError("a state was resumed over other rows")
+
+
+# -- what is no whole file -------------------------------------------------------------------------
+
+
+def a_missing_file_is_named(format_: Format, folder: Path) -> None:
+    """To read what is not there is a SourceError that names the file, at once or at the first row.
+
+    So it is for what is empty.
+    """
+    path = _path(format_, folder)
+    _fails(format_, path, "it is missing")
+    path.write_bytes(b"")
+    _fails(format_, path, "it is empty")
+
+
+def a_file_that_is_cut_off_is_named(format_: Format, folder: Path) -> None:
+    """A file that ends too early is a SourceError that names it, and never fewer rows."""
+    path = _path(format_, folder)
+    format_.written(_SOME, path)
+    for file, content in _contents(path):
+        for size in _places(len(content)):
+            _replace(file, content[:size])
+            _fails(format_, path, f"{file.name} was cut to {size} of {len(content)} bytes")
+        _replace(file, content)
+
+
+def damage_is_never_another_row(format_: Format, folder: Path) -> None:
+    """Where bytes are changed, a row is what was written, or a SourceError that names the file."""
+    path = _path(format_, folder)
+    format_.written(_SOME, path)
+    for file, content in _contents(path):
+        used = [i for i, byte in enumerate(content) if byte]  # and few others: most mean nothing
+        for k in {*_places(len(content)), *used[:: max(1, len(used) // 150)]} - {len(content)}:
+            changed = bytearray(content)
+            changed[k] ^= 0x41
+            _replace(file, bytes(changed))
+            got, error = _outcome(format_, path)
+            what = f"byte {k} of {file.name} was changed"
+            found = element_difference(got, _SOME[: len(got)])
+            require(found is None, f"{what}: {found}")
+            if error is None:
+                require(len(got) == len(_SOME), f"{what}: {len(got)} rows came without an error")
+            else:
+                _is_named(error, path, what)
+        _replace(file, content)
+
+
+def _outcome(format_: Format, path: Path) -> tuple[list[Any], FlowError | None]:
+    got: list[Any] = []
+    try:
+        for row in format_.read(path):
+            got.append(row)  # noqa: PERF402  # what came before an error counts too
+    except FlowError as error:
+        return got, error
+    return got, None
+
+
+def _fails(format_: Format, path: Path, what: str) -> None:
+    got, error = _outcome(format_, path)
+    if error is None:
+        raise AssertionError(f"{what}: {len(got)} rows came without an error")
+    _is_named(error, path, what)
+
+
+def _is_named(error: FlowError, path: Path, what: str) -> None:
+    causes: list[BaseException] = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    told = any(isinstance(one, SourceError) and str(path) in str(one) for one in causes)
+    require(told, f"{what}: no SourceError names {str(path)!r}: {error!r}")
+
+
+def _path(format_: Format, folder: Path) -> Path:
+    return folder / f"rows{format_.suffix}"
+
+
+def _contents(path: Path) -> list[tuple[Path, bytes]]:
+    """The file, or those in a folder, and what is in them."""
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    return [(file, file.read_bytes()) for file in files]
+
+
+def _places(size: int) -> list[int]:
+    """Some places in a file: its ends, and some between them."""
+    some = {0, 1, size // 2, size - 1, *range(0, size, max(1, size // 20))}
+    return sorted(k for k in some if 0 <= k < size)
+
+
+def _replace(file: Path, content: bytes) -> None:
+    """Another file of this name: one that is open is not written into."""
+    file.unlink(missing_ok=True)
+    file.write_bytes(content)
+
+
+# -- what cannot be written ------------------------------------------------------------------------
+
+
+def what_it_cannot_hold_is_refused(format_: Format, folder: Path) -> None:
+    """An element that cannot be held is a SpecMismatch that names its row, and leaves nothing."""
+    for element in format_.refused:
+        flow = from_items([*_SOME[:2], element])
+        error = _refusal(format_, flow, folder)
+        what = f"{element!r} was to be refused"
+        require(isinstance(error, SpecMismatch), f"{what}, with a SpecMismatch: {error!r}")
+        require("row 2" in str(error), f"{what}, as row 2: {error}")
+
+
+def a_flow_that_fails_leaves_nothing(format_: Format, folder: Path) -> None:
+    """What a flow raises is raised by the writer, and no file is left: neither whole nor in part.
+
+    Nor is a file that was there before another one, if it was to be kept.
+    """
+    error = _refusal(format_, from_iterable(_failing), folder)
+    require(isinstance(error, FlowError), f"the flow failed, and the writer raised {error!r}")
+    path = _path(format_, folder)
+    format_.written(_SOME, path)
+    kept = _contents(path)
+    try:
+        format_.write(from_items(_OTHERS), path)
+    except FlowError:
+        require(_contents(path) == kept, "what was refused changed the file that was there")
+        _reads(format_.read(path), _SOME)
+        return
+    _reads(format_.read(path), _OTHERS)
+
+
+def a_flow_that_never_ends_is_refused(format_: Format, folder: Path) -> None:
+    """Before any row of it is made: no disk can hold it."""
+
+    def made(x: object) -> object:
+        raise RuntimeError("a row was made of a flow that never ends")
+
+    error = _refusal(format_, from_items(_SOME).map(made).repeat(), folder)
+    told = isinstance(error, FlowError) and not isinstance(error.__cause__, RuntimeError)
+    require(told, f"a flow that never ends was to be refused: {error!r}")
+
+
+def _failing() -> Iterator[object]:
+    yield from islice(_SOME, 5)
+    raise ValueError("the disk that is read is on fire")
+
+
+def _refusal(format_: Format, flow: AnyFlow, folder: Path) -> Exception:
+    """What the writer raises, having left nothing."""
+    before = sorted(folder.rglob("*"))
+    try:
+        format_.write(flow, _path(format_, folder))
+    except Exception as error:
+        left = sorted({*folder.rglob("*")} - {*before})
+        require(not left, f"after {error!r} there is left: {', '.join(map(str, left))}")
+        return error
+    raise AssertionError("it was written")
+
+
+FORMAT_LAWS: tuple[FormatLaw, ...] = (
+    rows_come_back,
+    it_is_a_source,
+    any_row_is_read_by_its_number,
+    a_position_tells_its_file,
+    a_missing_file_is_named,
+    a_file_that_is_cut_off_is_named,
+    damage_is_never_another_row,
+    what_it_cannot_hold_is_refused,
+    a_flow_that_fails_leaves_nothing,
+    a_flow_that_never_ends_is_refused,
+)
+
+
+def check_format(
+    write: Callable[[AnyFlow, Path], int],
+    read: Callable[[Path], AnyFlow],
+    *,
+    suffix: str = "",
+    rows: st.SearchStrategy[list[object]] = ANY_ROWS,
+    refused: Sequence[object] = (object(),),
+) -> None:
+    """Hold a storage format to all of its laws.
+
+    ``write`` runs a pass and writes its elements to a path, and gives their number; ``read`` makes
+    a flow over it. ``rows`` draws lists of elements that the format holds: ``formats.ARRAYS`` if
+    it holds arrays and pairs of them only. ``refused`` are elements that it cannot hold.
+
+    >>> import flowdsl as fl
+    >>> from flowdsl.testing import check_format
+    >>> check_format(
+    ...     lambda flow, path: flow.write_lmdb(path), lambda path: fl.from_lmdb(path)
+    ... )
+
+    Raises:
+        AssertionError: A law is broken; a note says which.
+    """
+    format_ = Format(write, read, suffix, rows, refused)
+    for law in FORMAT_LAWS:
+        with TemporaryDirectory() as folder:
+            try:
+                law(format_, Path(folder))
+            except Exception as error:
+                error.add_note(f"the law: {(law.__doc__ or law.__name__).splitlines()[0]}")
+                raise

@@ -1,0 +1,352 @@
+"""The laws of input sources: what a step function is fed is the flow, to the element.
+
+TensorFlow is imported where an input is checked, and not before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+import numpy as np
+
+from flowdsl.errors import ElementError, EndlessFlow, FlowError, UnknownLength
+from flowdsl.ops.sources import from_iterable, from_range
+from flowdsl.testing.outcomes import element_difference, require
+from flowdsl.testing.recipes import AnyFlow
+
+if TYPE_CHECKING:
+    from flowdsl.graph import InputSource
+
+MakeInput: TypeAlias = "Callable[[AnyFlow], InputSource]"
+InputLaw: TypeAlias = Callable[[MakeInput], None]
+
+_N = 11
+_BAD = 4
+_PATIENCE = 20.0
+"""So many seconds a thread may take to end: much more than it does on a busy machine."""
+
+
+def _element(i: int) -> tuple[np.int64, np.ndarray[Any, np.dtype[np.float32]]]:
+    return np.int64(i), np.full(3, i / 2, np.float32)
+
+
+def _flow() -> AnyFlow:
+    return from_range(_N).map(_element)
+
+
+def _fails(i: int) -> Any:
+    if i == _BAD:
+        raise ValueError("the disk is on fire")
+    return _element(i)
+
+
+@attrs.define
+class _Feeding:
+    """An input and a step over it, which is traced as often as it has to be."""
+
+    source: InputSource
+    together: int = 1
+    """How many elements a step takes."""
+    traced: int = 0
+    _step: Callable[..., Any] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        import tensorflow as tf
+
+        @tf.function(input_signature=self.source.signature)
+        def step(*args: tf.Tensor) -> list[list[tf.Tensor]]:
+            self.traced += 1
+            return [self.source.tensors(*args) for _ in range(self.together)]
+
+        self._step = step
+
+    def step(self) -> list[Any]:
+        """The elements of one step."""
+        taken = self._step(*self.source.next_args(self.together))
+        return [tuple(part.numpy() for part in element) for element in taken]
+
+    def take(self, steps: int) -> list[Any]:
+        """The elements of some steps."""
+        return [element for _ in range(steps) for element in self.step()]
+
+    def drain(self) -> tuple[list[Any], int]:
+        """The elements up to the end of the pass, and how many it says were left."""
+        from flowdsl.graph import EndOfPass
+
+        got: list[Any] = []
+        try:
+            while len(got) < 100 * _N:
+                got += self.step()
+        except EndOfPass as end:
+            return got, end.left
+        raise AssertionError(f"{len(got)} elements came of {_N}, and no end")
+
+
+def _are(what: str, got: Sequence[Any], expected: Iterator[object] | Sequence[object]) -> None:
+    arrays = [tuple(np.asarray(part) for part in element) for element in got]
+    wanted = [tuple(np.asarray(part) for part in element) for element in _each(expected)]
+    found = element_difference(arrays, wanted)
+    require(found is None, f"{what}: {found}")
+
+
+def _each(elements: Any) -> Iterator[Any]:
+    return iter(elements)
+
+
+# -- what enters a step ----------------------------------------------------------------------------
+
+
+def arguments_are_of_the_signature(make: MakeInput) -> None:
+    """What next_args gives is of the signature, and what a step gets is of the specs."""
+    with make(_flow()) as source:
+        source.reset()
+        args = source.next_args()
+        require(len(args) == len(source.signature), "there are as many arguments as signature says")
+        for arg, spec in zip(args, source.signature, strict=True):
+            require(spec.is_compatible_with(arg), f"{arg} is not {spec}")
+        feeding = _Feeding(source)
+        (element,) = feeding.step()
+        require(len(element) == len(source.specs), f"{len(element)} parts are not {source.specs}")
+        for part, spec in zip(element, source.specs, strict=True):
+            fits = part.dtype == spec.dtype.as_numpy_dtype
+            fits = fits and spec.shape.is_compatible_with(np.shape(part))
+            require(fits, f"{part!r} is not {spec}")
+
+
+def elements_come_once_and_in_order(make: MakeInput) -> None:
+    """A pass is the elements of the flow: each once, in order, as it was."""
+    for n in (0, 1, _N):
+        with make(from_range(n).map(_element)) as source:
+            source.reset()
+            got, left = _Feeding(source).drain()
+            _are(f"a pass of {n}", got, [_element(i) for i in range(n)])
+            require(left == 0, f"at the end of a pass of {n}, {left} are said to be left")
+
+
+def the_end_is_exact(make: MakeInput) -> None:
+    """A step that takes several elements has all of them, or is not run; it is told what is left.
+
+    What is left may yet be taken by a smaller step.
+    """
+    from flowdsl.graph import EndOfPass
+
+    with make(_flow()) as source:
+        source.reset()
+        got, left = _Feeding(source, together=3).drain()
+        _are("steps of three", got, [_element(i) for i in range(_N - _N % 3)])
+        require(left == _N % 3, f"{_N % 3} elements are left, and it says {left}")
+        _are("what was left", _Feeding(source).take(left), [_element(i) for i in (_N - 2, _N - 1)])
+        try:
+            source.next_args()
+        except EndOfPass as end:
+            require(end.left == 0, f"no element is left, and it says {end.left}")
+            return
+        raise AssertionError("after the end there is one more step")
+
+
+def resetting_traces_nothing_again(make: MakeInput) -> None:
+    """A step is traced once, whatever pass it is in: after reset, and after restore."""
+    with make(_flow()) as source:
+        source.reset()
+        feeding = _Feeding(source)
+        for epoch in range(3):
+            source.reset(epoch)
+            _are(f"pass {epoch}", feeding.take(2), [_element(0), _element(1)])
+        source.restore(source.state_dict())
+        _are("after restore", feeding.take(2), [_element(2), _element(3)])
+        require(feeding.traced == 1, f"the step was traced {feeding.traced} times")
+
+
+# -- passes ----------------------------------------------------------------------------------------
+
+
+def each_pass_is_its_epoch(make: MakeInput) -> None:
+    """After reset(k), a pass is the k-th epoch of the flow, and the source says so."""
+    flow = _flow().shuffle(seed=3)
+    with make(flow) as source:
+        source.reset()
+        feeding = _Feeding(source)
+        for epoch in (0, 2, 1):
+            source.reset(epoch)
+            require(source.epoch == epoch, f"epoch {epoch} is said to be {source.epoch}")
+            _are(f"epoch {epoch}", feeding.drain()[0], flow.epoch(epoch))
+
+
+def a_reset_drops_what_was_left(make: MakeInput) -> None:
+    """A pass that was begun anew begins with its first element, wherever the last one stood."""
+    with make(_flow()) as source:
+        source.reset()
+        feeding = _Feeding(source)
+        for taken in (0, 3, _N):
+            feeding.take(taken)
+            source.reset()
+            _are(f"anew after {taken}", feeding.drain()[0], [_element(i) for i in range(_N)])
+            source.reset()
+
+
+def an_error_comes_at_its_place(make: MakeInput) -> None:
+    """The elements before it come, then it is raised as itself, as often as it is asked for."""
+    with make(from_range(_N).map(_fails)) as source:
+        source.reset()
+        feeding = _Feeding(source)
+        _are("before the error", feeding.take(_BAD), [_element(i) for i in range(_BAD)])
+        for _ in range(2):
+            error = _error(feeding.step)
+            told = isinstance(error, ElementError) and isinstance(error.__cause__, ValueError)
+            require(told, f"a flow that fails raised {error!r}")
+        source.reset()
+        _are("anew after the error", feeding.take(1), [_element(0)])
+
+
+def nothing_works_before_a_pass(make: MakeInput) -> None:
+    """Before reset or restore, and after close, a step and a state are a FlowError."""
+    source = make(_flow())
+    for when in ("before reset", "after close"):
+        for use in (source.next_args, source.state_dict):
+            error = _error(use)
+            require(isinstance(error, FlowError), f"{when}, {use.__name__} raised {error!r}")
+        source.reset()
+        source.close()
+
+
+def size_is_that_of_the_flow(make: MakeInput) -> None:
+    """It is the length of a pass; where that is not known, it is the error that the flow has."""
+    for flow, kind in ((_flow().filter(bool), UnknownLength), (_flow().repeat(), EndlessFlow)):
+        with make(flow) as source:
+            error = _error(source.size)
+            require(isinstance(error, kind), f"size raised {error!r}, and no {kind.__name__}")
+    with make(_flow()) as source:
+        require(source.size() == _N, f"a flow of {_N} elements is said to have {source.size()}")
+
+
+# -- position --------------------------------------------------------------------------------------
+
+
+def resuming_gives_the_rest(make: MakeInput) -> None:
+    """A state is the place after the last step; restored, there or in another process, it goes on.
+
+    What waits for a step counts as not yet read, and the epoch is kept.
+    """
+    import json
+
+    flow = _flow().shuffle(seed=3)
+    expected = list(flow.epoch(2))
+    for position in (0, 1, 5, _N):
+        with make(flow) as source:
+            source.reset(2)
+            taken = _Feeding(source).take(position)
+            state = json.loads(json.dumps(source.state_dict()))
+        with make(flow) as source:
+            source.restore(state)
+            require(source.epoch == 2, f"epoch 2 was restored as {source.epoch}")
+            require(source.state_dict() == state, "a state that was restored is another one")
+            rest, _ = _Feeding(source).drain()
+            _are(f"restored after {position}", [*taken, *rest], expected)
+
+
+# -- what is left behind ---------------------------------------------------------------------------
+
+
+def closing_leaves_nothing(make: MakeInput) -> None:
+    """After close no thread is left, and the flow is closed; wherever the pass stood.
+
+    That may be before it began, in its midst, at its end or at an error; close may come twice, and
+    a reset may follow.
+    """
+    opened: list[int] = []
+    closed: list[int] = []
+
+    def rows() -> Iterator[Any]:
+        opened.append(1)
+        try:
+            yield from map(_element, range(_N))
+        finally:
+            closed.append(1)
+
+    for flow, steps in ((_flow(), 0), (_flow(), 3), (_flow().repeat(), 2 * _N), (_flow(), _N)):
+        with _no_thread_is_left():
+            source = make(flow)
+            source.close()
+            source.reset()
+            _Feeding(source).take(steps)
+            source.close()
+            source.close()
+            require(source.fill == 0, f"after close, {source.fill} elements wait for a step")
+    with _no_thread_is_left(), make(from_range(_N).map(_fails)) as source:
+        source.reset()
+        _Feeding(source).take(_BAD)
+        _error(source.next_args)
+    with _no_thread_is_left(), make(_of_arrays(from_iterable(rows))) as source:
+        source.reset()
+        _Feeding(source).take(2)
+    require(closed == opened, "after close, what the flow reads is still open")
+
+
+def _of_arrays(flow: AnyFlow) -> AnyFlow:
+    """A function says of what dtype elements are, so that an input can be made of a stream."""
+    return flow.map(_as_it_is)
+
+
+def _as_it_is(x: Any) -> tuple[np.int64, Any]:
+    number, array = x
+    return np.int64(number), array
+
+
+def _error(use: Callable[[], object]) -> Exception | None:
+    try:
+        use()
+    except Exception as error:
+        return error
+    return None
+
+
+@contextmanager
+def _no_thread_is_left() -> Iterator[None]:
+    before = {*threading.enumerate()}
+    yield
+    until = monotonic() + _PATIENCE
+    while left := [one for one in threading.enumerate() if one not in before and one.is_alive()]:
+        if monotonic() > until:
+            raise AssertionError(f"after close there are the threads {left}")
+        sleep(0.01)
+
+
+INPUT_LAWS: tuple[InputLaw, ...] = (
+    arguments_are_of_the_signature,
+    elements_come_once_and_in_order,
+    the_end_is_exact,
+    resetting_traces_nothing_again,
+    each_pass_is_its_epoch,
+    a_reset_drops_what_was_left,
+    an_error_comes_at_its_place,
+    nothing_works_before_a_pass,
+    size_is_that_of_the_flow,
+    resuming_gives_the_rest,
+    closing_leaves_nothing,
+)
+
+
+def check_input(make: MakeInput) -> None:
+    """Hold an input source to all of its laws; ``make`` makes one of a flow.
+
+    The flows are of pairs, an int64 and three of float32; steps take up to three of them.
+
+    >>> from flowdsl.graph import QueueInput
+    >>> from flowdsl.testing import check_input
+    >>> check_input(QueueInput)
+
+    Raises:
+        AssertionError: A law is broken; a note says which.
+        ImportError: There is no TensorFlow.
+    """
+    for law in INPUT_LAWS:
+        try:
+            law(make)
+        except Exception as error:
+            error.add_note(f"the law: {(law.__doc__ or law.__name__).splitlines()[0]}")
+            raise

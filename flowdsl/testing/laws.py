@@ -1,0 +1,326 @@
+"""The laws of flows: each a sentence, and a function that fails when it is broken."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, TypeAlias
+
+import attrs
+
+from flowdsl.capabilities import Live
+from flowdsl.effects import Endless, Reordered, Resampled, Unsized, describe
+from flowdsl.errors import ElementError, FlowError, NotResumable, SourceError, SpecMismatch
+from flowdsl.plan.tree import walk
+from flowdsl.specs import UNKNOWN, meet, spec_of, with_sizes
+from flowdsl.testing.elements import ids, same
+from flowdsl.testing.outcomes import (
+    REWRITES,
+    Outcome,
+    agree,
+    difference,
+    element_difference,
+    outcome,
+    plan_rows,
+    reference,
+    reference_rows,
+    require,
+)
+from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
+
+Law: TypeAlias = Callable[[Recipe], None]
+
+EPOCHS = range(3)
+MOST_RESUMED = 8
+"""After how many of the first elements a pass is resumed."""
+
+
+# -- what a flow means -----------------------------------------------------------------------------
+
+
+def reference_is_the_model(recipe: Recipe) -> None:
+    """The reference gives what a model of the operators gives, at the same positions."""
+    for epoch in EPOCHS:
+        got, error = _until_error(lambda: reference_rows(recipe.build().node, epoch))  # noqa: B023
+        expected, model_error = _until_error(lambda: recipe.model().rows(epoch))  # noqa: B023
+        what = f"epoch {epoch} of the reference"
+        if error is None or model_error is None:
+            require(error is model_error, f"{what}: it raised {error!r}, the model {model_error!r}")
+        if isinstance(error, SourceError):  # of a second pass: before it begins, or its first row
+            size = min(len(got), len(expected))
+            got, expected = got[:size], expected[:size]
+        found = element_difference([x for _, x in got], [x for _, x in expected])
+        require(found is None, f"{what}: {found}")
+        positions = [i for i, _ in got], [i for i, _ in expected]
+        require(
+            positions[0] == positions[1],
+            "{}: the positions are {}, and not {}".format(what, *positions),
+        )
+
+
+def _until_error(
+    rows: Callable[[], Iterator[Any]],
+) -> tuple[list[Any], Exception | None]:
+    got: list[Any] = []
+    try:
+        for row in islice(rows(), MOST_ELEMENTS):
+            got.append(row)  # noqa: PERF402  # what came before an error counts too
+    except Exception as error:  # a model raises what it likes
+        return got, error
+    return got, None
+
+
+def passes_are_pure(recipe: Recipe) -> None:
+    """A second iteration gives what the first one gave, or says that it cannot."""
+    flow = recipe.build()
+    if not recipe.is_in_order(0):
+        return
+    for epoch in (0, 1):
+        first, second = (outcome(flow.epoch(epoch)) for _ in range(2))
+        found = difference(second, first)
+        if flow.node.replayable:
+            require(found is None, f"the second pass of epoch {epoch}: {found}")
+        elif element_difference(second.elements, first.elements) is not None:
+            said = (second.error or "").startswith(SourceError.__name__)
+            require(said, f"a second pass, which is not possible, is no SourceError: {found}")
+            return
+
+
+# -- what a flow promises --------------------------------------------------------------------------
+
+
+def promises_are_those_of_the_model(recipe: Recipe) -> None:
+    """The effects and the length are what the operators are said to have."""
+    flow, model = recipe.build(), recipe.model()
+    ours, theirs = describe(flow.effects), describe(model.tags)
+    require(flow.effects == model.tags, f"the effects are {ours}, and those of the model {theirs}")
+    length = flow.node.length
+    require(length == model.length, f"the length is {length}, and that of the model {model.length}")
+
+
+def length_is_true(recipe: Recipe) -> None:
+    """A known length is the number of elements; a flow without Unsized or Endless has one."""
+    flow = recipe.build()
+    got, length = reference(flow.node), flow.node.length
+    if Endless in flow.effects:
+        require(length is None, f"a flow that is Endless has the length {length}")
+        goes_on = not got.ended or got.error is not None
+        require(goes_on, f"a flow that is Endless ended after {len(got)} elements")
+    elif Unsized not in flow.effects:
+        require(length is not None, "a flow that is not Unsized has no length")
+    if length is not None and got.error is None:
+        came = f"it has {len(got)}" + ("" if got.ended else " and more")
+        fits = len(got) == min(length, MOST_ELEMENTS)
+        require(fits, f"a flow of {length} elements: {came}")
+
+
+def rows_keep_the_effects(recipe: Recipe) -> None:
+    """Without Resampled, every epoch has the same rows, each once; without Reordered, in order.
+
+    They are all rows of every source, where no operator is there to choose.
+    """
+    effects = recipe.flow.effects
+    passes = [reference(recipe.build().node, epoch) for epoch in EPOCHS]
+    if Resampled in effects or any(one.error or not one.ended for one in passes):
+        return
+    rows = [[i for element in one.elements for i in ids(element)] for one in passes]
+    for seen in rows:
+        often = [i for i, times in Counter(seen).items() if times > 1]
+        require(not often, f"without Resampled, these rows come more than once: {often}")
+        if not (Reordered in effects and recipe.judges_groups):
+            alike = sorted(seen) == sorted(rows[0])
+            require(alike, f"without Resampled, the rows of two epochs are {rows[0]} and {seen}")
+        for part in recipe.parts:
+            ours = [i for i in seen if i in part.ids]
+            if Reordered not in effects:
+                in_order = ours == sorted(ours, key=part.ids.index)
+                require(in_order, f"without Reordered, the rows of {part.title} come as {ours}")
+            if not recipe.chooses:
+                missing = sorted({*part.ids} - {*ours})
+                require(not missing, f"no operator chooses, and these rows are missing: {missing}")
+
+
+def spec_is_true(recipe: Recipe) -> None:
+    """Every element is what the spec says."""
+    got = reference(recipe.build().node)
+    if got.error is not None or not got.elements:
+        return
+    try:
+        spec = recipe.build().spec
+    except FlowError as error:  # a probe leaves out the shuffle, and may meet what was not taken
+        may_differ = Reordered in recipe.flow.effects or recipe.is_combined
+        require(may_differ and recipe.chooses, f"the spec is not known: {error}")
+        return
+    if recipe.is_ragged or recipe.is_combined:  # one element tells no size of those of another flow
+        spec = with_sizes(spec, UNKNOWN)
+    for element in got.elements:
+        try:
+            meet(spec, spec_of(element))
+        except SpecMismatch as error:
+            raise AssertionError(f"{element!r} is not {spec}: {error}") from error
+
+
+def errors_name_the_row(recipe: Recipe) -> None:
+    """An element that fails is named by the rows it came from, where positions tell them."""
+    flow = recipe.build()
+    try:
+        for _ in islice(iter(flow), MOST_ELEMENTS):
+            pass
+    except ElementError as error:
+        bad = re.fullmatch(r"row (\d+) is bad", str(error.__cause__))
+        if bad and error.origin.startswith("row "):
+            named = _is_named(recipe, int(bad[1]), error.origin)
+            require(named, f"row {bad[1]} is bad, and the error names {error.origin}")
+    except FlowError:
+        pass
+
+
+_ROW = re.compile(r"row (\d+) of (.*?)(?= and row| to row| and \d+ more|$)")
+
+
+def _is_named(recipe: Recipe, bad: int, origin: str) -> bool:
+    """Whether the rows that an error names, or those between them, have a row among them."""
+    begin, _, end = origin.partition(" to row ")
+    first = [(int(i), title) for i, title in _ROW.findall(begin)]
+    last = [(int(i), title) for i, title in _ROW.findall(f"row {end}")] if end else first
+    places = [(p.ids.index(bad), p.title) for p in recipe.parts if bad in p.ids]
+    if not places:
+        return False
+    if Reordered in recipe.flow.effects and (end or " more of " in origin):
+        return True
+    between = any(
+        any(title == one and i >= low for low, one in first)
+        or any(title == one and i <= high for high, one in last)
+        for i, title in places
+    )
+    exactly = bool(end) or any(place in first for place in places)
+    titles = {title for _, title in (*first, *last)}
+    if titles == {recipe.parts[0].title} and not recipe.is_combined and not recipe.repeats:
+        between &= min(i for i, _ in first) <= places[0][0] <= max(i for i, _ in last)
+    return between and exactly
+
+
+# -- however it is run -----------------------------------------------------------------------------
+
+
+def planning_keeps_the_meaning(recipe: Recipe, epoch: int = 0) -> None:
+    """What each rule and the lowering give means what was written."""
+    expected = reference(recipe.build(procs=2).node, epoch)
+    for rewritten in REWRITES:
+        before = recipe.build(procs=2).node  # anew: a flow may hold what a pass leaves behind
+        after = rewritten(before)
+        if after is before:
+            continue
+        promises = [(describe(node.effects), node.length) for node in (after, before)]
+        require(promises[0] == promises[1], "a plan promises {}, and not {}".format(*promises))
+        found = difference(reference(after, epoch), expected)
+        require(found is None, f"a plan means something else: {found}\n{after}")
+    rows = plan_rows(recipe.build(procs=2).node, epoch)
+    found = difference(outcome(x for _, x in rows), expected)
+    require(found is None, f"the plan means something else: {found}")
+
+
+def running_gives_the_reference(recipe: Recipe, procs: int = 0, epoch: int = 0) -> None:
+    """A run delivers the reference sequence, whatever runs it; and its error, at its place."""
+    if not recipe.is_in_order(procs):
+        return
+    node = recipe.build(procs).node
+    expected = reference(node, epoch)
+    with recipe.build(procs).epoch(epoch) as run:
+        agree("a run", outcome(run), expected, node)
+
+
+def resuming_gives_the_rest(
+    recipe: Recipe, position: int, procs: int = 0, then_procs: int = 0, epoch: int = 0
+) -> None:
+    """A run that is resumed gives what the first would have given, on any procs; or it is refused.
+
+    So does one that is resumed from a state of that. A state is refused where the order is not
+    known, or a source says that it is not resumable.
+    """
+    node = recipe.build(procs).node
+    if recipe.is_unordered:
+        return
+    if any(isinstance(part, Live) for part in walk(node)):
+        _no_state_is_given(recipe, procs, epoch)
+        return
+    whole = reference(node, epoch)
+    if position > len(whole):
+        return
+    with recipe.build(procs).epoch(epoch) as run:
+        for _ in range(position):
+            next(run)
+        state = run.state_dict()
+    with recipe.build(then_procs).resume(state) as rest:
+        got = outcome(rest, MOST_ELEMENTS - position)
+    expected = Outcome(whole.elements[position:], whole.error, whole.ended)
+    agree(f"resumed after {position} elements", got, expected, node)
+    further = min(position + 2, len(whole))
+    with recipe.build(then_procs).resume(state) as rest:
+        for _ in range(further - position):
+            next(rest)
+        state = rest.state_dict()
+    with recipe.build(procs).resume(state) as rest:
+        got = outcome(rest, MOST_ELEMENTS - further)
+    expected = attrs.evolve(expected, elements=whole.elements[further:])
+    agree(f"resumed after {position}, and again after {further} elements", got, expected, node)
+
+
+def _no_state_is_given(recipe: Recipe, procs: int, epoch: int) -> None:
+    with recipe.build(procs).epoch(epoch) as run:
+        try:
+            run.state_dict()
+        except NotResumable:
+            return
+    raise AssertionError("a source that is not resumable gave a state")
+
+
+def resuming_anywhere_gives_the_rest(recipe: Recipe) -> None:
+    """After each of its first elements, a run that is resumed gives the rest; or it is refused."""
+    for position in range(MOST_RESUMED):
+        resuming_gives_the_rest(recipe, position)
+
+
+def prefetch_changes_nothing(recipe: Recipe, place: int, procs: int, epoch: int = 0) -> None:
+    """A prefetch anywhere in a chain changes no element: not even a random draw above it."""
+    if not recipe.is_in_order(procs):
+        return
+    with_prefetch = recipe.with_prefetch(place)
+    node = with_prefetch.build(procs).node
+    expected = reference(recipe.build().node, epoch)
+    found = difference(reference(node, epoch), expected)
+    require(found is None, f"the reference with a prefetch: {found}")
+    with with_prefetch.build(procs).epoch(epoch) as run:
+        agree("a run with a prefetch", outcome(run), expected, node)
+
+
+def unordered_is_a_permutation(recipe: Recipe, procs: int, threads: int, epoch: int = 0) -> None:
+    """With ordered=False every element comes once, at whatever place."""
+    expected = reference(recipe.build(procs).node, epoch)
+    if recipe.is_unordered or expected.error is not None or not expected.ended:
+        return
+    flow = recipe.build(procs).prefetch(procs, threads, ordered=False)
+    with flow.epoch(epoch) as run:
+        left = expected.elements
+        for x in run:
+            place = next((i for i, y in enumerate(left) if same(x, y)), None)
+            require(place is not None, f"{x!r} came twice, or is no element of the reference")
+            del left[place or 0]
+        require(not left, f"these elements did not come: {left}")
+
+
+LAWS: tuple[Law, ...] = (
+    reference_is_the_model,
+    promises_are_those_of_the_model,
+    passes_are_pure,
+    length_is_true,
+    rows_keep_the_effects,
+    spec_is_true,
+    errors_name_the_row,
+    planning_keeps_the_meaning,
+    running_gives_the_reference,
+    resuming_anywhere_gives_the_rest,
+)
+"""Those that ask for nothing but a recipe; the others also ask where it is run, or resumed."""

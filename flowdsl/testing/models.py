@@ -1,0 +1,369 @@
+"""Models: what operators mean, in plain Python and NumPy, which the laws hold them to.
+
+None of them uses a node of flowdsl; randomness is given: a model is told which generator,
+permutation or sequence of draws is meant.
+
+These are the models of what random chains are made of (``sources``, ``operators``, ``combining``).
+That of an operator of your own is a few lines on ``Model.then`` or ``Model.then_anew``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, islice
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+
+from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
+from flowdsl.numbers.randomness import epoch_of_pass, generator, permute
+from flowdsl.testing.elements import Row, RowBatch, is_text, parts_of
+from flowdsl.testing.model import BAD, Failed, Model, Rows
+
+# -- sources ---------------------------------------------------------------------------------------
+
+
+def rows(elements: Sequence[Any]) -> Model:
+    """A source of numbered rows."""
+    places = range(len(elements))
+    return Model(
+        lambda epoch: ((i, elements[i]) for i in places),
+        len(elements),
+        read=lambda epoch: ((i, made(elements.__getitem__, i)) for i in places),
+    )
+
+
+def stream(elements: Sequence[Any]) -> Model:
+    """A source that is read from its beginning, as often as one likes."""
+    return Model(lambda epoch: enumerate(elements), None, frozenset({Unsized}))
+
+
+def one_pass(elements: Sequence[Any]) -> Model:
+    """A source that is spent by a pass."""
+    spent: list[int] = []
+
+    def once(epoch: int) -> Rows:
+        if spent:
+            raise Failed
+        spent.append(epoch)
+        return enumerate(elements)
+
+    return Model(once, None, frozenset({Unsized}))
+
+
+# -- each element by itself ------------------------------------------------------------------------
+
+
+def made(func: Callable[..., Any], *args: Any) -> Any:
+    """What a function makes of an element; ``BAD`` if it fails, or was given that."""
+    if args[0] is BAD:
+        return BAD
+    try:
+        return func(*args)
+    except Exception:
+        return BAD
+
+
+def each(source: Model, func: Callable[[Any, int, int], Any]) -> Model:
+    """A function of every element, of the epoch and of its position."""
+
+    def changed(x: Any, epoch: int, i: int) -> Any:
+        return made(func, x, epoch, i) if source.careful else func(x, epoch, i)
+
+    return source.then(
+        lambda epoch: ((i, changed(x, epoch, i)) for i, x in source.rows(epoch)), source.length
+    ).tried()
+
+
+def map_(source: Model, func: Callable[[Any], Any]) -> Model:
+    """The model of ``map``."""
+    return each(source, lambda x, epoch, i: func(x))
+
+
+def random_map(source: Model, func: Callable[[Any, np.random.Generator], Any], seed: int) -> Model:
+    """The model of ``random_map``."""
+    salt = source.depth
+    return each(source, lambda x, epoch, i: func(x, generator(seed, salt, epoch, i)))
+
+
+_LEFT_OUT = object()
+
+
+def filter_(source: Model, keep: Callable[[Any], bool]) -> Model:
+    """The model of ``filter``."""
+    return filter_map(source, lambda x: x if keep(x) else _LEFT_OUT, _LEFT_OUT)
+
+
+def filter_map(source: Model, func: Callable[[Any], Any], nothing: Any = None) -> Model:
+    """The model of ``filter_map``."""
+    mapped = map_(source, func)
+    return mapped.then(
+        lambda epoch: (row for row in mapped.rows(epoch) if row[1] is not nothing), None, Unsized
+    ).at_depth(mapped.depth)
+
+
+def flat_map(source: Model, func: Callable[[Any], Iterable[Any]]) -> Model:
+    """The model of ``flat_map``."""
+    source = source.good()
+    return source.then_anew(
+        lambda epoch: (y for x in source.elements(epoch) for y in func(x)), None, Unsized
+    )
+
+
+def enumerate_(source: Model, start: int) -> Model:
+    """The model of ``enumerate``."""
+    return source.then(
+        lambda epoch: (
+            (i, x if x is BAD else (number, x))
+            for number, (i, x) in enumerate(source.rows(epoch), start)
+        ),
+        source.length,
+    ).tried()
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+Gather: TypeAlias = Callable[[list[Any]], Any]
+
+
+def groups(source: Model, n: int, drop: bool, gather: Gather) -> Model:
+    """The model of ``batch``, with any way to gather a group."""
+    source = source.good()
+
+    def gathered(epoch: int) -> Iterator[Any]:
+        elements = source.elements(epoch)
+        while group := list(islice(elements, n)):
+            if len(group) == n or not drop:
+                yield gather(group)
+
+    length = source.length
+    if length is not None:
+        length = length // n if drop else (length + n - 1) // n
+    loses = drop and not source.endless and (not source.length or source.length % n > 0)
+    return source.then_anew(gathered, length, *([Resampled] if loses else []))
+
+
+def stacked(group: list[Any]) -> Any:
+    """A batch, component by component."""
+    return column_by_column(group, np.stack)
+
+
+def column_by_column(group: list[Any], gather: Callable[[list[Any]], Any]) -> Any:
+    """A batch of elements that have components: a batch of each."""
+    parts = parts_of(group[0])
+    if parts is None and is_text(group[0]):
+        return list(group)
+    if parts is None:
+        return of_one_dtype([np.asarray(x) for x in group], gather)
+    names = [name for name, _ in parts]
+    if any([name for name, _ in parts_of(x) or ()] != names for x in group):
+        raise Failed
+    columns = zip(*([part for _, part in parts_of(x) or ()] for x in group), strict=True)
+    return batch_of(group[0], [column_by_column(list(column), gather) for column in columns])
+
+
+def of_one_dtype(rows: list[Any], gather: Callable[[list[Any]], Any]) -> Any:
+    """A batch of arrays, which must not differ in dtype."""
+    if len({row.dtype for row in rows}) > 1 or rows[0].dtype == object:
+        raise Failed
+    return gather(rows)
+
+
+def batch_of(row: Any, values: list[Any]) -> Any:
+    """A batch of these columns, in the structure that a row asks for."""
+    if isinstance(row, dict):
+        return dict(zip(row, values, strict=True))
+    if isinstance(row, list):
+        raise Failed  # lists do not stack
+    return RowBatch(*values) if isinstance(row, Row) else tuple(values)
+
+
+# -- how many --------------------------------------------------------------------------------------
+
+
+def take(source: Model, n: int) -> Model:
+    """The model of ``take``."""
+    length = n if source.endless else None if source.length is None else min(n, source.length)
+    return source.then(lambda epoch: islice(source.rows(epoch), n), length).bounded().by_place()
+
+
+def skip(source: Model, n: int) -> Model:
+    """The model of ``skip``."""
+    left = None if source.length is None else max(source.length - n, 0)
+    return source.then_anew(lambda epoch: islice(source.elements(epoch), n, None), left).by_place()
+
+
+def repeat(source: Model, n: int | None = None) -> Model:
+    """The model of ``repeat``."""
+
+    def passes(epoch: int) -> Iterator[Any]:
+        for k in count() if n is None else range(n):
+            yield from one_pass_of(source, inner_epoch(epoch, k), may_be_empty=n is not None)
+
+    if n is None:
+        return source.then_anew(passes, None, Resampled, Endless)
+    return source.then_anew(passes, source.times(n), Resampled)
+
+
+def one_pass_of(source: Model, epoch: int, may_be_empty: bool = False) -> Iterator[Any]:
+    """A pass that is one of many: if it were empty, they would never end."""
+    k = -1
+    for k, x in enumerate(source.elements(epoch)):  # noqa: B007  # whether there was one
+        yield x
+    if k < 0 and not may_be_empty:
+        raise Failed
+
+
+def inner_epoch(epoch: int, k: int) -> int:
+    """The epoch of the ``k``-th pass within one."""
+    return int(epoch_of_pass(np.array([epoch]), np.array([k]))[0])
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+def shuffle(source: Model, seed: int) -> Model:
+    """The model of ``shuffle`` of a whole pass."""
+    salt = source.depth
+
+    def shuffled(epoch: int) -> Iterator[Any]:
+        elements = list(source.elements(epoch))
+        order = permute(np.arange(len(elements)), len(elements), f"{seed}/{salt}/{epoch}")
+        yield from (elements[i] for i in order)
+
+    return source.then_anew(shuffled, source.length, Reordered)
+
+
+def window_shuffle(source: Model, buffer: int, seed: int) -> Model:
+    """The model of ``shuffle`` within a buffer."""
+    source = source.good()
+    salt = source.depth
+
+    def shuffled(epoch: int) -> Iterator[Any]:
+        rng = generator(seed, salt, epoch, 0)
+        elements = source.elements(epoch)
+        window = list(islice(elements, buffer))
+        while window:
+            i = rng.integers(len(window))
+            drawn, window[i] = window[i], window[-1]  # the last fills the gap
+            window.pop()
+            yield drawn
+            window += islice(elements, 1)
+
+    return source.then_anew(shuffled, source.length, Reordered)
+
+
+def cache(source: Model) -> Model:
+    """The model of ``cache``.
+
+    It keeps a pass, since a source may have but one; where it has more, each would do.
+    """
+    source = source.good()
+    kept: list[list[Any]] = []
+
+    def rows(epoch: int) -> Rows:
+        if kept:
+            yield from kept[0]
+            return
+        seen = []
+        for row in source.rows(0):
+            seen.append(row)
+            yield row
+        kept.append(seen)
+
+    return source.then(rows, source.length)
+
+
+# -- several ---------------------------------------------------------------------------------------
+
+
+def of_several(
+    parts: Sequence[Model],
+    elements: Callable[[int], Iterable[Any]],
+    length: int | None,
+    *tags: Tag,
+) -> Model:
+    """What combines several flows, with the tags of all of them."""
+    either = frozenset(tags).union(*(part.tags for part in parts))
+    return Model(
+        lambda epoch: enumerate(elements(epoch)),
+        length,
+        either,
+        depth=1 + max(part.depth for part in parts),
+        careful=parts[0].careful,
+        may_be_bad=any(part.may_be_bad for part in parts),
+        leaves_out=any(part.leaves_out for part in parts),
+    )
+
+
+def total_length(parts: Sequence[Model]) -> int | None:
+    """The elements of all of them, where each knows how many it has."""
+    lengths = [part.length for part in parts]
+    return None if None in lengths else sum(length or 0 for length in lengths)
+
+
+def skip_bad(source: Model, careful: bool) -> Model:
+    """A flow that was built carefully, without what could not be made."""
+    good = source.good()
+    good = good if good.leaves_out else good.left_out()
+    return attrs.evolve(good, careful=careful)
+
+
+def ending_with_any(model: Model, parts: Sequence[Model]) -> Model:
+    """It never ends only if none of its parts does."""
+    ends = not all(part.endless for part in parts)
+    return attrs.evolve(model, tags=model.tags - {Endless}) if ends else model
+
+
+def zip_(*parts: Model) -> Model:
+    """The model of ``zip``."""
+
+    def joined(epoch: int) -> Iterator[Any]:
+        streams = [part.elements(epoch) for part in parts]
+        while True:
+            found = [list(islice(stream, 1)) for stream in streams]
+            if not all(found):
+                if any(found) and not any(part.endless for part in parts):
+                    raise Failed
+                return
+            yield _joined(*(x for one in found for x in one))
+
+    zipped = ending_with_any(of_several(parts, joined, None), parts)
+    known = [part.length for part in parts if part.length is not None]
+    length = min(known, default=None) if Unsized not in zipped.tags else None
+    return attrs.evolve(zipped, length=length)
+
+
+def _joined(a: Any, b: Any) -> Any:
+    if a is BAD or b is BAD:
+        return BAD
+    if isinstance(a, dict) and isinstance(b, dict):
+        if set(a) & set(b):
+            raise Failed
+        return a | b
+    return (*(a if isinstance(a, tuple) else [a]), *(b if isinstance(b, tuple) else [b]))
+
+
+def concat(*parts: Model) -> Model:
+    """The model of ``concat``."""
+    return of_several(
+        parts,
+        lambda epoch: (x for part in parts for x in part.elements(epoch)),
+        total_length(parts),
+    )
+
+
+def interleave(*parts: Model) -> Model:
+    """The model of ``interleave``."""
+
+    def in_turn(epoch: int) -> Iterator[Any]:
+        streams = deque(part.elements(epoch) for part in parts)
+        while streams:
+            stream = streams.popleft()
+            for x in islice(stream, 1):
+                yield x
+                streams.append(stream)
+
+    return of_several(parts, in_turn, total_length(parts), Reordered)

@@ -1,0 +1,291 @@
+"""Random operators on one flow: each chains an operator to a flow, and its model to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.testing import functions, models
+from flowdsl.testing.catalogue import Draw
+from flowdsl.testing.elements import is_text, parts_of
+from flowdsl.testing.recipes import AnyFlow, Recipe
+
+# -- each element by itself ------------------------------------------------------------------------
+
+SEEDS = st.integers(0, 3)
+NUMBERS = st.integers(1, 4)
+
+
+def map_(draw: Draw, recipe: Recipe) -> Recipe:
+    """A function of every element; now and then one that fails, or whose shapes vary."""
+    choice = draw(st.integers(0, 11))
+    if choice == 0:
+        return map_failing(recipe, a_row(draw, recipe))
+    if choice == 1:
+        return map_ragged(recipe)
+    return recipe.then(
+        "map(scale)", lambda f, _: f.map(functions.scale), lambda m: models.map_(m, functions.scale)
+    )
+
+
+def map_failing(recipe: Recipe, bad: int) -> Recipe:
+    """A function that fails on one row."""
+    func = partial(functions.fail_on, bad)
+    return recipe.then(
+        f"map(fail on {bad})", lambda f, _: f.map(func), lambda m: models.map_(m, func)
+    )
+
+
+def a_row(draw: Draw, recipe: Recipe) -> int:
+    """The number of a row that may be in the flow."""
+    return draw(st.sampled_from([0, *(i for part in recipe.parts for i in part.ids)]))
+
+
+def map_ragged(recipe: Recipe) -> Recipe:
+    """A function whose elements differ in shape."""
+    return recipe.then(
+        "map(ragged)",
+        lambda f, _: f.map(functions.ragged),
+        lambda m: models.map_(m, functions.ragged),
+        ragged=True,
+        judges=recipe.is_reshaped,
+    )
+
+
+def all_are(recipe: Recipe, kind: type) -> bool:
+    """Whether all elements, of which there are some, are of a kind."""
+    return bool(recipe.first) and all(isinstance(x, kind) for x in recipe.first)
+
+
+def may_be(recipe: Recipe, kind: type) -> bool:
+    """Whether elements may be of a kind: a flow knows that also where none of them can be made."""
+    return not recipe.first or any(isinstance(x, kind) for x in recipe.first)
+
+
+def random_map(draw: Draw, recipe: Recipe) -> Recipe:
+    """A function that draws."""
+    seed = draw(SEEDS)
+    return recipe.then(
+        f"random_map({seed})",
+        lambda f, _: f.random_map(functions.noise, seed),
+        lambda m: models.random_map(m, functions.noise, seed),
+    )
+
+
+MODULI = st.tuples(st.sampled_from([2, 3, 4, 5, 1]), st.integers(0, 2))
+
+
+def filter_(draw: Draw, recipe: Recipe) -> Recipe:
+    """Rows are left out for what they are."""
+    if recipe.endless:  # a filter that keeps nothing of it would never end
+        return map_(draw, recipe)
+    keep = partial(functions.keep, *draw(MODULI))
+    return recipe.then(
+        f"filter{keep.args}",
+        lambda f, _: f.filter(keep),
+        lambda m: models.filter_(m, keep),
+        judges=True,
+    )
+
+
+def flat_map(draw: Draw, recipe: Recipe) -> Recipe:
+    """Some of each element, or none, or an error after the first."""
+    least = 0 if recipe.endless else draw(st.integers(-1, 0))
+    func: Any = partial(functions.burst, least)
+    if draw(st.integers(0, 7)) == 0:
+        func = partial(functions.broken_burst, a_row(draw, recipe))
+    return recipe.then(
+        f"flat_map({func.func.__name__} {func.args[0]})",
+        lambda f, _: f.flat_map(func),
+        lambda m: models.flat_map(m, func),
+        judges=least < 0,
+    )
+
+
+def enumerate_(draw: Draw, recipe: Recipe) -> Recipe:
+    """Each element beside its number."""
+    start = draw(st.integers(0, 3))
+    return recipe.then(
+        f"enumerate({start})",
+        lambda f, _: f.enumerate(start),
+        lambda m: models.enumerate_(m, start),
+        reshapes=True,
+    )
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+def shapes(element: Any) -> Any:
+    """What elements must agree in to be stacked."""
+    parts = parts_of(element)
+    if parts is not None:
+        return type(element), [(name, shapes(part)) for name, part in parts]
+    if isinstance(element, list):
+        return ("text",) if is_text(element) else ("list", type(element[0]), len(element))
+    return type(element), getattr(element, "dtype", None), np.shape(element)
+
+
+def ranks(element: Any) -> Any:
+    """What elements must agree in to be padded."""
+    parts = parts_of(element)
+    if parts is not None:
+        return type(element), [(name, ranks(part)) for name, part in parts]
+    if isinstance(element, list):
+        return ("text",) if is_text(element) else ("list", type(element[0]))
+    return type(element), getattr(element, "dtype", None), np.ndim(element)
+
+
+def alike(recipe: Recipe, kind: Callable[[Any], Any]) -> bool:
+    """Whether the elements, of which there are some, stack as far as they are looked at."""
+    kinds = [kind(x) for x in recipe.first]
+    return bool(kinds) and all(k == kinds[0] for k in kinds) and not holds(kinds[0], list)
+
+
+def holds(kind: Any, form: type) -> bool:
+    """Whether a type stands anywhere in what ``shapes`` or ``ranks`` gave."""
+    if isinstance(kind, tuple | list):
+        return any(holds(part, form) for part in kind)
+    return kind is form
+
+
+def batch(draw: Draw, recipe: Recipe) -> Recipe:
+    """Some elements stacked; in a list, if they do not stack."""
+    if recipe.is_large:
+        return take(draw, recipe)
+    n, drop, as_list = draw(st.tuples(NUMBERS, st.booleans(), st.booleans()))
+    as_list = as_list or not alike(recipe, shapes)
+    if as_list:
+        return recipe.then(
+            f"batch({n}{', drop' * drop}, list)",
+            lambda f, _: f.batch(n, drop_remainder=drop, collate=list),
+            lambda m: models.groups(m, n, drop, list),
+            reshapes=True,
+            ragged=True,
+            chooses=drop,
+        )
+    return recipe.then(
+        f"batch({n}{', drop' * drop})",
+        lambda f, _: f.batch(n, drop_remainder=drop),
+        lambda m: models.groups(m, n, drop, models.stacked),
+        reshapes=True,
+        chooses=drop,
+    )
+
+
+# -- how many --------------------------------------------------------------------------------------
+
+
+def take(draw: Draw, recipe: Recipe) -> Recipe:
+    """The first elements."""
+    n = draw(st.integers(0, 30))
+    return recipe.then(
+        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), chooses=True
+    )
+
+
+def skip(draw: Draw, recipe: Recipe) -> Recipe:
+    """All but the first elements."""
+    n = draw(st.integers(0, 8))
+    return recipe.then(
+        f"skip({n})", lambda f, _: f.skip(n), lambda m: models.skip(m, n), chooses=True
+    )
+
+
+def repeat(draw: Draw, recipe: Recipe) -> Recipe:
+    """Several passes."""
+    if recipe.is_long:
+        return take(draw, recipe)
+    n = draw(st.integers(1, 3))
+    return recipe.then(
+        f"repeat({n})", lambda f, _: f.repeat(n), lambda m: models.repeat(m, n), repeats=True
+    )
+
+
+def repeat_forever(draw: Draw, recipe: Recipe) -> Recipe:
+    """Passes without end."""
+    if recipe.flow.node.length == 0:
+        return repeat(draw, recipe)
+    return recipe.then("repeat()", lambda f, _: f.repeat(), models.repeat, repeats=True)
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+def shuffle(draw: Draw, recipe: Recipe) -> Recipe:
+    """Another order; of what has no known length, within a buffer."""
+    if recipe.flow.node.length is None:
+        return window_shuffle(draw, recipe)
+    seed = draw(SEEDS)
+    return recipe.then(
+        f"shuffle({seed})", lambda f, _: f.shuffle(seed=seed), lambda m: models.shuffle(m, seed)
+    )
+
+
+def window_shuffle(draw: Draw, recipe: Recipe) -> Recipe:
+    """Another order, within a buffer."""
+    buffer, seed = draw(st.integers(1, 6)), draw(SEEDS)
+    return recipe.then(
+        f"shuffle({buffer}, {seed})",
+        lambda f, _: f.shuffle(buffer, seed=seed),
+        lambda m: models.window_shuffle(m, buffer, seed),
+    )
+
+
+def cache(draw: Draw, recipe: Recipe) -> Recipe:
+    """What is kept of a pass."""
+    if recipe.endless:
+        return take(draw, recipe)
+    return recipe.then("cache", lambda f, _: f.cache(), models.cache)
+
+
+def prefetch(draw: Draw, recipe: Recipe) -> Recipe:
+    """Where it runs, in processes, and nothing else."""
+    return recipe.with_prefetch(len(recipe.steps))
+
+
+def threads(draw: Draw, recipe: Recipe) -> Recipe:
+    """Where it runs, in threads, and nothing else."""
+    return recipe.with_prefetch(len(recipe.steps), threads=True)
+
+
+def on_error(draw: Draw, recipe: Recipe) -> Recipe:
+    """What cannot be made is left out."""
+    if recipe.never_ends:  # if all fails, it never ends
+        return prefetch(draw, recipe)
+    if draw(st.booleans()):
+        recipe = map_failing(recipe, a_row(draw, recipe))
+    return skip_bad(draw, recipe)
+
+
+def skip_bad(draw: Draw, recipe: Recipe) -> Recipe:
+    """What cannot be made is left out, if a flow may have fewer elements there."""
+    if not can_skip(recipe):
+        return prefetch(draw, recipe)
+    threads = draw(st.booleans())
+
+    def chain(flow: AnyFlow, n: int) -> AnyFlow:
+        if threads:
+            return flow.prefetch(threads=n, on_error="skip")
+        return flow.prefetch(procs=n, on_error="skip")
+
+    return recipe.then(
+        f"prefetch({'threads, ' * threads}skip)",
+        chain,
+        lambda m: models.skip_bad(recipe.model(careful=True), m.careful),
+        chooses=True,
+    )
+
+
+def can_skip(recipe: Recipe) -> bool:
+    """Whether no operator above a batch has to know how many rows there are."""
+    try:
+        recipe.flow.prefetch(on_error="skip")
+    except InvalidFlow:
+        return False
+    return True

@@ -1,0 +1,158 @@
+"""What a pass gave, what it should have given, and how to say in what they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
+from itertools import islice
+from typing import Any
+
+import attrs
+
+from flowdsl.errors import EndlessFlow, FlowError
+from flowdsl.kinds import Gathering, Indexing
+from flowdsl.node import AnyNode, Row
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.optimize import optimize
+from flowdsl.plan.plan import Hosted, Part
+from flowdsl.plan.rules import RULES, Rule
+from flowdsl.plan.tree import Step, rewrite, steps_of, walk
+from flowdsl.testing.elements import same
+from flowdsl.testing.recipes import MOST_ELEMENTS
+
+
+def require(holds: bool, otherwise: str) -> None:
+    """Fail with what is wrong: unlike ``assert``, also where Python runs with ``-O``.
+
+    Raises:
+        AssertionError: It does not hold.
+    """
+    if not holds:
+        raise AssertionError(otherwise)
+
+
+@attrs.frozen
+class Outcome:
+    """What a pass gave: elements, then perhaps an error; or it was cut short."""
+
+    elements: list[Any]
+    error: str | None
+    ended: bool
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Outcome) and difference(self, other) is None
+
+    def __len__(self) -> int:
+        return len(self.elements)
+
+
+def outcome(elements: Iterator[Any], most: int = MOST_ELEMENTS) -> Outcome:
+    """Run a pass, up to ``most`` elements."""
+    got: list[Any] = []
+    try:
+        for element in islice(elements, most):
+            got.append(element)  # noqa: PERF402  # what came before an error counts too
+    except FlowError as error:
+        return Outcome(got, _named(error), True)
+    return Outcome(got, None, len(got) < most)
+
+
+def _named(error: FlowError) -> str:
+    kind, cause = type(error).__name__, error.__cause__
+    if type(error) in (FlowError, EndlessFlow):  # it names what a rule may have moved
+        return f"{kind}: ..."
+    return f"{kind}: {error} <- {type(cause).__name__}: {cause}"
+
+
+# -- the ways into the inside of a flow --------------------------------------------------------
+
+
+def reference_rows(node: AnyNode, epoch: int = 0) -> Iterator[Row[Any]]:
+    """The positions and elements that a pass over a node is to give."""
+    return node.reference(epoch)
+
+
+def plan_rows(node: AnyNode, epoch: int = 0) -> Iterator[Row[Any]]:
+    """What the plan of a node means: the stages by their references, below what is hosted."""
+    return _rows(plan_of(node).root, epoch)
+
+
+def _rows(part: Part, epoch: int) -> Iterator[Row[Any]]:
+    if isinstance(part, Hosted):
+        return part.top.node.rows(epoch, [partial(_rows, source) for source in part.sources])
+    return part.meaning.reference(epoch)
+
+
+def _rewritten(rules: tuple[Rule, ...], node: AnyNode) -> AnyNode:
+    first: Step = steps_of(node)
+    return reduce(rewrite, rules, first).node
+
+
+REWRITES: tuple[Callable[[AnyNode], AnyNode], ...] = (
+    *(partial(_rewritten, RULES[: k + 1]) for k in range(len(RULES))),
+    lambda node: optimize(steps_of(node)).node,
+)
+"""What rewrites a node: the rules, one more each time, and the optimizer."""
+
+
+def reference(node: AnyNode, epoch: int = 0) -> Outcome:
+    """What a pass over a node is to give."""
+    return outcome(x for _, x in reference_rows(node, epoch))
+
+
+# -- comparing -------------------------------------------------------------------------------------
+
+
+def element_difference(got: Sequence[Any], expected: Sequence[Any]) -> str | None:
+    """Where two lists of elements differ first, in words; None where they do not."""
+    for k, (one, other) in enumerate(zip(got, expected, strict=False)):
+        if not same(one, other):
+            return f"element {k} is {one!r}, and not {other!r}"
+    if len(got) != len(expected):
+        return f"{len(got)} elements came, and {len(expected)} were expected"
+    return None
+
+
+def difference(got: Outcome, expected: Outcome) -> str | None:
+    """In what two passes differ, in words; None where they do not."""
+    found = element_difference(got.elements, expected.elements)
+    if found is None and (got.error, got.ended) != (expected.error, expected.ended):
+        found = f"it ended with {_end(got)}, and not with {_end(expected)}"
+    return found
+
+
+def _end(pass_: Outcome) -> str:
+    return pass_.error or ("its last element" if pass_.ended else "more to come")
+
+
+def agree(what: str, got: Outcome, expected: Outcome, node: AnyNode) -> None:
+    """A run gives the reference, and its error at its place.
+
+    But where the reference fails on what it reads and does not give yet, or never gives, a run may
+    fail later or not at all: it makes no more than is asked for.
+
+    Raises:
+        AssertionError: It does not.
+    """
+    if expected.error is None or not makes_more_than_it_gives(node):
+        found = difference(got, expected)
+        require(found is None, f"{what}: {found}")
+        return
+    n = len(expected)
+    found = element_difference(got.elements[:n], expected.elements)
+    require(found is None, f"{what}: {found}")
+    if len(got) == n and got.ended and got.error is not None:
+        kinds = [error.split(":")[0] for error in (got.error, expected.error)]
+        may_be = kinds[0] in (kinds[1], FlowError.__name__)  # flows may turn out to be unequal
+        require(may_be, f"{what}: the error is {got.error}, and not {expected.error}")
+
+
+def makes_more_than_it_gives(node: AnyNode) -> bool:
+    """Its reference has to make elements before those that it gives; a run need not."""
+    return any(map(_reads_ahead, walk(node)))
+
+
+def _reads_ahead(node: AnyNode) -> bool:
+    if isinstance(node, Gathering):
+        return node.drop_remainder
+    return isinstance(node, Indexing) and not node.keeps_positions

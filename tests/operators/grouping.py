@@ -1,0 +1,225 @@
+"""Our operators on groups of elements, at random, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+from hypothesis import strategies as st
+
+from flowdsl.effects import Reordered, Resampled, Unsized
+from flowdsl.testing import Draw, Failed, Model, Recipe, models
+from flowdsl.testing.elements import Named, Row, RowBatch, is_text, leaves, parts_of
+from flowdsl.testing.operators import NUMBERS, alike, batch, holds, map_ragged, ranks, shapes, take
+from tests import functions
+
+
+def padded_batch(draw: Draw, recipe: Recipe) -> Recipe:
+    if recipe.is_large:
+        return take(draw, recipe)
+    if draw(st.booleans()):
+        recipe = map_ragged(recipe)
+    if not alike(recipe, ranks):
+        return batch(draw, recipe)
+    n, drop = draw(st.tuples(NUMBERS, st.booleans()))
+    padding = _padding(draw, recipe.first[0])
+    return recipe.then(
+        f"padded_batch({n}{', drop' * drop}, {padding})",
+        lambda f, _: f.padded_batch(n, drop_remainder=drop, padding=padding),
+        lambda m: models.groups(m, n, drop, padded(padding)),
+        reshapes=True,
+        chooses=drop,
+    )
+
+
+def _padding(draw: Draw, element: Any) -> Any:
+    parts = parts_of(element)
+    if parts is None or draw(st.booleans()):
+        return draw(st.sampled_from([0, -1, -2]))
+    values = [_padding(draw, part) for _, part in parts]
+    if type(element) is not tuple and draw(st.booleans()):
+        return {name: value for (name, _), value in zip(parts, values, strict=True)}
+    return tuple(values)
+
+
+def padded(padding: Any) -> models.Gather:
+    """``padding`` is one for all components, or one for each, in the form of the element."""
+    return lambda group: _padded(group, padding)
+
+
+def _padded(group: list[Any], padding: Any) -> Any:
+    parts = parts_of(group[0])
+    if parts is not None:
+        names = [name for name, _ in parts]
+        columns = [[dict(parts_of(x) or ())[name] for x in group] for name in names]
+        each = [padding] * len(names)
+        if isinstance(padding, tuple):
+            each = list(padding)
+        elif isinstance(padding, dict):
+            each = [padding[str(name)] for name in names]
+        return models.batch_of(
+            group[0], [_padded(c, p) for c, p in zip(columns, each, strict=True)]
+        )
+    if is_text(group[0]):
+        return list(group)
+    rows = [np.asarray(x) for x in group]
+    if padding is not None and rows[0].ndim:
+        largest = np.max([row.shape for row in rows], axis=0)
+        rows = [
+            np.pad(
+                row,
+                [(0, most - size) for most, size in zip(largest, row.shape, strict=True)],
+                constant_values=padding,
+            )
+            for row in rows
+        ]
+    return models.of_one_dtype(rows, np.stack)
+
+
+def batch_by_shape(draw: Draw, recipe: Recipe) -> Recipe:
+    if recipe.is_large:
+        return take(draw, recipe)
+    if draw(st.booleans()):
+        recipe = map_ragged(recipe)
+    n, drop, as_list = draw(st.tuples(NUMBERS, st.booleans(), st.booleans()))
+    kinds = {repr(np.shape(functions.first_array(x))): shapes(x) for x in recipe.first}
+    agree = all(kinds[repr(np.shape(functions.first_array(x)))] == shapes(x) for x in recipe.first)
+    if as_list or not agree or not kinds or any(holds(kind, list) for kind in kinds.values()):
+        return recipe.then(
+            f"batch_by_shape({n}{', drop' * drop}, list)",
+            lambda f, _: f.batch_by_shape(
+                n, functions.first_array, drop_remainder=drop, collate=list
+            ),
+            lambda m: batch_by_shape_model(m, n, functions.first_array, drop, list),
+            reshapes=True,
+            ragged=True,
+            chooses=drop,
+        )
+    return recipe.then(
+        f"batch_by_shape({n}{', drop' * drop})",
+        lambda f, _: f.batch_by_shape(n, functions.first_array, drop_remainder=drop),
+        lambda m: batch_by_shape_model(m, n, functions.first_array, drop, models.stacked),
+        reshapes=True,
+        chooses=drop,
+    )
+
+
+def batch_by_shape_model(
+    source: Model, n: int, selector: Callable[[Any], Any], drop: bool, gather: models.Gather
+) -> Model:
+    source = source.good()
+
+    def gathered(epoch: int) -> Iterator[Any]:
+        waiting: list[tuple[Any, list[Any]]] = []
+        for x in source.elements(epoch):
+            shape = np.shape(selector(x))
+            group = next((group for other, group in waiting if other == shape), None)
+            if group is None:
+                group = []
+                waiting.append((shape, group))
+            group.append(x)
+            if len(group) == n:
+                waiting = [pair for pair in waiting if pair[1] is not group]
+                yield gather(group)
+        if not drop:
+            for _, group in waiting:
+                yield gather(group)
+
+    return source.then_anew(gathered, None, Reordered, Unsized, *([Resampled] if drop else []))
+
+
+def unbatch(draw: Draw, recipe: Recipe) -> Recipe:
+    if not recipe.first or not all(map(_splits, recipe.first)):
+        recipe = batch(draw, recipe)
+        if not recipe.first or not all(map(_splits, recipe.first)):
+            return recipe
+    into = draw(st.sampled_from([None, *_builders(recipe.first[0])]))
+    return recipe.then(
+        f"unbatch({into.__name__ if into else ''})",
+        lambda f, _: f.unbatch(into),
+        lambda m: unbatch_model(m, into),
+        reshapes=True,
+    )
+
+
+def _splits(element: Any) -> bool:
+    """Whether it has rows, and as many in each component."""
+    try:
+        unstacked(element)
+    except (Failed, TypeError):
+        return False
+    return all(np.ndim(x) or isinstance(element, list) for x in leaves(element))
+
+
+def _builders(batch: Any) -> list[Any]:
+    """Functions that make something of the components of a row."""
+    if isinstance(batch, dict):
+        return [functions.dict_of]
+    if isinstance(batch, RowBatch):
+        return [Row]
+    if isinstance(batch, tuple):
+        return [Named, Row, functions.unstar] if len(batch) == 2 else [functions.unstar]
+    return [functions.itself]
+
+
+def unbatch_model(source: Model, into: Callable[..., Any] | None = None) -> Model:
+    source = source.good()
+
+    def build(batch: Any, row: Any) -> Any:
+        if into is None:
+            return row
+        if isinstance(batch, dict):
+            return into(**row)
+        if parts_of(batch) is None or isinstance(batch, list):
+            return into(row)
+        if isinstance(batch, tuple):
+            return into(*row)
+        return into(**dict(zip(attrs.asdict(batch, recurse=False), row, strict=True)))
+
+    return source.then_anew(
+        lambda epoch: (build(x, row) for x in source.elements(epoch) for row in unstacked(x)),
+        None,
+        Unsized,
+    )
+
+
+def unstacked(batch: Any) -> list[Any]:
+    parts = parts_of(batch)
+    if parts is None or isinstance(batch, list):
+        return list(batch)
+    columns = [unstacked(part) for _, part in parts]
+    if len({len(column) for column in columns}) != 1:
+        raise Failed
+    if isinstance(batch, dict):
+        return [dict(zip(batch, row, strict=True)) for row in zip(*columns, strict=True)]
+    return list(zip(*columns, strict=True))
+
+
+def window(draw: Draw, recipe: Recipe) -> Recipe:
+    if recipe.is_large:
+        return take(draw, recipe)
+    size, stride = draw(st.tuples(NUMBERS, NUMBERS))
+    return recipe.then(
+        f"window({size}, {stride})",
+        lambda f, _: f.window(size, stride),
+        lambda m: window_model(m, size, stride),
+        reshapes=True,
+        chooses=True,
+    )
+
+
+def window_model(source: Model, size: int, stride: int) -> Model:
+    source = source.good()
+
+    def windows(epoch: int) -> Iterator[Any]:
+        seen: list[Any] = []
+        for x in source.elements(epoch):
+            seen.append(x)
+            before = len(seen) - size
+            if before >= 0 and before % stride == 0:
+                yield tuple(seen[before:])
+
+    whole = None if source.length is None else len(range(0, source.length - size + 1, stride))
+    return source.then_anew(windows, whole, Resampled)

@@ -1,0 +1,110 @@
+"""Our operators on each element, at random, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl.testing import Draw, Model, Recipe, models
+from flowdsl.testing.elements import Named, Row
+from flowdsl.testing.functions import scale
+from flowdsl.testing.operators import MODULI, NUMBERS, all_are, map_
+from tests import functions
+
+
+def starmap(draw: Draw, recipe: Recipe) -> Recipe:
+    if not all_are(recipe, tuple):
+        return map_(draw, recipe)
+    pair = all(len(x) == 2 for x in recipe.first)
+    func: Any = draw(st.sampled_from([Named, Row, functions.unstar])) if pair else functions.unstar
+    return recipe.then(
+        f"starmap({func.__name__})",
+        lambda f, _: f.starmap(func),
+        lambda m: starmap_model(m, func),
+        reshapes=True,
+    )
+
+
+def starmap_model(source: Model, func: Callable[..., Any]) -> Model:
+    return models.map_(source, lambda x: func(*x))
+
+
+def filter_map(draw: Draw, recipe: Recipe) -> Recipe:
+    if recipe.endless:
+        return map_(draw, recipe)
+    func = partial(functions.keep_scaled, *draw(MODULI))
+    return recipe.then(
+        f"filter_map{func.args}",
+        lambda f, _: f.filter_map(func),
+        lambda m: models.filter_map(m, func),
+        judges=True,
+    )
+
+
+def map_component(draw: Draw, recipe: Recipe) -> Recipe:
+    index: Any
+    if all_are(recipe, tuple):
+        sizes = [len(x) for x in recipe.first]
+        index = draw(st.integers(-min(sizes), min(sizes) - 1))
+    elif all_are(recipe, dict):
+        index = draw(st.sampled_from(list(recipe.first[0])))
+    else:
+        return map_(draw, recipe)
+    return recipe.then(
+        f"map_component({index!r})",
+        lambda f, _: f.map_component(scale, index),
+        lambda m: map_component_model(m, scale, index),
+        reshapes=True,
+    )
+
+
+def map_component_model(source: Model, func: Callable[[Any], Any], index: Any) -> Model:
+    def change(x: Any) -> Any:
+        parts = dict(x) if isinstance(x, dict) else list(x)
+        parts[index] = func(parts[index])
+        return parts if isinstance(x, dict) else tuple(parts)
+
+    return models.map_(source, change)
+
+
+_COMPONENTS: tuple[Any, ...] = (fl.c0, fl.c1, fl.c2, fl.c3)
+
+
+def select(draw: Draw, recipe: Recipe) -> Recipe:
+    picks: list[Any]
+    if all_are(recipe, tuple):
+        some = range(min(4, *(len(x) for x in recipe.first)))
+        chosen = draw(st.permutations(some))[: draw(NUMBERS)]
+        picks = [_COMPONENTS[i] for i in chosen]
+        ours: list[Any] = [lambda x, i=i: x[i] for i in chosen]
+        name = ", ".join(f"c{i}" for i in chosen)
+    elif all_are(recipe, dict):
+        picks = ours = draw(st.permutations(list(recipe.first[0])))[: draw(NUMBERS)]
+        name = ", ".join(picks)
+    else:
+        picks = ours = [functions.count, functions.itself]
+        name = "count, itself"
+    return recipe.then(
+        f"select({name})",
+        lambda f, _: f.select(*picks),
+        lambda m: select_model(m, *ours),
+        reshapes=True,
+        chooses=True,
+    )
+
+
+def select_model(source: Model, *picks: Any) -> Model:
+    if isinstance(picks[0], str):
+        return models.map_(source, lambda x: {key: x[key] for key in picks})
+    return models.map_(source, lambda x: tuple([pick(x) for pick in picks]))
+
+
+def inspect(draw: Draw, recipe: Recipe) -> Recipe:
+    num = draw(st.integers(0, 2))
+    return recipe.then(
+        f"inspect({num})", lambda f, _: f.inspect(num, max_depth=0), lambda m: m.tried()
+    )

@@ -1,0 +1,294 @@
+"""What other processes send, through the laws of flows.
+
+Nothing here says which laws apply to it: a law asks the nodes, which say that they give one pass,
+have no length, and cannot be resumed. Senders are threads, which begin as soon as a pass over
+what they send does; of two, one gives its elements when the other has ended.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count, cycle, islice
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+import zmq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
+from flowdsl.node import Node
+from flowdsl.remote import receiving, zmq_ops
+from flowdsl.remote.receiver import Receiver
+from flowdsl.specs import ValueSpec
+from flowdsl.testing import LAWS, Draw, Model, Recipe, Source, models, standard
+from flowdsl.testing.checks import keep
+from flowdsl.testing.elements import Listed, Named, Row, parts_of
+from flowdsl.testing.functions import make_rows
+from flowdsl.testing.laws import (
+    Law,
+    length_is_true,
+    passes_are_pure,
+    promises_are_those_of_the_model,
+    reference_is_the_model,
+    rows_keep_the_effects,
+    running_gives_the_reference,
+    spec_is_true,
+)
+
+WAIT = 60  # for what comes at once, on a machine that is busy
+DECLARED: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
+
+
+@attrs.define
+class Senders:
+    """The threads that send, and where."""
+
+    folder: Path
+    context: zmq.Context[zmq.Socket[bytes]] = attrs.field(factory=lambda: zmq.Context[Any]())
+    over: threading.Event = attrs.field(factory=threading.Event)
+    threads: list[tuple[threading.Thread, str]] = attrs.field(factory=list[Any])
+    """With the address that each sends to."""
+    numbers: Iterator[int] = attrs.field(factory=count)
+
+    def receive(self, *send: Callable[[str], object], element: Any = object, **options: Any) -> Any:
+        """A flow of what is sent by some threads, which begin when a pass over it does."""
+
+        def begin(address: str) -> None:
+            for one in send:
+                thread = threading.Thread(target=one, args=[address], daemon=True)
+                self.threads.append((thread, address))
+                thread.start()
+
+        address = f"ipc://{self.folder}/{next(self.numbers)}"
+        return fl.from_zmq(address, element, timeout=WAIT, on_bound=begin, **options)
+
+    def pushed(self, items: list[Any]) -> Callable[[str], None]:
+        """Pushes them again and again, until all is over: nobody says that a receiver has left."""
+
+        def send(address: str) -> None:
+            with self.context.socket(zmq.PUSH) as socket:
+                socket.setsockopt(zmq.LINGER, 0)
+                socket.connect(address)
+                for item in cycle(items):
+                    while not socket.poll(20, zmq.POLLOUT):
+                        if self.over.is_set():
+                            return
+                    socket.send(zmq_ops.encode(item))
+                    if self.over.is_set():
+                        return
+
+        return send
+
+    def end(self) -> None:
+        """A sender of whom nothing was taken waits for another receiver, and is given one."""
+        self.over.set()
+        until = monotonic() + WAIT
+        for thread, address in self.threads:
+            thread.join(0.05)
+            while thread.is_alive():
+                assert monotonic() < until, "a sender does not end, though its receiver has"
+                with suppress(fl.SourceError):
+                    fl.from_zmq(address, timeout=0.05).collect()
+                thread.join(0.05)
+        self.threads.clear()
+        self.over.clear()
+
+
+_folder = tempfile.TemporaryDirectory()
+SENDERS = Senders(Path(_folder.name))
+
+
+def sending(flow: Any) -> Callable[[str], None]:
+    """Sends a flow, up to its end or to that of the receiver."""
+
+    def send(address: str) -> None:
+        with suppress(fl.SourceError):  # the receiver has left
+            flow.send_zmq(address, timeout=WAIT)
+
+    return send
+
+
+def one_by_one(first: list[Any], second: list[Any]) -> list[Callable[[str], None]]:
+    """Two senders, which both have the receiver before one begins; then the other is next."""
+    is_there, is_over = threading.Event(), threading.Event()
+
+    def rows() -> Iterator[Any]:
+        assert is_there.wait(WAIT)
+        yield from first
+
+    def further() -> Iterator[Any]:
+        is_there.set()
+        assert is_over.wait(WAIT)
+        yield from second
+
+    def send(address: str) -> None:
+        try:
+            sending(fl.from_iterable(rows))(address)
+        finally:
+            is_over.set()
+
+    return [send, sending(fl.from_iterable(further))]
+
+
+@contextmanager
+def senders() -> Iterator[None]:
+    """Whoever sends in here ends with it."""
+    try:
+        yield
+    finally:
+        SENDERS.end()
+
+
+def once(items: Any, *tags: Tag) -> Model:
+    """A model of what comes only once."""
+    return attrs.evolve(models.one_pass(items), tags=frozenset(tags))
+
+
+def for_ever(items: list[Any], *tags: Tag) -> Model:
+    spent = models.one_pass(items)
+    return attrs.evolve(
+        spent,
+        rows=lambda epoch: enumerate(cycle([x for _, x in spent.rows(epoch)])),
+        tags=frozenset(tags),
+    )
+
+
+def from_sender(draw: Draw, form: str, first: int, n: int) -> Source:
+    items, element = list(make_rows(form, first, n)), DECLARED.get(form, object)
+    sent = sending(fl.from_items(items))
+    return Source(lambda: SENDERS.receive(sent, element=element), lambda: once(items, Unsized))
+
+
+def from_senders(draw: Draw, form: str, first: int, n: int) -> Source:
+    items, element = list(make_rows(form, first, n)), DECLARED.get(form, object)
+    k = draw(st.integers(0, n))
+    return Source(
+        lambda: SENDERS.receive(*one_by_one(items[:k], items[k:]), element=element, senders=2),
+        lambda: once(items, Unsized, Reordered),
+    )
+
+
+def from_any_senders(draw: Draw, form: str, first: int, n: int) -> Source:
+    items, element = list(make_rows(form, first, max(n, 1))), DECLARED.get(form, object)
+    sent = sending(fl.from_items(items).repeat())
+    return Source(
+        lambda: SENDERS.receive(sent, element=element, senders=None),
+        lambda: for_ever(items, Endless, Reordered),
+        tuple(range(first, first + len(items))),
+    )
+
+
+def from_zmq_ops(draw: Draw, form: str, first: int, n: int) -> Source:
+    items = [_arrays(x) for x in make_rows("dict", first, max(n, 1))]
+    return Source(
+        lambda: SENDERS.receive(SENDERS.pushed(items), format="zmq_ops"),
+        lambda: for_ever(items, Endless, Reordered, Resampled),
+        tuple(range(first, first + len(items))),
+    )
+
+
+def _arrays(element: Any) -> tuple[Any, ...]:
+    """The element as the format zmq_ops has it: arrays, without their names."""
+    return tuple(np.asarray(part) for _, part in parts_of(element) or ())
+
+
+REMOTE = {
+    "FromAnySenders": from_any_senders,
+    "FromSender": from_sender,
+    "FromSenders": from_senders,
+    "FromZmqOps": from_zmq_ops,
+}
+CATALOGUE = attrs.evolve(
+    standard.CATALOGUE,
+    sources={**standard.SOURCES, **REMOTE},
+    one_pass=standard.ONE_PASS | REMOTE.keys(),
+    sizes=st.integers(0, 8),
+)
+
+
+def test_every_remote_node_goes_through_the_laws() -> None:
+    found = {
+        name
+        for name, cls in vars(receiving).items()
+        if isinstance(cls, type) and issubclass(cls, Node) and not cls.__subclasses__()
+    }
+    assert found - {"Node"} == set(REMOTE)
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("source", REMOTE)
+def test_what_is_sent_keeps_the_laws(source: str) -> None:
+    @settings(max_examples=12)
+    @given(CATALOGUE.chains(most=2, source=source), st.integers(0, 3))
+    def check(recipe: Recipe, place: int) -> None:
+        with senders():
+            for law in LAWS:
+                keep(law, recipe)
+            keep(running_gives_the_reference, recipe.with_prefetch(place, threads=True), 2)
+
+    check()
+
+
+class TestWhatIsBrokenIsNoticed:
+    """Of what comes, and of what a node says of it."""
+
+    @pytest.fixture
+    def recipe(self) -> Iterator[Recipe]:
+        items = list(make_rows("tuple", 0, 5))
+        sent = sending(fl.from_items(items))
+        with senders():
+            yield Recipe.of("sent", lambda: SENDERS.receive(sent), lambda: once(items, Unsized))
+
+    def test_nothing(self, recipe: Recipe) -> None:
+        assert not broken_by(recipe)
+
+    @pytest.mark.parametrize(
+        ("change", "law"),
+        [
+            (lambda rows: islice(rows, 1, None), reference_is_the_model),
+            (lambda rows: islice(rows, 4), reference_is_the_model),
+            (lambda rows: (x for x in rows for _ in range(2)), reference_is_the_model),
+            (lambda rows: (x for x in rows for _ in range(2)), rows_keep_the_effects),
+            (lambda rows: reversed([*rows]), rows_keep_the_effects),
+        ],
+    )
+    def test_in_what_comes(
+        self, recipe: Recipe, change: Any, law: Law, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = Receiver.elements
+        monkeypatch.setattr(Receiver, "elements", lambda self: iter(change(whole(self))))
+        assert law in broken_by(recipe)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "law"),
+        [
+            ("adds", frozenset[Tag](), promises_are_those_of_the_model),
+            ("length", 4, length_is_true),
+            ("replayable", True, passes_are_pure),
+            ("spec", lambda self, probe: ValueSpec(int), spec_is_true),
+        ],
+    )
+    def test_in_what_a_node_says(
+        self, recipe: Recipe, name: str, value: Any, law: Law, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(receiving.FromSender, name, value)
+        assert law in broken_by(recipe)
+
+
+def broken_by(recipe: Recipe) -> set[Law]:
+    broken: set[Law] = set()
+    for law in LAWS:
+        try:
+            law(recipe)
+        except AssertionError:
+            broken.add(law)
+    return broken

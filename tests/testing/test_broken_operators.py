@@ -1,0 +1,400 @@
+"""Every law of flows is seen to fail: what breaks it, and which laws notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, Generic
+
+import attrs
+import numpy as np
+import pytest
+
+import flowdsl as fl
+from flowdsl.capabilities import Continuing
+from flowdsl.effects import Endless
+from flowdsl.errors import InvalidFlow, Where
+from flowdsl.kinds import Elementwise, IndexedSource, Indexing
+from flowdsl.node import Addresses, E, Passes, Row, T, flow
+from flowdsl.specs import ArraySpec, Spec, ValueSpec
+from flowdsl.testing import LAWS, Model, Recipe, check_operator, check_source, functions, models
+from flowdsl.testing.elements import make
+from flowdsl.testing.laws import (
+    Law,
+    errors_name_the_row,
+    length_is_true,
+    passes_are_pure,
+    planning_keeps_the_meaning,
+    prefetch_changes_nothing,
+    promises_are_those_of_the_model,
+    reference_is_the_model,
+    resuming_anywhere_gives_the_rest,
+    rows_keep_the_effects,
+    running_gives_the_reference,
+    spec_is_true,
+    unordered_is_a_permutation,
+)
+
+ROWS = [make("tuple", i) for i in range(7)]
+
+
+@attrs.frozen
+class Kept(Indexing[T, E], Generic[T, E]):
+    """The elements as they are: what is broken in it below, is broken on purpose."""
+
+    def __attrs_post_init__(self) -> None:
+        if Endless in self.source.effects:
+            raise InvalidFlow("kept: a pass has to end")
+
+    @property
+    def title(self) -> str:
+        return "kept()"
+
+    @property
+    def length(self) -> int | None:
+        return self.source.length
+
+    def resolve(self, at: Addresses) -> Addresses:
+        return at
+
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        elements = [x for _, x in sources[0](epoch)]
+        return enumerate(self.change(elements, epoch))
+
+    def change(self, elements: list[Any], epoch: int) -> list[Any]:
+        return elements
+
+
+class Drops(Kept[T, E]):
+    def change(self, elements: list[Any], epoch: int) -> list[Any]:
+        return [*elements[:3], *elements[4:]]
+
+
+class Swaps(Kept[T, E]):
+    def change(self, elements: list[Any], epoch: int) -> list[Any]:
+        return [elements[1], elements[0], *elements[2:]]
+
+
+class Repeats(Kept[T, E]):
+    def change(self, elements: list[Any], epoch: int) -> list[Any]:
+        return [*elements, elements[-1]]
+
+
+class ChangesWithTheEpoch(Kept[T, E]):
+    def change(self, elements: list[Any], epoch: int) -> list[Any]:
+        return elements[::-1] if epoch else elements
+
+
+class Numbers(Kept[T, E]):
+    """Its positions begin at 1."""
+
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        return ((i + 1, x) for i, x in sources[0](epoch))
+
+
+class Lengthens(Kept[T, E]):
+    @property
+    def length(self) -> int | None:
+        return 8
+
+
+class ForgetsItsLength(Kept[T, E]):
+    @property
+    def length(self) -> int | None:
+        return None
+
+
+class Mistakes(Kept[T, E]):
+    """Its spec is that of something else."""
+
+    def spec(self, probe: bool) -> Spec:
+        return ArraySpec(np.dtype(np.float64), (3,))
+
+
+class ReadsAnother(Kept[T, E]):
+    """Over random access, the row before."""
+
+    def resolve(self, at: Addresses) -> Addresses:
+        return Addresses(at.epoch, np.maximum(at.position - 1, 0))
+
+
+class Blames(Kept[T, E]):
+    """Another row than the one that failed."""
+
+    def origin(self, epoch: int, position: int) -> Where:
+        return self.source.origin(epoch, (position + 1) % 7)
+
+
+@attrs.frozen
+class GoesOnElsewhere(Indexing[T, E], Continuing[T, E]):
+    """After what was given, it leaves one out."""
+
+    def __attrs_post_init__(self) -> None:
+        if Endless in self.source.effects:
+            raise InvalidFlow("kept: a pass has to end")
+
+    @property
+    def title(self) -> str:
+        return "kept()"
+
+    @property
+    def length(self) -> int | None:
+        return self.source.length
+
+    def resolve(self, at: Addresses) -> Addresses:
+        return at
+
+    @property
+    def indexable(self) -> bool:
+        return False
+
+    def rows_after(
+        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+    ) -> Iterator[Row[T]]:
+        rows = (x for _, x in sources[0](epoch))
+        if given:
+            next(rows, None)
+        return zip(count(given), rows, strict=False)
+
+
+_passes = count()
+
+
+class Remembers(Kept[T, E]):
+    """A pass is another one than the pass before it."""
+
+    def change(self, elements: list[Any], epoch: int) -> list[Any]:
+        k = next(_passes) % max(1, len(elements))
+        return [*elements[k:], *elements[:k]]
+
+    @property
+    def indexable(self) -> bool:
+        return False
+
+
+class Backwards(Kept[T, E]):
+    """As it says, and its model too: but neither says that it is ``Reordered``."""
+
+    def resolve(self, at: Addresses) -> Addresses:
+        return Addresses(at.epoch, (self.length or 0) - 1 - at.position)
+
+    def change(self, elements: list[Any], epoch: int) -> list[Any]:
+        return elements[::-1]
+
+
+class Twice(Kept[T, E]):
+    """As it says, and its model too: but neither says that it is ``Resampled``."""
+
+    def resolve(self, at: Addresses) -> Addresses:
+        return Addresses(at.epoch, at.position // 2)
+
+    @property
+    def length(self) -> int | None:
+        return None if self.source.length is None else 2 * self.source.length
+
+    def change(self, elements: list[Any], epoch: int) -> list[Any]:
+        return [x for x in elements for _ in range(2)]
+
+
+@attrs.frozen
+class ScalesTheLast(Elementwise[Any, Any, E], Generic[E]):
+    """Looks at more than one element, and says that it does not."""
+
+    @property
+    def title(self) -> str:
+        return "scales_the_last()"
+
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    def apply(self, x: Any, epoch: int, position: int) -> Any:
+        return functions.scale(x) if position + 1 == self.source.length else x
+
+
+def as_it_is(source: Model) -> Model:
+    return source.then_anew(source.elements, source.length)
+
+
+def backwards(source: Model) -> Model:
+    return source.then_anew(lambda epoch: [*source.elements(epoch)][::-1], source.length)
+
+
+def twice(source: Model) -> Model:
+    return source.then_anew(
+        lambda epoch: (x for x in source.elements(epoch) for _ in range(2)), source.times(2)
+    )
+
+
+def last_scaled(source: Model) -> Model:
+    def rows(epoch: int) -> Iterator[tuple[int, Any]]:
+        for i, x in source.rows(epoch):
+            yield i, functions.scale(x) if i + 1 == source.length else x
+
+    return source.then(rows, source.length)
+
+
+def recipe_of(operator: Any, model: Any) -> Recipe:
+    recipe = Recipe.of("rows", lambda: fl.from_items(ROWS), lambda: models.rows(ROWS))
+    return recipe.then(operator.__name__, lambda f, _: f.apply(operator), model)
+
+
+def broken_by(recipe: Recipe) -> set[Law]:
+    def is_broken(law: Law) -> bool:
+        try:
+            law(recipe)
+        except AssertionError as error:
+            return bool(str(error))  # a law says what came
+        return False
+
+    return {law for law in LAWS if is_broken(law)}
+
+
+@pytest.mark.parametrize(
+    ("operator", "model", "noticed_by"),
+    [
+        (Drops, as_it_is, {reference_is_the_model, length_is_true, rows_keep_the_effects}),
+        (Swaps, as_it_is, {reference_is_the_model, rows_keep_the_effects}),
+        (Repeats, as_it_is, {reference_is_the_model, length_is_true, rows_keep_the_effects}),
+        (ChangesWithTheEpoch, as_it_is, {reference_is_the_model, rows_keep_the_effects}),
+        (Numbers, as_it_is, {reference_is_the_model}),
+        (Lengthens, as_it_is, {promises_are_those_of_the_model, length_is_true}),
+        (ForgetsItsLength, as_it_is, {promises_are_those_of_the_model, length_is_true}),
+        (Mistakes, as_it_is, {spec_is_true}),
+        (ReadsAnother, as_it_is, {running_gives_the_reference, resuming_anywhere_gives_the_rest}),
+        (GoesOnElsewhere, as_it_is, {resuming_anywhere_gives_the_rest}),
+        (Remembers, as_it_is, {passes_are_pure, reference_is_the_model}),
+        (Backwards, backwards, {rows_keep_the_effects}),
+        (Twice, twice, {rows_keep_the_effects}),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_what_is_broken_is_noticed(operator: Any, model: Any, noticed_by: set[Law]) -> None:
+    assert noticed_by <= broken_by(recipe_of(operator, model))
+
+
+def test_what_is_not_broken_is_not_noticed() -> None:
+    assert broken_by(recipe_of(Kept, as_it_is)) == set()
+
+
+def test_another_row_that_is_blamed_is_noticed() -> None:
+    def failing(operator: Any) -> Recipe:
+        func = partial(functions.fail_on, 3)
+        return recipe_of(operator, as_it_is).then(
+            "map(fail on 3)", lambda f, _: f.map(func), lambda m: models.map_(m, func)
+        )
+
+    assert errors_name_the_row in broken_by(failing(Blames))
+    assert broken_by(failing(Kept)) == set()
+
+
+def test_what_a_rule_may_not_move_is_noticed() -> None:
+    recipe = recipe_of(ScalesTheLast, last_scaled).then(
+        "take(4)", lambda f, _: f.take(4), lambda m: models.take(m, 4), chooses=True
+    )
+    assert planning_keeps_the_meaning in broken_by(recipe)
+
+
+def test_a_prefetch_that_changes_something_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = recipe_of(Kept, as_it_is)
+    prefetch_changes_nothing(recipe, 1, 0)
+    monkeypatch.setattr(Recipe, "with_prefetch", lambda self, place: recipe_of(Drops, as_it_is))
+    with pytest.raises(AssertionError, match="the reference with a prefetch"):
+        prefetch_changes_nothing(recipe, 1, 0)
+
+
+class ReadsBackwards(Kept[T, E]):
+    """Over random access, from the end."""
+
+    def resolve(self, at: Addresses) -> Addresses:
+        return Addresses(at.epoch, (self.length or 0) - 1 - at.position)
+
+
+def test_a_run_that_is_no_permutation_is_noticed() -> None:
+    unordered_is_a_permutation(recipe_of(ReadsBackwards, as_it_is), 0, 1)
+    with pytest.raises(AssertionError, match="came twice"):
+        unordered_is_a_permutation(recipe_of(ReadsAnother, as_it_is), 0, 1)
+
+
+# -- the calls that a newcomer makes ---------------------------------------------------------------
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("operator", [Drops, Numbers, Lengthens, ReadsAnother])
+def test_check_operator_says_which_law_and_on_which_flow(operator: Any) -> None:
+    with pytest.raises((AssertionError, ExceptionGroup)) as failed:
+        check_operator(lambda flow: flow.apply(operator), as_it_is, examples=20)
+    told = "".join(_notes(failed.value))
+    assert "the law: " in told
+    assert "kept()" in told
+
+
+def _notes(error: BaseException) -> Iterator[str]:
+    yield from getattr(error, "__notes__", [])
+    for part in getattr(error, "exceptions", []):
+        yield from _notes(part)
+
+
+@attrs.frozen
+class Letters(IndexedSource[str]):
+    """A source of another package: what is broken in it below, is broken on purpose."""
+
+    letters: str
+
+    @property
+    def title(self) -> str:
+        return "letters()"
+
+    @property
+    def length(self) -> int:
+        return len(self.letters)
+
+    def spec(self, probe: bool) -> Spec:
+        return ValueSpec(str)
+
+    def open(self) -> Callable[[int], str]:
+        return self.letters.__getitem__
+
+
+class Shorter(Letters):
+    @property
+    def length(self) -> int:
+        return len(self.letters) - 1
+
+
+class Sequential(Letters):
+    """Gives the next row, whichever is asked for."""
+
+    def open(self) -> Callable[[int], str]:
+        letters = iter(self.letters)
+        return lambda i: next(letters)
+
+
+class OfBytes(Letters):
+    def spec(self, probe: bool) -> Spec:
+        return ValueSpec(bytes)
+
+
+@pytest.mark.hypothesis
+def test_check_source_takes_what_is_whole() -> None:
+    check_source(lambda: flow(Letters("abcdef")), "abcdef", examples=5)
+    check_source(lambda: fl.from_iterable(iter("abcdef")), "abcdef", examples=5)
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("source", [Shorter, Sequential, OfBytes])
+def test_check_source_notices(source: type[Letters]) -> None:
+    with pytest.raises((AssertionError, fl.FlowError, ExceptionGroup)) as failed:
+        check_source(lambda: flow(source("abcdef")), "abcdef", examples=20)
+    assert "the law: " in "".join(_notes(failed.value))
+
+
+@pytest.mark.parametrize("rows", ["abb", "x" * 61])
+def test_check_source_asks_for_rows_that_can_be_told(rows: str) -> None:
+    with pytest.raises(ValueError, match=r"rows 1 and 2 are alike|at most 60 rows"):
+        check_source(lambda: flow(Letters(rows)), rows)
+
+
+def test_check_source_asks_for_an_end() -> None:
+    with pytest.raises(ValueError, match=r"never ends: give a flow of its first rows, by take"):
+        check_source(lambda: flow(Letters("ab")).repeat(), "ab")
