@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import attrs
@@ -304,6 +305,16 @@ def test_the_last_group_is_named_by_the_rows_that_it_has() -> None:
     node = fl.from_items([1, 2, 3]).batch(2).node
     assert node.origin(0, 0) == "row 0 of from_items(3 items) to row 1 of from_items(3 items)"
     assert node.origin(0, 1) == "row 2 of from_items(3 items)"
+
+
+def test_rows_of_a_file_with_any_name_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "cat to dog.lmdb"
+    fl.from_range(6).write_lmdb(path)
+    source: Flow[Any, Any] = fl.from_lmdb(path)
+    row = f"of {source.node.title}"
+    assert source.batch(3).node.origin(0, 1) == f"row 3 {row} to row 5 {row}"
+    twice = source.batch(2, collate=list).batch(2, collate=list).node
+    assert twice.origin(0, 0) == f"row 0 {row} to row 3 {row}"
 
 
 def test_tuples_of_any_length_stack() -> None:

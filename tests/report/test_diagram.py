@@ -9,7 +9,8 @@ import flowdsl as fl
 from flowdsl import Flow
 from flowdsl.plan.lower import plan_of
 from flowdsl.report.diagram import Box, diagram_of
-from flowdsl.statistics.run import StageStatistics
+from flowdsl.runtime.run import Run
+from flowdsl.statistics.run import OperatorCost, StageStatistics
 from tests.report.books import run, stage
 
 
@@ -149,6 +150,38 @@ def test_copies_are_one_stage() -> None:
     assert [worker.busy for worker in first.workers] == [3.0, 5.0, 4.0]
     assert (first.delivered, first.copies) == (60, "passes")
     assert last.operators == ("replicate(procs=3)", "batch(2)")
+
+
+def test_operators_of_one_title_have_each_their_own_costs() -> None:
+    flow = fl.from_iterable(words).flat_map(lambda x: [x]).map(double).prefetch(procs=1)
+    flow = flow.flat_map(lambda x: [x])
+    diagram = diagram_of(plan_of(flow.node))
+    told = run(stage("map(double)", busy=(1.0,)))
+    costs = (
+        OperatorCost("from_iterable(words)", 9, 0.1, step=1),
+        OperatorCost("flat_map(<lambda>)", 9, 0.2, step=2),
+        OperatorCost("flat_map(<lambda>)", 9, 4.0, step=4),
+    )
+    stages = diagram.over(attrs.evolve(told, hosted=costs)).stages
+    assert [one.operators for one in stages] == [
+        ("from_iterable(words)", "flat_map(<lambda>)"),
+        ("map(double)",),
+        ("flat_map(<lambda>)",),
+    ]
+    assert [one.costs for one in stages] == [costs[:2], (), costs[2:]]
+
+
+def test_a_run_tells_them_apart() -> None:
+    flow = fl.from_iterable(words).flat_map(lambda x: [x]).shuffle(3).flat_map(lambda x: [x])
+    with Run(plan_of(flow.node), profile=True) as running:
+        list(running)
+    told = [(cost.title, cost.step) for cost in running.statistics().hosted]
+    assert told == [
+        ("from_iterable(words)", 1),
+        ("flat_map(<lambda>)", 2),
+        ("shuffle(buffer=3)", 3),
+        ("flat_map(<lambda>)", 4),
+    ]
 
 
 def test_what_stays_with_the_consumer_is_known() -> None:
