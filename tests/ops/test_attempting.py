@@ -730,7 +730,7 @@ def test_an_element_on_which_workers_are_killed(
     assert all(re.match(died, str(e.__cause__)) for e in told)
 
 
-@pytest.mark.parametrize("above", [lambda f: f.map(double_or_die), lambda f: f.batch(2)], ids=str)
+@pytest.mark.parametrize("above", [lambda f: f.map(double_or_die), lambda f: f.batch(2)])
 def test_workers_killed_above_on_error_are_an_error(above: Callable[[Any], Flow[Any, Any]]) -> None:
     inner = fl.from_range(6).map(abs).prefetch(procs=1, on_error="skip")
     with pytest.raises(WorkerDied, match=r"died(, one after another,)? at work on element"):
