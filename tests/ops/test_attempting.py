@@ -6,9 +6,7 @@ That it is so in any chain, with any workers, is for the laws; here is each plac
 from __future__ import annotations
 
 import logging
-import os
 import re
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,6 +33,7 @@ from flowdsl.plan.lower import Stage, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import walk
 from flowdsl.workers.processes import Processes
+from tests.chaos.dying import kill, kills
 from tests.functions import damaged
 from tests.paces import paced, whims
 from tests.strategies import Recipe, skipping
@@ -700,12 +699,7 @@ def walk_plan(node: AnyNode) -> Iterator[AnyNode]:
     yield node
 
 
-def die(bad: int, i: int) -> int:
-    if i == bad:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return i
-
-
+@pytest.mark.usefixtures("mortals")
 @pytest.mark.parametrize("rows", [fl.from_range(6), fl.from_iterable(range(6))], ids=str)
 @pytest.mark.parametrize(
     ("above", "expected"),
@@ -719,17 +713,23 @@ def die(bad: int, i: int) -> int:
 def test_an_element_on_which_workers_are_killed(
     rows: Flow[int, Any], above: Callable[[Any], Flow[Any, Any]], expected: list[Any]
 ) -> None:
-    def fatal(i: int) -> int:
-        return die(3, i)
-
     told: list[ElementError] = []
-    flow = above(rows.map(fatal)).prefetch(procs=2, on_error=told.append, deaths=1)
+    flow = above(rows.map(kills(3))).prefetch(procs=2, on_error=told.append, deaths=1)
     assert flow.collect() == expected
     assert {e.position for e in told} == {3} or len(told) == 2
     died = r"^(a worker died|2 workers died, .*) at work on element \d+ of (?!on_error)"
     assert all(re.match(died, str(e.__cause__)) for e in told)
 
 
+def test_an_element_on_which_a_process_is_killed() -> None:
+    told: list[ElementError] = []
+    flow = fl.from_range(6).map(kills(3)).prefetch(procs=2, on_error=told.append, deaths=1)
+    assert flow.batch(2, collate=list).collect() == [[0, 1], [2, 4], [5]]
+    assert [error.position for error in told] == [3]
+    assert "signal SIGKILL" in str(told[0].__cause__)
+
+
+@pytest.mark.usefixtures("mortals")
 @pytest.mark.parametrize("above", [lambda f: f.map(double_or_die), lambda f: f.batch(2)])
 def test_workers_killed_above_on_error_are_an_error(above: Callable[[Any], Flow[Any, Any]]) -> None:
     inner = fl.from_range(6).map(abs).prefetch(procs=1, on_error="skip")
@@ -739,5 +739,5 @@ def test_workers_killed_above_on_error_are_an_error(above: Callable[[Any], Flow[
 
 def double_or_die(x: Any) -> Any:
     if np.any(x == 3):
-        os.kill(os.getpid(), signal.SIGKILL)
+        kill()
     return x
