@@ -61,12 +61,13 @@ doctest: $(VENV)/dev
 	$(say) 'doctests'
 	$(BIN)/pytest -q --doctest-modules --doctest-glob='*.md' flowdsl $(PAGES)
 
-# A process that has done its half takes over what is left of the other's.
+# A process that has nothing to do takes the next file: the tests of a file keep their order, and what
+# they share is made once.
 JOBS ?= 2
 
 unit: $(VENV)/dev
 	$(say) 'tests'
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal
+	$(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 long: $(VENV)/dev
 	$(say) 'long samples'

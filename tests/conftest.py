@@ -31,10 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first: at the end, processes share what is left test by test.
-
-    Whole files move, for what their tests share is made once if they run one after another.
-    """
+    """Files that take long begin first, so that no process is left with one at the end."""
     slow = {item.path for item in items if "slow" in item.keywords}
     items.sort(key=lambda item: item.path not in slow)
 

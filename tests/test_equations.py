@@ -23,6 +23,8 @@ from tests.laws import Outcome, outcome, reference
 from tests.strategies import Recipe, chains
 from tests.threads import spawn_thread
 
+pytestmark = pytest.mark.slow
+
 AnyFlow: TypeAlias = Flow[Any, Any]
 Side: TypeAlias = Callable[[AnyFlow, int, int], AnyFlow]
 

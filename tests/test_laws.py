@@ -32,6 +32,8 @@ from tests.strategies import (
 )
 from tests.threads import spawn_thread
 
+pytestmark = pytest.mark.slow
+
 POSITIONS = range(laws.MOST_ROWS_RESUMED)
 # Every position of every chain takes longer than all other laws together: chains are worth more.
 two_positions = st.lists(st.sampled_from(POSITIONS), min_size=2, max_size=2, unique=True)
