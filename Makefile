@@ -11,7 +11,7 @@ PAGES := $(wildcard README.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit explore chaos docs bench bench-regression format lock \
+.PHONY: help demo test lint types contract doctest unit long explore chaos docs bench bench-regression format lock \
 	clean
 
 say = printf '==> %s\n'
@@ -23,7 +23,8 @@ help:
 	echo '  make types     mypy --strict and pyright'
 	echo '  make contract  the import contract'
 	echo '  make doctest   the examples in the docstrings and the pages'
-	echo '  make unit      the tests'
+	echo '  make unit      the tests, in two processes (JOBS=2)'
+	echo 'make long      the samples that take too long for every day'
 	echo 'make explore   the tests that draw, at random seeds until one fails (MINUTES=10)'
 	echo 'make chaos     10,000 random pipelines in random trouble (SEED=0 PIPELINES=10000 MINUTES=60)'
 	echo 'make docs      write docs/operators.md from the operators'
@@ -47,10 +48,10 @@ lint: $(VENV)/dev
 	$(BIN)/ruff format --check
 
 types: $(VENV)/dev
-	$(say) 'mypy --strict'
-	$(BIN)/mypy $(CODE)
-	$(say) 'pyright'
-	$(BIN)/basedpyright $(CODE)
+	$(say) 'mypy --strict and pyright, side by side'
+	$(BIN)/mypy $(CODE) & mypy=$$!; \
+		$(BIN)/basedpyright $(CODE); pyright=$$?; \
+		wait $$mypy && exit $$pyright
 
 contract: $(VENV)/dev
 	$(say) 'import contract'
@@ -60,9 +61,17 @@ doctest: $(VENV)/dev
 	$(say) 'doctests'
 	$(BIN)/pytest -q --doctest-modules --doctest-glob='*.md' flowdsl $(PAGES)
 
+# A process that has nothing to do takes the next file: the tests of a file keep their order, and what
+# they share is made once.
+JOBS ?= 2
+
 unit: $(VENV)/dev
 	$(say) 'tests'
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+long: $(VENV)/dev
+	$(say) 'long samples'
+	$(BIN)/pytest -q -m long
 
 # `make test` draws the same in every run; this draws anew in every round.
 explore: MINUTES ?= 10

@@ -30,6 +30,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long begin first, so that no process is left with one at the end."""
+    slow = {item.path for item in items if "slow" in item.keywords}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture
 def mortals(monkeypatch: pytest.MonkeyPatch) -> Mortals:
     """Workers are threads that die as processes do, without the time that those take to start."""

@@ -25,6 +25,8 @@ from tests.functions import keep_scaled
 from tests.strategies import chains
 from tests.threads import spawn_thread
 
+pytestmark = pytest.mark.slow
+
 AnyFlow: TypeAlias = Flow[Any, Any]
 Side: TypeAlias = Callable[[AnyFlow, int, int], AnyFlow]
 
@@ -519,7 +521,7 @@ _numbers = st.integers(1, 5)
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("equation", EQUATIONS, ids=[equation.name for equation in EQUATIONS])
 def test_equation(equation: Equation) -> None:
-    @settings(max_examples=25)
+    @settings(max_examples=15)
     @given(chains(most=3), _numbers, _numbers)
     def check(recipe: Recipe, a: int, b: int) -> None:
         assume(recipe.is_in_order(0) and equation.of(recipe.flow))

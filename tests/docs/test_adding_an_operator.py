@@ -10,6 +10,10 @@ from types import ModuleType
 import pytest
 from mypy import api
 
+from tests.turns import mypy_alone
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "adding-an-operator.md"
 
@@ -76,7 +80,8 @@ def test_breaking_it_is_noticed(code: Path, tmp_path: Path, given: str, broken: 
 
 
 def test_its_types_check(code: Path) -> None:
-    out, err, status = api.run(
-        ["--strict", "--config-file", str(ROOT / "mypy.ini"), str(code), str(ROOT / "flowdsl")]
-    )
+    with mypy_alone():
+        out, err, status = api.run(
+            ["--strict", "--config-file", str(ROOT / "mypy.ini"), str(code), str(ROOT / "flowdsl")]
+        )
     assert status == 0, out + err

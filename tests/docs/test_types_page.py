@@ -16,6 +16,9 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
+from tests.turns import mypy_alone
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "types.md").read_text()
@@ -103,7 +106,8 @@ def mypy(file: Path) -> Messages:
 
 def told_by_mypy(file: Path, *options: str) -> Messages:
     arguments = ("--output=json", *options, file)
-    notes = [json.loads(line) for line in run("mypy", *arguments).splitlines()]
+    with mypy_alone():
+        notes = [json.loads(line) for line in run("mypy", *arguments).splitlines()]
     told = [n for n in notes if n["severity"] == "error" and Path(n["file"]).name == file.name]
     return messages(file, [(n["line"], n["message"]) for n in told])
 

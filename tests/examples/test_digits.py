@@ -180,7 +180,7 @@ def test_killed_and_run_again_it_goes_on_at_the_next_batch(
     assert steps == [45, 90, 135]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_recognises_the_held_out_digits(tmp_path: Path) -> None:
     done = run(tmp_path, epochs=40)
     assert done.returncode == 0, done.stderr

@@ -120,6 +120,7 @@ def test_fill_counts_what_waits() -> None:
         assert int(source.queue.size()) == 7  # no step has run yet
 
 
+@pytest.mark.usefixtures("mortals")
 @pytest.mark.parametrize("procs", [0, 1])
 def test_an_error_of_the_flow_is_raised_after_the_elements_before_it(procs: int) -> None:
     def fragile(i: int) -> Pair:

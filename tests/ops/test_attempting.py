@@ -6,9 +6,7 @@ That it is so in any chain, with any workers, is for the laws; here is each plac
 from __future__ import annotations
 
 import logging
-import os
 import re
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,6 +35,7 @@ from flowdsl.plan.tree import walk
 from flowdsl.testing.functions import damaged
 from flowdsl.testing.recipes import Recipe
 from flowdsl.workers.processes import Processes
+from tests.chaos.dying import kill, kills
 from tests.paces import paced, whims
 from tests.strategies import skipping
 from tests.threads import spawn_thread
@@ -701,12 +700,7 @@ def walk_plan(part: Base) -> Iterator[Base]:
     yield part
 
 
-def die(bad: int, i: int) -> int:
-    if i == bad:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return i
-
-
+@pytest.mark.usefixtures("mortals")
 @pytest.mark.parametrize("rows", [fl.from_range(6), fl.from_iterable(range(6))], ids=str)
 @pytest.mark.parametrize(
     ("above", "expected"),
@@ -720,18 +714,24 @@ def die(bad: int, i: int) -> int:
 def test_an_element_on_which_workers_are_killed(
     rows: Flow[int, Any], above: Callable[[Any], Flow[Any, Any]], expected: list[Any]
 ) -> None:
-    def fatal(i: int) -> int:
-        return die(3, i)
-
     told: list[ElementError] = []
-    flow = above(rows.map(fatal)).prefetch(procs=2, on_error=told.append, deaths=1)
+    flow = above(rows.map(kills(3))).prefetch(procs=2, on_error=told.append, deaths=1)
     assert flow.collect() == expected
     assert {e.position for e in told} == {3} or len(told) == 2
     died = r"^(a worker died|2 workers died, .*) at work on element \d+ of (?!on_error)"
     assert all(re.match(died, str(e.__cause__)) for e in told)
 
 
-@pytest.mark.parametrize("above", [lambda f: f.map(double_or_die), lambda f: f.batch(2)], ids=str)
+def test_an_element_on_which_a_process_is_killed() -> None:
+    told: list[ElementError] = []
+    flow = fl.from_range(6).map(kills(3)).prefetch(procs=2, on_error=told.append, deaths=1)
+    assert flow.batch(2, collate=list).collect() == [[0, 1], [2, 4], [5]]
+    assert [error.position for error in told] == [3]
+    assert "signal SIGKILL" in str(told[0].__cause__)
+
+
+@pytest.mark.usefixtures("mortals")
+@pytest.mark.parametrize("above", [lambda f: f.map(double_or_die), lambda f: f.batch(2)])
 def test_workers_killed_above_on_error_are_an_error(above: Callable[[Any], Flow[Any, Any]]) -> None:
     inner = fl.from_range(6).map(abs).prefetch(procs=1, on_error="skip")
     with pytest.raises(WorkerDied, match=r"died(, one after another,)? at work on element"):
@@ -740,5 +740,5 @@ def test_workers_killed_above_on_error_are_an_error(above: Callable[[Any], Flow[
 
 def double_or_die(x: Any) -> Any:
     if np.any(x == 3):
-        os.kill(os.getpid(), signal.SIGKILL)
+        kill()
     return x

@@ -128,6 +128,7 @@ def words(form: Any, length: int) -> Flow[Any, Any]:
     return fl.from_items([form(chr(97 + i % 26), i) for i in range(length)])
 
 
+@pytest.mark.usefixtures("mortals")
 @pytest.mark.parametrize("procs", [0, 1])
 @pytest.mark.parametrize(
     "collate", [(joined, None), {"text": joined}, {"text": joined, "number": None}]

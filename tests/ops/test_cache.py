@@ -321,6 +321,7 @@ class TestMemory:
 class TestWorkers:
     """With large arrays: those that workers make lie in memory that they share."""
 
+    @pytest.mark.usefixtures("mortals")
     def test_below_and_above(self) -> None:
         rows = fl.from_range(12).map(_image)
         expected = [_image(i) + 1 for i in range(12)]

@@ -142,6 +142,7 @@ def _waited(i: int) -> Any:
 
 
 class TestReplicate:
+    @pytest.mark.usefixtures("workers_are_threads")
     @pytest.mark.parametrize(
         ("flow", "expected"),
         [
@@ -158,6 +159,7 @@ class TestReplicate:
     ) -> None:
         assert flow.replicate(2).collect() == expected
 
+    @pytest.mark.usefixtures("workers_are_threads")
     def test_each_copy_is_an_epoch_of_its_own(self) -> None:
         for flow in (fl.from_range(5).shuffle(), fl.from_range(5).shuffle().filter(bool)):
             one, other = list(flow.epoch(2)), list(flow.epoch(3))

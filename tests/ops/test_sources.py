@@ -91,6 +91,7 @@ def rows_of(columns: Any) -> list[Any]:
 
 
 class TestArraysSideBySide:
+    @pytest.mark.usefixtures("mortals")
     @pytest.mark.parametrize(
         ("columns", "spec"),
         [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 import flowdsl as fl
@@ -12,6 +13,14 @@ from flowdsl.remote import Curve, make_keys
 
 KEYS, OTHERS = make_keys(), make_keys()
 CURVE = Curve(KEYS.secret, [OTHERS.public])
+
+
+def shown(argument: object) -> str:
+    """An argument in a test's name: without the keys, which differ in each process."""
+    text = str(argument)
+    for key in (*attrs.astuple(KEYS), *attrs.astuple(OTHERS)):
+        text = text.replace(key, "KEY")
+    return text
 
 
 def test_keys() -> None:
@@ -29,7 +38,9 @@ def test_what_is_no_secret_key(secret: Any) -> None:
     assert str(caught.value) == ("Curve: secret must be a key that make_keys() made, 40 characters")
 
 
-@pytest.mark.parametrize("peers", [[], ["short"], KEYS.public, [None], None, 3, {KEYS.public}])
+@pytest.mark.parametrize(
+    "peers", [[], ["short"], KEYS.public, [None], None, 3, {KEYS.public}], ids=shown
+)
 def test_what_are_no_peers(peers: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         Curve(KEYS.secret, peers)
@@ -119,7 +130,7 @@ HERE = "ipc://here"
         ),
         ({"trusted": True, "format": "zmq_ops"}, "trusted is not for the format zmq_ops, which "),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_arguments_of_both(options: dict[str, Any], said: str) -> None:
     for who, call in (("from_zmq", fl.from_zmq), ("send_zmq", fl.from_range(1).send_zmq)):
@@ -160,7 +171,7 @@ TCP = "tcp://127.0.0.1:*"
         ([TCP], {"bind": False}, f"a port to connect to must be a number, got {TCP!r}"),
         ([HERE], {"bind": False, "security": TWO_PEERS}, TOO_MANY_PEERS),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_arguments_of_from_zmq(arguments: list[Any], options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidFlow) as caught:

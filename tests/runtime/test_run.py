@@ -152,6 +152,7 @@ class TestState:
         list(islice(first, 10))
         assert list(FLOW.resume(first.state_dict())) == FLOW.collect()[20:]
 
+    @pytest.mark.usefixtures("mortals")
     def test_continues_with_other_procs(self) -> None:
         whole = FLOW.batch(3).collect()
         with iter(FLOW.batch(3).prefetch(procs=2)) as run:

@@ -123,6 +123,7 @@ CASES: dict[str, tuple[Callable[[], fl.Flow[Any, Any]], str]] = {
 }
 
 
+@pytest.mark.usefixtures("mortals")
 @pytest.mark.parametrize("workers", [{}, {"procs": 1}, {"threads": 1}], ids=str)
 @pytest.mark.parametrize("case", CASES)
 def test_it_says(case: str, workers: dict[str, Any]) -> None:

@@ -404,7 +404,7 @@ def test_damage_is_named_and_never_a_crash(path: Path, size: int) -> None:
     # A row is in a page with others, in a page of its own, or in pages of its own.
     rows = fl.from_range(100).map(lambda i: (i, np.full(size, i, np.uint8)))
     rows.write_lmdb(path)
-    found = damage(path, "flip", 100)
+    found = damage(path, "flip", 50)
     assert "named" in found
     assert found <= {"named", "whole", "refused at once"}
 

@@ -22,6 +22,9 @@ import pytest
 import flowdsl as fl
 from flowdsl import effects
 from flowdsl.effects import TAGS
+from tests.turns import mypy_alone
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
@@ -296,7 +299,8 @@ def collected(told: list[tuple[int, bool, str]]) -> Revealed:
 
 
 def mypy(file: Path) -> Revealed:
-    notes = map(json.loads, run("mypy", "--output=json", file).splitlines())
+    with mypy_alone():
+        notes = map(json.loads, run("mypy", "--output=json", file).splitlines())
     told = [note for note in notes if Path(note["file"]).name == file.name]
     return collected([(n["line"], n["severity"] == "error", n["message"]) for n in told])
 

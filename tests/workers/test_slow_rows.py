@@ -102,8 +102,8 @@ def test_let_others_go_ahead_as_far_as_the_credit(tmp_path: Path) -> None:
     assert list(run) == list(range(1, 500))
 
 
-@pytest.mark.slow
-def test_in_25_processes() -> None:
-    run = iter(fl.from_range(ROWS).map(sleepy).prefetch(procs=25))
+@pytest.mark.parametrize("procs", [5, pytest.param(25, marks=pytest.mark.long)])
+def test_in_many_processes(procs: int) -> None:
+    run = iter(fl.from_range(ROWS).map(sleepy).prefetch(procs=procs))
     assert list(run) == list(range(ROWS))
-    assert len(run.statistics().stages[-1].workers) == 25
+    assert len(run.statistics().stages[-1].workers) == procs
