@@ -10,7 +10,7 @@
 ``graph``     into TensorFlow                           ``node``        the tree that a flow is
 ``train``     trainers; these two need TensorFlow       ``kinds``       what a planner knows of it
 ``errors``    what can go wrong, as a tree              ``probing``     specs from one element, made
-``batches``   the type of a batch, for checkers
+``batches``   the type of a batch, for checkers         ``worker_kinds`` who can run a stage
 """
 
 from __future__ import annotations

@@ -9,13 +9,14 @@ from typing import Any
 
 from flowdsl.effects import Endless, Resampled, describe
 from flowdsl.errors import ElementError, FlowError, InvalidFlow
-from flowdsl.kinds import Aside, Elementwise, Merging, Workers
+from flowdsl.kinds import Aside, Elementwise, Merging
 from flowdsl.node import AnyNode
 from flowdsl.plan.lower import Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import beside, walk
 from flowdsl.probing import spec_of_all
 from flowdsl.specs import Spec
+from flowdsl.worker_kinds import Workers
 
 _HEADER = ("#", "operator", "effects", "length", "element")
 
@@ -80,7 +81,7 @@ def _difference(node: Merging[Any, Any]) -> str | None:
 def _placed(node: AnyNode, deep: int = 0) -> Iterator[tuple[str, AnyNode, int]]:
     """Every operator with its place; what a stage is supplied with comes before the stage."""
     if isinstance(node, Copies):
-        where = f"in {Workers(len(node.copies))}, a copy in each: elements come back in turn"
+        where = f"in {Workers(count=len(node.copies))}, a copy in each: elements come back in turn"
         for _, part, at in _placed(node.copies[0], deep):
             yield where, part, at
         yield "in this process", node, deep

@@ -22,13 +22,13 @@ from flowdsl.kinds import (
     Grouping,
     Placement,
     Unordered,
-    Workers,
     epoch_of_copy,
     in_turn,
 )
 from flowdsl.node import AnyNode, Node, Row, with_sources
 from flowdsl.plan.tree import bases_of, beside, walk
 from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.worker_kinds import PROCESSES, Workers
 
 NOBODY = Workers()
 
@@ -249,9 +249,8 @@ def _held(node: AnyNode, stage: Stage) -> tuple[int, int] | None:
 
 def _copy(meaning: AnyNode) -> Stage:
     """A process for all of it; of a prefetch there, only what it says of elements remains."""
-    workers = Workers(procs=1)
-    if isinstance(meaning, Placement) and meaning.workers.procs:
-        workers = attrs.evolve(meaning.workers, procs=1)
+    limits = meaning.workers if isinstance(meaning, Placement) else NOBODY
+    workers = attrs.evolve(limits, kind=PROCESSES, count=1)
     return Stage(meaning, meaning, (), workers, whole=True)
 
 

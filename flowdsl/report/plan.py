@@ -17,7 +17,8 @@ from flowdsl.plan.lower import Copies, Stage, Supplied, lower
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.tree import runs_in_worker
 from flowdsl.report.sums import as_one
-from flowdsl.statistics.run import Place, RunStatistics, StageStatistics
+from flowdsl.statistics.run import RunStatistics, StageStatistics
+from flowdsl.worker_kinds import Workers
 
 Sent: TypeAlias = Literal["positions", "elements"]
 
@@ -39,7 +40,6 @@ class Operator:
 class Box:
     """Operators that run together."""
 
-    place: Place
     where: str
     operators: tuple[Operator, ...]
     sources: tuple[Box, ...] = ()
@@ -131,12 +131,11 @@ class _Planning:
         sources = tuple(
             self._box(base)
             if not isinstance(base, Stage) or base.workers.count
-            else Box("consumer", "this process", tuple(_lines(_own(base), None)))
+            else Box("this process", tuple(_lines(_own(base), None)))
             for base in node.bases
         )
         number = self._stage()
         return Box(
-            "processes" if node.workers.procs else "threads",
             str(node.workers) + ("" if node.ordered else ", in any order"),
             tuple(_lines(_own(node), number)),
             sources,
@@ -147,7 +146,7 @@ class _Planning:
     def _inline(self, node: Stage) -> Box:
         number = self._stage()
         lines = tuple(_lines(_own(node), number))
-        return Box("consumer", "this process", lines, stage=number)
+        return Box("this process", lines, stage=number)
 
     def _copied(self, node: Copies) -> Box:
         n, first = len(node.copies), self.runners
@@ -155,7 +154,7 @@ class _Planning:
         self.runners = first + n
         assert one.stage is not None
         self.stages[one.stage] = tuple(range(first, first + n))
-        one = attrs.evolve(one, where=f"{n} worker processes, a copy each")
+        one = attrs.evolve(one, where=f"{Workers(count=n)}, a copy each")
         return self._with(node, [one])
 
     def _with(self, node: AnyNode, below: list[Box]) -> Box:
@@ -163,14 +162,14 @@ class _Planning:
         lines: list[Operator] = []
         sources: list[Box] = []
         for k, box in enumerate(below):
-            if box.place == "consumer":
+            if box.receives is None:
                 lines += [attrs.evolve(line, depth=line.depth + (k > 0)) for line in box.operators]
                 sources += box.sources
             else:
                 sources.append(box)
         stage = self._host(node, lines)
         lines += _lines([(node, 0)], stage)
-        return Box("consumer", "this process", tuple(lines), tuple(sources), None, stage)
+        return Box("this process", tuple(lines), tuple(sources), None, stage)
 
     def _host(self, node: AnyNode, below: list[Operator]) -> int:
         """Add an operator to the stage of those that run with the consumer, or begin one."""
@@ -182,7 +181,7 @@ class _Planning:
                 last, operators=(*last.operators, node.title), stays=last.stays + stays
             )
             return number
-        self.stages.append(StageStatistics((node.title,), "consumer", 0.0, 0, 0, stays=stays))
+        self.stages.append(StageStatistics((node.title,), 0.0, 0, 0, stays=stays))
         return number + 1
 
 

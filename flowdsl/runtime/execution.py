@@ -26,10 +26,8 @@ from flowdsl.runtime.places import BEGINNING, MOST_ELEMENTS, Mark, Place, Standi
 from flowdsl.runtime.skips import Skips
 from flowdsl.statistics.run import RunStatistics, StageStatistics
 from flowdsl.workers import warm
-from flowdsl.workers.crew import Crew
+from flowdsl.workers.crew import FORKED
 from flowdsl.workers.pool import Pool
-from flowdsl.workers.processes import FORKED, Processes
-from flowdsl.workers.threads import Threads
 
 T = TypeVar("T")
 _element: Callable[[Row[Any]], Any] = itemgetter(1)
@@ -188,7 +186,7 @@ class Execution(Generic[T]):
         self._closed = time.perf_counter()
         self._stages = self._stages_now()
         for k, pool in enumerate(self.pools):
-            if self.ended and isinstance(pool.crew, Processes):
+            if self.ended:
                 warm.leave(self.node, k, pool.crew)
             else:
                 pool.close()
@@ -326,11 +324,7 @@ class Execution(Generic[T]):
         ahead = (part for base in bases_of(node.meaning) for part in walk(base))
         self._told_ahead |= any(isinstance(part, LeaveOut) for part in ahead)
         held = held_above(self._plan, node)
-        crew: Crew
-        if node.workers.threads:
-            crew = Threads(node, self._profile)
-        else:
-            crew = warm.take(self.node, len(self.pools), node, self._profile)
+        crew = warm.take(self.node, len(self.pools), node, self._profile)
         pool = Pool(node, bases, crew, held)
         self.pools.append(pool)
         self._runners.append(pool)

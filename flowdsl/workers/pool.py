@@ -158,7 +158,7 @@ class Pool:
         workers = self.crew.workers
         return StageStatistics(
             operators=titles(self.stage),
-            place="processes" if self.stage.workers.procs else "threads",
+            kind=self.stage.workers.kind,
             seconds=seconds,
             entered=self._books.entered,
             delivered=self._books.delivered,

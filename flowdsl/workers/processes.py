@@ -26,18 +26,22 @@ import attrs
 import zmq
 
 from flowdsl.errors import FlowError, InvalidFlow, NotShippable
-from flowdsl.ops.attempting import untold
 from flowdsl.plan.lower import Stage
-from flowdsl.workers.crew import Died, Done, Event, Ready, Result, Worker
+from flowdsl.workers.crew import (
+    SECONDS_TO_HEAR,
+    Died,
+    Done,
+    Event,
+    Owner,
+    Ready,
+    Result,
+    Worker,
+)
 from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece
 from flowdsl.workers.slabs import Place, Window
 from flowdsl.workers.wire import nbytes_of_frames, ship, supply, unpack, whole
 from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup, main
 
-FORKED = (
-    "this run belongs to the process that began it, of which this is a fork; iterate the flow "
-    "itself here, which begins a run of its own"
-)
 SECONDS_TO_LEAVE = 0.5
 SECONDS_STOPPED = 5.0
 """After which a process that a signal has stopped counts as dead."""
@@ -46,9 +50,6 @@ SECONDS_AT_REST = 30.0
 """How long workers wait for another pass over their flow; then they leave."""
 
 _START = str(Path(__file__).with_name("start.py"))
-
-_TICK = 0.5
-"""Seconds between two looks at what no message tells: who is stopped, or late."""
 
 
 @attrs.define(eq=False)
@@ -121,7 +122,7 @@ class Processes:
         Raises:
             NotShippable: The program can not travel.
         """
-        self.program = ship(untold(stage.program))
+        self.program = ship(stage.program, stage.workers.kind)
         self._asked = stage.workers
         self._surroundings = _surroundings()
         self._whole = stage.whole  # and not the stage: it knows the run, and that the flow
@@ -153,7 +154,7 @@ class Processes:
         told = (self._owner, self._members, context, self._control)
         crew: Processes = self
         self._end = weakref.finalize(crew, _end, weakref.ref(crew), *told)
-        for _ in range(self._asked.procs):
+        for _ in range(self._asked.count):
             self._add()
 
     def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
@@ -162,6 +163,7 @@ class Processes:
 
     def give(self, worker: Worker, piece: Piece) -> None:
         assert isinstance(worker, Process)
+        self._owner.check()
         if not worker.held:
             worker.since = time.monotonic()
         worker.held[piece.lease.number] = piece
@@ -172,7 +174,7 @@ class Processes:
 
     def hear(self) -> list[Event]:
         self._owner.check()
-        ready = dict(self._poller.poll(int(_TICK * 1000)))
+        ready = dict(self._poller.poll(int(SECONDS_TO_HEAR * 1000)))
         heard: list[Event] = []
         while self._control in ready:
             try:
@@ -213,7 +215,11 @@ class Processes:
         """Whether these workers, at rest, can run this stage, in this process and its thread."""
         now = (stage.workers, clock, _surroundings())
         same = now == (self._asked, self.clock, self._surroundings)
-        if not same or not self._owner.take_over() or ship(untold(stage.program)) != self.program:
+        if (
+            not same
+            or not self._owner.take_over()
+            or ship(stage.program, stage.workers.kind) != self.program
+        ):
             return False
         ends = select.poll()
         for worker in self._members.values():
@@ -240,7 +246,7 @@ class Processes:
             self.program,
             self._whole,
             self.clock,
-            (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.procs,
+            (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.count,
             os.getpid(),
         )
         worker = self.spawn(setup)
@@ -282,7 +288,7 @@ class Processes:
     def _look(self) -> None:
         """End those that are stopped, or late; their deaths are heard of next."""
         now = time.monotonic()
-        if now - self._looked < _TICK:
+        if now - self._looked < SECONDS_TO_HEAR:
             return
         self._looked = now
         timeout = self._asked.timeout
@@ -302,22 +308,16 @@ class Processes:
 
 
 @attrs.define
-class _Owner:
-    """The process and the thread that workers belong to."""
+class _Owner(Owner):
+    """And the thread, which waits to hear of the workers."""
 
-    process: int = attrs.field(factory=os.getpid)
     thread: int | None = attrs.field(factory=threading.get_ident)
-    """None while they rest: then nobody waits to hear of them."""
-
-    def check(self) -> None:
-        """Refuse a fork, whose workers these are not."""
-        if os.getpid() != self.process:
-            raise FlowError(FORKED)
+    """None while they rest: then nobody waits."""
 
     def take_over(self) -> bool:
         """Be the owner from now on, if this is the same process."""
         self.thread = threading.get_ident()
-        return os.getpid() == self.process
+        return self.is_here
 
 
 def _surroundings() -> tuple[str, dict[str, str]]:
@@ -362,7 +362,7 @@ def _end(
     context: zmq.Context[zmq.Socket[bytes]],
     control: zmq.Socket[bytes],
 ) -> None:
-    if os.getpid() != owner.process:  # a fork of this process owns none of it
+    if not owner.is_here:
         return
     for worker in members.values():
         worker.link.close()  # a worker leaves when this closes, whatever it is doing

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 
 import flowdsl as fl
-from flowdsl.kinds import Placement, Workers
+from flowdsl.kinds import Placement
 from flowdsl.node import AnyNode
 from flowdsl.plan import optimize as module
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.rules import Rule
+from flowdsl.worker_kinds import Workers
 from tests.strategies import Recipe, chains
 
 FLOW = fl.from_range(9).map(str).prefetch(procs=2)
@@ -31,13 +32,13 @@ def test_what_is_optimized_stays_as_it_is(recipe: Recipe) -> None:
 
 def test_rules_apply_until_none_does(monkeypatch: pytest.MonkeyPatch) -> None:
     def count_down(node: AnyNode) -> AnyNode:
-        if isinstance(node, Placement) and node.workers.procs > 1:
-            return attrs.evolve(node, workers=Workers(node.workers.procs - 1))
+        if isinstance(node, Placement) and node.workers.count > 1:
+            return attrs.evolve(node, workers=Workers(count=node.workers.count - 1))
         return node
 
     use(monkeypatch, count_down)
     node: Any = optimize(fl.from_range(9).prefetch(procs=50).node)
-    assert node.workers.procs == 1
+    assert node.workers.count == 1
 
 
 def test_a_rule_that_loses_rows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +62,7 @@ def test_a_rule_that_adds_an_effect_is_named(monkeypatch: pytest.MonkeyPatch) ->
 def test_rules_that_undo_each_other_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def flip(node: AnyNode) -> AnyNode:
         return (
-            attrs.evolve(node, workers=Workers(3 - node.workers.procs))
+            attrs.evolve(node, workers=Workers(count=3 - node.workers.count))
             if isinstance(node, Placement)
             else node
         )

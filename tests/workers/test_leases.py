@@ -50,12 +50,12 @@ whims = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 def stage_of(flow: Flow[Any, Any]) -> Stage | None:
     stage = lower(optimize(flow.prefetch(procs=2).node))
-    return stage if isinstance(stage, Stage) and stage.workers.procs else None
+    return stage if isinstance(stage, Stage) and stage.workers.count else None
 
 
 def work_of(stage: Stage, pace: Pace) -> Work:
     """As a pool has it, but what stands below it runs by its reference."""
-    bases = (b.meaning if isinstance(b, Stage) and b.workers.procs else b for b in stage.bases)
+    bases = (b.meaning if isinstance(b, Stage) and b.workers.count else b for b in stage.bases)
     return Work(stage, tuple(bases), pace, pack)
 
 

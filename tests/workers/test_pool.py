@@ -74,7 +74,7 @@ class Anyhow:
 
     def start(self) -> None:
         if not self.members:
-            self.members = [Worker(f"worker {k}") for k in range(self.stage.workers.procs)]
+            self.members = [Worker(f"worker {k}") for k in range(self.stage.workers.count)]
 
     def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
         return rows, sum(map(len, rows))
@@ -110,6 +110,12 @@ class Anyhow:
         assert not worker.held
         self.members[self.members.index(worker)] = Worker("another")
 
+    def rest(self) -> bool:
+        return False
+
+    def serves(self, stage: Stage, clock: bool) -> bool:
+        return False
+
     def close(self) -> None:
         """Nothing to end."""
 
@@ -119,7 +125,7 @@ def stage_of(flow: Flow[Any, Any]) -> Stage:
     if isinstance(plan, Unordered):
         plan = plan.source
     assert isinstance(plan, Stage)
-    assert plan.workers.procs
+    assert plan.workers.count
     return plan
 
 

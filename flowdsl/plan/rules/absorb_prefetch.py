@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from flowdsl.kinds import Grouping, Placement, Workers
+from flowdsl.kinds import Grouping, Placement
 from flowdsl.node import AnyNode, with_sources
 from flowdsl.plan.tree import runs_in_worker
+from flowdsl.worker_kinds import Workers
 
 
 def absorb_prefetch(node: AnyNode) -> AnyNode:

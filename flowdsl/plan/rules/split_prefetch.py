@@ -20,8 +20,7 @@ def split_prefetch(node: AnyNode) -> AnyNode:
         busy = [base for base in bases if _has_work(base)]
         if busy:
             (base,) = busy  # a stream: what lies in memory has no work
-            memory = node.workers.memory
-            half = attrs.evolve(node.workers, memory=memory and memory // 2)
+            half = node.workers.part_of_memory(2)
             placed = attrs.evolve(node, source=base, workers=half)
             above = attrs.evolve(node, workers=half)
             return rewrite(above, lambda part: placed if part is base else part)
