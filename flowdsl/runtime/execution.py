@@ -187,6 +187,7 @@ class Execution(Generic[T]):
         self._stages = self._stages_now()
         for k, pool in enumerate(self.pools):
             if self.ended:
+                pool.end()
                 warm.leave(self.node, k, pool.crew)
             else:
                 pool.close()
