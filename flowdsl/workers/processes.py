@@ -201,7 +201,6 @@ class Processes:
         self._add()
 
     def rest(self) -> bool:
-        """A pass is over: whether the workers stay for another."""
         if any(worker.held for worker in self._members.values()):
             return False
         for worker in self._members.values():
@@ -212,14 +211,10 @@ class Processes:
         return True
 
     def serves(self, stage: Stage, clock: bool) -> bool:
-        """Whether these workers, at rest, can run this stage, in this process and its thread."""
         now = (stage.workers, clock, _surroundings())
-        same = now == (self._asked, self.clock, self._surroundings)
-        if (
-            not same
-            or not self._owner.take_over()
-            or ship(stage.program, stage.workers.kind) != self.program
-        ):
+        if now != (self._asked, self.clock, self._surroundings) or not self._owner.take_over():
+            return False
+        if ship(stage.program, stage.workers.kind) != self.program:
             return False
         ends = select.poll()
         for worker in self._members.values():

@@ -389,6 +389,8 @@ def test_in_words() -> None:
         "which takes 93% of the time. The consumer waits 98% of the time. No number of procs "
         "changes that."
     )
+    slow = run(stage("map(f)", busy=(0.9,), kind=THREADS, input_seconds=9.3), consumer=0.2)
+    assert verdict(slow, CORES).advice.startswith("No number of threads changes that.")
     assert told("a slow collate with the consumer").endswith(
         "Make it cheaper, or move work from it into a map, which workers can run: the rest could "
         "go up to about 540 elements/s."
