@@ -304,10 +304,6 @@ def _raised(kind: type[Error], action: Callable[[], object]) -> Error:
     raise AssertionError(f"there is no {kind.__name__}")
 
 
-def _same(got: object, expected: object) -> None:
-    np.testing.assert_equal(got, expected)
-
-
 # -- start, pack, give and hear --------------------------------------------------------------------
 
 
@@ -347,7 +343,8 @@ def rows_travel_to_workers(trial: Trial) -> None:
         packed, nbytes = hired.crew.pack([rows])
         assert nbytes >= 0
         lease = Lease(next(hired.numbers), 0, 0, len(rows))
-        _same(hired.elements(hired.hand(worker, Piece(lease, [rows], packed, nbytes))), rows)
+        piece = hired.hand(worker, Piece(lease, [rows], packed, nbytes))
+        np.testing.assert_equal(hired.elements(piece), rows)
 
 
 def what_was_given_stays_valid(trial: Trial) -> None:
@@ -359,7 +356,7 @@ def what_was_given_stays_valid(trial: Trial) -> None:
         kept = list(first.delivery.open())
         for start in range(3, 60, 3):
             hired.done(hired.give(worker, start, start + 3)).delivery.discard()
-    _same(kept, [_large(i) for i in range(3)])
+    np.testing.assert_equal(kept, [_large(i) for i in range(3)])
 
 
 def a_function_that_fails_is_no_death(trial: Trial) -> None:

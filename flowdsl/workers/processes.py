@@ -51,6 +51,9 @@ SECONDS_AT_REST = 30.0
 
 _START = str(Path(__file__).with_name("start.py"))
 
+_TICK = SECONDS_TO_HEAR
+"""Seconds between two looks at what no message tells: who is stopped, or late."""
+
 
 @attrs.define(eq=False)
 class Process(Worker):
@@ -174,7 +177,7 @@ class Processes:
 
     def hear(self) -> list[Event]:
         self._owner.check()
-        ready = dict(self._poller.poll(int(SECONDS_TO_HEAR * 1000)))
+        ready = dict(self._poller.poll(int(_TICK * 1000)))
         heard: list[Event] = []
         while self._control in ready:
             try:
@@ -283,7 +286,7 @@ class Processes:
     def _look(self) -> None:
         """End those that are stopped, or late; their deaths are heard of next."""
         now = time.monotonic()
-        if now - self._looked < SECONDS_TO_HEAR:
+        if now - self._looked < _TICK:
             return
         self._looked = now
         timeout = self._asked.timeout
