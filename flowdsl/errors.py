@@ -21,12 +21,32 @@ from __future__ import annotations
 import os
 import pickle
 import traceback
-from typing import TypeAlias
+from typing import Self
 
 import cloudpickle
 
-Where: TypeAlias = str
-"""A place in a flow as a reader would say it, e.g. ``row 7 of from_lmdb('digits.lmdb')``."""
+
+class Where(str):
+    """A place in a flow as a reader would say it, e.g. ``row 7 of from_lmdb('digits.lmdb')``.
+
+    Or the rows from one to another:
+
+    >>> Where("row 0").to(Where("row 3")).to(Where("row 8", "row 9"))
+    'row 0 to row 9'
+    """
+
+    first: str
+    last: str
+
+    def __new__(cls, first: str, last: str | None = None) -> Self:
+        last = first if last is None else last
+        where = super().__new__(cls, first if first == last else f"{first} to {last}")
+        where.first, where.last = first, last
+        return where
+
+    def to(self, other: Where) -> Where:
+        """From the first of these rows to the last of the others."""
+        return Where(self.first, other.last)
 
 
 class FlowError(Exception):
@@ -87,7 +107,7 @@ ZeroDivisionError('integer division or modulo by zero'); the element was 0
     """
 
     def __init__(
-        self, operator: str, position: int, epoch: int, origin: Where, given: str | None = None
+        self, operator: str, position: int, epoch: int, origin: str, given: str | None = None
     ) -> None:
         """``operator`` is how the chain spells it; ``position`` counts from 0 within ``epoch``.
 
@@ -131,7 +151,7 @@ def _reason(cause: BaseException) -> str:
 
 
 def _caused(
-    args: tuple[str, int, int, Where, str | None], cause: BaseException | None
+    args: tuple[str, int, int, str, str | None], cause: BaseException | None
 ) -> ElementError:
     error = ElementError(*args)
     error.__cause__ = cause

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -24,6 +25,8 @@ from flowdsl.ops.sizing import Sizing
 from flowdsl.ops.splitting import Splitting
 from flowdsl.ops.unbatching import Unbatching
 from flowdsl.plan.explain import explain
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Plan
 from flowdsl.remote.sending import Sending
 from flowdsl.runtime.run import Run, endless_part, resume
 from flowdsl.runtime.state import place_of
@@ -68,15 +71,19 @@ class Flow(
     (3, ['Reordered'])
     """
 
+    @cached_property
+    def _plan(self) -> Plan[T]:
+        return plan_of(self.node)
+
     def __iter__(self) -> Run[T]:
         """Epoch 0, from its start: iterating twice gives the same elements twice."""
-        return Run(self.node)
+        return Run(self._plan)
 
     def epoch(self, k: int) -> Run[T]:
         """The ``k``-th pass: seeded operators draw afresh in each. ``epoch(0)`` is ``iter``."""
         if not is_int(k, 0):
             raise InvalidFlow(f"epoch: k must be an int >= 0 and below 2**62, got {k!r}")
-        return Run(self.node, int(k))
+        return Run(self._plan, int(k))
 
     def epochs(self, n: int, resume: Mapping[str, object] | None = None) -> Iterator[Run[T]]:
         """``n`` passes in turn: ``for run in flow.epochs(3): for x in run: ...``.
@@ -113,7 +120,7 @@ class Flow(
                 f"{n}; it counts those that were done before, too"
             )
         return chain(
-            (Run(self.node, *place) for place in [(epoch, position, mark)]),
+            (Run(self._plan, *place) for place in [(epoch, position, mark)]),
             (self.epoch(k) for k in range(epoch + 1, n)),
         )
 
@@ -133,7 +140,7 @@ class Flow(
         Errors: ``StateMismatch``, naming the operator that differs, for a state of another flow or
         of another file's rows. Functions are told apart by name, and items in memory by number.
         """
-        return resume(self.node, state)
+        return resume(self._plan, state)
 
     def collect(self: FlowBase[T, Finite]) -> list[T]:
         """All elements of epoch 0 in a list. Errors: ``EndlessFlow``."""
@@ -194,7 +201,7 @@ class Flow(
         ``stage`` stops at a stage of planning: ``"flow"`` is the chain as written, ``"rules"`` the
         chain after rewriting, ``"plan"`` the stages that run.
         """
-        return explain(self.node, stage)
+        return explain(self.node, stage, self._plan)
 
     def measure(self, size: int = 5000, warmup: int = 0) -> Speed:
         """How fast the flow delivers: time ``size`` elements of epoch 0, after ``warmup`` others.
@@ -243,7 +250,7 @@ class Flow(
         """
         from flowdsl.report.profiling import profile  # workers, which import this, do not report
 
-        return profile(self.node, seconds, step)
+        return profile(self._plan, seconds, step)
 
     def progress(self, description: str = "") -> Iterable[T]:
         """Epoch 0, with a bar while a loop goes through it: ``for x in flow.progress(): ...``.

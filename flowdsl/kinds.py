@@ -3,8 +3,9 @@
 A kind tells the layers above, which never name an operator, what they may do with it:
 
 Source       begins a flow. An ``IndexedSource`` reads any row by its number.
-Elementwise  one element in; one out, or none. Any process may run it on any element.
-Grouping     ``n`` consecutive elements in, one out.
+Elementwise  one element in; one out, or none. Any process may run it on any element; one that is
+             ``Counting``, if it knows the element's number.
+Gathering    ``n`` consecutive elements in, one out. A ``Grouping`` shares none between two of them.
 Indexing     chooses or reorders whole elements. Over a random-access flow it is arithmetic on
              positions, and no element moves (databases call this late materialization).
 Copying      several passes of the same flow, in turn.
@@ -20,17 +21,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import combinations, count, islice
-from typing import Any, ClassVar, Generic, TypeVar
+from string import Formatter
+from typing import Any, ClassVar, Generic, TypeVar, cast, final
 
 import attrs
 import numpy as np
 
 from flowdsl.arguments import MOST_ELEMENTS, spelled, the_element, the_group
+from flowdsl.capabilities import (
+    Continuing,
+    Holding,
+    Reshardable,
+    Transparent,
+    same_place,
+)
 from flowdsl.effects import Exact, Reordered
 from flowdsl.errors import InvalidFlow, Where
 from flowdsl.node import (
+    DROPPED,
     A,
     Addresses,
     AnyNode,
@@ -38,10 +48,12 @@ from flowdsl.node import (
     E,
     Failed,
     Node,
+    Passes,
     Positions,
     Row,
     T,
     U,
+    remembered,
 )
 from flowdsl.specs import Spec, differences, join, without_shapes
 from flowdsl.stacking import Allocate
@@ -59,11 +71,6 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 
     portable: ClassVar[bool] = True
     """Each process opens it for itself; False where the rows lie in this process's memory."""
-
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        super().__init_subclass__(**kwargs)
-        if "open" in vars(cls) and "line" not in vars(cls):  # not that of another ``open``
-            setattr(cls, "line", IndexedSource.line)  # noqa: B010  # a property, not its value
 
     @property
     def line(self) -> str:
@@ -83,7 +90,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
     def open(self) -> Callable[[int], T]:
         """A reader of rows by number, for one process; what it holds open closes with it."""
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         read = self.open()
         for i in range(self.length):
             try:
@@ -93,39 +100,27 @@ class IndexedSource(Node[T, Exact], Generic[T]):
             yield i, row
 
     def origin(self, epoch: int, position: int) -> Where:
-        return f"row {position} of {self.title}"
+        return Where(f"row {position} of {self.title}")
 
 
 # -- elementwise -----------------------------------------------------------------------------------
 
 
 @attrs.frozen
-class Elementwise(Node[U, E], Generic[A, U, E]):
+class Elementwise(Reshardable[U, E], Generic[A, U, E]):
     """An operator that looks at one element at a time; it keeps positions."""
 
     drops: ClassVar[bool] = False
     """It may leave elements out."""
-
-    counts: ClassVar[bool] = False
-    """Its position is the number of the element: only a process that knows it can run this."""
 
     light: ClassVar[bool] = False
     """It is no work: by itself not worth the way to a worker."""
 
     source: Node[A, E]
 
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        super().__init_subclass__(**kwargs)
-        if "apply" in vars(cls) and "line" not in vars(cls):  # not that of another ``apply``
-            setattr(cls, "line", Elementwise.line)  # noqa: B010  # a property, not its value
-
     @property
     def line(self) -> str:
-        """``apply`` as a line of Python, for a loop that need not go by a method to a function.
-
-        It makes ``x`` anew. A name in braces is that of an attribute, such as the function; or it
-        is ``epoch`` or ``position``.
-        """
+        """``apply`` in a line of Python, as a loop takes it in; see ``Spelled``."""
         return "x = {apply}(x, {epoch}, {position})"
 
     @abstractmethod
@@ -133,45 +128,98 @@ class Elementwise(Node[U, E], Generic[A, U, E]):
         """What becomes of one element; ``DROPPED`` leaves it out."""
 
     @property
+    @remembered
     def indexable(self) -> bool:
         return self.source.indexable and not self.drops
 
     @property
+    @remembered
     def dense(self) -> bool:
         return self.source.dense and not self.drops
 
     @property
+    @remembered
     def length(self) -> int | None:
         return None if self.drops else self.source.length
 
     def same_place(self, there: AnyNode, position: int) -> int | None:
-        return self.source.same_place(there.sources[0], position) if self.dense else None
+        return same_place(self.source, there.sources[0], position) if self.dense else None
 
-    @property
-    def continues(self) -> bool:
-        return self.counts and not self.drops  # else there is nothing to go on from
-
-    def rows(self, epoch: int) -> Iterator[Row[U]]:
-        return self.rows_after(epoch, 0, 0)
-
-    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[U]]:
-        for number, (position, x) in enumerate(self.source.rows(epoch), given):
-            try:
-                y = self.apply(x, epoch, number if self.counts else position)
-            except Exception as error:
-                raise self.failure(epoch, position, the_element(x)) from error
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[U]]:
+        for position, x in sources[0](epoch):
+            y = self._applied(x, epoch, position, position)
             if not isinstance(y, Dropped):
                 yield position, y
 
+    def _applied(self, x: A, epoch: int, position: int, number: int) -> U | Dropped:
+        try:
+            return self.apply(x, epoch, number)
+        except Exception as error:
+            raise self.failure(epoch, position, the_element(x)) from error
+
     def origin(self, epoch: int, position: int) -> Where:
         return self.source.origin(epoch, position)
+
+
+@attrs.frozen
+class Spelled(Elementwise[A, U, E], Generic[A, U, E]):
+    """One that is a line of Python, so that a loop goes by no method to its function.
+
+    Next to a small function, the call of a method costs as much as the function does.
+    """
+
+    @property
+    @abstractmethod
+    def line(self) -> str:
+        """The line, which makes ``x`` anew, or makes it ``DROPPED``.
+
+        A name in braces is that of an attribute, such as the function; or ``epoch``, ``position``.
+        """
+
+    @final
+    def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
+        return cast("U | Dropped", _function(self.line)(self, x, epoch, position))
+
+
+@lru_cache(maxsize=1024)
+def _function(line: str) -> Callable[[object, object, int, int], object]:
+    """The line as a function of the node that spells it, an element, and where that stands."""
+    names = {name for _, name, _, _ in Formatter().parse(line) if name is not None}
+    own = {name: f"node.{name}" for name in names - {"epoch", "position"}}
+    body = line.format_map({"epoch": "epoch", "position": "position"} | own)
+    found: dict[str, Any] = {"DROPPED": DROPPED}
+    exec(f"def apply(node, x, epoch, position):\n    {body}\n    return x\n", found)
+    apply: Callable[[object, object, int, int], object] = found["apply"]
+    return apply
+
+
+@attrs.frozen
+class Counting(Continuing[U, E], Elementwise[A, U, E], Generic[A, U, E]):
+    """One whose position is the number of the element: it is run where that number is known.
+
+    It leaves no element out: the number would not tell how many it has given.
+    """
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.drops:
+            raise TypeError(
+                f"{cls.__name__}: a Counting operator leaves no element out; number the elements "
+                f"with enumerate(), and leave some out with a filter above it"
+            )
+
+    def rows_after(
+        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+    ) -> Iterator[Row[Any]]:
+        for number, (position, x) in enumerate(sources[0](epoch), given):
+            yield position, self._applied(x, epoch, position, number)
 
 
 # -- grouping --------------------------------------------------------------------------------------
 
 
 @attrs.frozen
-class Grouping(Node[U, E], Generic[A, U, E]):
+class Gathering(Holding[U, E], Generic[A, U, E]):
     """An operator that makes one element of ``n`` consecutive ones."""
 
     source: Node[A, E]
@@ -192,10 +240,26 @@ class Grouping(Node[U, E], Generic[A, U, E]):
         """One element of a group; large arrays in it come from ``allocate``."""
 
     @property
+    @remembered
     def indexable(self) -> bool:
         return self.source.indexable
 
+    def origin(self, epoch: int, position: int) -> Where:
+        if not self.source.dense:
+            return super().origin(epoch, position)
+        first = position * self.stride
+        last = first + self.n - 1
+        if self.source.length is not None:
+            last = min(last, self.source.length - 1)
+        return self.source.origin(epoch, first).to(self.source.origin(epoch, last))
+
+
+@attrs.frozen
+class Grouping(Gathering[A, U, E], Continuing[U, E], Reshardable[U, E], Generic[A, U, E]):
+    """A gathering whose groups follow one another: every element is in one of them."""
+
     @property
+    @remembered
     def length(self) -> int | None:
         rows = self.source.length
         if rows is None:
@@ -203,28 +267,21 @@ class Grouping(Node[U, E], Generic[A, U, E]):
         return rows // self.n if self.drop_remainder else -(-rows // self.n)
 
     def same_place(self, there: AnyNode, position: int) -> int | None:
-        if self.stride != self.n:
-            return None
         given = position * self.n
         if there.length == position:  # the last group of a pass may be a part of one
             given = there.sources[0].length or given
-        taken = self.source.same_place(there.sources[0], given)
+        taken = same_place(self.source, there.sources[0], given)
         if taken is not None and taken == self.source.length:
             return self.length
         return None if taken is None or taken % self.n else taken // self.n
 
-    @property
-    def continues(self) -> bool:
-        return True
-
     def taken(self, given: int) -> tuple[int, int]:
         return 0, given * self.n
 
-    def rows(self, epoch: int) -> Iterator[Row[U]]:
-        return self.rows_after(epoch, 0, 0)
-
-    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[U]]:
-        elements = (x for _, x in self.source.rows(epoch))
+    def rows_after(
+        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+    ) -> Iterator[Row[U]]:
+        elements = (x for _, x in sources[0](epoch))
         for position in count(given):
             group = list(islice(elements, self.n))
             if not group or (self.drop_remainder and len(group) < self.n):
@@ -234,17 +291,6 @@ class Grouping(Node[U, E], Generic[A, U, E]):
             except Exception as error:
                 raise self.failure(epoch, position, the_group(group)) from error
             yield position, y
-
-    def origin(self, epoch: int, position: int) -> Where:
-        if not self.source.dense:
-            return super().origin(epoch, position)
-        first = position * self.stride
-        last = first + self.n - 1
-        if self.source.length is not None:
-            last = min(last, self.source.length - 1)
-        begin = self.source.origin(epoch, first).partition(" to ")[0]
-        end = self.source.origin(epoch, last).rpartition(" to ")[2]
-        return begin if first == last and begin == end else f"{begin} to {end}"
 
 
 # -- indexing --------------------------------------------------------------------------------------
@@ -273,13 +319,16 @@ class Indexing(Node[T, E], Generic[T, E]):
         """Where the elements at these addresses stand in the source; asked only if indexable."""
 
     @property
+    @remembered
     def indexable(self) -> bool:
         return self.source.indexable
 
     @property
+    @remembered
     def dense(self) -> bool:
         return self.source.dense or not self.keeps_positions
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 
@@ -294,7 +343,10 @@ class Indexing(Node[T, E], Generic[T, E]):
 
 @attrs.frozen
 class Copying(Indexing[T, E], Generic[T, E]):
-    """``n`` passes of the source at once, in turn: pass ``k`` of epoch ``e`` is ``e * n + k``."""
+    """``n`` passes of the source at once, in turn: pass ``k`` of epoch ``e`` is ``e * n + k``.
+
+    Its ``rows`` may be given the source ``n`` times, each read by another worker.
+    """
 
     n: int
 
@@ -303,12 +355,14 @@ class Copying(Indexing[T, E], Generic[T, E]):
         return Addresses(epoch_of_copy(at.epoch, self.n, copy), place)
 
     @property
+    @remembered
     def length(self) -> int | None:
         return None if self.source.length is None else self.source.length * self.n
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        passes = (epoch_of_copy(epoch, self.n, k) for k in range(self.n))
-        return enumerate(in_turn([self.source.rows(one) for one in passes]))
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        own = (sources[k % len(sources)] for k in range(self.n))  # one for all, or one for each
+        passes = [read(epoch_of_copy(epoch, self.n, k)) for k, read in enumerate(own)]
+        return enumerate(in_turn(passes))
 
 
 def epoch_of_copy(epoch: _Number, n: int, copy: _Number) -> _Number:
@@ -358,9 +412,11 @@ class Merging(Node[T, E], Generic[T, E]):
         """For each address the number of the part, and the address there; only if indexable."""
 
     @property
+    @remembered
     def indexable(self) -> bool:
         return all(part.indexable for part in self.parts)
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return reduce(join, (part.spec(probe) for part in self.parts))
 
@@ -392,23 +448,24 @@ class Joining(Node[T, E], Generic[T, E]):
         return next(failed, None) or self.gather(group)
 
     @property
+    @remembered
     def indexable(self) -> bool:
         return all(part.indexable for part in self.parts)
 
     def origin(self, epoch: int, position: int) -> Where:
         if not self.indexable:
             return super().origin(epoch, position)
-        return " and ".join(dict.fromkeys(part.origin(epoch, position) for part in self.parts))
+        each = dict.fromkeys(part.origin(epoch, position) for part in self.parts)
+        return Where(" and ".join(each))
 
 
 # -- placement -------------------------------------------------------------------------------------
 
 
 @attrs.frozen
-class Aside(Node[T, E], Generic[T, E]):
+class Aside(Transparent[T, E], Reshardable[T, E], Generic[T, E]):
     """An operator beside the elements, which pass through it as they are."""
 
-    identity: ClassVar[bool] = True
     source: Node[T, E]
 
     @property
@@ -416,20 +473,22 @@ class Aside(Node[T, E], Generic[T, E]):
         return ""
 
     @property
+    @remembered
     def length(self) -> int | None:
         return self.source.length
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return self.source.rows(epoch)
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        return sources[0](epoch)
 
     def origin(self, epoch: int, position: int) -> Where:
         return self.source.origin(epoch, position)
 
     def same_place(self, there: AnyNode, position: int) -> int | None:
-        return self.source.same_place(there.sources[0], position)
+        return same_place(self.source, there.sources[0], position)
 
     @property
     def depth(self) -> int:
@@ -443,10 +502,12 @@ class Placement(Aside[T, E], Generic[T, E]):
     workers: Workers
 
     @property
+    @remembered
     def indexable(self) -> bool:
         return self.source.indexable
 
     @property
+    @remembered
     def dense(self) -> bool:
         return self.source.dense
 
@@ -455,9 +516,7 @@ class Placement(Aside[T, E], Generic[T, E]):
 class Unordered(Aside[T, E | Reordered], Generic[T, E]):
     """The elements in any order: as they are ready, where workers make them right below it."""
 
-    @property
-    def shuffled_by(self) -> AnyNode | None:
-        return self
+    shuffles: ClassVar[bool | None] = True
 
     @property
     def title(self) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import wraps
 from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
+    Concatenate,
     Final,
     Generic,
+    ParamSpec,
     Protocol,
     TypeAlias,
     TypeVar,
@@ -43,21 +45,32 @@ T = TypeVar("T", covariant=True)
 U = TypeVar("U", covariant=True)
 E = TypeVar("E", bound=Effect, covariant=True)
 F = TypeVar("F", bound=Effect)
+N = TypeVar("N", bound="Node[Any, Any]")
+P = ParamSpec("P")
 E_any = TypeVarWithDefault("E_any", bound=Effect, covariant=True, default=Effect)
 
 Row: TypeAlias = tuple[int, A]
 """A position and an element. Positions count from 0 in every pass; a filter leaves gaps in them,
 so that the element at a position is the same whichever process looks at it."""
 
+Passes: TypeAlias = Callable[[int], Iterator[Row[Any]]]
+"""Begins a pass over a source, that of an epoch, and gives its rows."""
+
 Positions: TypeAlias = NDArray[np.int64]
+"""Positions in passes, or other counts, one for each of some elements: of shape ``(elements,)``."""
 
 
 @attrs.frozen
 class Addresses:
-    """Where elements stand in the output of a node: the epoch and the position of each."""
+    """Where some elements stand in the output of a node.
+
+    Two columns of shape ``(elements,)`` and dtype ``int64``.
+    """
 
     epoch: Positions
+    """The number of each element's pass."""
     position: Positions
+    """Its position in that pass."""
 
     @classmethod
     def span(cls, epoch: int, start: int, stop: int) -> Addresses:
@@ -115,6 +128,30 @@ def _tags_written_on(cls: type) -> frozenset[Tag]:
     return frozenset()
 
 
+class Memory(dict[object, Any]):
+    """What is remembered of a node; it stays behind when the node travels."""
+
+    def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
+        return Memory, ()
+
+
+def remembered(ask: Callable[Concatenate[N, P], A]) -> Callable[Concatenate[N, P], A]:
+    """Decorates a method of a node, or what is below a ``property``: each node is asked once.
+
+    Its arguments, if it has any, are hashable.
+    """
+
+    @wraps(ask)
+    def answer(node: N, /, *args: P.args, **named: P.kwargs) -> A:
+        asked = ask, args, *named.values()
+        if asked not in node._memory:
+            node._memory[asked] = ask(node, *args, **named)
+        found: A = node._memory[asked]
+        return found
+
+    return answer
+
+
 @attrs.frozen
 class Node(ABC, Generic[T, E]):
     """One operator of a flow, with its arguments and its sources."""
@@ -128,25 +165,27 @@ class Node(ABC, Generic[T, E]):
     positional: ClassVar[bool] = False
     """It looks at positions: over a reordered flow, which rows it takes is chance."""
 
-    identity: ClassVar[bool] = False
-    """In epoch 0 its elements are those of its source: a probe need not come through it."""
+    shuffles: ClassVar[bool | None] = None
+    """It puts elements in another order in each epoch, or (False) in one order for all of them;
+    None where that is for its sources to say."""
 
-    resumable: ClassVar[bool] = True
-    """A pass that is resumed comes by what was delivered before, so that it can be left out."""
-
-    _facts: _Facts = attrs.field(factory=lambda: _Facts(), init=False, eq=False, repr=False)
+    _memory: Memory = attrs.field(factory=lambda: Memory(), init=False, eq=False, repr=False)
     """What was asked of it before. A fact is made of those of the sources, some of them several
     times: without a memory, the cost of asking would double with every operator."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.adds = _tags_written_on(cls)
-        if "rows" in vars(cls) and "rows_after" not in vars(cls):
-            cls.continues = False  # type: ignore[method-assign,assignment]  # those are not its rows
-        for name in _FACTS & vars(cls).keys():
-            setattr(cls, name, _remembered(vars(cls)[name]))
+        for base in cls.__mro__[1:]:
+            for name in vars(cls).keys() & vars(base).keys():
+                if getattr(vars(base)[name], "__final__", False):
+                    raise TypeError(
+                        f"{cls.__name__}.{name}: {base.__name__} derives it, or goes by another "
+                        f"way, so that one of your own would be passed over"
+                    )
 
     @property
+    @remembered
     def sources(self) -> tuple[AnyNode, ...]:
         """The nodes that this one reads, in order."""
         found: list[AnyNode] = []
@@ -156,6 +195,7 @@ class Node(ABC, Generic[T, E]):
         return tuple(found)
 
     @property
+    @remembered
     def effects(self) -> frozenset[Tag]:
         """What a pass does to the rows of the sources; the type's second parameter, at run time."""
         inherited = frozenset[Tag]().union(*(source.effects for source in self.sources))
@@ -164,11 +204,6 @@ class Node(ABC, Generic[T, E]):
         if self.positional and Reordered in inherited:
             inherited |= {Resampled}
         return inherited | self.adds
-
-    @property
-    def shuffled_by(self) -> AnyNode | None:
-        """What puts its elements in another order in each epoch: itself, or an operator below."""
-        return next(filter(None, (source.shuffled_by for source in self.sources)), None)
 
     @property
     @abstractmethod
@@ -196,48 +231,6 @@ class Node(ABC, Generic[T, E]):
         return True
 
     @property
-    def holds(self) -> int:
-        """How many elements of its source it keeps at a time."""
-        return 0
-
-    def same_place(self, there: AnyNode, position: int) -> int | None:
-        """Where this flow goes on, over a shard, after what ``there`` has given by a position.
-
-        ``there`` is the same flow over shards of another number, all of which stand at that
-        position. None where no position here follows just what they gave.
-        """
-        del there, position
-        return None
-
-    @property
-    def continues(self) -> bool:
-        """It can go on with a pass after some elements, without those before them.
-
-        Then there are ``rows_after``, which begins where ``rows`` would be, and ``taken``.
-        """
-        return False
-
-    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
-        """The rows of a pass that come after the first ``given``.
-
-        By then ``over`` passes of the source were over. Of the next one the runtime has the source
-        give only what had not been taken of it; of each later one, all.
-        """
-        raise AssertionError(f"{self.title} goes on from no number: {epoch}, {given}, {over}")
-
-    def taken(self, given: int) -> tuple[int, int]:
-        """After so many elements: the passes of its source that were over, and the elements of one.
-
-        Where nothing below leaves elements out, so that it is arithmetic.
-        """
-        return 0, given
-
-    @property
-    def unseen(self) -> AnyNode:
-        """The same, or what is below it, for a probe: which nobody is to see go by."""
-        return self
-
-    @property
     def replayable(self) -> bool:
         """A second pass is possible."""
         return all(source.replayable for source in self.sources)
@@ -247,22 +240,33 @@ class Node(ABC, Generic[T, E]):
         """What its elements look like; with ``probe``, unknowns are settled by making one."""
 
     @abstractmethod
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        """The reference: what a pass yields, in order, in one process, with no tricks."""
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        """What a pass yields, in order, made of passes over the sources: the operator's meaning.
+
+        A run gives it sources that are read elsewhere; so it asks them, and never ``self.source``.
+        """
+
+    def reference(self, epoch: int) -> Iterator[Row[T]]:
+        """What a pass over the flow yields, in order, in one process, with no tricks.
+
+        Whatever else runs a flow is held to this.
+        """
+        return self.rows(epoch, [source.reference for source in self.sources])
 
     def origin(self, epoch: int, position: int) -> Where:
         """The row of the source that the element at this position came from, for messages."""
         del epoch
-        return f"element {position} of {self.title}"
+        return Where(f"element {position} of {self.title}")
 
     def failure(self, epoch: int, position: int, given: str | None = None) -> ElementError:
         """The error that names this operator and the element it was making.
 
         ``given`` says what it made that of: ``arguments.the_element`` words it.
         """
-        return ElementError(self.title, position, epoch, self.origin(epoch, position), given)
+        return ElementError(self.title, position, epoch, str(self.origin(epoch, position)), given)
 
     @property
+    @remembered
     def depth(self) -> int:
         """The number of operators up to this one, along the longest way from a source.
 
@@ -272,64 +276,6 @@ class Node(ABC, Generic[T, E]):
 
 
 AnyNode: TypeAlias = Node[Any, Effect]
-
-
-class _Facts(dict[str, Any]):
-    """What is remembered; it stays behind when a node travels."""
-
-    def __reduce__(self) -> tuple[type[_Facts], tuple[()]]:
-        return _Facts, ()
-
-
-_FACTS = frozenset({"sources", "effects", "length", "indexable", "dense", "depth", "spec"})
-
-
-class _Fact(property):
-    """A property that is remembered."""
-
-    def __get__(self, node: Any, owner: type | None = None) -> Any:
-        return self if node is None else _recall(node, self.fget, self.fget)
-
-    def __reduce__(self) -> tuple[type[_Fact], tuple[Any]]:
-        return _Fact, (self.fget,)  # with the class of a script, which travels by value
-
-
-class _Question:
-    """A method of one flag that is remembered."""
-
-    def __init__(self, ask: Callable[..., Any]) -> None:
-        self._ask = ask
-        self.__isabstractmethod__ = getattr(ask, "__isabstractmethod__", False)
-
-    @property
-    def __closure__(self) -> Any:
-        return self._ask.__closure__  # attrs mends ``super()`` in what has one
-
-    def __get__(self, node: Any, owner: type | None = None) -> Any:
-        if node is None:
-            return self._ask
-
-        def answer(probe: bool) -> Any:
-            return _recall(node, self._ask, partial(self._ask, probe=probe), probe)
-
-        return answer
-
-
-def _recall(node: AnyNode, fact: Any, ask: Any, *flag: bool) -> Any:
-    key = f"{fact.__qualname__}{flag}"  # a class and its base answer apart
-    if key not in node._facts:
-        node._facts[key] = ask(node)
-    return node._facts[key]
-
-
-def _remembered(fact: Any) -> Any:
-    if isinstance(fact, _Fact | _Question):
-        return fact  # attrs makes a class with slots anew
-    return _Fact(fact.fget) if isinstance(fact, property) else _Question(fact)
-
-
-for _name in _FACTS & vars(Node).keys():
-    setattr(Node, _name, _remembered(vars(Node)[_name]))
 
 
 def _is_node(value: object) -> TypeIs[AnyNode]:

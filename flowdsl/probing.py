@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from functools import reduce
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, get_type_hints
 
 import attrs
 
+from flowdsl.capabilities import Transparent
 from flowdsl.effects import Effect
 from flowdsl.kinds import Indexing, Merging
-from flowdsl.node import AnyNode, Node, Row, with_sources
+from flowdsl.node import AnyNode, Passes, Row, with_sources
 from flowdsl.specs import (
     UNKNOWN,
     Spec,
@@ -43,12 +44,12 @@ def probed(node: AnyNode, known: Spec) -> Spec:
     """
     if is_settled(known) or not node.replayable:
         return known
-    first = next(_unmoved(node).rows(0), None)
+    first = next(_unmoved(node).reference(0), None)
     if first is None:
         return known
     seen = spec_of(first[1])
     for source in node.sources:
-        row = next(_unmoved(source).rows(0), None)
+        row = next(_unmoved(source).reference(0), None)
         if row is None:  # of a stream that was longer the first time
             return known
         seen = without_axes(seen, varying_axes(source.spec(True), spec_of(row[1])))
@@ -67,7 +68,7 @@ def spec_of_all(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
     """
     if not sources:
         return with_sizes(node.spec(True), node.spec(False))
-    if node.identity or isinstance(node, Merging):
+    if isinstance(node, Merging) or _gives_its_source(node):
         return reduce(join, sources)
     over = tuple(_Known(*one) for one in zip(node.sources, sources, strict=True))
     token = _of_all.set(True)
@@ -78,10 +79,9 @@ def spec_of_all(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
 
 
 @attrs.frozen(eq=False)
-class _Known(Node[Any, Effect]):
+class _Known(Transparent[Any, Effect]):
     """A flow of whose elements this is known."""
 
-    identity: ClassVar[bool] = True
     source: AnyNode
     known: Spec
 
@@ -100,8 +100,12 @@ class _Known(Node[Any, Effect]):
     def spec(self, probe: bool) -> Spec:
         return self.known
 
-    def rows(self, epoch: int) -> Iterator[Row[Any]]:
-        return self.source.rows(epoch)
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        return sources[0](epoch)
+
+
+def _gives_its_source(node: AnyNode) -> bool:
+    return isinstance(node, Transparent) and any(node.unseen is one for one in node.sources)
 
 
 def _unmoved(node: AnyNode) -> AnyNode:
@@ -109,9 +113,9 @@ def _unmoved(node: AnyNode) -> AnyNode:
 
     Nor does anybody see it go by, or keep it: a probe is no pass.
     """
-    if (unseen := node.unseen) is not node:
+    if isinstance(node, Transparent) and (unseen := node.unseen) is not node:
         return _unmoved(unseen)
     moves = isinstance(node, Indexing) and node.length is not None
-    if node.identity or (moves and node.length == node.sources[0].length):
+    if moves and node.length == node.sources[0].length:
         return _unmoved(node.sources[0])
     return with_sources(node, tuple(map(_unmoved, node.sources)))

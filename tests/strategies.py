@@ -393,7 +393,7 @@ def sources(
     form = form or draw(st.sampled_from(FORMS))
     n, first = draw(_sizes), 100 * number
     source, model = SOURCES[name](draw, form, first, n)
-    title = next(walk(source().node)).title
+    title = walk(source().node)[0].title
     rows = tuple(range(first, first + n))
     if name == "Fake":
         rows = tuple(i for x in model().elements(0) for i in ids(x))

@@ -50,7 +50,9 @@ def _operators() -> set[type]:
         subclasses: list[type] = waiting.pop().__subclasses__()
         for cls in subclasses:
             waiting.append(cls)
-            named = cls.__module__.startswith(("flowdsl.ops.", "flowdsl.storage."))
+            named = cls.__module__.startswith(
+                ("flowdsl.ops.", "flowdsl.attempts", "flowdsl.storage.")
+            )
             if named and not inspect.isabstract(cls) and not cls.__name__.startswith("_"):
                 found.add(cls)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeAlias
 
@@ -16,7 +16,7 @@ from flowdsl import Endless, Flow, InvalidFlow, Reordered, Resampled, Unsized
 from flowdsl.arguments import at_least, is_callable, is_flag, is_int, name_of
 from flowdsl.effects import Effect, Exact
 from flowdsl.kinds import Elementwise, Grouping, IndexedSource, Indexing, Placement
-from flowdsl.node import Addresses, AnyNode, E, Node, Row, T
+from flowdsl.node import Addresses, AnyNode, E, Node, Passes, Row, T
 from flowdsl.probing import spec_of_result
 from flowdsl.specs import UNKNOWN, Spec
 
@@ -38,8 +38,8 @@ class Plain(Node[T, E], Generic[T, E]):
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return self.source.rows(epoch)
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        return sources[0](epoch)
 
 
 @attrs.frozen
@@ -66,7 +66,7 @@ class Joined(Node[Any, Effect]):
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
-    def rows(self, epoch: int) -> Iterator[Row[Any]]:
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
         raise NotImplementedError
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from flowdsl.kinds import Aside
 from flowdsl.making.loop import Path
-from flowdsl.making.program import node_at
-from flowdsl.plan.lower import Stage
+from flowdsl.plan.plan import Stage
+from flowdsl.plan.tree import Step
 from flowdsl.statistics.run import OperatorCost
 
 Costs: TypeAlias = dict[Path, tuple[int, float]]
@@ -22,13 +21,11 @@ def add_costs(total: Costs, more: Costs) -> None:
 
 
 def costs_of(stage: Stage, costs: Costs) -> tuple[OperatorCost, ...]:
-    """The same by the operators' titles, sources first."""
-    return tuple(
-        OperatorCost(node_at(stage.meaning, path).title, *costs[path])
-        for path in sorted(costs, key=lambda path: (-len(path), path))
-    )
+    """What each operator has cost, sources first."""
+    paths = sorted(costs, key=lambda path: (-len(path), path))
+    return tuple(cost_of(stage.top.at(path), *costs[path]) for path in paths)
 
 
-def titles(stage: Stage) -> tuple[str, ...]:
-    """Of the operators that a stage runs itself."""
-    return tuple(node.title for node in stage.operators if not isinstance(node, Aside))
+def cost_of(step: Step, calls: int, seconds: float) -> OperatorCost:
+    """What an operator has cost."""
+    return OperatorCost(step.node.title, calls, seconds, step.number)

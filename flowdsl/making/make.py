@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 
-from flowdsl.errors import ElementError
+from flowdsl.attempts import Attempt, AttemptToRead, LeaveOut
 from flowdsl.kinds import Aside, Indexing, Merging
-from flowdsl.making.program import OperatorFailed, Path, Program
-from flowdsl.node import Addresses, AnyNode, Dropped, Failed, Row, with_sources
-from flowdsl.ops.attempting import Attempt, AttemptToRead, LeaveOut, Skipped
-from flowdsl.plan.reference import interpret
+from flowdsl.making.loop import Path
+from flowdsl.making.program import OperatorFailed, Program
+from flowdsl.node import Addresses, AnyNode, Dropped, Failed, Row
+from flowdsl.plan.tree import Step
 from flowdsl.stacking import Allocate
 
 MOST_TIMED = 256
@@ -41,7 +42,7 @@ class Left:
 
     path: Path
     """Of the operator that left it out."""
-    failed: Failed | ElementError
+    failed: Failed
     before: int = 0
     """How many elements of the lease come before it."""
 
@@ -120,7 +121,7 @@ class Whole:
     def elements(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
         epoch, start = int(at.epoch[0]), int(at.position[0])
         if (epoch, start) != self._next:
-            self._rows = interpret(self._noting(self.root, ()), epoch)
+            self._rows = (x for _, x in self._pass(self.root, (), epoch))
             deque(islice(self._rows, start), maxlen=0)
             self.left.clear()  # the elements before the start were told of by another worker
         self._next = epoch, start + len(at.position)
@@ -133,15 +134,15 @@ class Whole:
     def rest(self) -> None:
         self._rows, self._next = iter(()), (-1, -1)
 
-    def _noting(self, node: AnyNode, path: Path) -> AnyNode:
-        sources = (self._noting(s, (*path, k)) for k, s in enumerate(node.sources))
-        node = with_sources(node, tuple(sources))
+    def _pass(self, node: AnyNode, path: Path, epoch: int) -> Iterator[Row[Any]]:
+        """The reference, which notes what is left out."""
+        sources = [partial(self._pass, s, (*path, k)) for k, s in enumerate(node.sources)]
         if isinstance(node, LeaveOut):
-            return attrs.evolve(node, handler=lambda e: self._leave(path, e))
-        return node
+            return node.rows_telling(epoch, sources, partial(self._leave, path))
+        return node.rows(epoch, sources)
 
-    def _leave(self, path: Path, error: ElementError) -> None:
-        self.left.append(Left(path, error, len(self.made)))
+    def _leave(self, path: Path, failed: Failed) -> None:
+        self.left.append(Left(path, failed, len(self.made)))
 
 
 @attrs.define
@@ -154,9 +155,9 @@ class _Counted(Program):
     def rest(self) -> None:
         """What it has open is read by number: it stays so for the next pass."""
 
-    def left_out(self, x: Dropped, path: Path) -> None:
-        if isinstance(x, Skipped):
-            self.left.append(Left(path, x.failed, len(self.made)))
+    def left_out(self, x: Dropped | Failed, path: Path) -> None:
+        if isinstance(x, Failed):
+            self.left.append(Left(path, x, len(self.made)))
         else:
             self.filtered += 1
 
@@ -168,26 +169,28 @@ def maker(
     return Whole(root) if whole else _Counted(root, allocate, clock)
 
 
-def answerable(
-    node: AnyNode, epoch: int, position: int
-) -> tuple[LeaveOut[Any, Any] | Attempt[Any, Any] | AttemptToRead | None, int, int]:
-    """The operator that knows what is to become of an element that nobody can make, if any.
+Tell: TypeAlias = Callable[[Step, Failed], None]
+"""Is called with an element that is left out, and the ``LeaveOut`` that does."""
+
+
+def answerable(step: Step, epoch: int, position: int) -> tuple[Step | None, int, int]:
+    """The step that knows what is to become of an element that nobody can make, if any.
 
     With where the element stands there: what chooses or reorders may lie above it.
     """
-    while not isinstance(node, LeaveOut | Attempt | AttemptToRead):
+    while not isinstance(node := step.node, LeaveOut | Attempt | AttemptToRead):
         at = Addresses.at(epoch, [position])
         if isinstance(node, Merging):
             (part,), at = node.resolve(at)
-            node = node.parts[part]
+            step = step.sources[part]
         elif isinstance(node, Indexing):
-            at, node = node.resolve(at), node.source
+            at, step = node.resolve(at), step.sources[0]
         elif isinstance(node, Aside):
-            node = node.source
+            step = step.sources[0]
         else:  # whether a worker died on what lies below it, or on this, is not known
             return None, epoch, position
         epoch, position = int(at.epoch[0]), int(at.position[0])
-    return node, epoch, position
+    return step, epoch, position
 
 
 def make(making: Maker, at: Addresses, supplied: Sequence[Iterable[Any]]) -> Made:

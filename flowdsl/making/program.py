@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.arguments import the_group
+from flowdsl.attempts import Attempt, AttemptToRead, LeaveOut
 from flowdsl.errors import ElementError
-from flowdsl.kinds import Elementwise, Grouping, IndexedSource, Indexing, Joining, Merging
-from flowdsl.making.loop import Path as Path
-from flowdsl.making.loop import Step, elements
-from flowdsl.node import Addresses, AnyNode, Dropped, Positions, Row
+from flowdsl.kinds import Elementwise, Gathering, IndexedSource, Indexing, Joining, Merging
+from flowdsl.making.loop import LEAVES_OUT, Form, Line, Path, elements
+from flowdsl.node import Addresses, AnyNode, Dropped, Failed, Positions, Row
 from flowdsl.plan.lower import Supplied
+from flowdsl.plan.plan import Base
 from flowdsl.stacking import Allocate
 
 
@@ -105,8 +106,8 @@ class Program:
         if not path:
             self._to_come = to_come
 
-    def left_out(self, x: Dropped, path: Path) -> None:
-        """Take note of an element that the operator at ``path`` has left out."""
+    def left_out(self, x: Dropped | Failed, path: Path) -> None:
+        """Take note of an element that the operator at ``path`` has left out, or of its failure."""
         self.filtered += 1
 
     def _elements(
@@ -115,12 +116,12 @@ class Program:
         """The operators down to a source, or to one that looks at several elements, as a loop."""
         if not len(at.position):
             return iter(())
-        above, steps = at, list[Step]()
+        above, lines = at, list[Line]()
         base: Iterator[Any] | None
         while isinstance(node, Elementwise | Indexing):
             below = (*path, 0)
             if isinstance(node, Elementwise):
-                steps.append(Step(path, at, partial(getattr, node), node.line, node.drops))
+                lines.append(_line(node, path, at))
             else:
                 there, fresh = distinct(node.resolve(at))
                 if len(there.position) < len(at.position):
@@ -131,29 +132,34 @@ class Program:
             node, path = node.source, below
         else:
             base, first = self._base(node, at, supplied, path)
-            steps += [first] if first is not None else []
-        if not steps:
+            lines += [first] if first is not None else []
+        if not lines:
             assert base is not None
             return base
-        steps.reverse()
-        return elements(steps, base, self, places=above if places else None, clock=self.clock)
+        lines.reverse()
+        return elements(lines, base, self, places=above if places else None, clock=self.clock)
 
     def _base(
         self, node: AnyNode, at: Addresses, supplied: Supply, path: Path
-    ) -> tuple[Iterator[Any] | None, Step | None]:
-        """What a loop begins with, or None for positions; and a first step, if it takes one."""
+    ) -> tuple[Iterator[Any] | None, Line | None]:
+        """What a loop begins with, or None for positions; and a first line, if it takes one."""
         if isinstance(node, IndexedSource):
-            return None, Step(path, at, partial(self._part, node, path), node.line, given=None)
-        if isinstance(node, Grouping):
+            source: IndexedSource[Any] = node
+            number, form = -1, Form(node.line)
+            if isinstance(node, AttemptToRead):
+                source, number = node.held.node, node.number
+                form = Form(source.line, attempted=True)
+            return None, Line(path, at, partial(self._part, source, path), form, number, None)
+        if isinstance(node, Gathering):
             allocate = self.allocate if any(node is last for last in self._last) else None
             gather = partial(node.gather, allocate=allocate)
-            step = Step(path, at, lambda _: gather, given=the_group)
-            return self._groups(node, at, supplied, path), step
+            line = Line(path, at, lambda _: gather, given=the_group)
+            return self._groups(node, at, supplied, path), line
         if isinstance(node, Joining):
             each = [
                 self._elements(part, at, supplied, (*path, k)) for k, part in enumerate(node.parts)
             ]
-            return zip(*each, strict=True), Step(path, at, lambda _: node.join, given=the_group)
+            return zip(*each, strict=True), Line(path, at, lambda _: node.join, given=the_group)
         if isinstance(node, Merging):
             which, there = node.resolve(at)
             each = [
@@ -165,7 +171,7 @@ class Program:
         return supplied[node.slot], None
 
     def _groups(
-        self, node: Grouping[Any, Any, Any], at: Addresses, supplied: Supply, path: Path
+        self, node: Gathering[Any, Any, Any], at: Addresses, supplied: Supply, path: Path
     ) -> Iterator[list[Any]]:
         members, fresh, shared = members_of(node, at)
         rows = self._elements(node.source, members, supplied, (*path, 0))
@@ -183,6 +189,16 @@ class Program:
         if path not in self._readers:
             self._readers[path] = node.open()
         return self._readers[path]
+
+
+def _line(node: Elementwise[Any, Any, Any], path: Path, at: Addresses) -> Line:
+    if isinstance(node, LeaveOut):
+        return Line(path, at, partial(getattr, node), LEAVES_OUT)
+    if isinstance(node, Attempt):
+        held: Elementwise[Any, Any, Any] = node.held.node
+        form = Form(held.line, node.drops, attempted=True)
+        return Line(path, at, partial(getattr, held), form, node.number)
+    return Line(path, at, partial(getattr, node), Form(node.line, node.drops))
 
 
 def _last(node: AnyNode) -> Iterator[AnyNode]:
@@ -210,7 +226,7 @@ def _held(elements: Iterator[Any], fresh: list[bool]) -> Iterator[Any]:
 
 
 def members_of(
-    node: Grouping[Any, Any, Any], at: Addresses
+    node: Gathering[Any, Any, Any], at: Addresses
 ) -> tuple[Addresses, Positions, Positions]:
     """The addresses of the rows that these groups are made of.
 
@@ -237,7 +253,7 @@ def needed(node: AnyNode, at: Addresses) -> dict[int, Addresses]:
     if isinstance(node, Merging):
         part, there = node.resolve(at)
         each = [needed(p, there.where(part == k)) for k, p in enumerate(node.parts)]
-    elif isinstance(node, Grouping):
+    elif isinstance(node, Gathering):
         each = [needed(node.source, members_of(node, at)[0])]
     elif isinstance(node, Indexing):
         each = [needed(node.source, distinct(node.resolve(at))[0])]
@@ -247,14 +263,7 @@ def needed(node: AnyNode, at: Addresses) -> dict[int, Addresses]:
 
 
 def failure_in(
-    meaning: AnyNode, path: Path, epoch: int, position: int, given: str | None = None
+    part: Base, path: Path, epoch: int, position: int, given: str | None = None
 ) -> ElementError:
     """The error that names the operator that failed and the row its element came from."""
-    return node_at(meaning, path).failure(epoch, position, given)
-
-
-def node_at(node: AnyNode, path: Path) -> AnyNode:
-    """The operator at the end of a path."""
-    for source in path:
-        node = node.sources[source]
-    return node
+    return part.top.at(path).node.failure(epoch, position, given)

@@ -25,8 +25,8 @@ from flowdsl.batch_specs import spec_of_batch, spec_of_parts
 from flowdsl.effects import Endless, Resampled, Tag
 from flowdsl.elements import Record
 from flowdsl.errors import InvalidFlow, SpecMismatch
-from flowdsl.kinds import Grouping
-from flowdsl.node import A, AnyNode, E, FlowBase, Row, T, U, flow
+from flowdsl.kinds import Gathering, Grouping
+from flowdsl.node import A, AnyNode, E, FlowBase, Passes, Row, T, U, flow, remembered
 from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import Spec, StructSpec
 from flowdsl.stacking import Allocate, Collate, CollateParts, collated
@@ -126,6 +126,7 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
         batch: U = collated(list(group), self.collate, allocate)
         return batch
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         batch = spec_of_collated(self.source.spec(probe), self.collate, self.size_of_each)
         return probed(self, batch) if probe and self.collate is not None else batch
@@ -136,7 +137,7 @@ def _is_size(node: Window[Any, Any], field: attrs.Attribute[int], value: object)
 
 
 @attrs.frozen
-class Window(Grouping[A, tuple[A, ...], E | Resampled], Generic[A, E]):
+class Window(Gathering[A, tuple[A, ...], E | Resampled], Generic[A, E]):
     """Every run of ``n`` consecutive elements, or every ``stride``-th of them."""
 
     n: int = attrs.field(converter=plain_int, validator=_is_size)
@@ -149,6 +150,7 @@ class Window(Grouping[A, tuple[A, ...], E | Resampled], Generic[A, E]):
         return f"window({self.n}{stride})"
 
     @property
+    @remembered
     def length(self) -> int | None:
         rows = self.source.length
         return None if rows is None else max(0, (rows - self.n) // self.stride + 1)
@@ -156,13 +158,14 @@ class Window(Grouping[A, tuple[A, ...], E | Resampled], Generic[A, E]):
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> tuple[A, ...]:
         return tuple(group)
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         each = self.source.spec(probe)
         return StructSpec(tuple, tuple((str(i), each) for i in range(self.n)))
 
-    def rows(self, epoch: int) -> Iterator[Row[tuple[A, ...]]]:
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[tuple[A, ...]]]:
         latest = deque[A](maxlen=self.n)
-        for begin, (_, x) in enumerate(self.source.rows(epoch), 1 - self.n):
+        for begin, (_, x) in enumerate(sources[0](epoch), 1 - self.n):
             latest.append(x)
             if begin >= 0 and begin % self.stride == 0:
                 yield begin // self.stride, tuple(latest)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
@@ -27,7 +27,7 @@ from flowdsl.arguments import (
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.elements import Record
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
-from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow
+from flowdsl.node import A, E, FlowBase, Node, Passes, Row, T, U, flow, remembered
 from flowdsl.ops.batching import frozen_collate, is_collate, spec_of_collated, spelled_collate
 from flowdsl.probing import probed
 from flowdsl.specs import Spec, with_sizes
@@ -72,6 +72,7 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
     def effects(self) -> frozenset[Tag]:
         return super().effects | ({Resampled} if self.drop_remainder else frozenset())
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         rows = self.source.spec(False)
         if probe:  # the one element that is made to look at tells no size of the others
@@ -80,12 +81,12 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
         batch = spec_of_collated(rows, self.collate, self.n if always_full else None)
         return probed(self, batch) if probe and self.collate is not None else batch
 
-    def rows(self, epoch: int) -> Iterator[Row[U]]:
-        return enumerate(self._batches(epoch))
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[U]]:
+        return enumerate(self._batches(epoch, sources[0]))
 
-    def _batches(self, epoch: int) -> Iterator[U]:
+    def _batches(self, epoch: int, source: Passes) -> Iterator[U]:
         groups: dict[tuple[int, ...], list[Row[A]]] = {}
-        for position, x in self.source.rows(epoch):
+        for position, x in source(epoch):
             try:
                 shape = self._shape(x)
             except Exception as error:

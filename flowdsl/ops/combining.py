@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, count, islice
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -18,7 +18,19 @@ from flowdsl.arguments import at_least, plain_int, the_group, titled, unless
 from flowdsl.effects import Counted, Effect, Endless, Reordered, Resampled, Tag, Unmoved, Unsized
 from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
 from flowdsl.kinds import Joining, Merging
-from flowdsl.node import Addresses, AnyNode, E, FlowBase, Node, Positions, Row, T, flow
+from flowdsl.node import (
+    Addresses,
+    AnyNode,
+    E,
+    FlowBase,
+    Node,
+    Passes,
+    Positions,
+    Row,
+    T,
+    flow,
+    remembered,
+)
 from flowdsl.numbers.draws import MOST, Draws, Independent, Mixed
 from flowdsl.probing import probed
 from flowdsl.specs import UNKNOWN, Spec, StructSpec
@@ -74,6 +86,7 @@ class Zip(Joining[T, E], Generic[T, E]):
         return _ending(super().effects, self.parts)
 
     @property
+    @remembered
     def length(self) -> int | None:
         return None if Unsized in self.effects else self._shortest
 
@@ -85,12 +98,13 @@ class Zip(Joining[T, E], Generic[T, E]):
         joined: T = _joined(*group)
         return joined
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         known = _joined_spec(*(part.spec(probe) for part in self.parts))
         return probed(self, known) if probe else known
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        streams = [part.rows(epoch) for part in self.parts]
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        streams = [read(epoch) for read in sources]
         for position in count():
             group = [x for stream in streams for _, x in islice(stream, 1)]
             if len(group) < len(streams):
@@ -168,6 +182,7 @@ class Concat(Merging[T, E], Generic[T, E]):
         return "concat(...)"
 
     @property
+    @remembered
     def length(self) -> int | None:
         return _total(self.parts)
 
@@ -176,8 +191,8 @@ class Concat(Merging[T, E], Generic[T, E]):
         part = np.searchsorted(starts, at.position, side="right") - 1
         return part, Addresses(at.epoch, at.position - starts[part])
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        streams = (part.rows(epoch) for part in self.parts)
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        streams = (read(epoch) for read in sources)
         return enumerate(x for _, x in chain.from_iterable(streams))
 
 
@@ -190,6 +205,7 @@ class Interleave(Merging[T, E | Reordered], Generic[T, E]):
         return "interleave(...)"
 
     @property
+    @remembered
     def length(self) -> int | None:
         return _total(self.parts)
 
@@ -205,11 +221,11 @@ class Interleave(Merging[T, E | Reordered], Generic[T, E]):
         table = np.array([np.resize(one, len(lengths)) for one in left])
         return table[section, place], Addresses(at.epoch, ends[section] + turn)
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch))
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        return enumerate(self._elements(epoch, sources))
 
-    def _elements(self, epoch: int) -> Iterator[T]:
-        streams = [part.rows(epoch) for part in self.parts]
+    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[T]:
+        streams = [read(epoch) for read in sources]
         while streams:
             left: list[Iterator[Row[T]]] = []
             for stream in streams:
@@ -259,9 +275,7 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
 
-    @property
-    def shuffled_by(self) -> AnyNode | None:
-        return self
+    shuffles: ClassVar[bool | None] = True
 
     @property
     def title(self) -> str:
@@ -278,6 +292,7 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
         return ["" if alike else f"probabilities=[{weights}]", unless("seed", self.seed, 0)]
 
     @property
+    @remembered
     def length(self) -> int | None:
         return _total(self.parts)
 
@@ -296,11 +311,11 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
             rank[here] = phase.taken[drawn] + before
         return part, rank
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch))
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        return enumerate(self._elements(epoch, sources))
 
-    def _elements(self, epoch: int) -> Iterator[T]:
-        streams = dict(enumerate(part.rows(epoch) for part in self.parts))
+    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[T]:
+        streams = dict(enumerate(read(epoch) for read in sources))
         while streams:
             alive = tuple(streams)
             for drawn in _draws(self.probabilities, self.seed, self.salt, epoch, alive).parts():
@@ -332,8 +347,8 @@ class ChooseFirst(Choose[T, E | Reordered | Resampled | Unsized], Generic[T, E])
     def length(self) -> int | None:
         return None
 
-    def _elements(self, epoch: int) -> Iterator[T]:
-        streams = [part.rows(epoch) for part in self.parts]
+    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[T]:
+        streams = [read(epoch) for read in sources]
         alive = tuple(range(len(streams)))
         for drawn in _draws(self.probabilities, self.seed, self.salt, epoch, alive).parts():
             row = next(streams[drawn], None)
@@ -405,9 +420,7 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
         if sum(self._lengths) >= MOST:
             raise InvalidFlow(f"mix: at most {MOST - 1:,} rows, got {sum(self._lengths):,}")
 
-    @property
-    def shuffled_by(self) -> AnyNode | None:
-        return self
+    shuffles: ClassVar[bool | None] = True
 
     @property
     def title(self) -> str:
@@ -418,6 +431,7 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
         return tuple(part.length or 0 for part in self.parts)
 
     @property
+    @remembered
     def length(self) -> int | None:
         return sum(self._lengths)
 
@@ -427,8 +441,8 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
     def _draws(self, epoch: int) -> Draws:
         return Mixed(self.seed, str(self.salt), epoch, self._lengths)
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        streams = [part.rows(epoch) for part in self.parts]
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        streams = [read(epoch) for read in sources]
         drawn = islice(self._draws(epoch).parts(), self.length)
         return enumerate(x for part in drawn for _, x in islice(streams[part], 1))
 

@@ -13,7 +13,7 @@ from flowdsl.arguments import at_least, is_flag, is_int, plain_int, titled, unle
 from flowdsl.effects import Exact
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import IndexedSource
-from flowdsl.node import flow
+from flowdsl.node import flow, remembered
 from flowdsl.numbers.randomness import generator
 from flowdsl.specs import ArraySpec, Spec, StructSpec
 
@@ -91,6 +91,7 @@ class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
         rng = generator(self.seed, 0, 0, i)
         return tuple(part.draw(rng) for part in self.parts)
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         specs = (ArraySpec(part.dtype, part.shape) for part in self.parts)
         return StructSpec(tuple, tuple((str(i), spec) for i, spec in enumerate(specs)))

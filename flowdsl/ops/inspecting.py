@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.arguments import at_least, plain_int, titled, unless
+from flowdsl.capabilities import Transparent
 from flowdsl.elements import components
 from flowdsl.errors import InvalidFlow
-from flowdsl.kinds import Elementwise
-from flowdsl.node import A, AnyNode, E, FlowBase, T, flow
+from flowdsl.kinds import Counting
+from flowdsl.node import A, AnyNode, E, FlowBase, T, flow, remembered
 from flowdsl.specs import Spec
 
 if TYPE_CHECKING:
@@ -27,11 +28,9 @@ def _is_name(node: AnyNode, field: attrs.Attribute[str | None], value: object) -
 
 
 @attrs.frozen
-class Inspect(Elementwise[A, A, E], Generic[A, E]):
+class Inspect(Counting[A, A, E], Transparent[A, E], Generic[A, E]):
     """The elements as they are; the first ``num`` are described on standard error."""
 
-    counts: ClassVar[bool] = True
-    identity: ClassVar[bool] = True
     num: int = attrs.field(converter=plain_int, validator=at_least(0))
     name: str | None = attrs.field(validator=_is_name)
     max_depth: int = attrs.field(converter=plain_int, validator=at_least(0))
@@ -55,6 +54,7 @@ class Inspect(Elementwise[A, A, E], Generic[A, E]):
             )
         return x
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 

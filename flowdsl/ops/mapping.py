@@ -38,8 +38,8 @@ from flowdsl.arguments import (
 from flowdsl.effects import Unsized
 from flowdsl.elements import Component, assemble, components, form_of
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
-from flowdsl.kinds import Elementwise
-from flowdsl.node import DROPPED, A, AnyNode, Dropped, E, FlowBase, Node, Row, T, U, flow
+from flowdsl.kinds import Counting, Elementwise, Spelled
+from flowdsl.node import A, AnyNode, E, FlowBase, Node, Passes, Row, T, U, flow, remembered
 from flowdsl.numbers.randomness import generator
 from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, class_of, spec_of_type
@@ -70,7 +70,7 @@ def _settled(node: AnyNode, known: Spec, probe: bool) -> Spec:
 
 
 @attrs.frozen
-class Map(Elementwise[A, U, E], Generic[A, U, E]):
+class Map(Spelled[A, U, E], Generic[A, U, E]):
     """``func`` of every element."""
 
     func: Callable[[A], U] = attrs.field(validator=is_callable)
@@ -83,15 +83,13 @@ class Map(Elementwise[A, U, E], Generic[A, U, E]):
     def line(self) -> str:
         return "x = {func}(x)"
 
-    def apply(self, x: A, epoch: int, position: int) -> U:
-        return self.func(x)
-
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return _settled(self, spec_of_result(self.func), probe)
 
 
 @attrs.frozen
-class StarMap(Elementwise[tuple[Any, ...], U, E], Generic[U, E]):
+class StarMap(Spelled[tuple[Any, ...], U, E], Generic[U, E]):
     """``func`` of the unpacked components of every element."""
 
     func: Callable[..., U] = attrs.field(validator=is_callable)
@@ -108,9 +106,7 @@ class StarMap(Elementwise[tuple[Any, ...], U, E], Generic[U, E]):
         each = ", ".join(f"x[{i}]" for i in range(n))
         return f"x = {{func}}({each}) if type(x) is tuple and len(x) == {n} else {{func}}(*x)"
 
-    def apply(self, x: tuple[Any, ...], epoch: int, position: int) -> U:
-        return self.func(*x)
-
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return _settled(self, spec_of_result(self.func), probe)
 
@@ -131,12 +127,13 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
     def apply(self, x: A, epoch: int, position: int) -> U:
         return self.func(x, generator(self.seed, self.salt, epoch, position))
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return _settled(self, spec_of_result(self.func), probe)
 
 
 @attrs.frozen
-class Filter(Elementwise[A, A, E | Unsized], Generic[A, E]):
+class Filter(Spelled[A, A, E | Unsized], Generic[A, E]):
     """The elements for which ``keep`` is true."""
 
     drops: ClassVar[bool] = True
@@ -150,16 +147,14 @@ class Filter(Elementwise[A, A, E | Unsized], Generic[A, E]):
     def line(self) -> str:
         return "x = x if {keep}(x) else DROPPED"
 
-    def apply(self, x: A, epoch: int, position: int) -> A | Dropped:
-        return x if self.keep(x) else DROPPED
-
+    @remembered
     def spec(self, probe: bool) -> Spec:
         # What is known of all elements may come from looking at one that is left out.
         return self.source.spec(True) if probe else UNKNOWN
 
 
 @attrs.frozen
-class FilterMap(Elementwise[A, U, E | Unsized], Generic[A, U, E]):
+class FilterMap(Spelled[A, U, E | Unsized], Generic[A, U, E]):
     """``func`` of every element for which it is not None."""
 
     drops: ClassVar[bool] = True
@@ -173,10 +168,7 @@ class FilterMap(Elementwise[A, U, E | Unsized], Generic[A, U, E]):
     def line(self) -> str:
         return "x = DROPPED if (x := {func}(x)) is None else x"
 
-    def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
-        y = self.func(x)
-        return DROPPED if y is None else y
-
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return _settled(self, _spec_but_none(_annotation(self.func)), probe)
 
@@ -196,15 +188,16 @@ class FlatMap(Node[U, E | Unsized], Generic[A, U, E]):
     def length(self) -> int | None:
         return None
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return _settled(self, _spec_of_items(_annotation(self.func)), probe)
 
-    def rows(self, epoch: int) -> Iterator[Row[U]]:
-        with closing(self._elements(epoch)) as elements:
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[U]]:
+        with closing(self._elements(epoch, sources)) as elements:
             yield from enumerate(elements)
 
-    def _elements(self, epoch: int) -> Generator[U]:
-        for position, x in self.source.rows(epoch):
+    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Generator[U]:
+        for position, x in sources[0](epoch):
             try:
                 yield from _iterator(self.func(x))
             except Exception as error:  # no ``failure``: what failed is an element of the source
@@ -278,7 +271,7 @@ def _spelled(selector: object) -> str:
 
 
 @attrs.frozen
-class MapComponent(Elementwise[Any, Any, E], Generic[E]):
+class MapComponent(Spelled[Any, Any, E], Generic[E]):
     """Every element with ``func`` of one component in the component's place."""
 
     func: Callable[[Any], Any] = attrs.field(validator=is_callable)
@@ -300,9 +293,6 @@ class MapComponent(Elementwise[Any, Any, E], Generic[E]):
             return "x = {change}(x)"
         made = pairs[self.index]
         return f"x = {made} if type(x) is tuple and len(x) == 2 else {{change}}(x)"
-
-    def apply(self, x: Any, epoch: int, position: int) -> Any:
-        return self.change(x)
 
     @property
     def change(self) -> Callable[[Any], Any]:
@@ -326,6 +316,7 @@ class MapComponent(Elementwise[Any, Any, E], Generic[E]):
         parts[name] = self.func(parts[name])
         return assemble(dict if isinstance(x, dict) else tuple, parts)
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         source = self.source.spec(probe)
         if _may_have_any(source):
@@ -338,7 +329,7 @@ class MapComponent(Elementwise[Any, Any, E], Generic[E]):
 
 
 @attrs.frozen
-class Select(Elementwise[Any, Any, E], Generic[E]):
+class Select(Spelled[Any, Any, E], Generic[E]):
     """What selectors or keys pick of every element, in their order."""
 
     picks: tuple[Any, ...] = attrs.field(validator=_are_selectors)
@@ -357,9 +348,6 @@ class Select(Elementwise[Any, Any, E], Generic[E]):
             return "x = {pick}(x)"
         return f"x = ({''.join(f'x[{i}], ' for i in numbers)})"
 
-    def apply(self, x: Any, epoch: int, position: int) -> Any:
-        return self.pick(x)
-
     def pick(self, x: Any) -> Any:
         """What the selectors pick of one element."""
         if callable(self.picks[0]):
@@ -367,6 +355,7 @@ class Select(Elementwise[Any, Any, E], Generic[E]):
         parts = dict(components(x) or ())
         return {key: parts[_name(key, form_of(x), list(parts))] for key in self.picks}
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         source = self.source.spec(probe)
         specs = [_spec_of_pick(pick, source) for pick in self.picks]
@@ -432,10 +421,9 @@ def _spec_of_pick(pick: Any, source: Spec) -> Spec:
 
 
 @attrs.frozen
-class Enumerate(Elementwise[A, tuple[int, A], E], Generic[A, E]):
+class Enumerate(Counting[A, tuple[int, A], E], Generic[A, E]):
     """Pairs of a running number and an element."""
 
-    counts: ClassVar[bool] = True
     start: int = attrs.field(converter=plain_int, validator=at_least(0))
 
     @property
@@ -445,6 +433,7 @@ class Enumerate(Elementwise[A, tuple[int, A], E], Generic[A, E]):
     def apply(self, x: A, epoch: int, position: int) -> tuple[int, A]:
         return self.start + position, x
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return _tuple_of([ValueSpec(int), self.source.spec(probe)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
@@ -10,11 +10,12 @@ import attrs
 import numpy as np
 
 from flowdsl.arguments import at_least, elsewhere, plain_int, titled, unless
+from flowdsl.capabilities import Holding, Transparent
 from flowdsl.effects import Counted, Endless, Finite, Reordered
 from flowdsl.elements import assemble, components
 from flowdsl.errors import InvalidFlow, Where
 from flowdsl.kinds import Indexing
-from flowdsl.node import Addresses, AnyNode, E, FlowBase, Node, Positions, Row, T, flow
+from flowdsl.node import Addresses, E, FlowBase, Node, Passes, Positions, Row, T, flow, remembered
 from flowdsl.numbers.randomness import generator, permute
 from flowdsl.specs import Spec
 
@@ -43,15 +44,14 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
                 f"elements; or {'put take(n) before it' if endless else other}"
             )
 
-    @property
-    def shuffled_by(self) -> AnyNode | None:
-        return self
+    shuffles: ClassVar[bool | None] = True
 
     @property
     def title(self) -> str:
         return titled("shuffle", unless("seed", self.seed, 0))
 
     @property
+    @remembered
     def length(self) -> int | None:
         return self.source.length
 
@@ -65,15 +65,15 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
     def _permute(self, epoch: int, position: Positions) -> Positions:
         return permute(position, self.length or 0, f"{self.seed}/{self.salt}/{epoch}")
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        elements = [x for _, x in self.source.rows(epoch)]
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        elements = [x for _, x in sources[0](epoch)]
         order = self._permute(epoch, np.arange(len(elements), dtype=np.int64))
         for position, i in enumerate(order.tolist()):
             yield position, elements[i]
 
 
 @attrs.frozen
-class WindowShuffle(Node[T, E | Reordered], Generic[T, E]):
+class WindowShuffle(Holding[T, E | Reordered], Generic[T, E]):
     """Each element drawn at random from the next ``buffer`` ones not yet drawn."""
 
     source: Node[T, E]
@@ -81,9 +81,7 @@ class WindowShuffle(Node[T, E | Reordered], Generic[T, E]):
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
 
-    @property
-    def shuffled_by(self) -> AnyNode | None:
-        return self
+    shuffles: ClassVar[bool | None] = True
 
     @property
     def title(self) -> str:
@@ -94,19 +92,21 @@ class WindowShuffle(Node[T, E | Reordered], Generic[T, E]):
         return self.buffer
 
     @property
+    @remembered
     def length(self) -> int | None:
         return self.source.length
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch))
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        return enumerate(self._elements(epoch, sources))
 
-    def _elements(self, epoch: int) -> Iterator[T]:
+    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[T]:
         rng = generator(self.seed, self.salt, epoch, 0)
         window: list[T] = []
-        for _, x in self.source.rows(epoch):
+        for _, x in sources[0](epoch):
             window.append(x)
             if len(window) == self.buffer:
                 yield _draw(window, rng)
@@ -136,10 +136,9 @@ class Kept(Generic[A]):
 
 
 @attrs.frozen
-class Cache(Node[T, E], Generic[T, E]):
+class Cache(Transparent[T, E], Generic[T, E]):
     """Epoch 0 of its source in every pass: made once, then kept in memory."""
 
-    identity: ClassVar[bool] = True
     source: Node[T, E]
     kept: Kept[Any] = attrs.field(factory=Kept[Any], eq=False, repr=False)
 
@@ -150,32 +149,33 @@ class Cache(Node[T, E], Generic[T, E]):
                 "before what repeats it, or take(n) before cache()"
             )
 
-    @property
-    def shuffled_by(self) -> AnyNode | None:
-        return None  # every pass is in the order of epoch 0
+    shuffles: ClassVar[bool | None] = False
 
     @property
     def title(self) -> str:
         return "cache()"
 
     @property
+    @remembered
     def length(self) -> int | None:
         return self.source.length
 
     @property
+    @remembered
     def dense(self) -> bool:
         return self.source.dense
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         kept = self.kept.rows
         if kept is not None:
             yield from kept
             return
         rows: list[Row[T]] = []
-        for position, x in self.source.rows(0):
+        for position, x in sources[0](0):
             rows.append((position, _kept(x)))
             if len(rows) == self.length:  # whoever counts, as take(n) does, asks for no end
                 self.kept.keep(rows)

@@ -12,7 +12,7 @@ from flowdsl.arguments import BATCHED, PARALLEL, elsewhere
 from flowdsl.batch_specs import spec_of_padded_batch
 from flowdsl.effects import Resampled
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import A, AnyNode, E, FlowBase, T, U, flow
+from flowdsl.node import A, AnyNode, E, FlowBase, T, U, flow, remembered
 from flowdsl.ops.batching import Stacking
 from flowdsl.specs import Spec, with_sizes
 from flowdsl.stacking import Allocate, Padding, pad
@@ -58,6 +58,7 @@ class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
         padded: U = pad(group, self.padding, allocate) if allocate else pad(group, self.padding)
         return padded
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         rows = self.source.spec(False)
         if probe:  # the one element that is made to look at tells no size of the others

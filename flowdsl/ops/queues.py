@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from inspect import iscoroutinefunction
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 import attrs
 import numpy as np
 
+from flowdsl.capabilities import Live
 from flowdsl.effects import Unsized
 from flowdsl.elements import components
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.node import Node, Row, T, flow
+from flowdsl.node import Passes, Row, T, flow
 from flowdsl.ops.sources import Once, numbered
 from flowdsl.specs import UNKNOWN, Spec
 
@@ -37,10 +38,9 @@ class Gettable(Protocol[A_co]):
 
 
 @attrs.frozen(eq=False)
-class FromQueue(Node[T, Unsized], Generic[T]):
+class FromQueue(Live[T, Unsized], Generic[T]):
     """The elements put into a queue, up to an end marker."""
 
-    resumable: ClassVar[bool] = False
     label: str
     once: Once
 
@@ -59,7 +59,7 @@ class FromQueue(Node[T, Unsized], Generic[T]):
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         return numbered(self, self.once, epoch)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, count, islice, repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 
 from flowdsl.arguments import at_least, elsewhere, is_flag, plain_int
+from flowdsl.capabilities import Continuing, Reshardable, same_place
 from flowdsl.effects import (
     Counted,
     Endless,
@@ -23,7 +24,7 @@ from flowdsl.effects import (
 )
 from flowdsl.errors import EndlessFlow, InvalidFlow
 from flowdsl.kinds import Indexing
-from flowdsl.node import Addresses, AnyNode, E, Failed, FlowBase, Row, T, flow
+from flowdsl.node import Addresses, AnyNode, E, Failed, FlowBase, Passes, Row, T, flow, remembered
 from flowdsl.numbers.randomness import epoch_of_pass
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen
-class Take(Indexing[T, E], Generic[T, E]):
+class Take(Indexing[T, E], Continuing[T, E], Generic[T, E]):
     """The first ``n`` elements."""
 
     bounds: ClassVar[bool] = True
@@ -44,6 +45,7 @@ class Take(Indexing[T, E], Generic[T, E]):
         return f"take({self.n})"
 
     @property
+    @remembered
     def length(self) -> int | None:
         if Endless in self.source.effects:
             return self.n
@@ -52,19 +54,14 @@ class Take(Indexing[T, E], Generic[T, E]):
     def resolve(self, at: Addresses) -> Addresses:
         return at
 
-    @property
-    def continues(self) -> bool:
-        return True
-
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return self.rows_after(epoch, 0, 0)
-
-    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
-        return islice(self.source.rows(epoch), self.n - given)
+    def rows_after(
+        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+    ) -> Iterator[Row[T]]:
+        return islice(sources[0](epoch), self.n - given)
 
 
 @attrs.frozen
-class Skip(Indexing[T, E], Generic[T, E]):
+class Skip(Indexing[T, E], Continuing[T, E], Generic[T, E]):
     """All elements but the first ``n``."""
 
     positional: ClassVar[bool] = True
@@ -75,29 +72,25 @@ class Skip(Indexing[T, E], Generic[T, E]):
         return f"skip({self.n})"
 
     @property
+    @remembered
     def length(self) -> int | None:
         return None if self.source.length is None else max(0, self.source.length - self.n)
 
     def resolve(self, at: Addresses) -> Addresses:
         return Addresses(at.epoch, at.position + self.n)
 
-    @property
-    def continues(self) -> bool:
-        return True
-
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return self.rows_after(epoch, 0, 0)
-
     def taken(self, given: int) -> tuple[int, int]:
         return 0, given + self.n if given else 0
 
-    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
+    def rows_after(
+        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+    ) -> Iterator[Row[T]]:
         ahead = 0 if given else self.n
-        return enumerate((x for _, x in islice(self.source.rows(epoch), ahead, None)), given)
+        return enumerate((x for _, x in islice(sources[0](epoch), ahead, None)), given)
 
 
 @attrs.frozen
-class Shard(Indexing[T, E], Generic[T, E]):
+class Shard(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T, E]):
     """Every ``n``-th element, from the ``i``-th on."""
 
     positional: ClassVar[bool] = True
@@ -116,6 +109,7 @@ class Shard(Indexing[T, E], Generic[T, E]):
         return f"shard({self.n}, {self.i})"
 
     @property
+    @remembered
     def length(self) -> int | None:
         return None if self.source.length is None else -((self.i - self.source.length) // self.n)
 
@@ -141,24 +135,46 @@ class Shard(Indexing[T, E], Generic[T, E]):
     def resolve(self, at: Addresses) -> Addresses:
         return Addresses(at.epoch, at.position * self.n + self.i)
 
-    @property
-    def continues(self) -> bool:
-        return True
-
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return self.rows_after(epoch, 0, 0)
-
     def taken(self, given: int) -> tuple[int, int]:
         return 0, (given - 1) * self.n + self.i + 1 if given else 0
 
-    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
+    def rows_after(
+        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+    ) -> Iterator[Row[T]]:
         ahead = self.n - 1 if given else self.i
-        mine = islice(self.source.rows(epoch), ahead, None, self.n)
+        mine = islice(sources[0](epoch), ahead, None, self.n)
         return enumerate((x for _, x in mine), given)
 
 
 @attrs.frozen
-class Repeat(Indexing[T, E | Resampled], Generic[T, E]):
+class _Repeating(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T, E]):
+    """Pass after pass, each an epoch of its own."""
+
+    def resolve(self, at: Addresses) -> Addresses:
+        if self.source.length is None:  # the first pass over an endless source never ends
+            return Addresses(epoch_of_pass(at.epoch, np.zeros_like(at.epoch)), at.position)
+        passes, position = divmod(at.position, max(self.source.length, 1))
+        return Addresses(epoch_of_pass(at.epoch, passes), position)
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        theirs, ours = there.sources[0].length, self.source.length
+        if not theirs or not ours:
+            return None
+        passes, position = divmod(position, theirs)
+        if passes and same_place(self.source, there.sources[0], theirs) != ours:
+            return None
+        taken = same_place(self.source, there.sources[0], position)
+        return None if taken is None else passes * ours + taken
+
+    def taken(self, given: int) -> tuple[int, int]:
+        if not given or not self.source.length:  # the first pass over an endless source never ends
+            return 0, given
+        over, last = divmod(given - 1, self.source.length)
+        return over, last + 1
+
+
+@attrs.frozen
+class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
     """``n`` passes in a row, each an epoch of its own."""
 
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
@@ -168,54 +184,19 @@ class Repeat(Indexing[T, E | Resampled], Generic[T, E]):
         return f"repeat({self.n})"
 
     @property
+    @remembered
     def length(self) -> int | None:
         return None if self.source.length is None else self.n * self.source.length
 
-    def resolve(self, at: Addresses) -> Addresses:
-        if self.source.length is None:  # the first pass over an endless source never ends
-            return Addresses(epoch_of_pass(at.epoch, np.zeros_like(at.epoch)), at.position)
-        passes, position = divmod(at.position, max(self.source.length, 1))
-        return Addresses(epoch_of_pass(at.epoch, passes), position)
-
-    def same_place(self, there: AnyNode, position: int) -> int | None:
-        return _same_place(self, there, position)
-
-    @property
-    def continues(self) -> bool:
-        return True
-
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return self.rows_after(epoch, 0, 0)
-
-    def taken(self, given: int) -> tuple[int, int]:
-        return _taken(self.source, given)
-
-    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
-        passes = (_inner(epoch, k) for k in range(over, self.n))
-        return enumerate((x for inner in passes for _, x in self.source.rows(inner)), given)
-
-
-def _same_place(node: Indexing[Any, Any], there: AnyNode, position: int) -> int | None:
-    """Passes are as many here as there, if each is the same rows."""
-    theirs, ours = there.sources[0].length, node.source.length
-    if not theirs or not ours:
-        return None
-    passes, position = divmod(position, theirs)
-    if passes and node.source.same_place(there.sources[0], theirs) != ours:
-        return None
-    taken = node.source.same_place(there.sources[0], position)
-    return None if taken is None else passes * ours + taken
-
-
-def _taken(source: AnyNode, given: int) -> tuple[int, int]:
-    if not given or not source.length:  # the first pass over an endless source never ends
-        return 0, given
-    over, last = divmod(given - 1, source.length)
-    return over, last + 1
+    def rows_after(
+        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+    ) -> Iterator[Row[T]]:
+        passes = (sources[0](_inner(epoch, k)) for k in range(over, self.n))
+        return enumerate((x for rows in passes for _, x in rows), given)
 
 
 @attrs.frozen
-class RepeatForever(Indexing[T, E | Resampled | Endless], Generic[T, E]):
+class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
     """Pass after pass, each an epoch of its own, without end."""
 
     def __attrs_post_init__(self) -> None:
@@ -230,32 +211,16 @@ class RepeatForever(Indexing[T, E | Resampled | Endless], Generic[T, E]):
     def length(self) -> int | None:
         return None
 
-    def resolve(self, at: Addresses) -> Addresses:
-        if self.source.length is None:  # as above
-            return Addresses(epoch_of_pass(at.epoch, np.zeros_like(at.epoch)), at.position)
-        passes, position = divmod(at.position, self.source.length)
-        return Addresses(epoch_of_pass(at.epoch, passes), position)
+    def rows_after(
+        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+    ) -> Iterator[Row[T]]:
+        return enumerate(self._elements(epoch, given, over, sources[0]), given)
 
-    def same_place(self, there: AnyNode, position: int) -> int | None:
-        return _same_place(self, there, position)
-
-    @property
-    def continues(self) -> bool:
-        return True
-
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return self.rows_after(epoch, 0, 0)
-
-    def taken(self, given: int) -> tuple[int, int]:
-        return _taken(self.source, given)
-
-    def rows_after(self, epoch: int, given: int, over: int) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch, given, over), given)
-
-    def _elements(self, epoch: int, given: int, over: int) -> Iterator[T]:
+    def _elements(self, epoch: int, given: int, over: int, source: Passes) -> Iterator[T]:
         for k in count(over):
             empty = not given or k > over  # what a pass under way has given came before
-            for _, x in self.source.rows(_inner(epoch, k)):
+            x: Any
+            for _, x in source(_inner(epoch, k)):
                 empty = empty and isinstance(x, Failed)
                 yield x
             if empty:
@@ -276,14 +241,15 @@ class RepeatEach(Indexing[T, E | Resampled], Generic[T, E]):
         return f"repeat_each({self.n})"
 
     @property
+    @remembered
     def length(self) -> int | None:
         return None if self.source.length is None else self.n * self.source.length
 
     def resolve(self, at: Addresses) -> Addresses:
         return Addresses(at.epoch, at.position // self.n)
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
-        return enumerate(y for _, x in self.source.rows(epoch) for y in repeat(x, self.n))
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        return enumerate(y for _, x in sources[0](epoch) for y in repeat(x, self.n))
 
 
 @attrs.frozen
@@ -321,23 +287,24 @@ class FixedSize(Indexing[T, E | Resampled], Generic[T, E]):
             passes, position = divmod(start + at.position, max(self.source.length, 1))
         return Addresses(np.where(continues, passes, epoch_of_pass(at.epoch, passes)), position)
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         first, start = 0, 0
         continues = self.keep_state and epoch <= self._last_to_continue
         if continues:
             start = epoch * self.n
             if self.source.length is not None:
                 first, start = divmod(start, max(self.source.length, 1))
-        passes = (self._pass(k if continues else _inner(epoch, k), k) for k in count(first))
+        epochs = ((k, k if continues else _inner(epoch, k)) for k in count(first))
+        passes = (self._pass(k, sources[0](inner)) for k, inner in epochs)
         return enumerate(islice(chain.from_iterable(passes), start, start + self.n))
 
     @property
     def _last_to_continue(self) -> int:
         return _MOST_BEFORE // max(self.n, 1)
 
-    def _pass(self, inner: int, k: int) -> Iterator[T]:
+    def _pass(self, k: int, rows: Iterator[Row[T]]) -> Iterator[T]:
         empty = True
-        for _, x in self.source.rows(inner):
+        for _, x in rows:
             empty = False
             yield x
         if empty:

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count
 from sys import getrefcount
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, final, overload
 
 import attrs
 import numpy as np
@@ -18,7 +18,7 @@ from flowdsl.effects import Effect, Exact, Unsized
 from flowdsl.elements import from_dlpack, is_tensor
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
-from flowdsl.node import Node, Row, T, flow
+from flowdsl.node import Node, Passes, Row, T, flow, remembered
 from flowdsl.probing import probed
 from flowdsl.specs import (
     UNKNOWN,
@@ -60,6 +60,7 @@ class FromItems(IndexedSource[T], Generic[T]):
     def line(self) -> str:
         return "x = {items}[x]"
 
+    @final
     def open(self) -> Callable[[int], T]:
         return self.items.__getitem__
 
@@ -283,6 +284,7 @@ class FromRange(IndexedSource[int]):
     def line(self) -> str:
         return "pass"
 
+    @final
     def open(self) -> Callable[[int], int]:
         return int
 
@@ -401,10 +403,11 @@ class FromIterable(Node[T, Unsized], Generic[T]):
     def replayable(self) -> bool:
         return self.replays
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         return probed(self, UNKNOWN) if probe else UNKNOWN
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         return numbered(self, partial(self._open, epoch), epoch)
 
     def _open(self, epoch: int) -> Opened[T]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import fsum
 from typing import TYPE_CHECKING, Any, Generic, overload
@@ -14,7 +14,7 @@ from flowdsl.arguments import at_least, is_int, plain_int
 from flowdsl.effects import Endless, Exact, Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import Indexing
-from flowdsl.node import Addresses, AnyNode, E, FlowBase, Row, T, flow
+from flowdsl.node import Addresses, AnyNode, E, FlowBase, Passes, Row, T, flow
 from flowdsl.numbers.draws import MOST, Counts, Mixed
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ class Split(Indexing[T, E], Generic[T, E]):
     def resolve(self, at: Addresses) -> Addresses:
         return Addresses(at.epoch, self._draws.find_each(self.number, at.position))
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         drawn = islice(self._draws.parts(), self.source.length)
-        pairs = zip(drawn, self.source.rows(epoch), strict=True)
+        pairs = zip(drawn, sources[0](epoch), strict=True)
         return enumerate(x for part, (_, x) in pairs if part == self.number)
 
 

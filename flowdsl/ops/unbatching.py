@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 import attrs
@@ -13,7 +13,7 @@ from flowdsl.batch_specs import spec_of_row
 from flowdsl.effects import Unsized
 from flowdsl.elements import arguments, components
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
-from flowdsl.node import A, E, FlowBase, Node, Row, T, U, flow
+from flowdsl.node import A, E, FlowBase, Node, Passes, Row, T, U, flow, remembered
 from flowdsl.probing import probed, spec_of_result
 from flowdsl.specs import Spec, with_sizes
 from flowdsl.stacking import unstack
@@ -52,6 +52,7 @@ class Unbatch(Node[U, E | Unsized], Generic[A, U, E]):
     def length(self) -> None:
         return None
 
+    @remembered
     def spec(self, probe: bool) -> Spec:
         if self.into is not None:
             declared = spec_of_result(self.into)
@@ -60,11 +61,11 @@ class Unbatch(Node[U, E | Unsized], Generic[A, U, E]):
         # One row that is made to look at tells no size of the others in its list.
         return with_sizes(probed(self, row), row) if probe else row
 
-    def rows(self, epoch: int) -> Iterator[Row[U]]:
-        return enumerate(self._elements(epoch))
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[U]]:
+        return enumerate(self._elements(epoch, sources))
 
-    def _elements(self, epoch: int) -> Iterator[U]:
-        for position, batch in self.source.rows(epoch):
+    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[U]:
+        for position, batch in sources[0](epoch):
             rows = self._split(batch)
             while True:
                 try:

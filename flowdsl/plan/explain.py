@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
 from flowdsl.effects import Endless, Resampled, describe
 from flowdsl.errors import ElementError, FlowError, InvalidFlow
-from flowdsl.kinds import Aside, Elementwise, Merging
+from flowdsl.kinds import Copying, Merging
 from flowdsl.node import AnyNode
-from flowdsl.plan.lower import Copies, Stage, Supplied, lower
+from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.tree import beside, walk
+from flowdsl.plan.plan import Base, Hosted, Plan, Stage
+from flowdsl.plan.tree import Step, steps_of, walk
 from flowdsl.probing import spec_of_all
 from flowdsl.specs import Spec
 from flowdsl.worker_kinds import Workers
@@ -21,7 +21,7 @@ from flowdsl.worker_kinds import Workers
 _HEADER = ("#", "operator", "effects", "length", "element")
 
 
-def explain(node: AnyNode, stage: str = "plan") -> str:
+def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None) -> str:
     """What a flow does and promises, at a stage of planning.
 
     A line is an operator, with what leaves it: effects, number of elements, and the spec of one.
@@ -29,23 +29,22 @@ def explain(node: AnyNode, stage: str = "plan") -> str:
     of the others: those are ``?``. An operator keeps the number
     that it has in the chain as written, whatever the rules moved; ``prefetch`` and its arguments
     have none. The operators of a flow that is combined with another are set in. Notes come last.
+    ``plan`` is the flow's, where it has been made already.
 
     Raises:
         InvalidFlow: ``stage`` is not "flow", "rules" or "plan".
     """
     match stage:
         case "flow":
-            places = [("", part, deep) for part, _, deep in beside(node, node)]
+            places = [("", step) for step in walk(steps_of(node))]
         case "rules":
-            ruled = optimize(node)
-            places = [("", part, deep) for part, _, deep in beside(ruled, ruled)]
+            places = [("", step) for step in walk(optimize(steps_of(node)))]
         case "plan":
-            places = list(_placed(lower(optimize(node))))
+            places = list(_placed((plan or plan_of(node)).root))
         case _:
             raise InvalidFlow(f"explain: stage must be one of flow, rules, plan, got {stage!r}")
-    numbers = _numbers(node)
     specs = _Specs()
-    rows = [_HEADER, *(_cells(part, numbers, deep, specs) for _, part, deep in places)]
+    rows = [_HEADER, *(_cells(step, specs) for _, step in places)]
     header, *lines = _table(rows)
     text = [header]
     for where, group in groupby(zip(places, lines, strict=True), lambda pair: pair[0][0]):
@@ -63,7 +62,7 @@ def _notes(node: AnyNode) -> Iterator[str]:
         if isinstance(part, Merging) and (difference := _difference(part)):
             yield f"note: {part.title}: {difference}"
         if part.positional and not any(Resampled in source.effects for source in part.sources):
-            shuffle = part.shuffled_by
+            shuffle = _shuffled_by(part)
             if shuffle is not None:
                 yield (
                     f"note: {part.title} after {shuffle.title}: other rows in every epoch; for a "
@@ -78,26 +77,34 @@ def _difference(node: Merging[Any, Any]) -> str | None:
         return None
 
 
-def _placed(node: AnyNode, deep: int = 0) -> Iterator[tuple[str, AnyNode, int]]:
+def _shuffled_by(node: AnyNode) -> AnyNode | None:
+    """What puts its elements in another order in each epoch: itself, or an operator below."""
+    if node.shuffles is not None:
+        return node if node.shuffles else None
+    return next(filter(None, map(_shuffled_by, node.sources)), None)
+
+
+def _placed(part: Base) -> Iterator[tuple[str, Step]]:
     """Every operator with its place; what a stage is supplied with comes before the stage."""
-    if isinstance(node, Copies):
-        where = f"in {Workers(count=len(node.copies))}, a copy in each: elements come back in turn"
-        for _, part, at in _placed(node.copies[0], deep):
-            yield where, part, at
-        yield "in this process", node, deep
-        return
-    if not isinstance(node, Stage):
-        for k, source in enumerate(node.sources):
-            yield from _placed(source, deep + (k > 0))
-        yield "in this process", node, deep
-        return
-    bases = iter(node.bases)
-    for part, at in node.parts:
-        if isinstance(part, Supplied):
-            yield from _placed(next(bases), deep + at)
-    for part, at in node.parts:
-        if not isinstance(part, Supplied):
-            yield _where(node), part, deep + at
+    if isinstance(part, Stage):
+        yield from _all_placed(part.bases)
+        yield from ((_where(part), step) for step in part.steps)
+    elif isinstance(part, Hosted):
+        if isinstance(part.top.node, Copying):
+            where = (
+                f"in {Workers(count=len(part.sources))}, a copy in each: elements come back in turn"
+            )
+            yield from ((where, step) for _, step in _placed(part.sources[0]))
+        else:
+            yield from _all_placed(part.sources)
+        yield "in this process", part.top
+    else:
+        yield from (("in this process", step) for step in part.steps)
+
+
+def _all_placed(parts: Iterable[Base]) -> Iterator[tuple[str, Step]]:
+    for part in parts:
+        yield from _placed(part)
 
 
 def _where(stage: Stage) -> str:
@@ -108,26 +115,10 @@ def _where(stage: Stage) -> str:
     return f"in {stage.workers}: {sent} go there, elements come back {order}"
 
 
-def _numbers(node: AnyNode) -> dict[str, list[int]]:
-    """The numbers of the operators, by title; rules move operators past others, not past alike."""
-    numbers: dict[str, list[int]] = defaultdict(list)
-    operators = (part for part in walk(node) if not _of_prefetch(part))
-    for number, part in enumerate(operators, 1):
-        numbers[part.title].append(number)
-    return numbers
-
-
-def _of_prefetch(node: AnyNode) -> bool:
-    """It stands for an argument of ``prefetch``, and is no operator of the chain."""
-    return isinstance(node, Aside) or (isinstance(node, Elementwise) and node.light)
-
-
-def _cells(
-    node: AnyNode, numbers: dict[str, list[int]], deep: int, specs: _Specs
-) -> tuple[str, ...]:
-    number = str(numbers[node.title].pop(0)) if numbers[node.title] else ""
-    spec = specs.spelled(node)
-    return number, "  " * deep + node.title, describe(node.effects), _length(node), spec
+def _cells(step: Step, specs: _Specs) -> tuple[str, ...]:
+    node, number = step.node, str(step.number or "")
+    title, spec = "  " * step.depth + node.title, specs.spelled(node)
+    return number, title, describe(node.effects), _length(node), spec
 
 
 def _length(node: AnyNode) -> str:

@@ -1,28 +1,28 @@
-"""Apply the rules until none changes the tree, and hold each to its promise."""
+"""Apply the rules until none changes a step, and hold each to its promise."""
 
 from __future__ import annotations
 
-from flowdsl.node import AnyNode
 from flowdsl.plan.rules import RULES
-from flowdsl.plan.tree import rewrite
+from flowdsl.plan.tree import Step, rewrite
 
 _MOST_ROUNDS = 100
 
 
-def optimize(node: AnyNode) -> AnyNode:
-    """The same flow in a form that runs sooner.
+def optimize(step: Step) -> Step:
+    """The steps of the flow in a form that runs sooner.
 
     Raises:
         AssertionError: A rule changed what the flow promises, or the rules never settle: a defect
             of flowdsl.
     """
     for _ in range(_MOST_ROUNDS):
-        before = node
+        before = step
         for rule in RULES:
-            changed = rewrite(node, rule)
-            if (changed.effects, changed.length) != (node.effects, node.length):
-                raise AssertionError(f"{rule.__name__} changed a promise:\n{node}\n{changed}")
-            node = changed
-        if node is before:
-            return node
-    raise AssertionError(f"the rules do not settle on {node}")
+            changed = rewrite(step, rule)
+            node, new = step.node, changed.node
+            if (new.effects, new.length) != (node.effects, node.length):
+                raise AssertionError(f"{rule.__name__} changed a promise:\n{node}\n{new}")
+            step = changed
+        if step is before:
+            return step
+    raise AssertionError(f"the rules do not settle on {step.node}")

@@ -15,4 +15,4 @@ def interpret(node: Node[T, Effect], epoch: int = 0) -> Iterator[T]:
     >>> list(interpret(FromRange(3)))
     [0, 1, 2]
     """
-    return (element for _, element in node.rows(epoch))
+    return (element for _, element in node.reference(epoch))

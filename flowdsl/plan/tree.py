@@ -1,69 +1,125 @@
-"""Walking and rebuilding a tree of nodes, whatever the operators in it."""
+"""Steps: the operators of a flow, each at its place, and what of them a worker can run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import Any, overload
 
-from flowdsl.kinds import Elementwise, Grouping, IndexedSource, Indexing, Joining, Merging
+import attrs
+
+from flowdsl.kinds import (
+    Aside,
+    Counting,
+    Elementwise,
+    Gathering,
+    Grouping,
+    IndexedSource,
+    Indexing,
+    Joining,
+    Merging,
+)
 from flowdsl.node import AnyNode, with_sources
 
 
-def rewrite(node: AnyNode, change: Callable[[AnyNode], AnyNode]) -> AnyNode:
-    """Apply ``change`` to every node, sources first."""
-    return change(with_sources(node, tuple(rewrite(source, change) for source in node.sources)))
+@attrs.frozen(eq=False)
+class Step:
+    """An operator at its place in a flow.
 
-
-def walk(node: AnyNode) -> Iterator[AnyNode]:
-    """Every node in the order that elements meet them: sources first."""
-    for source in node.sources:
-        yield from walk(source)
-    yield node
-
-
-def beside(
-    meaning: AnyNode, program: AnyNode, deep: int = 0
-) -> Iterator[tuple[AnyNode, AnyNode, int]]:
-    """The walk through two trees alike, down to where either ends.
-
-    With the number of flows that a node is inside of, as an argument.
+    A rule that moves an operator makes a new node of it, over other sources; its step keeps the
+    number, which tells it from others of the same title.
     """
-    for k, pair in enumerate(zip(meaning.sources, program.sources, strict=False)):
-        yield from beside(*pair, deep + (k > 0))
-    yield meaning, program, deep
+
+    node: AnyNode
+    sources: tuple[Step, ...]
+    number: int
+    """In the flow as it is written, from 1; 0 for what is an argument of ``prefetch``."""
+    depth: int
+    """The number of flows that it is inside of, as an argument."""
+
+    def at(self, path: Sequence[int]) -> Step:
+        """The step at the end of a path from here down: which source to follow, at each."""
+        step = self
+        for source in path:
+            step = step.sources[source]
+        return step
+
+    def over(self, *sources: Step, **changes: Any) -> Step:
+        """The operator over other sources, with other arguments where ``changes`` says so."""
+        node = with_sources(self.node, tuple(source.node for source in sources))
+        if node is self.node and not changes:
+            return self
+        node = attrs.evolve(node, **changes) if changes else node
+        return attrs.evolve(self, node=node, sources=sources)
+
+
+def steps_of(node: AnyNode) -> Step:
+    """The steps of a flow as it is written."""
+    return _step(node, count(1), 0)
+
+
+def _step(node: AnyNode, numbers: Iterator[int], depth: int) -> Step:
+    sources = tuple(_step(s, numbers, depth + (k > 0)) for k, s in enumerate(node.sources))
+    return Step(node, sources, 0 if is_of_prefetch(node) else next(numbers), depth)
+
+
+def is_of_prefetch(node: AnyNode) -> bool:
+    """It stands for an argument of ``prefetch``, and is no operator of the chain."""
+    return isinstance(node, Aside) or (isinstance(node, Elementwise) and node.light)
+
+
+@overload
+def walk(tree: Step) -> list[Step]: ...
+@overload
+def walk(tree: AnyNode) -> list[AnyNode]: ...
+def walk(tree: Any) -> list[Any]:
+    """Every step, or node, in the order that elements meet them: sources first."""
+    found, waiting = list[Any](), [tree]
+    while waiting:  # from the end, so that no depth of a chain is too much
+        found.append(one := waiting.pop())
+        waiting += one.sources
+    return found[::-1]
+
+
+def rewrite(step: Step, change: Callable[[Step], Step]) -> Step:
+    """Apply ``change`` to every step, sources first."""
+    return change(step.over(*(rewrite(source, change) for source in step.sources)))
 
 
 def runs_in_worker(node: AnyNode) -> bool:
     """Whether a process that holds only some consecutive elements can run this operator."""
     if isinstance(node, Elementwise):
-        return node.source.dense or not node.counts
-    if isinstance(node, Grouping) and not node.indexable:
-        return node.source.dense and node.stride == node.n
+        return node.source.dense or not isinstance(node, Counting)
+    if isinstance(node, Gathering) and not node.indexable:
+        return node.source.dense and isinstance(node, Grouping)
     return node.indexable
 
 
-def bases_of(node: AnyNode) -> tuple[AnyNode, ...]:
+def bases_of(step: Step) -> tuple[Step, ...]:
     """The parts of what workers are to run that only this process can, in the order of the walk.
 
     They are one stream, or any number of random-access flows whose rows lie in this process.
     """
-    if isinstance(node, Elementwise | Grouping) and runs_in_worker(node):
-        return bases_of(node.source)
+    node = step.node
+    if isinstance(node, Elementwise | Gathering) and runs_in_worker(node):
+        return bases_of(step.sources[0])
     if isinstance(node, Indexing | Merging | Joining) and node.indexable:
-        each = [bases_of(source) for source in node.sources]
-        if all(base and base[0] is part for base, part in zip(each, node.sources, strict=True)):
-            return (node,)  # it chooses among rows that are here: what it chooses travels
+        each = [bases_of(source) for source in step.sources]
+        if all(base and base[0] is part for base, part in zip(each, step.sources, strict=True)):
+            return (step,)  # it chooses among rows that are here: what it chooses travels
         return tuple(base for bases in each for base in bases)
     if isinstance(node, IndexedSource) and node.portable:
         return ()
-    return (node,)
+    return (step,)
 
 
-def has_work(node: AnyNode) -> bool:
+def has_work(step: Step) -> bool:
     """Whether workers could do some of what makes these elements."""
-    return any(map(is_work, walk(node)))
+    return any(map(is_work, walk(step)))
 
 
-def is_work(node: AnyNode) -> bool:
+def is_work(step: Step) -> bool:
     """Whether workers could run this operator, and it is worth the way to them."""
+    node = step.node
     light = isinstance(node, Elementwise) and node.light
-    return not light and runs_in_worker(node) and all(base is not node for base in bases_of(node))
+    return not light and runs_in_worker(node) and all(base is not step for base in bases_of(step))

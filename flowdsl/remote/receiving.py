@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, overload
 
 import attrs
 from numpy.typing import NDArray
 from typing_extensions import TypeForm, Unpack
 
 from flowdsl.arguments import is_int
+from flowdsl.capabilities import Live
 from flowdsl.effects import Endless, Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import E, Node, Row, T, flow
+from flowdsl.node import E, Passes, Row, T, flow
 from flowdsl.ops.queues import check_timeout
 from flowdsl.ops.sources import Once, numbered
 from flowdsl.remote.declared import Declared
@@ -30,10 +31,9 @@ A = TypeVar("A")
 
 
 @attrs.frozen(eq=False)
-class FromZmq(Node[T, E], Generic[T, E]):
+class FromZmq(Live[T, E], Generic[T, E]):
     """What other processes send."""
 
-    resumable: ClassVar[bool] = False
     addresses: str
     declared: Spec
     once: Once
@@ -53,7 +53,7 @@ class FromZmq(Node[T, E], Generic[T, E]):
     def spec(self, probe: bool) -> Spec:
         return self.declared
 
-    def rows(self, epoch: int) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         return numbered(self, self.once, epoch)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from flowdsl.node import FlowBase
+from flowdsl.plan.lower import plan_of
+from flowdsl.report.diagram import diagram_of
 from flowdsl.report.picture import picture
-from flowdsl.report.plan import plan_of
 
 
 def plan_bundle(flow: FlowBase[Any, Any]) -> dict[str, str]:
@@ -24,7 +25,7 @@ def plan_bundle(flow: FlowBase[Any, Any]) -> dict[str, str]:
     bundle = {"text/plain": object.__repr__(flow)}
     try:  # an operator of the user's may be half written: iterating it will tell
         bundle["text/plain"] = repr(flow)
-        bundle["text/html"] = picture(plan_of(flow.node)).svg()
+        bundle["text/html"] = picture(diagram_of(plan_of(flow.node))).svg()
     except Exception:
         return bundle
     return bundle

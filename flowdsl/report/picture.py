@@ -7,8 +7,8 @@ from html import escape
 
 import attrs
 
+from flowdsl.report.diagram import Box, Diagram, Operator
 from flowdsl.report.drawing import Drawing, cut, lines, text_width
-from flowdsl.report.plan import Box, Operator, Plan
 from flowdsl.report.shares import Part, Shares
 from flowdsl.report.verdict import Verdict
 from flowdsl.statistics.figures import duration, losses, number, share, size, summary
@@ -42,7 +42,7 @@ class Figures:
     """What is drawn onto a plan."""
 
     statistics: RunStatistics
-    """With a stage for what runs with the consumer, as ``Plan.over`` gives."""
+    """With a stage for what runs with the consumer, as ``Diagram.over`` gives."""
     verdict: Verdict
 
 
@@ -56,7 +56,7 @@ class _Placed:
     height: float
 
 
-def picture(plan: Plan, figures: Figures | None = None) -> Drawing:
+def picture(plan: Diagram, figures: Figures | None = None) -> Drawing:
     """Draw a plan: elements come down from the sources to the consumer."""
     return _Picture(plan, figures).draw()
 
@@ -88,7 +88,7 @@ def page(svg: str, tables: str) -> str:
 
 
 class _Picture:
-    def __init__(self, plan: Plan, figures: Figures | None) -> None:
+    def __init__(self, plan: Diagram, figures: Figures | None) -> None:
         self._plan = plan
         self._figures = figures
         self._costs = _costs_by_line(plan.root, figures.statistics) if figures else {}

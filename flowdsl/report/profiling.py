@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
 
-from flowdsl.effects import Effect
 from flowdsl.errors import FlowError, InvalidFlow
-from flowdsl.node import Node
+from flowdsl.plan.plan import Plan
+from flowdsl.report.diagram import Diagram, diagram_of
 from flowdsl.report.judging import verdict
 from flowdsl.report.picture import Figures, page, picture
-from flowdsl.report.plan import Plan, plan_of
 from flowdsl.report.sums import since, together
 from flowdsl.report.verdict import Verdict
 from flowdsl.runtime.run import Run
@@ -47,11 +46,11 @@ class Profile:
     statistics: RunStatistics
     """With a stage for the operators that run in the consumer's thread outside of any."""
     verdict: Verdict
-    _plan: Plan
+    _diagram: Diagram
 
     def svg(self) -> str:
         """The plan with its figures, as a picture that is light or dark as the reader's device."""
-        return picture(self._plan, Figures(self.statistics, self.verdict)).svg()
+        return picture(self._diagram, Figures(self.statistics, self.verdict)).svg()
 
     def html(self) -> str:
         """The picture and the tables, as one page without scripts or anything to load."""
@@ -95,9 +94,7 @@ class Profile:
         return printed(*self._parts())
 
 
-def profile(
-    node: Node[T, Effect], seconds: float, step: Callable[[T], object] | None = None
-) -> Profile:
+def profile(plan: Plan[T], seconds: float, step: Callable[[T], object] | None = None) -> Profile:
     """Run a flow from epoch 0 on for so many seconds, and look at where the time goes.
 
     Raises:
@@ -109,11 +106,11 @@ def profile(
         raise InvalidFlow(f"profile: seconds must be a number > 0, got {seconds!r}")
     if step is not None and not callable(step):
         raise InvalidFlow(f"profile: step must be callable, or None, got {step!r}")
-    plan = plan_of(node)
+    node, diagram = plan.node, diagram_of(plan)
     watch = _Watch(seconds, step)
     whole: RunStatistics | None = None
     for epoch in count():
-        seen = watch.over(Run(node, epoch, profile=True))
+        seen = watch.over(Run(plan, epoch, profile=True))
         if not seen.elements:
             break
         whole = seen if whole is None else together(whole, seen)
@@ -124,8 +121,8 @@ def profile(
             f"profile: the pass ended without an element, so there is nothing to time; "
             f"see what {node.title} leaves out"
         )
-    figures = plan.over(attrs.evolve(whole, length=None, profiled=True))
-    return Profile(figures, verdict(figures), plan)
+    figures = diagram.over(attrs.evolve(whole, length=None, profiled=True))
+    return Profile(figures, verdict(figures), diagram)
 
 
 @attrs.define

@@ -103,10 +103,10 @@ def _times(one: Bins, other: Bins, sign: int) -> Bins:
 def _costs(
     one: tuple[OperatorCost, ...], other: tuple[OperatorCost, ...], sign: int
 ) -> tuple[OperatorCost, ...]:
-    """By their place, where the operators are the same; not all may have been called yet."""
-    if [cost.title for cost in one] != [cost.title for cost in other]:
+    """By their place, where the operators are alike; not all may have been called yet."""
+    if [(cost.step, cost.title) for cost in one] != [(cost.step, cost.title) for cost in other]:
         return one or other
     return tuple(
-        OperatorCost(a.title, a.calls + sign * b.calls, a.seconds + sign * b.seconds)
+        attrs.evolve(a, calls=a.calls + sign * b.calls, seconds=a.seconds + sign * b.seconds)
         for a, b in zip(one, other, strict=True)
     )

@@ -7,22 +7,22 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from itertools import compress, islice, pairwise, repeat
 from operator import itemgetter, length_hint
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 import attrs
 
-from flowdsl.effects import Effect
+from flowdsl.arguments import MOST_ELEMENTS
+from flowdsl.attempts import LeaveOut
+from flowdsl.capabilities import Continuing
 from flowdsl.errors import FlowError
-from flowdsl.kinds import Aside
-from flowdsl.node import AnyNode, Node, Row, with_sources
-from flowdsl.ops.attempting import LeaveOut, told
-from flowdsl.plan.lower import Stage, StandIn, held_above, lower
-from flowdsl.plan.optimize import optimize
-from flowdsl.plan.tree import bases_of, walk
-from flowdsl.runtime.hosted import Hosted
+from flowdsl.node import Passes, Row
+from flowdsl.plan.lower import held_above
+from flowdsl.plan.plan import Lookup, Part, Plan, Stage
+from flowdsl.plan.tree import walk
+from flowdsl.runtime.channels import Channel, HostedChannel, Runner, Spent, StageChannel
 from flowdsl.runtime.inline import Inline
-from flowdsl.runtime.places import BEGINNING, MOST_ELEMENTS, Mark, Place, Standing, passes_on, way
+from flowdsl.runtime.places import BEGINNING, Mark, Place, Standing, passes_on, way
 from flowdsl.runtime.skips import Skips
 from flowdsl.statistics.run import RunStatistics, StageStatistics
 from flowdsl.workers import warm
@@ -33,80 +33,26 @@ T = TypeVar("T")
 _element: Callable[[Row[Any]], Any] = itemgetter(1)
 
 
-class Runner(Protocol):
-    """What runs a stage."""
-
-    @property
-    def by_position(self) -> bool:
-        """It begins at any position, without what comes before it."""
-        ...
-
-    @property
-    def place(self) -> int | None:
-        """The position that comes next, where that is known; by positions."""
-        ...
-
-    def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
-        """One pass, from a position on."""
-        ...
-
-    def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """The same without the positions."""
-        ...
-
-    def close(self) -> None:
-        """Let go of everything."""
-        ...
-
-    def statistics(self) -> StageStatistics:
-        """What has been done so far."""
-        ...
-
-
-@attrs.frozen(eq=False)
-class Channel(StandIn):
-    """A stage as the operators above it see it: its rows come from where it runs."""
-
-    stage: Stage
-    runner: Runner
-    standing: Standing = attrs.field(factory=Standing)
-
-    @property
-    def meaning(self) -> AnyNode:
-        return self.stage.meaning
-
-    def rows(self, epoch: int) -> Iterator[Row[Any]]:
-        start, _ = self.standing.begin()
-        return self.runner.rows(epoch, start)
-
-    def elements(self, epoch: int) -> Iterator[Any]:
-        """The same without the positions."""
-        start, _ = self.standing.begin()
-        return self.runner.elements(epoch, start)
-
-
 class Execution(Generic[T]):
     """One pass over a flow, from a position on: its stages, where they run, and their books."""
 
-    def __init__(
-        self, node: Node[T, Effect], epoch: int, start: int, mark: Mark, profile: bool
-    ) -> None:
+    def __init__(self, plan: Plan[T], epoch: int, start: int, mark: Mark, profile: bool) -> None:
         """It goes on from a mark, and leaves out what comes from there to ``start``.
 
         With ``profile`` every operator is timed.
         """
-        self.node = node
+        self.plan = plan
+        self.node = plan.node
         self.epoch = epoch
         self.start = start
         self.pools: list[Pool] = []
         self.ended = False
         """It has come to its end."""
         self._profile = profile
-        self._runners: list[Runner] = []
-        self._hosts: list[Hosted] = []
+        self._runners: dict[int, Runner] = {}
+        """Of each stage, by its number."""
+        self._hosted: list[HostedChannel] = []
         """The operators of this process, each after what it reads."""
-        self._hosted: list[Hosted] = []
-        """Those that are timed."""
         self._failures: list[FlowError] = []
         """Of what failed as it was closed."""
         self._stages: tuple[StageStatistics, ...] | None = None
@@ -167,8 +113,8 @@ class Execution(Generic[T]):
         Raises:
             FlowError: One failed as it was closed; where there is an error already, its notes tell.
         """
-        for host in reversed(self._hosts):
-            host.end()
+        for hosted in reversed(self._hosted):
+            hosted.end()
         if not self._failures:
             return
         failures = self._failures.copy()
@@ -185,10 +131,10 @@ class Execution(Generic[T]):
             return
         self._closed = time.perf_counter()
         self._stages = self._stages_now()
-        for k, pool in enumerate(self.pools):
+        for pool in self.pools:
             if self.ended:
                 pool.end()
-                warm.leave(self.node, k, pool.crew)
+                warm.leave(self.plan, pool.stage, pool.crew)
             else:
                 pool.close()
 
@@ -204,14 +150,14 @@ class Execution(Generic[T]):
             consumer_seconds=outside,
             stages=self._stages or self._stages_now(),
             profiled=self._profile,
-            hosted=tuple(hosted.cost() for hosted in self._hosted),
+            hosted=tuple(filter(None, (hosted.cost() for hosted in self._hosted))),
             skipped=self._skips.count,
             skips=tuple(self._skips.first),
             length=self.node.length,
         )
 
     def _stages_now(self) -> tuple[StageStatistics, ...]:
-        stages = [runner.statistics() for runner in self._runners]
+        stages = [runner.statistics() for _, runner in sorted(self._runners.items())]
         if self._delivers:  # it counts what it has done with; here is known what was taken of that
             last, taken = stages[-1], self.position - self._passed_over
             more = taken - last.delivered
@@ -253,18 +199,16 @@ class Execution(Generic[T]):
 
     def _begin(self) -> Iterator[T]:
         self._began = time.perf_counter()
-        noting = told(self.node, self._skips.note)
-        self._plan = lower(optimize(noting))
-        root = self._bind(self._plan)
+        root = self._bind(self.plan.root)
         elements: Iterator[T]
-        self._delivers = isinstance(root, Channel)
-        if isinstance(root, Channel) and not root.stage.drops:
+        self._delivers = isinstance(root, StageChannel)
+        if isinstance(root, StageChannel) and not root.stage.drops:
             elements = root.runner.elements(self.epoch, self.start)
         else:
             self._passed_over = self._go_on(root)
             elements = (
                 root.elements(self.epoch)
-                if isinstance(root, Channel)
+                if isinstance(root, StageChannel)
                 else map(_element, root.rows(self.epoch))
             )
             again = self.start - self._passed_over
@@ -276,7 +220,7 @@ class Execution(Generic[T]):
             elements = self._unless_forked(elements)
         return self._clocked(elements) if self._profile else elements
 
-    def _go_on(self, root: AnyNode) -> int:
+    def _go_on(self, root: Channel) -> int:
         """Have the operators begin where they stood; gives what was delivered by then."""
         placed, passed = way(self.node), list(_way(root))
         for (_, standing), (_, below) in pairwise(passed):
@@ -289,13 +233,15 @@ class Execution(Generic[T]):
             return 0
         self._standings = [standing for _, standing in passed[:count]] if placed else []
         last, _ = passed[count - 1]
-        self._bottom = last.runner if isinstance(last, Channel) else None
+        self._bottom = last.runner if isinstance(last, StageChannel) else None
         if not mark.places:
             return 0
         for (_, standing), place in zip(passed, mark.places, strict=False):
             standing.begins_at = place
         _, given = mark.places[-1]
-        for (node, _), (_, below) in pairwise(passed[count - 1 :]):
+        for (channel, _), (_, below) in pairwise(passed[count - 1 :]):
+            node = channel.step.node
+            assert isinstance(node, Continuing)
             below.begins_at = _, given = node.taken(given)
         return mark.delivered
 
@@ -312,44 +258,32 @@ class Execution(Generic[T]):
             yield element
             self._outside += time.perf_counter() - began
 
-    def _bind(self, node: AnyNode) -> AnyNode:
-        """Replace every stage by the channel its elements come through."""
-        if not isinstance(node, Stage):
-            node = with_sources(node, tuple(self._bind(source) for source in node.sources))
-            return self._host(node)
-        if not node.workers.count:
-            inline = Inline(node, self._profile)
-            self._runners.append(inline)
-            return Channel(node, inline)
-        bases = tuple(map(self._bind_base, node.bases))
-        ahead = (part for base in bases_of(node.meaning) for part in walk(base))
-        self._told_ahead |= any(isinstance(part, LeaveOut) for part in ahead)
-        held = held_above(self._plan, node)
-        crew = warm.take(self.node, len(self.pools), node, self._profile)
-        pool = Pool(node, bases, crew, held)
-        self.pools.append(pool)
-        self._runners.append(pool)
-        return Channel(node, pool)
-
-    def _host(self, node: AnyNode) -> AnyNode:
-        """Have an operator of this process tell where it stands, be timed, and be closed."""
-        standing = Standing() if node.continues else None
-        timed = self._profile and not isinstance(node, Aside)
-        if timed:  # and what it takes its elements from
-            below = (s if _is_timed(s) else self._clock(s) for s in node.sources)
-            node = with_sources(node, tuple(below))
-        hosted = Hosted(node, standing, timed, self._failures)
-        self._hosts.append(hosted)
-        if timed:
-            self._hosted.append(hosted)
+    def _bind(self, part: Part) -> Channel:
+        """The channel that the rows of a part come through."""
+        spent = Spent() if self._profile else None
+        if isinstance(part, Stage):
+            return StageChannel(part, self._runner(part), clocked=spent)
+        sources = tuple(map(self._bind, part.sources))
+        standing = Standing() if isinstance(part.top.node, Continuing) else None
+        hosted = HostedChannel(part.top, sources, standing, self._skips.tell, self._failures, spent)
+        self._hosted.append(hosted)
         return hosted
 
-    def _clock(self, node: AnyNode) -> Hosted:
-        return Hosted(node, None, True, self._failures)
-
-    def _bind_base(self, base: AnyNode) -> AnyNode:
-        """A base in memory is looked up as it is needed; any other is a stream."""
-        return base if isinstance(base, Stage) and not base.workers.count else self._bind(base)
+    def _runner(self, stage: Stage) -> Runner:
+        if not stage.workers.count:
+            inline = Inline(stage, self._skips.tell, self._profile)
+            self._runners[stage.number] = inline
+            return inline
+        streams = [self._bind(base) for base in stage.bases if not isinstance(base, Lookup)]
+        ahead = (step for base in stage.bases for step in walk(base.top))
+        self._told_ahead |= any(isinstance(step.node, LeaveOut) for step in ahead)
+        crew = warm.take(self.plan, stage, self._profile)
+        passes: tuple[Passes, ...] = tuple(stream.rows for stream in streams)
+        held = held_above(self.plan.root, stage)
+        pool = Pool(stage, passes, crew, self._skips.tell, held)
+        self.pools.append(pool)
+        self._runners[stage.number] = pool
+        return pool
 
     def _check(self) -> None:
         """Whether the pass had as many elements as it was to have."""
@@ -361,27 +295,21 @@ class Execution(Generic[T]):
             )
 
 
-def _is_timed(node: AnyNode) -> bool:
-    return isinstance(node, Hosted) and node.clock
-
-
-def _way(node: AnyNode) -> Iterator[tuple[AnyNode, Standing]]:
+def _way(root: Channel) -> Iterator[tuple[Channel, Standing]]:
     """The operators of this process on the way down from this one, and where they stand.
 
     The last is a stage that begins at any position; there are none if the way does not lead to one.
     """
-    found = list[tuple[AnyNode, Standing]]()
-    while not isinstance(node, Channel):
-        if isinstance(node, Hosted) and node.standing is not None:
-            found.append((node.meaning, node.standing))
-            (node,) = node.meaning.sources
-        elif isinstance(node, Hosted) or passes_on(node):
-            (node,) = node.sources
-        else:
+    found, channel = list[tuple[Channel, Standing]](), root
+    while isinstance(channel, HostedChannel):
+        if channel.standing is not None:
+            found.append((channel, channel.standing))
+        elif not passes_on(channel.step.node):
             return
-    if node.runner.by_position:
+        (channel,) = channel.sources
+    if channel.runner.by_position:
         yield from found
-        yield node, node.standing
+        yield channel, channel.standing
 
 
 _with_workers: WeakSet[Execution[Any]] = WeakSet()

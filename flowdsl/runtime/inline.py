@@ -10,12 +10,12 @@ from typing import Any
 
 import attrs
 
-from flowdsl.making.costs import costs_of, titles
+from flowdsl.making.costs import costs_of
 from flowdsl.making.loop import Path
-from flowdsl.making.program import Program, failure_in, node_at
-from flowdsl.node import Addresses, Dropped, Row
-from flowdsl.ops.attempting import LeaveOut, Skipped
-from flowdsl.plan.lower import Stage
+from flowdsl.making.make import Tell
+from flowdsl.making.program import Program, failure_in
+from flowdsl.node import Addresses, Dropped, Failed, Row
+from flowdsl.plan.plan import Stage
 from flowdsl.statistics.run import StageStatistics
 
 _MOST_ROWS_A_BLOCK = 8192
@@ -24,10 +24,10 @@ _MOST_ROWS_A_BLOCK = 8192
 class Inline:
     """Runs a stage in the consumer's thread. Nothing is made before it is asked for."""
 
-    def __init__(self, stage: Stage, clock: bool = False) -> None:
+    def __init__(self, stage: Stage, tell: Tell, clock: bool = False) -> None:
         self._stage = stage
-        failed = partial(failure_in, stage.meaning)
-        self._program = _Told(stage.program, clock=clock, error=failed, stage=stage)
+        failed = partial(failure_in, stage)
+        self._program = _Telling(stage.program, clock=clock, error=failed, stage=stage, tell=tell)
         self._began: float | None = None
         self._entered = self._done = self._stop = 0
 
@@ -59,7 +59,7 @@ class Inline:
         left_out = self._program.filtered + self._program.skipped
         delivered = max(0, self._done - left_out)
         return StageStatistics(
-            operators=titles(self._stage),
+            operators=self._stage.titles,
             seconds=now - (self._began or now),
             entered=self._entered,
             delivered=delivered,
@@ -84,17 +84,16 @@ class Inline:
 
 
 @attrs.define
-class _Told(Program):
+class _Telling(Program):
     """A program that tells of an element that failed as soon as it is left out."""
 
     stage: Stage = attrs.field(kw_only=True)
+    tell: Tell = attrs.field(kw_only=True)
     skipped: int = attrs.field(default=0, init=False)
 
-    def left_out(self, x: Dropped, path: Path) -> None:
-        if not isinstance(x, Skipped):
+    def left_out(self, x: Dropped | Failed, path: Path) -> None:
+        if isinstance(x, Failed):
+            self.skipped += 1
+            self.tell(self.stage.top.at(path), x)
+        else:
             self.filtered += 1
-            return
-        self.skipped += 1
-        node = node_at(self.stage.meaning, path)
-        assert isinstance(node, LeaveOut)
-        node.tell(x.failed)

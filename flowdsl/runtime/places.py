@@ -16,6 +16,8 @@ from typing import TypeAlias, TypeVar
 
 import attrs
 
+from flowdsl.arguments import MOST_ELEMENTS
+from flowdsl.capabilities import Continuing
 from flowdsl.kinds import Aside, Elementwise
 from flowdsl.node import AnyNode
 
@@ -25,7 +27,6 @@ Place: TypeAlias = tuple[int, int]
 """Of an operator: the number of its pass, in one pass of the operator above, and how many elements
 it has given in it; of what is read by number, which has all positions, the one that comes next."""
 
-MOST_ELEMENTS = 2**62
 _MOST_PLACES = 6
 """A state of more would be no small one."""
 
@@ -61,7 +62,7 @@ def way(node: AnyNode) -> tuple[AnyNode, ...]:
     """
     end, placed = node, list[AnyNode]()
     while not node.indexable:
-        if node.continues:
+        if isinstance(node, Continuing):
             placed.append(node)
         elif not passes_on(node):
             return ()
@@ -71,7 +72,7 @@ def way(node: AnyNode) -> tuple[AnyNode, ...]:
 
 def passes_on(node: AnyNode) -> bool:
     """It has nothing of its own to go on from: it stands where its source does."""
-    return isinstance(node, Aside) or (isinstance(node, Elementwise) and not node.counts)
+    return isinstance(node, Aside | Elementwise) and not isinstance(node, Continuing)
 
 
 @attrs.define

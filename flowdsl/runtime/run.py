@@ -11,6 +11,8 @@ from typing import Any, NoReturn, TypeVar
 from flowdsl.effects import Effect, Endless
 from flowdsl.errors import EndlessFlow, FlowError
 from flowdsl.node import AnyNode, Node
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Plan
 from flowdsl.runtime.execution import Execution
 from flowdsl.runtime.places import BEGINNING, Mark
 from flowdsl.runtime.state import place_of, state_of
@@ -39,18 +41,21 @@ class Run(chain[T]):
 
     def __new__(
         cls,
-        node: Node[T, Effect],
+        flow: Plan[T] | Node[T, Effect],
         epoch: int = 0,
         position: int = 0,
         mark: Mark = BEGINNING,
         profile: bool = False,
     ) -> Run[T]:
-        """``position`` elements of the pass are left out, as already delivered.
+        """A pass over a flow by its plan, or of its node, for which one is made.
+
+        ``position`` elements of the pass are left out, as already delivered.
 
         Where some of them have to be made again, those after ``mark`` are. With ``profile`` every
         operator is timed, which costs a little.
         """
-        execution = Execution(node, epoch, position, mark, profile)
+        plan = flow if isinstance(flow, Plan) else plan_of(flow)
+        execution = Execution(plan, epoch, position, mark, profile)
         elements = execution.elements()
         run = super().__new__(cls, elements, _Rest(execution))
         run._execution, run._elements = execution, elements
@@ -172,10 +177,10 @@ def endless_part(node: AnyNode) -> str:
     return node.title
 
 
-def resume(node: Node[T, Effect], state: Mapping[str, object]) -> Run[T]:
+def resume(plan: Plan[T], state: Mapping[str, object]) -> Run[T]:
     """Continue from a state.
 
     Raises:
         StateMismatch: The state is of another flow, or is no state.
     """
-    return Run(node, *place_of(node, state))
+    return Run(plan, *place_of(plan.node, state))

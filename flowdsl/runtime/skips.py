@@ -6,10 +6,11 @@ import logging
 
 import attrs
 
+from flowdsl.attempts import Attempt, AttemptToRead, LeaveOut
 from flowdsl.effects import Endless
 from flowdsl.errors import ElementError, EndlessFlow
-from flowdsl.node import AnyNode
-from flowdsl.plan.tree import walk
+from flowdsl.node import AnyNode, Failed
+from flowdsl.plan.tree import Step, walk
 from flowdsl.statistics.run import MOST_SKIPS, Skip
 
 _log = logging.getLogger("flowdsl")
@@ -24,24 +25,28 @@ class Skips:
     muted: bool = False
     """They are not left out now: they were by the run that this one goes on from."""
     _passes: dict[int, _Pass] = attrs.field(factory=dict[int, "_Pass"])
-    """Of each operator that leaves out, by its identity."""
+    """Of each operator that leaves out, by the identity of its step."""
 
-    def note(self, node: AnyNode, error: ElementError) -> bool:
-        """Take note of one that ``node`` leaves out; whether anybody else is to be told of it.
+    def tell(self, step: Step, failed: Failed) -> None:
+        """Take note of one that this ``LeaveOut`` leaves out, and call its handler.
 
         Raises:
             EndlessFlow: A whole pass was left out of what is repeated for ever.
         """
         if self.muted:
-            return False
+            return
+        node = step.node
+        assert isinstance(node, LeaveOut)
+        error = node.error(failed)
         if Endless in node.effects:
-            if id(node) not in self._passes:
-                self._passes[id(node)] = _Pass(_repeated(node))
-            self._passes[id(node)].note(error)
+            if id(step) not in self._passes:
+                self._passes[id(step)] = _Pass(_repeated(node))
+            self._passes[id(step)].note(error)
         self.count += 1
         if len(self.first) < MOST_SKIPS:
-            self.first.append(Skip(str(error)))
-        return True
+            self.first.append(Skip(str(error), _number(step, failed)))
+        if node.handler is not None:
+            node.handler(error)
 
     def report(self) -> None:
         """Say at the end of the pass what is missing in it."""
@@ -51,6 +56,14 @@ class Skips:
                 self.count,
                 self.first[0].error,
             )
+
+
+def _number(leaving: Step, failed: Failed) -> int:
+    """The number of the operator that failed."""
+    for step in walk(leaving):
+        if isinstance(step.node, Attempt | AttemptToRead) and step.node.number == failed.step:
+            return step.number
+    return leaving.sources[0].number
 
 
 @attrs.define

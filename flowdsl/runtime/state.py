@@ -15,6 +15,7 @@ from itertools import zip_longest
 from typing import TypedDict
 
 from flowdsl.arguments import is_int
+from flowdsl.capabilities import Live, same_place
 from flowdsl.errors import NotResumable, StateMismatch
 from flowdsl.kinds import Indexing, Unordered
 from flowdsl.node import AnyNode, with_sources
@@ -59,7 +60,7 @@ def state_of(node: AnyNode, epoch: int, position: int, mark: Mark = BEGINNING) -
             "tells; resume needs ordered=True"
         )
     for part in walk(node):
-        if not part.resumable:
+        if isinstance(part, Live):
             raise NotResumable(
                 f"state_dict: {part.title} gives what comes, and gives it once: resume would leave "
                 f"out elements that were never delivered; keep the state of the flow that sends or "
@@ -145,7 +146,7 @@ def _is_shard(value: object) -> bool:
 
 def _among_others(node: AnyNode, shards: list[int], position: int) -> int:
     """Where a shard goes on among another number of them, all of which stood at this position."""
-    now = node.same_place(_with_shards(node, shards), position)
+    now = same_place(node, _with_shards(node, shards), position)
     if now is None:
         here = [part for part, _ in _shards(node)]
         raise StateMismatch(

@@ -26,6 +26,8 @@ class OperatorCost:
     calls: int
     seconds: float
     """In it alone, without the operators below it."""
+    step: int = 0
+    """The operator's number in ``flow.explain()``, which tells it from others of its title."""
 
     @property
     def mean(self) -> float:
@@ -141,6 +143,8 @@ class Skip:
 
     error: str
     """The message of the error, which names the operator, the element and its row."""
+    step: int = 0
+    """The operator's number in ``flow.explain()``."""
 
 
 @attrs.frozen

@@ -47,11 +47,11 @@ from flowdsl import (
 )
 from flowdsl.kinds import Unordered
 from flowdsl.ops.placement import Prefetch
-from flowdsl.plan.lower import Stage, lower
-from flowdsl.plan.optimize import optimize
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Stage
+from flowdsl.report.diagram import diagram_of
 from flowdsl.report.judging import verdict
 from flowdsl.report.picture import picture
-from flowdsl.report.plan import plan_of
 from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
 from flowdsl.worker_kinds import WorkerKind, Workers
 from flowdsl.workers.crew import SECONDS_TO_HEAR, Crew, Died, Done, Event, Worker, hire
@@ -235,7 +235,7 @@ class _Hired:
 
 
 def _stage(trial: Trial, flow: AnyFlow, n: int = 2, **limits: Any) -> Stage:
-    stage = lower(optimize(trial.over(flow, n, **limits).node))
+    stage = plan_of(trial.over(flow, n, **limits).node).root
     assert isinstance(stage, Stage)
     return stage
 
@@ -634,7 +634,7 @@ def it_goes_by_its_own_words(trial: Trial) -> None:
     assert ahead.node.title == f"prefetch({kind.keyword}=2)"
     assert f"\nin 2 {kind.noun.many}: positions go there" in ahead.explain()
     assert f"\nin 1 {kind.noun.one}: " in trial.over(flow, 1).explain()
-    assert f">2 {kind.noun.many}<" in picture(plan_of(ahead.node)).svg()
+    assert f">2 {kind.noun.many}<" in picture(diagram_of(plan_of(ahead.node))).svg()
     with iter(ahead) as run:
         list(run)
         statistics = run.statistics()

@@ -15,9 +15,9 @@ from typing import Any, Protocol, TypeAlias
 import attrs
 
 from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.making.loop import Path
 from flowdsl.making.make import Failure, Left, Made
-from flowdsl.making.program import Path
-from flowdsl.plan.lower import Stage
+from flowdsl.plan.plan import Stage
 from flowdsl.workers.leases import Lease, Piece
 
 FORKED = (

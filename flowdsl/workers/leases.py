@@ -12,8 +12,8 @@ import attrs
 from flowdsl.arguments import the_element
 from flowdsl.errors import ElementError
 from flowdsl.making.program import OperatorFailed, Program, failure_in, needed
-from flowdsl.node import Addresses, AnyNode, Row
-from flowdsl.plan.lower import Stage
+from flowdsl.node import Addresses, Passes, Row
+from flowdsl.plan.plan import Base, Lookup, Stage
 from flowdsl.workers.wire import first_unpackable
 
 SECONDS_A_LEASE = 0.03
@@ -122,8 +122,8 @@ class Work:
     """The work of a stage in pieces, each with the rows that it is supplied with, if any."""
 
     stage: Stage
-    bases: tuple[AnyNode, ...]
-    """The stage's bases, ready to iterate in this process."""
+    bases: tuple[Passes, ...]
+    """Passes over the stage's bases, where they are streams."""
     pace: Pace
     pack: Pack
     numbers: Iterator[int] = attrs.field(factory=count)
@@ -131,7 +131,7 @@ class Work:
     """Of the bases whose rows lie in memory."""
 
     def __attrs_post_init__(self) -> None:
-        self.programs.extend(Program(b.program) for b in self.bases if isinstance(b, Stage))
+        self.programs.extend(Program(b.top.node) for b in self.stage.bases if isinstance(b, Lookup))
 
     def pieces(self, epoch: int, start: int) -> Iterator[Piece]:
         """One pass, from an element on.
@@ -139,17 +139,16 @@ class Work:
         Raises:
             ElementError: A base failed, after the pieces of all that was before it.
         """
-        if not self.bases:
-            return map(Piece, self._spans(epoch, start))
-        if not self.streams:
+        if self.programs:
             return self._looked_up(self._spans(epoch, start))
-        (stream,) = self.bases
-        return self._streamed(stream, epoch, start)
+        if self.bases:
+            return self._streamed(epoch, start)
+        return map(Piece, self._spans(epoch, start))
 
     @property
     def streams(self) -> bool:
         """Its rows come one after another; else each is reached by its position."""
-        return bool(self.bases) and not self.programs
+        return bool(self.bases)
 
     def split(self, piece: Piece) -> list[Piece]:
         """The same work in pieces of one element, with new numbers."""
@@ -164,10 +163,10 @@ class Work:
             )
             for i in range(lease.start, lease.stop)
         ]
-        if not self.bases:
-            parts = list(map(Piece, singles))
-        elif self.programs:
+        if self.programs:
             parts = list(self._looked_up(iter(singles)))
+        elif not self.bases:
+            parts = list(map(Piece, singles))
         else:
             ratio = self.stage.rows_per_element
             (rows,) = piece.rows
@@ -192,7 +191,7 @@ class Work:
 
     def _looked_up(self, leases: Iterator[Lease]) -> Iterator[Piece]:
         """From rows in this process's memory: those that a span is made of go with it."""
-        bases = [base for base in self.bases if isinstance(base, Stage)]
+        bases = self.stage.bases
         for lease in leases:
             wanted = needed(self.stage.program, lease.addresses())
             rows: list[list[Any]] = []
@@ -232,10 +231,11 @@ class Work:
             used = counts
         raise AssertionError("a base failed at a row that the lease does not need")
 
-    def _streamed(self, base: AnyNode, epoch: int, start: int) -> Iterator[Piece]:
+    def _streamed(self, epoch: int, start: int) -> Iterator[Piece]:
         """From a stream: as many rows as come in the time that a lease should cost."""
+        (read,), (base,) = self.bases, self.stage.bases
         ratio = self.stage.rows_per_element
-        stream = islice(base.rows(epoch), start * ratio, None)
+        stream = islice(read(epoch), start * ratio, None)
         ended = False
         while not ended:
             rows: list[Row[Any]] = []
@@ -281,23 +281,21 @@ class Work:
             return (None, 0), {slot: one for slot, one in bad.items() if one is not None}
 
 
-def _look_up(base: Stage, program: Program, at: Addresses) -> tuple[list[Any], Exception | None]:
+def _look_up(base: Base, program: Program, at: Addresses) -> tuple[list[Any], Exception | None]:
     """The rows of a base at these addresses, up to one that fails, and why."""
     rows: list[Any] = []
     try:
         for _, x in program.rows(at):
             rows.append(x)  # what came before a failure counts
     except OperatorFailed as error:
-        failed = failure_in(base.meaning, *error.args)
+        failed = failure_in(base, *error.args)
         failed.__cause__ = error.__cause__
         return rows, failed
     return rows, None
 
 
-def _can_not_travel(
-    base: AnyNode, at: Addresses, i: int, cause: Exception, x: object
-) -> ElementError:
+def _can_not_travel(base: Base, at: Addresses, i: int, cause: Exception, x: object) -> ElementError:
     """The error for an element of the base that no worker can be given."""
-    error = base.failure(int(at.epoch[i]), int(at.position[i]), the_element(x))
+    error = base.top.node.failure(int(at.epoch[i]), int(at.position[i]), the_element(x))
     error.__cause__ = cause
     return error

@@ -20,13 +20,13 @@ from typing import Any
 
 import attrs
 
+from flowdsl.attempts import NOT_KNOWN, Attempt, AttemptToRead, LeaveOut
 from flowdsl.errors import FlowError, WorkerDied
-from flowdsl.making.costs import Costs, add_costs, costs_of, titles
-from flowdsl.making.make import Left, answerable
-from flowdsl.making.program import failure_in, node_at
-from flowdsl.node import AnyNode, Failed, Row
-from flowdsl.ops.attempting import LeaveOut
-from flowdsl.plan.lower import Stage
+from flowdsl.making.costs import Costs, add_costs, costs_of
+from flowdsl.making.make import Left, Tell, answerable
+from flowdsl.making.program import failure_in
+from flowdsl.node import Failed, Passes, Row
+from flowdsl.plan.plan import Stage
 from flowdsl.statistics.books import Books, Times
 from flowdsl.statistics.run import StageStatistics, WorkerStatistics
 from flowdsl.workers.crew import Crew, Delivery, Died, Done, Result, Worker
@@ -59,15 +59,18 @@ class Pool:
     def __init__(
         self,
         stage: Stage,
-        bases: tuple[AnyNode, ...],
+        bases: tuple[Passes, ...],
         crew: Crew,
+        tell: Tell,
         held: int = 0,
     ) -> None:
-        """``bases`` are the stage's own, ready to iterate in this process.
+        """``bases`` begin passes over those of the stage, where they are streams.
 
-        ``held`` elements are kept by the operators above, and count as in flight.
+        ``tell`` is called with what is left out. ``held`` elements are kept by the operators above,
+        and count as in flight.
         """
         self.stage = stage
+        self._leave_out = tell
         self.crew = crew
         self._held = held
         limits = stage.workers
@@ -160,7 +163,7 @@ class Pool:
         seconds = now - (self._began or now)
         workers = self.crew.workers
         return StageStatistics(
-            operators=titles(self.stage),
+            operators=self.stage.titles,
             kind=self.stage.workers.kind,
             seconds=seconds,
             entered=self._books.entered,
@@ -228,7 +231,7 @@ class Pool:
                     self._exhausted, self._failed = True, error
                     return
                 finally:
-                    if self._work.bases:
+                    if self.stage.bases:
                         self._reading += time.perf_counter() - began
                 self._books.entered += 0 if self.stage.whole else piece.size
             self._leased[piece.lease.number] = piece.lease
@@ -387,26 +390,22 @@ class Pool:
         if failure.path is None:
             raise failure.cause
         where = (failure.path, failure.epoch, failure.position, failure.given)
-        raise failure_in(self.stage.meaning, *where) from failure.cause
+        raise failure_in(self.stage, *where) from failure.cause
 
     def _tell(self, left: Left) -> None:
-        node = node_at(self.stage.meaning, left.path)
-        assert isinstance(node, LeaveOut)
         self._books.skipped += 1
         self._books.entered += self.stage.whole
-        node.tell(left.failed)
+        self._leave_out(self.stage.top.at(left.path), left.failed)
 
     def _leave(self, lease: Lease, death: WorkerDied | None) -> Iterator[Row[Any]]:
         """The element that workers died on: an error, nothing, or what stands in its place."""
         assert death is not None
-        node, epoch, there = answerable(self.stage.meaning, lease.epoch, lease.first)
-        if node is None or self.stage.whole:
+        step, epoch, there = answerable(self.stage.top, lease.epoch, lease.first)
+        if step is None or self.stage.whole:
             raise death
-        if not isinstance(node, LeaveOut):  # the consumer's thread leaves it out, further on
+        if isinstance(step.node, LeaveOut):
+            self._books.skipped += 1
+            self._leave_out(step, Failed(NOT_KNOWN, epoch, there, death))
+        elif isinstance(step.node, Attempt | AttemptToRead):  # it is left out further on
             self._books.delivered += 1
-            yield lease.first, Failed(node.number, epoch, there, death)
-            return
-        error = node.source.failure(epoch, there)
-        error.__cause__ = death
-        self._books.skipped += 1
-        node.tell(error)
+            yield lease.first, Failed(step.node.number, epoch, there, death)

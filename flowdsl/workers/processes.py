@@ -26,7 +26,7 @@ import attrs
 import zmq
 
 from flowdsl.errors import FlowError, InvalidFlow, NotShippable
-from flowdsl.plan.lower import Stage
+from flowdsl.plan.plan import Stage
 from flowdsl.workers.crew import (
     SECONDS_TO_HEAR,
     Died,

@@ -19,7 +19,7 @@ import attrs
 
 from flowdsl.elements import nbytes_of
 from flowdsl.making.make import make, maker
-from flowdsl.plan.lower import Stage
+from flowdsl.plan.plan import Stage
 from flowdsl.workers.crew import SECONDS_TO_HEAR, Done, Event, Owner, Worker, result_of
 from flowdsl.workers.leases import Piece
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import threading
 import weakref
+from typing import Any
 
-from flowdsl.node import AnyNode
-from flowdsl.plan.lower import Stage
+from flowdsl.plan.plan import Plan, Stage
 from flowdsl.workers.crew import Crew, hire
 
 _resting: dict[int, dict[int, Crew]] = {}
-"""By the identity of the flow's node, and the number of the stage."""
+"""By the identity of the flow's plan, and the number of the stage."""
 
 _lock = threading.RLock()  # the end of a flow, which takes it too, may come in the midst of this
 
 
-def take(node: AnyNode, number: int, stage: Stage, clock: bool) -> Crew:
+def take(plan: Plan[Any], stage: Stage, clock: bool) -> Crew:
     """Workers for a stage of a flow: those at rest, if they still can serve it, or new ones."""
     with _lock:
-        crew = _resting.get(id(node), {}).pop(number, None)
+        crew = _resting.get(id(plan), {}).pop(stage.number, None)
     if crew is not None:
         if crew.serves(stage, clock):
             return crew
@@ -30,17 +30,17 @@ def take(node: AnyNode, number: int, stage: Stage, clock: bool) -> Crew:
     return hire(stage, clock)
 
 
-def leave(node: AnyNode, number: int, crew: Crew) -> None:
+def leave(plan: Plan[Any], stage: Stage, crew: Crew) -> None:
     """Let the workers of a pass that is over rest, if they can."""
     if not crew.rest():
         crew.close()
         return
     with _lock:
-        if id(node) not in _resting:
-            _resting[id(node)] = {}
-            weakref.finalize(node, _dismiss, id(node)).atexit = False
-        other = _resting[id(node)].pop(number, None)
-        _resting[id(node)][number] = crew
+        if id(plan) not in _resting:
+            _resting[id(plan)] = {}
+            weakref.finalize(plan, _dismiss, id(plan)).atexit = False
+        other = _resting[id(plan)].pop(stage.number, None)
+        _resting[id(plan)][stage.number] = crew
     if other is not None:  # of another run of the same flow, at the same time
         other.close()
 

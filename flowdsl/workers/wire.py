@@ -19,7 +19,6 @@ import cloudpickle
 from flowdsl.elements import components
 from flowdsl.errors import NotShippable
 from flowdsl.node import AnyNode
-from flowdsl.ops.attempting import untold
 from flowdsl.plan.tree import walk
 from flowdsl.worker_kinds import WorkerKind
 from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
@@ -33,7 +32,6 @@ def ship(program: AnyNode, kind: WorkerKind) -> bytes:
     Raises:
         NotShippable: Names the operator and its argument that can not travel.
     """
-    program = untold(program)
     try:
         return _dumps(program)
     except Exception as error:

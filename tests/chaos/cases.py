@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from flowdsl import Endless
 from flowdsl.kinds import Placement
-from flowdsl.node import AnyNode, flow
-from flowdsl.plan.tree import rewrite
+from flowdsl.node import flow
+from flowdsl.plan import tree
+from flowdsl.plan.tree import rewrite, steps_of
 from tests.chaos.faults import DEADLY, Kind
 from tests.strategies import AnyFlow, Draw, Recipe, Step, chains
 
@@ -90,12 +91,13 @@ class Case:
     def _as_mortal(self, inner: AnyFlow) -> AnyFlow:
         """The same with as many deaths to each prefetch in it."""
 
-        def change(node: AnyNode) -> AnyNode:
-            if not isinstance(node, Placement):
-                return node
-            return attrs.evolve(node, workers=attrs.evolve(node.workers, deaths=self.deaths))
+        def change(step: tree.Step) -> tree.Step:
+            if not isinstance(step.node, Placement):
+                return step
+            mortal = attrs.evolve(step.node.workers, deaths=self.deaths)
+            return step.over(*step.sources, workers=mortal)
 
-        return flow(rewrite(inner.node, change))
+        return flow(rewrite(steps_of(inner.node), change).node)
 
     def __str__(self) -> str:
         names = list(self.recipe.names)

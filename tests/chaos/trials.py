@@ -21,6 +21,7 @@ from unittest import mock
 import attrs
 
 from flowdsl import ElementError, FlowError, InvalidFlow, WorkerDied
+from flowdsl.capabilities import Live
 from flowdsl.plan.reference import interpret
 from flowdsl.plan.tree import walk
 from flowdsl.runtime.run import Run
@@ -131,7 +132,9 @@ class _Trial:
             if case.ending == "again" and k and case.deaths > 1:
                 self.end_one(epoch)  # at rest, but a thread may yet take up what it is given next
             run = here.epoch(epoch)
-            resumed = case.ending == "resume" and all(part.resumable for part in walk(node))
+            resumed = case.ending == "resume" and all(
+                not isinstance(part, Live) for part in walk(node)
+            )
             cut = case.cut if case.ending == "abandon" or resumed else MOST_ELEMENTS
             got = self._consume(run, expected, cut, told)
             self._count(run)

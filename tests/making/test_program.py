@@ -22,12 +22,13 @@ from flowdsl.making.program import (
     needed,
 )
 from flowdsl.node import Addresses, AnyNode
-from flowdsl.ops.sources import FromRange
-from flowdsl.plan.lower import Stage, lower
+from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.tree import walk
+from flowdsl.plan.plan import Lookup, Stage
+from flowdsl.plan.tree import steps_of, walk
 from tests.elements import same
 from tests.laws import reference
+from tests.sources import Numbers
 from tests.strategies import Recipe, chains
 
 
@@ -37,7 +38,7 @@ def grouping(flow: Flow[Any, Any]) -> Grouping[Any, Any, Any]:
 
 
 def stage_of(flow: Flow[Any, Any]) -> Stage:
-    stage = lower(optimize(flow.node))
+    stage = plan_of(flow.node).root
     assert isinstance(stage, Stage)
     return stage
 
@@ -47,7 +48,7 @@ def stage_of(flow: Flow[Any, Any]) -> Stage:
 def test_any_addresses_give_what_the_reference_has_there(
     recipe: Recipe, data: st.DataObject
 ) -> None:
-    node = optimize(recipe.build().node)
+    node = optimize(steps_of(recipe.build().node)).node
     if isinstance(node, Placement):
         node = node.source  # a program is what runs there
     assume(node.indexable and not any(isinstance(part, Placement) for part in walk(node)))
@@ -64,11 +65,11 @@ def test_any_addresses_give_what_the_reference_has_there(
 @settings(max_examples=200, suppress_health_check=[HealthCheck.filter_too_much])
 @given(chains(most=4, last="Filter"), st.integers(0, 12), st.integers(0, 12))
 def test_a_filter_leaves_gaps(recipe: Recipe, start: int, size: int) -> None:
-    node = optimize(recipe.build().node)
+    node = optimize(steps_of(recipe.build().node)).node
     assume(not any(isinstance(part, Placement) for part in walk(node)))
     length = node.sources[0].length if node.sources else None
     assume(node.sources[0].indexable and length is not None and reference(node).error is None)
-    whole = list(node.rows(0))
+    whole = list(node.reference(0))
     stop = min(start + size, length or 0)
     got = list(Program(node).rows(Addresses.span(0, min(start, stop), stop)))
     expected = [(i, x) for i, x in whole if start <= i < stop]
@@ -85,7 +86,7 @@ def test_what_is_supplied_is_used_in_order(length: int, n: int, wanted: list[int
     wanted = [i for i in wanted if i < len(batches)]
     at = Addresses.at(1, wanted)
     below = needed(stage.program, at)
-    supplied = [x for _, x in Program(_meaning(base)).rows(below[0])]
+    supplied = [x for _, x in Program(base.top.node).rows(below[0])]
     got = [x for _, x in Program(stage.program).rows(at, [supplied])]
     assert got == [batches[i] for i in wanted]
     assert sorted(map(str, supplied)) == sorted(x for batch in got for x in batch)
@@ -121,12 +122,11 @@ def test_elements_are_made_when_they_are_asked_for() -> None:
 def test_a_source_is_opened_once() -> None:
     opened: list[int] = []
 
-    class Counting(FromRange):
-        def open(self) -> Callable[[int], int]:
-            opened.append(len(opened))
-            return super().open()
+    def noted() -> Callable[[int], int]:
+        opened.append(len(opened))
+        return int
 
-    program = Program(Counting(2))
+    program = Program(Numbers(2, noted))
     for _ in range(2):
         assert list(program.rows(Addresses.span(0, 0, 2))) == [(0, 0), (1, 1)]
     assert opened == [0]
@@ -185,7 +185,7 @@ class TestFailure:
         failed = caught.value
         assert isinstance(failed.__cause__, ZeroDivisionError)
         assert (failed.path, failed.epoch, failed.position) == (path, 1, position)
-        error = failure_in(flow.node, *failed.args)
+        error = failure_in(Lookup(steps_of(flow.node)), *failed.args)
         assert isinstance(error, ElementError)
         assert (error.operator, error.position, error.epoch) == (operator, position, 1)
         assert error.origin == origin
@@ -302,7 +302,7 @@ class TestSeveralFlows:
             list(Program(self.merged.node).rows(Addresses.span(1, 0, 13)))
         failed = caught.value
         assert (failed.path, failed.epoch, failed.position) == ((0, 1), 1, 4)
-        error = failure_in(self.merged.node, *failed.args)
+        error = failure_in(Lookup(steps_of(self.merged.node)), *failed.args)
         assert (error.operator, error.origin) == ("map(part)", "row 4 of from_range(9)")
 
     def test_a_failure_to_join_is_the_zips(self) -> None:
@@ -323,7 +323,7 @@ class TestSeveralFlows:
         at = Addresses.at(epoch, wanted)
         asked = needed(stage.program, at)
         rows = [
-            [x for _, x in Program(_meaning(base)).rows(asked[slot])]
+            [x for _, x in Program(base.top.node).rows(asked[slot])]
             for slot, base in enumerate(stage.bases)
         ]
         got = [x for _, x in Program(stage.program).rows(at, rows)]
@@ -360,7 +360,7 @@ class TestRepeatedElements:
         stage = stage_of(flow.prefetch(procs=1))
         (base,) = stage.bases
         at = Addresses.at(0, wanted)
-        rows = [x for _, x in Program(_meaning(base)).rows(needed(stage.program, at)[0])]
+        rows = [x for _, x in Program(base.top.node).rows(needed(stage.program, at)[0])]
         got = [x for _, x in Program(stage.program).rows(at, [rows])]
         assert got == [str(i // 3) for i in wanted]
         assert len(rows) == sum(1 for _ in itertools.groupby(got))

@@ -16,7 +16,7 @@ def passes(flow: Flow[int, Any], n: int) -> list[int]:
 
 
 def reference(flow: Flow[int, Any], n: int) -> list[int]:
-    return [x for k in range(n) for _, x in flow.node.rows(k)]
+    return [x for k in range(n) for _, x in flow.node.reference(k)]
 
 
 def resolved(flow: Flow[int, Any], epochs: int = 3) -> list[int]:
@@ -28,7 +28,7 @@ def resolved(flow: Flow[int, Any], epochs: int = 3) -> list[int]:
     epoch, position = np.array(places, np.int64).reshape(-1, 2).T
     at = node.resolve(Addresses(epoch, position))
     assert at.epoch.dtype == at.position.dtype == np.int64
-    rows = {k: [x for _, x in node.source.rows(k)] for k in set(at.epoch.tolist())}
+    rows = {k: [x for _, x in node.source.reference(k)] for k in set(at.epoch.tolist())}
     found = {
         place: rows[k][i]
         for place, k, i in zip(places, at.epoch.tolist(), at.position.tolist(), strict=True)

@@ -29,10 +29,10 @@ from flowdsl import (
     StateMismatch,
     WorkerDied,
 )
+from flowdsl.attempts import LeaveOut
 from flowdsl.node import AnyNode
-from flowdsl.ops.attempting import LeaveOut
-from flowdsl.plan.lower import Stage, lower
-from flowdsl.plan.optimize import optimize
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Base, Lookup, Stage
 from flowdsl.plan.tree import walk
 from flowdsl.workers.processes import Processes
 from tests.functions import damaged
@@ -287,7 +287,7 @@ class TestHandler:
         with pytest.raises(InvalidFlow) as caught:
             ROWS.prefetch(on_error=lambda: None)  # type: ignore[arg-type,misc]  # on purpose
         assert str(caught.value) == (
-            "prefetch: on_error must take one argument, the error, but <lambda> can not be called "
+            "prefetch: on_error must take one argument, the error, but <lambda> cannot be called "
             "so: too many positional arguments"
         )
         ROWS.prefetch(on_error=print)
@@ -671,7 +671,7 @@ class TestPlan:
 
     def test_late_reading_stays(self) -> None:
         flow = ROWS.enumerate().shuffle().repeat(2).prefetch(procs=2, on_error="skip")
-        stage = lower(optimize(flow.node))
+        stage = plan_of(flow.node).root
         assert isinstance(stage, Stage)
         assert (stage.bases, stage.workers.count) == ((), 2)
 
@@ -682,22 +682,22 @@ class TestPlan:
             ROWS.batch(2, collate=list),
             ROWS.prefetch(on_error="skip").batch(2, collate=list),
         ):
-            plan = lower(optimize(flow.prefetch(procs=2, on_error="skip").node))
+            plan = plan_of(flow.prefetch(procs=2, on_error="skip").node).root
             assert not isinstance(plan, Stage)
             assert sum(isinstance(part, Stage) for part in walk_plan(plan)) == 1
         for idle in (fl.from_iterable(range(3)), fl.from_items([1, 2]).shuffle()):
-            plan = lower(optimize(idle.prefetch(procs=2, on_error="skip").node))
+            plan = plan_of(idle.prefetch(procs=2, on_error="skip").node).root
             assert all(
                 not part.workers.count for part in walk_plan(plan) if isinstance(part, Stage)
             )
 
 
-def walk_plan(node: AnyNode) -> Iterator[AnyNode]:
-    """Every node of a plan, without what its stages mean."""
-    sources = node.bases if isinstance(node, Stage) else node.sources
-    for source in sources:
-        yield from walk_plan(source)
-    yield node
+def walk_plan(part: Base) -> Iterator[Base]:
+    """Every part of a plan."""
+    if not isinstance(part, Lookup):
+        for source in part.bases if isinstance(part, Stage) else part.sources:
+            yield from walk_plan(source)
+    yield part
 
 
 def die(bad: int, i: int) -> int:

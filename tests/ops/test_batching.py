@@ -83,7 +83,7 @@ def test_of_batches(length: int, n: int, m: int) -> None:
 
 
 def test_positions_count_batches() -> None:
-    assert [i for i, _ in fl.from_range(7).batch(2).node.rows(0)] == [0, 1, 2, 3]
+    assert [i for i, _ in fl.from_range(7).batch(2).node.reference(0)] == [0, 1, 2, 3]
 
 
 def test_collate_is_given_the_list_of_elements() -> None:
@@ -334,7 +334,7 @@ class TestWindow:
         items = list(range(length))
         starts = [i for i in range(0, length, stride) if i + size <= length]
         expected = [tuple(items[i : i + size]) for i in starts]
-        assert list(flow.node.rows(0)) == list(enumerate(expected))
+        assert list(flow.node.reference(0)) == list(enumerate(expected))
         assert flow.collect() == expected
         assert len(flow) == len(expected)
 

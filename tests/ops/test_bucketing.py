@@ -53,7 +53,7 @@ def test_groups_what_is_alike(shapes: list[tuple[int, ...]], n: int, drop: bool)
         (np.stack([rows[i][0] for i in group]), np.array(group)) for group in model(shapes, n, drop)
     ]
     assert same(flow.collect(), expected)
-    assert [position for position, _ in flow.node.rows(0)] == list(range(len(expected)))
+    assert [position for position, _ in flow.node.reference(0)] == list(range(len(expected)))
     assert flow.effects == {Reordered, Unsized} | ({Resampled} if drop else set())
 
 

@@ -146,7 +146,7 @@ class TestRandomness:
         flow = source.cache()
         assert [list(run) for run in flow.epochs(3)] == [source.collect()] * 3
         fresh = source.cache()
-        assert list(fresh.epoch(2)) == [x for _, x in fresh.node.rows(1)] == source.collect()
+        assert list(fresh.epoch(2)) == [x for _, x in fresh.node.reference(1)] == source.collect()
 
     def test_above_is_drawn_afresh(self) -> None:
         flow = fl.from_range(20).cache().shuffle()
@@ -182,7 +182,11 @@ class TestPromises:
     def test_changes_no_position(self, length: int) -> None:
         source = fl.from_range(length).filter(lambda i: i % 3 > 0)
         flow = source.cache()
-        assert list(flow.node.rows(0)) == list(flow.node.rows(1)) == list(source.node.rows(0))
+        assert (
+            list(flow.node.reference(0))
+            == list(flow.node.reference(1))
+            == list(source.node.reference(0))
+        )
         assert not flow.node.dense
         assert fl.from_range(length).cache().node.dense
 
@@ -213,7 +217,7 @@ class TestPromises:
         assert flow.collect() == [0, 1]
         there = cloudpickle.loads(cloudpickle.dumps(flow.node))
         assert there.kept.rows is None
-        assert [x for _, x in there.rows(0)] == [0, 1]
+        assert [x for _, x in there.reference(0)] == [0, 1]
         assert made == [0, 1]
         plain = fl.from_range(2).cache()
         assert plain.collect() == [0, 1]

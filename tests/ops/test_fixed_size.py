@@ -44,14 +44,14 @@ class TestKeepingState:
         expected = list(islice(endless(source), epoch * n, epoch * n + n))
         flow = source.fixed_size(n)
         assert list(flow.epoch(epoch)) == expected
-        assert list(flow.node.rows(epoch)) == list(enumerate(expected))
+        assert list(flow.node.reference(epoch)) == list(enumerate(expected))
 
     @given(lengths, sizes, st.integers(0, 5))
     def test_of_an_endless_flow_walks_on_in_it(self, length: int, n: int, epoch: int) -> None:
         source = fl.from_range(length).shuffle().repeat()
         expected = list(islice(source, epoch * n, epoch * n + n))
         assert list(source.fixed_size(n).epoch(epoch)) == expected
-        assert [x for _, x in source.fixed_size(n).node.rows(epoch)] == expected
+        assert [x for _, x in source.fixed_size(n).node.reference(epoch)] == expected
 
     @given(lengths, st.integers(1, 9), st.integers(2, 3))
     def test_repeated_is_the_repeated_source(self, length: int, n: int, m: int) -> None:
@@ -89,7 +89,7 @@ class TestNotKeepingState:
         expected = list(islice(source.repeat().epoch(epoch), n))
         flow = source.fixed_size(n, keep_state=False)
         assert list(flow.epoch(epoch)) == expected
-        assert list(flow.node.rows(epoch)) == list(enumerate(expected))
+        assert list(flow.node.reference(epoch)) == list(enumerate(expected))
 
     def test_of_an_endless_flow_begins_anew(self) -> None:
         source = fl.from_range(3).repeat()
@@ -105,20 +105,24 @@ class TestHugeEpochs:
     def test_begin_with_a_pass_of_their_own(self, kind: int, keep_state: bool) -> None:
         flow = sources(5)[kind].fixed_size(12, keep_state)
         for epoch in (2**40, 2**61 + 12345, 2**62 - 1):
-            got = [x for _, x in flow.node.rows(epoch)]
+            got = [x for _, x in flow.node.reference(epoch)]
             assert sorted(got[:5]) == sorted(got[5:10]) == list(range(5))
             assert list(flow.epoch(epoch)) == got
 
     def test_of_an_endless_flow_begin_at_its_start(self) -> None:
         flow = fl.from_range(5).repeat().shard(4, 1).fixed_size(3)
         assert list(flow.epoch(2**62 - 1)) == [1, 0, 4]
-        assert [x for _, x in flow.node.rows(2**62 - 1)] == [1, 0, 4]
+        assert [x for _, x in flow.node.reference(2**62 - 1)] == [1, 0, 4]
 
     @pytest.mark.parametrize("kind", range(3))
     def test_in_a_later_epoch_of_a_repeat(self, kind: int) -> None:
         flow = sources(5)[kind].fixed_size(3).repeat(4)
         node = flow.node
-        assert list(flow.epoch(7)) == [x for _, x in node.rows(7)] != [x for _, x in node.rows(8)]
+        assert (
+            list(flow.epoch(7))
+            == [x for _, x in node.reference(7)]
+            != [x for _, x in node.reference(8)]
+        )
 
     def test_the_last_that_continues(self) -> None:
         flow = fl.from_range(8).fixed_size(6)
@@ -138,7 +142,7 @@ class TestHugeEpochs:
         for i, (epoch, position) in enumerate(at):
             alone = node.resolve(Addresses.span(epoch, position, position + 1))
             assert (together.epoch[i], together.position[i]) == (alone.epoch[0], alone.position[0])
-            assert dict(node.rows(epoch))[position] == alone.position[0]
+            assert dict(node.reference(epoch))[position] == alone.position[0]
 
 
 class TestPromises:
@@ -183,7 +187,7 @@ class TestOfNothing:
         flows: list[Flow[int, Any]] = [fl.from_range(0), fl.from_range(3), fl.from_iterable([])]
         for flow in flows:
             none = flow.fixed_size(0, keep_state)
-            assert [*none.epoch(3), *none.node.rows(3)] == []
+            assert [*none.epoch(3), *none.node.reference(3)] == []
 
     @pytest.mark.parametrize("keep_state", [True, False])
     def test_that_turns_out_to_be_nothing_is_an_error(self, keep_state: bool) -> None:

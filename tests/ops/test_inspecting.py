@@ -212,7 +212,7 @@ class TestInspect:
 
     def test_counts_what_comes_through_a_filter(self, capsys: pytest.CaptureFixture[str]) -> None:
         flow = fl.from_range(9).filter(lambda i: i > 6).inspect(2)
-        for rows in (flow.__iter__, lambda: (x for _, x in flow.node.rows(0))):
+        for rows in (flow.__iter__, lambda: (x for _, x in flow.node.reference(0))):
             assert list(rows()) == [7, 8]
             assert capsys.readouterr().err.splitlines() == [
                 "inspect: element 0<2: int with value 7",
@@ -267,7 +267,7 @@ class TestInspect:
         )
         for k in range(2):
             assert list(looked.epoch(k)) == list(plain.epoch(k))
-        assert list(looked.node.rows(1)) == list(plain.node.rows(1))
+        assert list(looked.node.reference(1)) == list(plain.node.reference(1))
         assert looked.effects == plain.effects
 
     def test_has_its_sources_length_and_spec(self) -> None:

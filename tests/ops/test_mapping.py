@@ -62,7 +62,7 @@ def test_filter(items: list[int], modulus: int) -> None:
     assert flow.effects == {Unsized}
     assert flow.node.length is None
     kept = [(i, x) for i, x in enumerate(items) if x % modulus == 0]
-    assert list(flow.node.rows(0)) == kept  # with the positions that they had
+    assert list(flow.node.reference(0)) == kept  # with the positions that they had
 
 
 @given(ints, st.integers(1, 5))
@@ -75,7 +75,7 @@ def test_filter_map(items: list[int], modulus: int) -> None:
     assert flow.effects == {Unsized}
     assert flow.node.length is None
     kept = [(i, x // modulus) for i, x in enumerate(items) if x % modulus == 0]
-    assert list(flow.node.rows(0)) == kept
+    assert list(flow.node.reference(0)) == kept
 
 
 def test_filter_map_leaves_out_none_and_nothing_else() -> None:
@@ -199,7 +199,7 @@ class TestFlatMap:
         for form in forms:
             flow = fl.from_items(items).flat_map(form)
             assert flow.collect() == expected
-            assert list(flow.node.rows(0)) == list(enumerate(expected))
+            assert list(flow.node.reference(0)) == list(enumerate(expected))
         assert fl.from_items(items).flat_map(list).node.length is None
         assert fl.from_items(items).flat_map(list).effects == {Unsized}
         assert fl.from_items(items).shuffle().flat_map(list).effects == {Reordered, Unsized}
@@ -469,7 +469,7 @@ class TestEnumerate:
 
     def test_keeps_positions(self) -> None:
         flow = fl.from_range(5).filter(lambda i: i in (2, 4)).enumerate()
-        assert list(flow.node.rows(0)) == [(2, (0, 2)), (4, (1, 4))]
+        assert list(flow.node.reference(0)) == [(2, (0, 2)), (4, (1, 4))]
 
     def test_over_workers_of_a_filter(self) -> None:
         flow = fl.from_range(40).filter(lambda i: i % 3 == 0).enumerate(5).prefetch(procs=2)

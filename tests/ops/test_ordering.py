@@ -31,7 +31,7 @@ class TestGlobal:
         order = fl.from_range(n).shuffle(seed=seed).collect()
         letters = [f"row {i}" for i in range(n)]
         assert fl.from_items(letters).shuffle(seed=seed).collect() == [letters[i] for i in order]
-        assert list(fl.from_range(n).shuffle(seed=seed).node.rows(0)) == list(enumerate(order))
+        assert list(fl.from_range(n).shuffle(seed=seed).node.reference(0)) == list(enumerate(order))
 
     @given(st.integers(1, 30), st.integers(1, 7))
     def test_of_a_flow_that_is_not_indexable_collects_it(self, n: int, buffer: int) -> None:
@@ -69,7 +69,7 @@ class TestGlobal:
     def test_names_the_row_that_it_moved(self) -> None:
         node = fl.from_range(9).shuffle().node
         assert [node.origin(1, i) for i in range(9)] == [
-            f"row {x} of from_range(9)" for _, x in node.rows(1)
+            f"row {x} of from_range(9)" for _, x in node.reference(1)
         ]
 
     def test_needs_a_length(self) -> None:
@@ -151,7 +151,7 @@ class TestWindow:
         assert len(flow) == 40
         assert str(flow.spec) == "int"
         assert flow.effects == {Reordered}
-        assert [i for i, _ in flow.node.rows(0)] == list(range(40))
+        assert [i for i, _ in flow.node.reference(0)] == list(range(40))
         assert fl.from_iterable([1]).shuffle(9).effects == {Reordered, Unsized}
         assert fl.from_range(9).shuffle(3).take(2).effects == {Reordered, Resampled}
 

@@ -44,7 +44,7 @@ def test_pads_on_the_right_to_the_largest_of_the_batch(
     flow = fl.from_items(items).padded_batch(n, drop_remainder=drop, padding=value)
     expected = [padded(part, value) for part in slices(items, n, drop)]
     assert same(flow.collect(), expected)
-    assert same([x for _, x in flow.node.rows(0)], expected)
+    assert same([x for _, x in flow.node.reference(0)], expected)
     assert len(flow) == len(expected)
     loses = drop and (not items or len(items) % n)
     assert flow.effects == ({Resampled} if loses else frozenset())

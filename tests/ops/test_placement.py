@@ -39,7 +39,7 @@ def test_changes_nothing_of_what_is_given(workers: dict[str, int]) -> None:
     assert len(ahead) == len(flow)
     assert ahead.effects == flow.effects
     assert ahead.spec == flow.spec
-    assert list(ahead.node.rows(0)) == list(flow.node.rows(0))
+    assert list(ahead.node.reference(0)) == list(flow.node.reference(0))
     assert ahead.node.origin(0, 3) == flow.node.origin(0, 3)
 
 
@@ -183,9 +183,9 @@ class TestReplicate:
     def test_in_an_epoch_that_was_drawn(self) -> None:
         rows = fl.from_range(4).shuffle().replicate(3)
         flow = rows.repeat(3)
-        assert list(flow.epoch(1)) == [x for _, x in flow.node.rows(1)]
+        assert list(flow.epoch(1)) == [x for _, x in flow.node.reference(1)]
         streamed = fl.from_range(4).shuffle().filter(bool).replicate(3).repeat(2)
-        assert list(streamed.epoch(1)) == [x for _, x in streamed.node.rows(1)]
+        assert list(streamed.epoch(1)) == [x for _, x in streamed.node.reference(1)]
 
     def test_effects_and_length(self) -> None:
         assert fl.from_range(5).replicate(3).effects == {Resampled}

@@ -164,7 +164,7 @@ class TestPasses:
 
     def test_positions_count_from_0(self) -> None:
         flow: Flow[Any, Any] = fl.from_queue(filled("a", "b", None))
-        assert list(flow.node.rows(0)) == [(0, "a"), (1, "b")]
+        assert list(flow.node.reference(0)) == [(0, "a"), (1, "b")]
 
 
 class TestFailures:

@@ -102,7 +102,7 @@ class TestRepeatEach:
     def test_of_a_stream(self, length: int, n: int) -> None:
         flow = fl.from_iterable(range(length)).filter(lambda i: i % 2 == 0).repeat_each(n)
         expected = [i for i in range(0, length, 2) for _ in range(n)]
-        assert list(flow.node.rows(0)) == list(enumerate(expected))
+        assert list(flow.node.reference(0)) == list(enumerate(expected))
         assert flow.collect() == expected
         assert flow.effects == {Unsized, Resampled}
         assert flow.node.length is None

@@ -47,7 +47,7 @@ class TestTake:
 
     def test_keeps_positions(self) -> None:
         flow = fl.from_range(9).filter(lambda i: i > 4).take(2)
-        assert list(flow.node.rows(0)) == [(5, 5), (6, 6)]
+        assert list(flow.node.reference(0)) == [(5, 5), (6, 6)]
 
     def test_ends_an_endless_flow(self) -> None:
         flow = fl.from_range(3).repeat().take(7)
@@ -101,7 +101,7 @@ class TestSkip:
 
     def test_numbers_anew(self) -> None:
         flow = fl.from_range(9).filter(lambda i: i > 4).skip(2)
-        assert list(flow.node.rows(0)) == [(0, 7), (1, 8)]
+        assert list(flow.node.reference(0)) == [(0, 7), (1, 8)]
         assert flow.node.dense
 
     def test_of_an_endless_flow_is_endless(self) -> None:
@@ -150,7 +150,9 @@ class TestShard:
         assert flow.collect() == [x for x in range(length) if x % 3 > 0][i::n]
         assert flow.effects == {Unsized}
         assert flow.node.length is None
-        assert [position for position, _ in flow.node.rows(0)] == list(range(len(flow.collect())))
+        assert [position for position, _ in flow.node.reference(0)] == list(
+            range(len(flow.collect()))
+        )
 
     @given(lengths, shards)
     def test_resolves_as_it_reads(self, length: int, shard: tuple[int, int]) -> None:

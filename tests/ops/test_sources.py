@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import ElementError, InvalidFlow, SourceError, Unsized
-from flowdsl.plan.lower import Stage, lower
-from flowdsl.plan.optimize import optimize
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Stage
 from tests import functions
 from tests.elements import same
 
@@ -143,7 +143,7 @@ class TestArraysSideBySide:
     def test_travel_by_row(self) -> None:
         large = np.zeros((2000, 1000))  # 16 MB
         node = fl.from_items((large, np.arange(2000))).map(functions.itself).prefetch(procs=1).node
-        stage = lower(optimize(node))
+        stage = plan_of(node).root
         assert isinstance(stage, Stage)
         assert len(cloudpickle.dumps(stage.program)) < 10_000
         assert len(pickle.dumps(fl.from_items((large, large)).collect()[0])) < 20_000

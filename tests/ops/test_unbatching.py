@@ -26,7 +26,7 @@ def test_is_the_inverse_of_batch(form: str, length: int, n: int) -> None:
         plain = [(x.id, np.array(x.data), x.name) for x in items]
     flow: Any = fl.from_items(items)
     assert same(flow.batch(n).unbatch().collect(), plain)
-    assert [i for i, _ in flow.batch(n).unbatch().node.rows(0)] == list(range(length))
+    assert [i for i, _ in flow.batch(n).unbatch().node.reference(0)] == list(range(length))
     assert same(flow.batch(n, collate=list).unbatch().collect(), items)
     if form in ("tuple", "named"):
         assert same(flow.batch(n, collate=fl.lists).unbatch().collect(), plain)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,11 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import Flow
+from flowdsl.attempts import LeaveOut
 from flowdsl.kinds import Unordered
 from flowdsl.node import AnyNode
-from flowdsl.plan.lower import NOBODY, Copies, Stage, Supplied, lower
-from flowdsl.plan.optimize import optimize
+from flowdsl.plan.lower import Supplied, plan_of
+from flowdsl.plan.plan import NOBODY, Base, Hosted, Plan, Stage
 from flowdsl.plan.tree import walk
 from flowdsl.worker_kinds import PROCESSES, THREADS, Workers
 from tests.elements import same
@@ -22,13 +23,18 @@ from tests.plan.test_rules import double, odd, picture
 
 
 def stage_of(flow: Flow[Any, Any]) -> Stage:
-    stage = lower(optimize(flow.node))
+    stage = plan_of(flow.node).root
     assert isinstance(stage, Stage)
     return stage
 
 
-def parts(node: AnyNode | None) -> str | None:
-    return None if node is None else picture(node)
+def hosted(part: Base) -> Hosted:
+    assert isinstance(part, Hosted)
+    return part
+
+
+def titles_of(bases: Sequence[Base]) -> list[str]:
+    return [base.top.node.title for base in bases]
 
 
 class TestPositionsTravel:
@@ -85,19 +91,18 @@ class TestElementsTravel:
     ) -> None:
         stage = stage_of(flow.prefetch(procs=3))
         (below,) = stage.bases
-        running = [part for part in walk(below) if not isinstance(part, Stage)]
-        assert " > ".join(part.title for part in running).replace("buffer=", "") == base
+        assert picture(below.top.node) == base
         assert picture(stage.program) == program
         assert picture(stage.meaning) == picture(flow.node)
 
     def test_to_a_place_that_has_their_length_and_is_as_indexable(self) -> None:
-        supplied = next(walk(stage_of(fl.from_items([1, 2]).map(double).prefetch(1)).program))
+        supplied = walk(stage_of(fl.from_items([1, 2]).map(double).prefetch(1)).program)[0]
         assert isinstance(supplied, Supplied)
         assert (supplied.length, supplied.indexable) == (2, True)
-        supplied = next(walk(stage_of(fl.from_iterable([1]).map(double).prefetch(1)).program))
+        supplied = walk(stage_of(fl.from_iterable([1]).map(double).prefetch(1)).program)[0]
         assert (supplied.length, supplied.indexable) == (None, False)
         with pytest.raises(AssertionError):
-            supplied.rows(0)
+            supplied.rows(0, ())
 
     @pytest.mark.parametrize(("sizes", "ratio"), [((), 1), ((3,), 3), ((3, 4), 12)])
     def test_so_many_for_an_element(self, sizes: tuple[int, ...], ratio: int) -> None:
@@ -131,53 +136,93 @@ class TestWithoutPrefetch:
 
     def test_what_is_not_stands_on_it(self) -> None:
         flow = fl.from_range(20).map(double).filter(odd).batch(3)
-        batch = lower(flow.node)
+        batch = hosted(plan_of(flow.node).root)
         (stage,) = batch.sources
-        assert batch.title == "batch(3)"
+        assert batch.top.node.title == "batch(3)"
         assert isinstance(stage, Stage)
         assert picture(stage.meaning) == "from_range(20) > map(double) > filter(odd)"
 
     def test_what_counts_them_stands_on_it(self) -> None:
-        numbered = lower(fl.from_range(20).filter(odd).enumerate().node)
+        numbered = hosted(plan_of(fl.from_range(20).filter(odd).enumerate().node).root)
         (stage,) = numbered.sources
-        assert numbered.title == "enumerate()"
+        assert numbered.top.node.title == "enumerate()"
         assert isinstance(stage, Stage)
 
     def test_what_is_above_one_stays_here(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(procs=2).map(abs).batch(2)
-        batch = lower(optimize(flow.node))
-        (mapped,) = batch.sources
+        batch = hosted(plan_of(flow.node).root)
+        mapped = hosted(batch.sources[0])
         (stage,) = mapped.sources
-        assert [batch.title, mapped.title] == ["batch(2)", "map(abs)"]
+        assert titles_of([batch, mapped]) == ["batch(2)", "map(abs)"]
         assert isinstance(stage, Stage)
         assert (stage.workers.count, picture(stage.meaning)) == (2, "from_range(20) > map(double)")
 
     def test_a_stream_runs_by_its_reference(self) -> None:
-        node = fl.from_iterable([1]).map(double).node
-        assert lower(node) is node
+        mapped = hosted(plan_of(fl.from_iterable([1]).map(double).node).root)
+        stream = hosted(mapped.sources[0])
+        assert (titles_of([mapped, stream]), stream.sources) == (
+            ["map(double)", "from_iterable(list)"],
+            (),
+        )
 
 
 def test_two_pools_on_both_sides_of_a_window() -> None:
     flow = fl.from_range(20).map(double).shuffle(4).map(double).prefetch(procs=2)
     upper = stage_of(flow)
-    (window,) = upper.bases
+    window = hosted(upper.bases[0])
     (below,) = window.sources
     assert isinstance(below, Stage)
     assert (upper.workers.count, below.workers.count) == (2, 2)
-    assert (window.title, below.bases) == ("shuffle(buffer=4)", ())
+    assert (window.top.node.title, below.bases) == ("shuffle(buffer=4)", ())
     assert picture(upper.program) == "supplied > map(double)"
     assert picture(below.program) == "from_range(20) > map(double)"
 
 
-def test_a_stage_means_what_its_operators_mean() -> None:
-    flow = fl.from_range(20).shuffle().filter(odd).prefetch(procs=2)
-    stage = stage_of(flow)
-    assert list(stage.rows(1)) == list(flow.node.rows(1))
-    assert stage.effects == flow.effects
-    assert stage.length is None
-    assert stage.spec(probe=True) == flow.spec
-    assert stage.origin(1, 3) == flow.node.origin(1, 3)
-    assert stage.title == "filter(odd)"
+class TestPlan:
+    def test_is_made_once_for_a_flow(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made: list[object] = []
+
+        def noted(node: AnyNode) -> Plan[Any]:
+            made.append(node)
+            return plan_of(node)
+
+        monkeypatch.setattr("flowdsl.flow.plan_of", noted)
+        flow = fl.from_range(20).shuffle().filter(odd).map(double)
+        assert list(flow.epoch(1)) == list(flow.epoch(1)) != list(flow)
+        flow.explain()
+        assert made == [flow.node]
+
+    def test_numbers_its_stages_as_elements_meet_them(self) -> None:
+        ahead = fl.from_range(20).map(double).shuffle(4).map(double)
+        plan = plan_of(ahead.interleave(fl.from_range(20).map(abs)).prefetch(procs=2).node)
+        assert [stage.number for stage in plan.stages] == [0, 1, 2]
+        assert [picture(stage.meaning) for stage in plan.stages] == [
+            "from_range(20) > map(double)",
+            "from_range(20) > map(double) > prefetch(1) > shuffle(4) > map(double)",
+            "from_range(20) > map(abs)",
+        ]
+
+    def test_tells_operators_of_one_title_apart(self) -> None:
+        flow = fl.from_range(20).map(double).shuffle(4).map(double).prefetch(procs=2)
+        below, upper = plan_of(flow.node).stages
+        assert [step.number for step in below.steps] == [1, 2]
+        assert [step.number for step in upper.steps] == [4]
+
+    def test_moved_operators_keep_their_numbers(self) -> None:
+        stage = stage_of(fl.from_range(20).map(double).map(abs).take(3).prefetch(procs=2))
+        assert [(step.number, step.node.title) for step in stage.steps] == [
+            (1, "from_range(20)"),
+            (4, "take(3)"),
+            (2, "map(double)"),
+            (3, "map(abs)"),
+        ]
+
+    def test_holds_nobody_to_tell_in_what_workers_run(self) -> None:
+        stage = stage_of(fl.from_range(20).map(double).prefetch(procs=2, on_error=print))
+        (leaving,) = (node for node in walk(stage.program) if isinstance(node, LeaveOut))
+        assert leaving.handler is None
+        assert isinstance(stage.meaning, LeaveOut)
+        assert stage.meaning.handler is print
 
 
 def _draw(_: object, rng: np.random.Generator) -> float:
@@ -193,7 +238,7 @@ def _draw(_: object, rng: np.random.Generator) -> float:
     ids=repr,
 )
 def test_a_program_keeps_the_effects_of_what_it_is_supplied_with(flow: Flow[Any, Any]) -> None:
-    stage = lower(optimize(flow.prefetch(procs=2).node))
+    stage = plan_of(flow.prefetch(procs=2).node).root
     assert isinstance(stage, Stage)
     assert stage.program.effects == flow.effects
     assert stage.program.length == flow.node.length
@@ -211,7 +256,7 @@ class TestSeveralFlows:
         rows = fl.from_items(range(20))
         flow = rows.map(double).zip(rows.repeat().take(20).map(abs))
         stage = stage_of(flow.map(str).prefetch(procs=2))
-        assert [base.title for base in stage.bases] == ["from_items(20 items)", "take(20)"]
+        assert titles_of(stage.bases) == ["from_items(20 items)", "take(20)"]
         slots = [part for part in walk(stage.program) if isinstance(part, Supplied)]
         assert [(part.slot, part.length, part.indexable) for part in slots] == [
             (0, 20, True),
@@ -221,7 +266,7 @@ class TestSeveralFlows:
     def test_a_flow_in_two_places_is_two_bases(self) -> None:
         rows = fl.from_items(range(20))
         stage = stage_of(rows.map(double).concat(rows.map(abs), rows).prefetch(procs=2))
-        assert [base.title for base in stage.bases] == ["from_items(20 items)"] * 3
+        assert titles_of(stage.bases) == ["from_items(20 items)"] * 3
         slots = [part.slot for part in walk(stage.program) if isinstance(part, Supplied)]
         assert slots == [0, 1, 2]
 
@@ -229,7 +274,7 @@ class TestSeveralFlows:
         rows = fl.from_items(range(20))
         flow = rows.map(double).concat(rows.shuffle(seed=3).map(abs)).prefetch(procs=2)
         stage = stage_of(flow)
-        assert [base.title for base in stage.bases] == ["from_items(20 items)", "shuffle(seed=3)"]
+        assert titles_of(stage.bases) == ["from_items(20 items)", "shuffle(seed=3)"]
         assert picture(stage.program) == "supplied > map(double) > concat(supplied > map(abs))"
         assert flow.collect() == reference(flow.node).elements
 
@@ -237,18 +282,18 @@ class TestSeveralFlows:
         rows = fl.from_items(range(20))
         stage = stage_of(rows.mix(rows.take(3)).shuffle().map(str).prefetch(procs=2))
         (base,) = stage.bases
-        assert base.title == "shuffle()"
+        assert base.top.node.title == "shuffle()"
         assert picture(stage.program) == "supplied > map(str)"
 
     def test_a_stream_among_them_makes_it_one(self) -> None:
         flow = fl.from_range(9).map(double).interleave(fl.from_iterable(range(9))).map(str)
         stage = stage_of(flow.prefetch(procs=4))
-        (merged,) = stage.bases
-        assert merged.title == "interleave(...)"
+        merged = hosted(stage.bases[0])
+        assert merged.top.node.title == "interleave(...)"
         below, stream = merged.sources
         assert isinstance(below, Stage)
         assert (below.workers.count, picture(below.meaning)) == (4, "from_range(9) > map(double)")
-        assert stream.title == "from_iterable(range)"
+        assert stream.top.node.title == "from_iterable(range)"
 
 
 class TestThreads:
@@ -259,7 +304,7 @@ class TestThreads:
 
     def test_on_both_sides_of_a_window(self) -> None:
         upper = stage_of(fl.from_range(20).map(double).shuffle(4).map(abs).prefetch(threads=2))
-        (below,) = upper.bases[0].sources
+        (below,) = hosted(upper.bases[0]).sources
         assert isinstance(below, Stage)
         assert upper.workers == below.workers == Workers(THREADS, 2)
 
@@ -270,23 +315,16 @@ class TestThreads:
         assert stage_of(flow).workers == Workers(THREADS, 2)
 
 
-def running(node: AnyNode) -> Iterator[AnyNode]:
-    """What a plan runs: its stages, with what they are sent, and what is left to this process."""
-    for source in node.bases if isinstance(node, Stage) else node.sources:
-        yield from running(source)
-    yield node
-
-
-def stages(flow: Flow[Any, Any]) -> list[Stage]:
-    return [node for node in running(lower(optimize(flow.node))) if isinstance(node, Stage)]
+def stages(flow: Flow[Any, Any]) -> Sequence[Stage]:
+    return plan_of(flow.node).stages
 
 
 class TestUnordered:
     def test_delivers_as_they_are_ready(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(procs=2, ordered=False)
-        plan = lower(optimize(flow.node))
-        (stage,) = plan.sources
-        assert isinstance(plan, Unordered)
+        part = hosted(plan_of(flow.node).root)
+        (stage,) = part.sources
+        assert isinstance(part.top.node, Unordered)
         assert isinstance(stage, Stage)
         assert (stage.ordered, stage.workers) == (False, Workers(PROCESSES, 2))
 
@@ -331,23 +369,19 @@ class TestReplicate:
 
     def test_of_a_stream_is_a_process_for_each_copy(self) -> None:
         flow = fl.from_iterable(range(20)).map(double).replicate(3)
-        plan = lower(optimize(flow.node))
-        assert isinstance(plan, Copies)
-        assert len(plan.copies) == 3
-        for copy in plan.copies:
+        part = hosted(plan_of(flow.node).root)
+        assert part.top.node is flow.node
+        assert len(part.sources) == 3
+        for copy in part.sources:
             assert isinstance(copy, Stage)
             assert (copy.whole, copy.workers, copy.bases) == (True, Workers(PROCESSES, 1), ())
             assert picture(copy.program) == "from_iterable(range) > map(double)"
-        assert (plan.title, plan.length) == ("replicate(procs=3)", None)
-        assert (plan.effects, plan.spec(probe=True)) == (flow.effects, flow.spec)
-        assert list(plan.rows(1)) == list(flow.node.rows(1))
 
-    def test_of_what_a_worker_can_not_index_is_as_long_as_all(self) -> None:
-        flow = fl.from_range(20).map(double).shuffle(4).replicate(2)
-        plan = lower(optimize(flow.node))
-        assert isinstance(plan, Copies)
-        assert plan.length == 40
-        assert list(plan.rows(2)) == list(flow.node.rows(2))
+    def test_means_a_pass_of_each_in_turn(self) -> None:
+        node = fl.from_range(20).map(double).shuffle(4).replicate(2).node
+        (source,) = node.sources
+        whole = list(node.rows(2, [source.reference] * 2))
+        assert whole == list(node.rows(2, [source.reference])) == list(node.reference(2))
 
 
 class TestShares:
@@ -428,8 +462,7 @@ def test_what_workers_of_replicate_share() -> None:
     rows = stage_of(fl.from_range(9).map(double).replicate(procs=2))
     assert (rows.workers.count, rows.copies) == (2, "rows")
     assert stage_of(fl.from_range(9).replicate(2).map(double).prefetch(procs=3)).copies is None
-    passes = lower(optimize(fl.from_iterable(range(9)).map(double).replicate(procs=2).node))
-    assert isinstance(passes, Copies)
-    for stage in passes.copies:
+    passes = plan_of(fl.from_iterable(range(9)).map(double).replicate(procs=2).node).root
+    for stage in hosted(passes).sources:
         assert isinstance(stage, Stage)
         assert stage.copies == "passes"

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import given
 
 import flowdsl as fl
 from flowdsl.kinds import Placement
-from flowdsl.node import AnyNode
 from flowdsl.plan import optimize as module
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.rules import Rule
+from flowdsl.plan.tree import Step, steps_of
 from flowdsl.worker_kinds import Workers
 from tests.strategies import Recipe, chains
 
@@ -26,47 +25,47 @@ def use(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
 
 @given(chains(most=6, prefetched=True))
 def test_what_is_optimized_stays_as_it_is(recipe: Recipe) -> None:
-    better = optimize(recipe.build(procs=2).node)
+    better = optimize(steps_of(recipe.build(procs=2).node))
     assert optimize(better) is better
 
 
 def test_rules_apply_until_none_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    def count_down(node: AnyNode) -> AnyNode:
-        if isinstance(node, Placement) and node.workers.count > 1:
-            return attrs.evolve(node, workers=Workers(count=node.workers.count - 1))
-        return node
+    def count_down(step: Step) -> Step:
+        if isinstance(step.node, Placement) and step.node.workers.count > 1:
+            return step.over(*step.sources, workers=Workers(count=step.node.workers.count - 1))
+        return step
 
     use(monkeypatch, count_down)
-    node: Any = optimize(fl.from_range(9).prefetch(procs=50).node)
+    node: Any = optimize(steps_of(fl.from_range(9).prefetch(procs=50).node)).node
     assert node.workers.count == 1
 
 
 def test_a_rule_that_loses_rows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lose(node: AnyNode) -> AnyNode:
-        return fl.from_range(8).node if node.title == "from_range(9)" else node
+    def lose(step: Step) -> Step:
+        lost = steps_of(fl.from_range(8).node)
+        return lost if step.node.title == "from_range(9)" else step
 
     use(monkeypatch, lose)
     with pytest.raises(AssertionError, match="lose changed a promise"):
-        optimize(FLOW.node)
+        optimize(steps_of(FLOW.node))
 
 
 def test_a_rule_that_adds_an_effect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shuffle(node: AnyNode) -> AnyNode:
-        return fl.from_range(9).shuffle().node if node.title == "from_range(9)" else node
+    def shuffle(step: Step) -> Step:
+        shuffled = steps_of(fl.from_range(9).shuffle().node)
+        return shuffled if step.node.title == "from_range(9)" else step
 
     use(monkeypatch, shuffle)
     with pytest.raises(AssertionError, match="shuffle changed a promise"):
-        optimize(FLOW.node)
+        optimize(steps_of(FLOW.node))
 
 
 def test_rules_that_undo_each_other_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def flip(node: AnyNode) -> AnyNode:
-        return (
-            attrs.evolve(node, workers=Workers(count=3 - node.workers.count))
-            if isinstance(node, Placement)
-            else node
-        )
+    def flip(step: Step) -> Step:
+        if isinstance(step.node, Placement):
+            return step.over(*step.sources, workers=Workers(count=3 - step.node.workers.count))
+        return step
 
     use(monkeypatch, flip)
     with pytest.raises(AssertionError, match="the rules do not settle on Prefetch"):
-        optimize(FLOW.node)
+        optimize(steps_of(FLOW.node))

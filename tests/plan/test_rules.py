@@ -19,7 +19,7 @@ from flowdsl.plan.rules.hoist_prefetch import hoist_prefetch
 from flowdsl.plan.rules.sink_prefetch import sink_prefetch
 from flowdsl.plan.rules.split_prefetch import split_prefetch
 from flowdsl.plan.rules.take_before_map import take_before_map
-from flowdsl.plan.tree import rewrite
+from flowdsl.plan.tree import rewrite, steps_of
 from tests.laws import reference
 from tests.strategies import Recipe, chains
 
@@ -422,7 +422,7 @@ def _same_promise(before: AnyNode, after: AnyNode) -> None:
 )
 def test_rule(rule: Rule, flow: AnyFlow, before: str, after: str) -> None:
     assert picture(flow.node) == before
-    changed = rewrite(flow.node, rule)
+    changed = rewrite(steps_of(flow.node), rule).node
     assert picture(changed) == after
     assert (changed is flow.node) == (before == after)
     _same_promise(flow.node, changed)
@@ -432,7 +432,7 @@ def test_rule(rule: Rule, flow: AnyFlow, before: str, after: str) -> None:
     ("flow", "after"), ALL_TOGETHER, ids=[picture(flow.node) for flow, _ in ALL_TOGETHER]
 )
 def test_rules_together(flow: AnyFlow, after: str) -> None:
-    changed = optimize(flow.node)
+    changed = optimize(steps_of(flow.node)).node
     assert picture(changed) == after
     _same_promise(flow.node, changed)
 
@@ -450,7 +450,7 @@ def test_a_rule_keeps_the_promise_of_any_chain(rule: Rule) -> None:
     @given(chains(most=6, prefetched=True))
     def check(recipe: Recipe) -> None:
         node = recipe.build(procs=2).node
-        changed = rewrite(node, rule)
+        changed = rewrite(steps_of(node), rule).node
         assert changed.effects == node.effects
         assert changed.length == node.length
         again = recipe.build(procs=2).node  # a queue gives one pass

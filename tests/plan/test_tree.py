@@ -10,7 +10,7 @@ import pytest
 import flowdsl as fl
 from flowdsl import Flow
 from flowdsl.node import AnyNode, with_sources
-from flowdsl.plan.tree import bases_of, beside, rewrite, runs_in_worker, walk
+from flowdsl.plan.tree import Step, bases_of, rewrite, runs_in_worker, steps_of, walk
 from tests.test_node import Joined, Plain
 
 RANGE = fl.from_range(6).node
@@ -22,17 +22,32 @@ def titles(node: AnyNode) -> list[str]:
     return [part.title for part in walk(node)]
 
 
-class TestBeside:
-    def test_of_one_tree_is_the_walk(self) -> None:
-        node = fl.from_range(9).zip(fl.from_range(9).map(abs).zip(fl.from_range(9))).node
-        seen = list(beside(node, node))
-        assert [(one, two) for one, two, _ in seen] == [(part, part) for part in walk(node)]
-        assert [deep for *_, deep in seen] == [0, 1, 1, 2, 1, 0]
+class TestSteps:
+    def test_are_numbered_as_elements_meet_them_and_set_in(self) -> None:
+        inner = fl.from_range(9).map(abs).zip(fl.from_range(9))
+        seen = list(walk(steps_of(fl.from_range(9).zip(inner).prefetch(procs=2).node)))
+        assert [step.number for step in seen] == [1, 2, 3, 4, 5, 6, 0]
+        assert [step.depth for step in seen] == [0, 1, 1, 2, 1, 0, 0]
 
-    def test_ends_where_either_does(self) -> None:
-        whole, cut = fl.from_range(6).map(abs).batch(2).node, fl.from_items([1]).batch(2).node
-        pairs = [(one.title, two.title) for one, two, _ in beside(whole, cut)]
-        assert pairs == [("map(abs)", "from_items(1 items)"), ("batch(2)", "batch(2)")]
+    def test_are_of_their_nodes(self) -> None:
+        node = fl.from_range(9).zip(fl.from_range(9).map(abs)).batch(2, collate=list).node
+        step = steps_of(node)
+        assert [one.node for one in walk(step)] == list(walk(node))
+        assert [one.node for one in step.sources[0].sources] == list(step.sources[0].node.sources)
+
+    def test_keep_their_number_over_other_sources(self) -> None:
+        step = steps_of(fl.from_range(9).map(abs).take(3).node)
+        moved = step.over(*step.sources[0].sources)
+        assert (moved.number, moved.node.sources) == (3, (step.sources[0].sources[0].node,))
+
+    def test_over_the_same_are_the_same(self) -> None:
+        step = steps_of(fl.from_range(9).map(abs).node)
+        assert step.over(*step.sources) is step
+
+    def test_are_found_by_their_path(self) -> None:
+        step = steps_of(fl.from_range(9).zip(fl.from_range(9).map(abs)).node)
+        assert step.at(()) is step
+        assert step.at((1, 0)).number == 2
 
 
 class TestWithSources:
@@ -68,17 +83,17 @@ class TestRewrite:
     def test_changes_every_node_after_its_sources(self) -> None:
         seen: list[str] = []
 
-        def note(node: AnyNode) -> AnyNode:
-            seen.append(node.title)
-            return ITEMS if node is RANGE else node
+        def note(step: Step) -> Step:
+            seen.append(step.node.title)
+            return steps_of(ITEMS) if step.node is RANGE else step
 
         node = Joined(Plain(RANGE), (RANGE,))
-        assert rewrite(node, note) == Joined(Plain(ITEMS), (ITEMS,))
+        assert rewrite(steps_of(node), note).node == Joined(Plain(ITEMS), (ITEMS,))
         assert seen == ["from_range(6)", "plain()", "from_range(6)", "joined(1)"]
 
     def test_without_a_change_is_the_same(self) -> None:
-        node = Joined(Plain(RANGE), (STREAM,))
-        assert rewrite(node, lambda part: part) is node
+        step = steps_of(Joined(Plain(RANGE), (STREAM,)))
+        assert rewrite(step, lambda part: part) is step
 
 
 def _keeps(x: Any) -> bool:
@@ -120,6 +135,7 @@ CASES: list[tuple[Flow[Any, Any], bool, str | None]] = [
 )
 def test_what_a_worker_can_run(flow: Flow[Any, Any], runs: bool, base: str | None) -> None:
     assert runs_in_worker(flow.node) is runs
-    found = bases_of(flow.node)
-    assert [part.title for part in found] == ([] if base is None else [base])
-    assert all(part in list(walk(flow.node)) for part in found)
+    step = steps_of(flow.node)
+    found = bases_of(step)
+    assert [part.node.title for part in found] == ([] if base is None else [base])
+    assert all(part in list(walk(step)) for part in found)

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flowdsl as fl
+from flowdsl.plan.lower import plan_of
+from flowdsl.report.diagram import Diagram, diagram_of
 from flowdsl.report.drawing import cut, lines, text_width
 from flowdsl.report.judging import verdict
 from flowdsl.report.picture import Figures, page, picture
-from flowdsl.report.plan import Plan, plan_of
 from flowdsl.statistics.run import OperatorCost
 from tests.report.books import run, stage
 
@@ -66,14 +67,14 @@ def classed(svg: str, kind: str) -> list[ElementTree.Element]:
     return [element for element in drawn(svg) if kind in element.get("class", "").split()]
 
 
-def with_figures(plan: Plan, figures: Any) -> str:
+def with_figures(plan: Diagram, figures: Any) -> str:
     whole = plan.over(figures)
     return picture(plan, Figures(whole, verdict(whole, 8))).svg()
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=repr)
 def test_every_operator_is_in_the_picture(flow: fl.Flow[Any, Any]) -> None:
-    svg = picture(plan_of(flow.node)).svg()
+    svg = picture(diagram_of(plan_of(flow.node))).svg()
 
     def titles(node: Any) -> Iterator[str]:
         for source in node.sources:
@@ -86,7 +87,7 @@ def test_every_operator_is_in_the_picture(flow: fl.Flow[Any, Any]) -> None:
 
 @pytest.mark.parametrize("flow", FLOWS, ids=repr)
 def test_all_of_it_is_within_the_ground(flow: fl.Flow[Any, Any]) -> None:
-    svg = picture(plan_of(flow.node)).svg()
+    svg = picture(diagram_of(plan_of(flow.node))).svg()
     width, height = map(float, ElementTree.fromstring(svg).get("viewBox", "").split()[2:])
     for element in drawn(svg):
         if element.tag == f"{SVG}rect":
@@ -102,7 +103,7 @@ def test_all_of_it_is_within_the_ground(flow: fl.Flow[Any, Any]) -> None:
 
 
 def test_no_box_covers_another() -> None:
-    svg = picture(plan_of(FLOWS[2].node)).svg()
+    svg = picture(diagram_of(plan_of(FLOWS[2].node))).svg()
     found = []
     for box in classed(svg, "box"):
         x, y, w, h = (float(box.get(name, 0)) for name in ("x", "y", "width", "height"))
@@ -115,7 +116,7 @@ def test_no_box_covers_another() -> None:
 
 
 def test_the_figures_are_on_it() -> None:
-    svg = with_figures(plan_of(FLOW.node), FIGURES)
+    svg = with_figures(diagram_of(plan_of(FLOW.node)), FIGURES)
     text = " ".join(told(svg))
     assert "prefetch(procs=6) would give about 140 elements/s." in text
     assert "map(decode) limits at 100 elements/s" in text
@@ -127,7 +128,7 @@ def test_the_figures_are_on_it() -> None:
 
 
 def test_the_limiting_box_and_operator_stand_out() -> None:
-    svg = with_figures(plan_of(FLOW.node), FIGURES)
+    svg = with_figures(diagram_of(plan_of(FLOW.node)), FIGURES)
     (operator,) = classed(svg, "hot-text")
     assert operator.text == "map(decode)"
     assert len(classed(svg, "hot-box")) == 1
@@ -142,7 +143,7 @@ def test_what_limits_is_what_is_marked(
     consumer: float, waited: float, busy: float, where: str
 ) -> None:
     slow = attrs.evolve(stage(*TITLES, busy=(busy,) * 4, waited=waited))
-    svg = with_figures(plan_of(FLOW.node), run(slow, consumer=consumer))
+    svg = with_figures(diagram_of(plan_of(FLOW.node)), run(slow, consumer=consumer))
     (box,) = classed(svg, "hot-box")
     (heading,) = [t for t in drawn(svg) if t.tag == f"{SVG}text" and t.text == where]
     top, y = float(box.get("y", 0)), float(heading.get("y", 0))
@@ -153,7 +154,7 @@ def test_what_limits_is_marked_with_all_that_runs_there() -> None:
     """Two stages of figures, and one box, as one thread runs both."""
     flow = fl.from_range(50).map(decode).flat_map(lambda i: [i])
     slow = stage("from_range(50)", "map(decode)", costs={"map(decode)": 9.0})
-    svg = with_figures(plan_of(flow.node), run(slow, consumer=0.2))
+    svg = with_figures(diagram_of(plan_of(flow.node)), run(slow, consumer=0.2))
     assert len(classed(svg, "hot-box")) == 1
     (operator,) = classed(svg, "hot-text")
     assert operator.text == "map(decode)"
@@ -163,13 +164,13 @@ def test_operators_of_one_title_have_their_own_costs() -> None:
     flow = fl.from_range(50).map(decode).map(decode)
     costs = tuple(OperatorCost("map(decode)", 1000, seconds) for seconds in (7.0, 2.0))
     seen = attrs.evolve(stage("from_range(50)", "map(decode)", "map(decode)"), costs=costs)
-    text = told(with_figures(plan_of(flow.node), run(seen)))
+    text = told(with_figures(diagram_of(plan_of(flow.node)), run(seen)))
     assert [line for line in text if line.endswith(" ms")] == ["7 ms", "2 ms"]
 
 
 def test_a_worker_has_a_bar_as_full_as_it_was_busy() -> None:
     uneven = stage(*TITLES, busy=(9.8, 1.0, 1.0, 1.0), waited=9.4)
-    svg = with_figures(plan_of(FLOW.node), run(uneven, consumer=0.2))
+    svg = with_figures(diagram_of(plan_of(FLOW.node)), run(uneven, consumer=0.2))
     full = [float(box.get("height", 0)) for box in drawn(svg) if box.get("width") == "8"]
     rails, bars = full[::2], full[1::2]
     assert bars == pytest.approx([14 * part for part in (0.98, 0.1, 0.1, 0.1)], abs=0.06)
@@ -180,16 +181,16 @@ def test_a_worker_has_a_bar_as_full_as_it_was_busy() -> None:
 def test_workers_that_have_not_begun_have_no_figures() -> None:
     """Those of an earlier pass, for a branch that this one has not come to."""
     idle = attrs.evolve(stage(*TITLES, busy=(0.0,) * 4), seconds=0.0, delivered=0)
-    assert "busy" not in " ".join(told(with_figures(plan_of(FLOW.node), run(idle))))
+    assert "busy" not in " ".join(told(with_figures(diagram_of(plan_of(FLOW.node)), run(idle))))
 
 
 def test_what_went_wrong_is_said() -> None:
     died = stage(*TITLES, busy=(9.0,) * 4, deaths=1, skipped=3)
-    assert "3 skipped, 1 death" in told(with_figures(plan_of(FLOW.node), run(died)))
+    assert "3 skipped, 1 death" in told(with_figures(diagram_of(plan_of(FLOW.node)), run(died)))
 
 
 def test_it_stands_for_itself() -> None:
-    svg = with_figures(plan_of(FLOW.node), FIGURES)
+    svg = with_figures(diagram_of(plan_of(FLOW.node)), FIGURES)
     html = page(svg, "<&>")
     assert svg in html
     assert "&lt;&amp;&gt;" in html
@@ -204,7 +205,9 @@ LIGHT, DARK = "ground { fill: #ffffff; }", "ground { fill: #0d1117; }"
 
 def rules() -> tuple[str, str]:
     """The style on light ground, and what changes on dark."""
-    style = re.search("<style>(.*?)</style>", picture(plan_of(FLOW.node)).svg(), re.DOTALL)
+    style = re.search(
+        "<style>(.*?)</style>", picture(diagram_of(plan_of(FLOW.node))).svg(), re.DOTALL
+    )
     assert style is not None
     light, media, dark = style[1].partition("@media (prefers-color-scheme: dark) {")
     assert media
@@ -251,7 +254,7 @@ def test_its_rules_touch_nothing_else_on_a_page() -> None:
 
 @given(st.text(max_size=80))
 def test_any_title_can_be_drawn(title: str) -> None:
-    plan = plan_of(FLOW.node)
+    plan = diagram_of(plan_of(FLOW.node))
     line = attrs.evolve(plan.root.operators[0], title=title)
     root = attrs.evolve(plan.root, operators=(line, *plan.root.operators[1:]))
     svg = picture(attrs.evolve(plan, root=root)).svg()
@@ -260,7 +263,7 @@ def test_any_title_can_be_drawn(title: str) -> None:
 
 def test_a_long_title_is_cut_and_kept_for_the_pointer() -> None:
     title = "from_lmdb('" + "x" * 80 + "')"
-    plan = plan_of(FLOW.node)
+    plan = diagram_of(plan_of(FLOW.node))
     line = attrs.evolve(plan.root.operators[0], title=title)
     root = attrs.evolve(plan.root, operators=(line, *plan.root.operators[1:]))
     svg = picture(attrs.evolve(plan, root=root)).svg()

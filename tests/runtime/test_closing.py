@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import flowdsl as fl
 from flowdsl.errors import ElementError, FlowError
 from flowdsl.making.make import Whole
-from flowdsl.node import Addresses, Node, Row
+from flowdsl.node import Addresses, Node, Passes, Row
 from flowdsl.specs import UNKNOWN, Spec
 from flowdsl.workers.processes import Processes
 from tests import functions
@@ -83,7 +83,7 @@ class ThirdParty(Node[int, fl.Unsized]):
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
-    def rows(self, epoch: int) -> Iterator[Row[int]]:
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[int]]:
         return enumerate(self.files.lines())
 
 

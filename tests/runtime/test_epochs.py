@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Endless
+from flowdsl.capabilities import Live
 from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
 from flowdsl.plan.tree import walk
 from flowdsl.workers.processes import Processes
@@ -41,7 +42,7 @@ def _goes_on(recipe: Recipe, more: int, procs: tuple[int, int], epoch: int, posi
     before, after = procs
     n = epoch + 1 + more
     flow = recipe.build(before)
-    if recipe.is_unordered or not all(part.resumable for part in walk(flow.node)):
+    if recipe.is_unordered or any(isinstance(part, Live) for part in walk(flow.node)):
         return
     if Endless in flow.effects:
         return

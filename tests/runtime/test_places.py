@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import ElementError, Flow, Run, StateMismatch
-from flowdsl.kinds import Aside, Elementwise, Grouping
-from flowdsl.node import DROPPED, Dropped, Row
+from flowdsl.kinds import Aside, Counting, Gathering, Grouping
+from flowdsl.node import Passes, Row
 from flowdsl.runtime.places import way
 from flowdsl.specs import UNKNOWN, Spec
 from flowdsl.workers.processes import Processes
@@ -472,29 +472,22 @@ class TestWhatDoesNot:
         assert _state_after(flow, 2)["places"] == []
         assert next(flow.resume(_state_after(flow, 2))) == 5
 
-    def test_what_counts_and_leaves_out_has_more_to_go_on_from(self) -> None:
-        @attrs.frozen
-        class EveryThird(Elementwise[int, int, Any]):
-            drops: ClassVar[bool] = True
-            counts: ClassVar[bool] = True
+    def test_what_counts_and_leaves_out_would_have_more_to_go_on_from(self) -> None:
+        with pytest.raises(TypeError, match="EveryThird: a Counting operator leaves no element"):
 
-            @property
-            def title(self) -> str:
-                return "every third"
+            class EveryThird(Counting[int, int, Any]):
+                drops: ClassVar[bool] = True
 
-            def spec(self, probe: bool) -> Spec:
-                return UNKNOWN
+    def test_rows_that_would_be_passed_over_are_an_error(self) -> None:
+        with pytest.raises(TypeError, match=r"Pairs\.rows: Continuing derives it from what"):
 
-            def apply(self, x: int, epoch: int, position: int) -> int | Dropped:
-                return DROPPED if position % 3 else x
-
-        flow = fl.from_range(40).filter(odd).apply(EveryThird)
-        assert list(flow) == [1, 7, 13, 19, 25, 31, 37]
-        assert list(flow.resume(_state_after(flow, 3))) == [19, 25, 31, 37]
+            class Pairs(Grouping[int, Any, Any]):
+                def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:  # type: ignore[misc]  # it is final
+                    return iter(())
 
     def test_a_grouping_with_rows_of_its_own_is_asked_for_those(self) -> None:
         @attrs.frozen
-        class Pairs(Grouping[int, Any, Any]):
+        class Pairs(Gathering[int, Any, Any]):
             n: int = attrs.field(default=2, init=False)
             drop_remainder: bool = attrs.field(default=False, init=False)
 
@@ -508,8 +501,10 @@ class TestWhatDoesNot:
             def gather(self, group: Sequence[int], allocate: Any = None) -> Any:
                 return tuple(group)
 
-            def rows(self, epoch: int) -> Iterator[Row[Any]]:
-                return ((k, ("own", *x)) for k, x in super(Pairs, self).rows(epoch))
+            def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+                elements = (x for _, x in sources[0](epoch))
+                groups = iter(lambda: tuple(islice(elements, self.n)), ())
+                return ((k, ("own", *group)) for k, group in enumerate(groups))
 
         flow = fl.from_range(8).filter(lambda i: i > 1).apply(Pairs)
         assert list(flow) == [("own", 2, 3), ("own", 4, 5), ("own", 6, 7)]

@@ -627,7 +627,7 @@ def test_a_replacement_with_the_same_rows_is_as_good(path: Path) -> None:
 
 def collect(node: bytes) -> list[object]:
     source: IndexedSource[object] = pickle.loads(node)
-    return [row for _, row in source.rows(0)]
+    return [row for _, row in source.reference(0)]
 
 
 def test_the_node_travels_to_another_process(path: Path) -> None:

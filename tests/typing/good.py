@@ -6,7 +6,7 @@ flows, and running; the operators are in the files of their families.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, NamedTuple, TypedDict, TypeVar, assert_type
 
 import attrs
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl import Exact, Finite, Flow, Reordered, Run, Speed, Unsized
 from flowdsl.effects import Counted, Effect, Tag
-from flowdsl.node import E, Node, Row, T
+from flowdsl.node import E, Node, Passes, Row, T
 from flowdsl.specs import UNKNOWN, Spec
 from flowdsl.statistics.run import RunStatistics
 
@@ -178,8 +178,8 @@ class Windows(Node[tuple[T, ...], E | Unsized], Generic[T, E]):
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
-    def rows(self, epoch: int) -> Iterator[Row[tuple[T, ...]]]:
-        elements = [x for _, x in self.source.rows(epoch)]
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[tuple[T, ...]]]:
+        elements = [x for _, x in sources[0](epoch)]
         stops = range(self.size, len(elements) + 1)
         return enumerate(tuple(elements[stop - self.size : stop]) for stop in stops)
 

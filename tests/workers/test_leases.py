@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import flowdsl as fl
 from flowdsl import ElementError, Flow
 from flowdsl.making.program import Program
-from flowdsl.plan.lower import Stage, lower
-from flowdsl.plan.optimize import optimize
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Lookup, Stage
 from flowdsl.workers.leases import (
     BYTES_A_LEASE,
     MOST_A_LEASE,
@@ -49,14 +49,14 @@ whims = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 
 def stage_of(flow: Flow[Any, Any]) -> Stage | None:
-    stage = lower(optimize(flow.prefetch(procs=2).node))
+    stage = plan_of(flow.prefetch(procs=2).node).root
     return stage if isinstance(stage, Stage) and stage.workers.count else None
 
 
 def work_of(stage: Stage, pace: Pace) -> Work:
     """As a pool has it, but what stands below it runs by its reference."""
-    bases = (b.meaning if isinstance(b, Stage) and b.workers.count else b for b in stage.bases)
-    return Work(stage, tuple(bases), pace, pack)
+    streams = (base for base in stage.bases if not isinstance(base, Lookup))
+    return Work(stage, tuple(base.top.node.reference for base in streams), pace, pack)
 
 
 def work_off(work: Work, epoch: int = 0, start: int = 0) -> Iterator[Any]:

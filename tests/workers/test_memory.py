@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import Flow, FlowError
-from flowdsl.workers import pool
 from flowdsl.runtime.run import Run
+from flowdsl.workers import pool
 from flowdsl.workers.slabs import _MOST_FREE
 from tests.paces import paced
 

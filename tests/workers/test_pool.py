@@ -21,8 +21,9 @@ import flowdsl as fl
 from flowdsl import Flow, FlowError, WorkerDied
 from flowdsl.kinds import Unordered
 from flowdsl.making.make import make, maker
-from flowdsl.plan.lower import Stage, lower
-from flowdsl.plan.optimize import optimize
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Hosted, Lookup, Stage
+from flowdsl.runtime.skips import Skips
 from flowdsl.workers import pool as pools
 from flowdsl.workers.crew import Crew, Died, Done, Event, Ready, Worker, result_of
 from flowdsl.workers.leases import Pace, Piece
@@ -121,17 +122,17 @@ class Anyhow:
 
 
 def stage_of(flow: Flow[Any, Any]) -> Stage:
-    plan = lower(optimize(flow.node))
-    if isinstance(plan, Unordered):
-        plan = plan.source
-    assert isinstance(plan, Stage)
-    assert plan.workers.count
-    return plan
+    part = plan_of(flow.node).root
+    if isinstance(part, Hosted) and isinstance(part.top.node, Unordered):
+        (part,) = part.sources
+    assert isinstance(part, Stage)
+    assert part.workers.count
+    return part
 
 
 def pool_of(stage: Stage, crew: Crew) -> Pool:
-    bases = (b.meaning if isinstance(b, Stage) and b.workers.count else b for b in stage.bases)
-    return Pool(stage, tuple(bases), crew)
+    streams = (base for base in stage.bases if not isinstance(base, Lookup))
+    return Pool(stage, tuple(base.top.node.reference for base in streams), crew, Skips().tell)
 
 
 def many(i: int) -> bool:
@@ -243,7 +244,8 @@ def test_a_flow_that_one_worker_runs_from_end_to_end(
     choices: list[int], sizes: list[int], n: int, start: int
 ) -> None:
     flow = fl.from_iterable(range(n)).map(abs).batch(3, collate=list)
-    plan = lower(optimize(flow.replicate(procs=2).node))
+    plan = plan_of(flow.replicate(procs=2).node).root
+    assert isinstance(plan, Hosted)
     (stage, _) = plan.sources
     assert isinstance(stage, Stage)
     crew = Anyhow(stage, cycle(choices), deaths_left=2)
@@ -336,7 +338,7 @@ def test_the_pace_learns_from_what_was_made(monkeypatch: pytest.MonkeyPatch) -> 
 def test_operators_that_hold_more_than_memory_are_an_error() -> None:
     stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=1, memory=500))
     crew = Anyhow(stage, cycle([0, 1]), nbytes_each=100, deaths_left=0)
-    pool = Pool(stage, (), crew, held=7)
+    pool = Pool(stage, (), crew, Skips().tell, held=7)
     with pytest.raises(FlowError) as caught:
         list(pool.rows(0))
     assert str(caught.value) == (

@@ -11,8 +11,9 @@ import pytest
 import flowdsl as fl
 from flowdsl import WorkerDied
 from flowdsl.making.make import make, maker
-from flowdsl.plan.lower import Stage, lower
-from flowdsl.plan.optimize import optimize
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Stage
+from flowdsl.runtime.skips import Skips
 from flowdsl.workers.crew import Died, Done, Event, Worker, result_of
 from flowdsl.workers.leases import Lease, Piece
 from flowdsl.workers.pool import Pool
@@ -75,9 +76,9 @@ def rehearsed(
 ) -> Pool:
     flow = fl.from_range(400).shuffle().map(abs)
     flow = flow.prefetch(procs=workers, deaths=deaths, **limits)
-    stage = lower(optimize(flow.node))
+    stage = plan_of(flow.node).root
     assert isinstance(stage, Stage)
-    return Pool(stage, (), Rehearsed(stage, workers, dying, begun))
+    return Pool(stage, (), Rehearsed(stage, workers, dying, begun), Skips().tell)
 
 
 def shuffled(epoch: int) -> list[int]:
@@ -147,7 +148,7 @@ class TestRehearsed:
 @pytest.mark.usefixtures("mortals")
 class TestWordOfWhatIsBegun:
     def crew(self) -> tuple[Processes, Process]:
-        stage = lower(optimize(fl.from_range(9).map(kills(4)).prefetch(procs=1).node))
+        stage = plan_of(fl.from_range(9).map(kills(4)).prefetch(procs=1).node).root
         assert isinstance(stage, Stage)
         crew = Processes(stage)
         crew.start()

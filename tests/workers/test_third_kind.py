@@ -26,10 +26,10 @@ from flowdsl import Exact, Flow, InvalidFlow, NotShippable, WorkerDied
 from flowdsl.errors import travelling
 from flowdsl.kinds import Placement
 from flowdsl.making.make import make, maker
-from flowdsl.node import AnyNode
+from flowdsl.node import AnyNode, with_sources
 from flowdsl.ops.placement import Prefetch
-from flowdsl.plan.lower import Stage, lower
-from flowdsl.plan.tree import rewrite
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Stage
 from flowdsl.testing.crews import Law, Trial, laws
 from flowdsl.worker_kinds import Noun, WorkerKind, Workers
 from flowdsl.workers.crew import (
@@ -264,12 +264,13 @@ def wired(recipe: Recipe) -> Recipe:
     """The same with wired threads in the place of processes."""
 
     def chain(flow: AnyFlow, procs: int) -> AnyFlow:
-        return Flow(rewrite(flow.node, _wire))
+        return Flow(_wired(flow.node))
 
     return recipe.then("wired", chain, lambda model: model)
 
 
-def _wire(node: AnyNode) -> AnyNode:
+def _wired(node: AnyNode) -> AnyNode:
+    node = with_sources(node, tuple(map(_wired, node.sources)))
     if not isinstance(node, Placement):
         return node
     return attrs.evolve(node, workers=attrs.evolve(node.workers, kind=KIND))
@@ -348,7 +349,7 @@ def test_one_that_ends_before_it_is_ready() -> None:
 
 
 def test_one_that_has_ended_at_rest_serves_no_more() -> None:
-    stage = lower(fl.from_range(5).map(abs).apply(Prefetch, Workers(KIND, 2)).node)
+    stage = plan_of(fl.from_range(5).map(abs).apply(Prefetch, Workers(KIND, 2)).node).root
     assert isinstance(stage, Stage)
     crew = hire(stage)
     crew.start()

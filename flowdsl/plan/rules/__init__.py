@@ -1,6 +1,6 @@
 """The rewriting rules, each in a file of its own, read top to bottom.
 
-A rule looks at one node and gives its replacement, or the node itself. It reads what nodes declare
+A rule looks at one step and gives its replacement, or the step itself. It reads what nodes declare
 (their kind, whether they are one-to-one, indexable, or keep positions), never which operator it is,
 so that a new operator gets the rules it deserves. Whatever a rule does, the reference sequence, the
 effects and the length stay the same.
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from flowdsl.node import AnyNode
 from flowdsl.plan.rules.absorb_prefetch import absorb_prefetch
 from flowdsl.plan.rules.drop_idle_prefetch import drop_idle_prefetch
 from flowdsl.plan.rules.hoist_prefetch import hoist_prefetch
 from flowdsl.plan.rules.sink_prefetch import sink_prefetch
 from flowdsl.plan.rules.split_prefetch import split_prefetch
 from flowdsl.plan.rules.take_before_map import take_before_map
+from flowdsl.plan.tree import Step
 
-Rule: TypeAlias = Callable[[AnyNode], AnyNode]
+Rule: TypeAlias = Callable[[Step], Step]
 
 RULES: tuple[Rule, ...] = (
     take_before_map,  # choose first, so that less is computed

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import attrs
 
-from flowdsl.kinds import Elementwise, Grouping, Placement
-from flowdsl.node import AnyNode
-from flowdsl.plan.tree import bases_of, is_work, rewrite, walk
+from flowdsl.kinds import Elementwise, Gathering, Placement
+from flowdsl.plan.tree import Step, bases_of, is_work, rewrite, walk
 
 
-def split_prefetch(node: AnyNode) -> AnyNode:
+def split_prefetch(step: Step) -> Step:
     """``x.map(f).shuffle(9).map(g).prefetch(p)`` runs ``f`` in processes too, below the shuffle.
 
     The work above such an operator needs workers that are fed with what it gives; those below it
     are others, which share its memory.
     """
+    node = step.node
     if isinstance(node, Placement) and node.workers.count:
-        bases = (base for base in bases_of(node.source) if base is not node.source)
-        busy = [base for base in bases if _has_work(base)]
+        (below,) = step.sources
+        busy = [base for base in bases_of(below) if base is not below and _has_work(base)]
         if busy:
             (base,) = busy  # a stream: what lies in memory has no work
             half = node.workers.part_of_memory(2)
-            placed = attrs.evolve(node, source=base, workers=half)
-            above = attrs.evolve(node, workers=half)
-            return rewrite(above, lambda part: placed if part is base else part)
-    return node
+            placed = attrs.evolve(step.over(base, workers=half), depth=base.depth)
+            above = rewrite(below, lambda part: placed if part is base else part)
+            return step.over(above, workers=half)
+    return step
 
 
-def _has_work(base: AnyNode) -> bool:
+def _has_work(base: Step) -> bool:
     """It holds operators that could run in workers, and none that does already."""
     parts = list(walk(base))
-    return not any(isinstance(part, Placement) for part in parts) and any(
-        isinstance(part, Elementwise | Grouping) and is_work(part) for part in parts
+    return not any(isinstance(part.node, Placement) for part in parts) and any(
+        isinstance(part.node, Elementwise | Gathering) and is_work(part) for part in parts
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from flowdsl.kinds import Elementwise, Indexing
-from flowdsl.node import AnyNode, with_sources
+from flowdsl.plan.tree import Step
 
 
-def take_before_map(node: AnyNode) -> AnyNode:
+def take_before_map(step: Step) -> Step:
     """``x.map(f).take(n)`` becomes ``x.take(n).map(f)``; positions, and so draws, stay the same."""
-    if isinstance(node, Indexing) and node.keeps_positions:
-        below = node.source
-        if isinstance(below, Elementwise) and not below.drops:
-            return with_sources(below, (with_sources(node, below.sources),))
-    return node
+    if isinstance(step.node, Indexing) and step.node.keeps_positions:
+        (below,) = step.sources
+        if isinstance(below.node, Elementwise) and not below.node.drops:
+            return below.over(step.over(*below.sources))
+    return step

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl import Flow
 from flowdsl.kinds import Indexing
-from flowdsl.node import Addresses
+from flowdsl.node import Addresses, Passes
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -214,8 +214,8 @@ class Backward(Indexing[T, E_co | fl.Reordered], Generic[T, E_co]):
     def resolve(self, at: Addresses) -> Addresses:
         return Addresses(at.epoch, (self.length or 0) - 1 - at.position)
 
-    def rows(self, epoch: int) -> Iterator[tuple[int, T]]:
-        yield from enumerate(reversed([x for _, x in self.source.rows(epoch)]))
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[tuple[int, T]]:
+        yield from enumerate(reversed([x for _, x in sources[0](epoch)]))
 
 
 def test_operator_of_ones_own() -> None:

@@ -1,4 +1,4 @@
-"""A plan as boxes: what runs together, where, and what goes from one to the next.
+"""A plan as a diagram of boxes: what runs together, where, and what goes from one to the next.
 
 Nothing here runs a function of the user's: a plan is read off the chain alone.
 """
@@ -6,16 +6,15 @@ Nothing here runs a function of the user's: a plan is read off the chain alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
 from flowdsl.effects import Endless, describe
-from flowdsl.kinds import Aside
+from flowdsl.kinds import Aside, Copying
 from flowdsl.node import AnyNode
-from flowdsl.plan.lower import Copies, Stage, Supplied, lower
-from flowdsl.plan.optimize import optimize
-from flowdsl.plan.tree import runs_in_worker
+from flowdsl.plan.plan import Base, Hosted, Lookup, Plan, Stage
+from flowdsl.plan.tree import Step, runs_in_worker
 from flowdsl.report.sums import as_one
 from flowdsl.statistics.run import RunStatistics, StageStatistics
 from flowdsl.worker_kinds import Workers
@@ -34,6 +33,8 @@ class Operator:
     """The number of flows that it is inside of, as an argument."""
     stage: int | None = None
     """The number of the stage whose figures it is part of."""
+    step: int = 0
+    """Its number in ``flow.explain()``."""
 
 
 @attrs.frozen
@@ -49,14 +50,14 @@ class Box:
     stage: int | None = None
     """The number of the stage, among those of the plan, whose elements leave it."""
 
-    def titles(self) -> dict[int, tuple[str, ...]]:
+    def by_stage(self) -> dict[int, tuple[Operator, ...]]:
         """The operators of each stage that begins here or before."""
-        found: dict[int, tuple[str, ...]] = {}
+        found: dict[int, tuple[Operator, ...]] = {}
         for source in self.sources:
-            found |= source.titles()
+            found |= source.by_stage()
         for line in self.operators:
             if line.stage is not None:
-                found[line.stage] = (*found.get(line.stage, ()), line.title)
+                found[line.stage] = (*found.get(line.stage, ()), line)
         return found
 
 
@@ -64,7 +65,7 @@ Numbers: TypeAlias = tuple[int, ...]
 
 
 @attrs.frozen
-class Plan:
+class Diagram:
     """The boxes of a flow, from the last one on, and the stages of a run of it."""
 
     root: Box
@@ -77,87 +78,82 @@ class Plan:
         """The figures of a run, a stage for each of these."""
         numbers = [number for one in self.stages if isinstance(one, tuple) for number in one]
         assert len(numbers) == len(statistics.stages), "these are the figures of another plan"
-        titles = self.root.titles()
-        hosted = list(statistics.hosted)
+        operators = self.root.by_stage()
         stages: list[StageStatistics] = []
         for k, one in enumerate(self.stages):
+            lines = operators.get(k, ())
             if isinstance(one, tuple):
                 seen = as_one([statistics.stages[number] for number in one])
             else:
-                own = [cost for cost in hosted if cost.title in one.operators]
-                hosted = [cost for cost in hosted if cost not in own]
-                seen = attrs.evolve(one, seconds=statistics.seconds, costs=tuple(own))
-            stages.append(attrs.evolve(seen, operators=titles.get(k, seen.operators)))
+                steps = {line.step for line in lines}
+                own = tuple(cost for cost in statistics.hosted if cost.step in steps)
+                seen = attrs.evolve(one, seconds=statistics.seconds, costs=own)
+            titles = tuple(line.title for line in lines) or seen.operators
+            stages.append(attrs.evolve(seen, operators=titles))
         return attrs.evolve(statistics, stages=tuple(stages))
 
 
-def plan_of(node: AnyNode) -> Plan:
+def diagram_of(plan: Plan[Any]) -> Diagram:
     """What will run where.
 
     >>> import flowdsl as fl
+    >>> from flowdsl.plan.lower import plan_of
     >>> flow = fl.from_range(9).map(abs).prefetch(procs=2).filter(bool)
-    >>> plan = plan_of(flow.node)
-    >>> [operator.title for operator in plan.root.operators], plan.root.where
+    >>> diagram = diagram_of(plan_of(flow.node))
+    >>> [operator.title for operator in diagram.root.operators], diagram.root.where
     (['filter(bool)'], 'this process')
-    >>> [operator.title for operator in plan.root.sources[0].operators]
+    >>> [operator.title for operator in diagram.root.sources[0].operators]
     ['from_range(9)', 'map(abs)']
     """
-    return _Planning().plan(lower(optimize(node)))
+    return _Drawing().diagram(plan)
 
 
 @attrs.define
-class _Planning:
+class _Drawing:
     stages: list[Numbers | StageStatistics] = attrs.field(factory=list[Numbers | StageStatistics])
-    runners: int = 0
 
-    def plan(self, node: AnyNode) -> Plan:
-        return Plan(self._box(node), tuple(self.stages))
+    def diagram(self, plan: Plan[Any]) -> Diagram:
+        return Diagram(self._box(plan.root), tuple(self.stages))
 
-    def _box(self, node: AnyNode) -> Box:
-        if isinstance(node, Stage):
-            return self._worked(node) if node.workers.count else self._inline(node)
-        if isinstance(node, Copies):
-            return self._copied(node)
-        if isinstance(node, Aside):  # it says where and how, and does nothing itself
-            return self._box(node.source)
-        return self._with(node, [self._box(source) for source in node.sources])
+    def _box(self, part: Base) -> Box:
+        if isinstance(part, Stage):
+            return self._worked(part) if part.workers.count else self._inline(part)
+        if isinstance(part, Lookup):
+            return Box("this process", tuple(_lines(part.steps, part.top, None)))
+        if isinstance(part.top.node, Copying):
+            return self._copied(part)
+        if isinstance(part.top.node, Aside):  # it says where and how, and does nothing itself
+            return self._box(part.sources[0])
+        return self._with(part.top, [self._box(source) for source in part.sources])
 
-    def _stage(self) -> int:
-        self.stages.append((self.runners,))
-        self.runners += 1
+    def _stage(self, *numbers: int) -> int:
+        self.stages.append(numbers)
         return len(self.stages) - 1
 
-    def _worked(self, node: Stage) -> Box:
-        sources = tuple(
-            self._box(base)
-            if not isinstance(base, Stage) or base.workers.count
-            else Box("this process", tuple(_lines(_own(base), None)))
-            for base in node.bases
-        )
-        number = self._stage()
+    def _worked(self, stage: Stage) -> Box:
+        sources = tuple(map(self._box, stage.bases))
+        number = self._stage(stage.number)
         return Box(
-            str(node.workers) + ("" if node.ordered else ", in any order"),
-            tuple(_lines(_own(node), number)),
+            str(stage.workers) + ("" if stage.ordered else ", in any order"),
+            tuple(_lines(stage.steps, stage.top, number)),
             sources,
-            "elements" if node.bases else "positions",
+            "elements" if stage.bases else "positions",
             number,
         )
 
-    def _inline(self, node: Stage) -> Box:
-        number = self._stage()
-        lines = tuple(_lines(_own(node), number))
+    def _inline(self, stage: Stage) -> Box:
+        number = self._stage(stage.number)
+        lines = tuple(_lines(stage.steps, stage.top, number))
         return Box("this process", lines, stage=number)
 
-    def _copied(self, node: Copies) -> Box:
-        n, first = len(node.copies), self.runners
-        one = self._box(node.copies[0])
-        self.runners = first + n
-        assert one.stage is not None
-        self.stages[one.stage] = tuple(range(first, first + n))
-        one = attrs.evolve(one, where=f"{Workers(count=n)}, a copy each")
-        return self._with(node, [one])
+    def _copied(self, part: Hosted) -> Box:
+        copies = [copy for copy in part.sources if isinstance(copy, Stage)]
+        one = self._worked(copies[0])
+        self.stages[-1] = tuple(copy.number for copy in copies)
+        one = attrs.evolve(one, where=f"{Workers(count=len(copies))}, a copy each")
+        return self._with(part.top, [one])
 
-    def _with(self, node: AnyNode, below: list[Box]) -> Box:
+    def _with(self, step: Step, below: list[Box]) -> Box:
         """An operator of the consumer's thread, with those below it that run there too."""
         lines: list[Operator] = []
         sources: list[Box] = []
@@ -167,8 +163,8 @@ class _Planning:
                 sources += box.sources
             else:
                 sources.append(box)
-        stage = self._host(node, lines)
-        lines += _lines([(node, 0)], stage)
+        stage = self._host(step.node, lines)
+        lines += _lines([step], step, stage)
         return Box("this process", tuple(lines), tuple(sources), None, stage)
 
     def _host(self, node: AnyNode, below: list[Operator]) -> int:
@@ -185,14 +181,11 @@ class _Planning:
         return number + 1
 
 
-def _own(stage: Stage) -> Iterator[tuple[AnyNode, int]]:
-    """The operators of a stage, up to where it is supplied."""
-    return ((node, deep) for node, deep in stage.parts if not isinstance(node, Supplied))
-
-
-def _lines(operators: Iterable[tuple[AnyNode, int]], stage: int | None) -> Iterator[Operator]:
-    for node, deep in operators:
-        yield Operator(node.title, _note(node), deep, stage)
+def _lines(steps: Iterable[Step], top: Step, stage: int | None) -> Iterator[Operator]:
+    """What is written in a box, set in as far as it is deeper than the last of its operators."""
+    for step in steps:
+        node, depth = step.node, step.depth - top.depth
+        yield Operator(node.title, _note(node), depth, stage, step.number)
 
 
 def _note(node: AnyNode) -> str:

@@ -7,7 +7,8 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import Flow
-from flowdsl.report.plan import Box, plan_of
+from flowdsl.plan.lower import plan_of
+from flowdsl.report.diagram import Box, diagram_of
 from flowdsl.statistics.run import StageStatistics
 from tests.report.books import run, stage
 
@@ -31,7 +32,7 @@ def boxes(box: Box) -> list[Box]:
 def drawn(flow: Flow[Any, Any]) -> list[tuple[str, list[str]]]:
     return [
         (box.where, [line.title for line in box.operators])
-        for box in boxes(plan_of(flow.node).root)
+        for box in boxes(diagram_of(plan_of(flow.node)).root)
     ]
 
 
@@ -50,9 +51,9 @@ def test_what_supplies_workers_has_a_box_of_its_own() -> None:
         ("1 thread", ["map(double)"]),
         ("this process", ["map(double)"]),
     ]
-    supplied = plan_of(flow.node).root.sources[0]
+    supplied = diagram_of(plan_of(flow.node)).root.sources[0]
     assert supplied.receives == "elements"
-    assert plan_of(fl.from_range(9).prefetch(procs=1).node).root.receives == "positions"
+    assert diagram_of(plan_of(fl.from_range(9).prefetch(procs=1).node)).root.receives == "positions"
 
 
 def test_without_workers_there_is_one_box() -> None:
@@ -67,7 +68,7 @@ def test_without_workers_there_is_one_box() -> None:
         "from_range(9)",
         "zip(...)",
     ]
-    depths = [line.depth for line in plan_of(flow.node).root.operators]
+    depths = [line.depth for line in diagram_of(plan_of(flow.node)).root.operators]
     assert depths == [0, 0, 0, 0, 1, 0]
 
 
@@ -82,7 +83,7 @@ def test_branches() -> None:
     rows = fl.from_items(range(50)).map(double)
     flow = fl.from_range(50).map(double).concat(rows).prefetch(procs=2)
     mixed = flow.choose(fl.from_range(50).filter(odd).prefetch(procs=2)).batch(8)
-    root = plan_of(mixed.prefetch(procs=4).node).root
+    root = diagram_of(plan_of(mixed.prefetch(procs=4).node)).root
     assert [line.title for line in root.operators] == ["batch(8)"]
     (choosing,) = root.sources
     assert [source.where for source in choosing.sources] == ["2 worker processes"] * 2
@@ -99,7 +100,7 @@ def test_copies_are_drawn_once() -> None:
 
 def test_notes_say_what_leaves() -> None:
     flow = fl.from_range(5000).shuffle().filter(odd).repeat()
-    notes = [line.note for line in plan_of(flow.node).root.operators]
+    notes = [line.note for line in diagram_of(plan_of(flow.node)).root.operators]
     assert notes[0] == "Exact · 5,000"
     assert notes[1] == "Reordered · 5,000"
     assert notes[-1].endswith("Endless")
@@ -124,7 +125,7 @@ def test_the_stages_are_those_of_a_run(flow: Flow[Any, Any]) -> None:
     with iter(flow) as running:
         next(running)
         seen = running.statistics()
-    plan = plan_of(flow.node)
+    plan = diagram_of(plan_of(flow.node))
     numbers = [number for one in plan.stages if isinstance(one, tuple) for number in one]
     assert numbers == list(range(len(seen.stages)))
     lines = [line for box in boxes(plan.root) for line in box.operators]
@@ -143,7 +144,7 @@ def test_copies_are_one_stage() -> None:
         for busy, n in ((3.0, 10), (5.0, 20), (4.0, 30))
     ]
     flow = fl.from_iterable(words).map(double).replicate(3).batch(2)
-    first, last = plan_of(flow.node).over(run(*copies)).stages
+    first, last = diagram_of(plan_of(flow.node)).over(run(*copies)).stages
     assert first.operators == ("from_iterable(words)", "map(double)")
     assert [worker.busy for worker in first.workers] == [3.0, 5.0, 4.0]
     assert (first.delivered, first.copies) == (60, "passes")
@@ -152,7 +153,7 @@ def test_copies_are_one_stage() -> None:
 
 def test_what_stays_with_the_consumer_is_known() -> None:
     flow = fl.from_iterable(words).map(double).batch(2)
-    (hosted,) = plan_of(flow.node).stages
+    (hosted,) = diagram_of(plan_of(flow.node)).stages
     assert isinstance(hosted, StageStatistics)
     assert hosted.operators == ("from_iterable(words)", "map(double)", "batch(2)")
     assert hosted.stays == ("from_iterable(words)",)
@@ -160,7 +161,9 @@ def test_what_stays_with_the_consumer_is_known() -> None:
 
 def test_streams_that_come_together_have_figures_of_their_own() -> None:
     flow = fl.from_iterable(words).choose(fl.from_iterable(words).map(double)).batch(2)
-    stages = [one for one in plan_of(flow.node).stages if isinstance(one, StageStatistics)]
+    stages = [
+        one for one in diagram_of(plan_of(flow.node)).stages if isinstance(one, StageStatistics)
+    ]
     first, (second, *rest) = stages[0].operators, stages[1].operators
     assert (first, second, rest[0]) == (
         ("from_iterable(words)",),
@@ -171,6 +174,6 @@ def test_streams_that_come_together_have_figures_of_their_own() -> None:
 
 
 def test_figures_of_another_plan_are_a_slip() -> None:
-    other = plan_of(fl.from_iterable(words).map(double).node)
+    other = diagram_of(plan_of(fl.from_iterable(words).map(double).node))
     with pytest.raises(AssertionError, match="the figures of another plan"):
         other.over(run(stage("from_range(9)")))

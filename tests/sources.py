@@ -1,0 +1,32 @@
+"""Sources of a test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from flowdsl.kinds import IndexedSource
+from flowdsl.specs import Spec, ValueSpec
+
+
+@attrs.frozen
+class Numbers(IndexedSource[int]):
+    """The numbers of its rows, or what ``read`` makes of them once it is opened."""
+
+    n: int
+    opened: Callable[[], Callable[[int], int]] = lambda: int
+
+    @property
+    def title(self) -> str:
+        return f"numbers({self.n})"
+
+    @property
+    def length(self) -> int:
+        return self.n
+
+    def spec(self, probe: bool) -> Spec:
+        return ValueSpec(int)
+
+    def open(self) -> Callable[[int], int]:
+        return self.opened()
