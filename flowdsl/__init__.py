@@ -11,6 +11,7 @@
 ``train``     trainers; these two need TensorFlow       ``kinds``       what a planner knows of it
 ``errors``    what can go wrong, as a tree              ``probing``     specs from one element, made
 ``batches``   the type of a batch, for checkers         ``testing``   the laws, for all packages
+``worker_kinds``  who can run a stage
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ A node of no kind runs in the consuming process, by its reference.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from itertools import combinations, count, islice
 from string import Formatter
@@ -57,6 +57,7 @@ from flowdsl.node import (
 )
 from flowdsl.specs import Spec, differences, join, without_shapes
 from flowdsl.stacking import Allocate
+from flowdsl.worker_kinds import Workers
 
 _Number = TypeVar("_Number", int, Positions)
 
@@ -459,47 +460,6 @@ class Joining(Node[T, E], Generic[T, E]):
 
 
 # -- placement -------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Workers:
-    """Who runs a stage: nobody but the consumer, or so many processes or threads."""
-
-    procs: int = 0
-    threads: int = 0
-    memory: int | None = None
-    """The bytes that may be in flight; None for the runtime's own bound."""
-    deaths: int = 3
-    """So many workers may end on one element before it is given up."""
-    timeout: float | None = None
-    """The seconds that a process may take for one element; then it counts as dead."""
-
-    @property
-    def count(self) -> int:
-        """How many work at a time; 0 where the consumer does it itself."""
-        return self.procs or self.threads
-
-    def within(self, others: Iterable[Workers]) -> Workers:
-        """The same with the strictest limits of all of these."""
-        every = [self, *others]
-        memory = [one.memory for one in every if one.memory is not None]
-        timeout = [one.timeout for one in every if one.timeout is not None]
-        return attrs.evolve(
-            self,
-            memory=min(memory, default=None),
-            deaths=min(one.deaths for one in every),
-            timeout=min(timeout, default=None),
-        )
-
-    def share(self, k: int) -> Workers:
-        """Those for one of ``k`` flows that share them: at least one, if there are any."""
-        procs, threads = (max(min(1, n), n // max(1, k)) for n in (self.procs, self.threads))
-        memory = None if self.memory is None else self.memory // max(1, k)
-        return attrs.evolve(self, procs=procs, threads=threads, memory=memory)
-
-    def __str__(self) -> str:
-        n, one = (self.procs, "worker process") if self.procs else (self.threads, "thread")
-        return f"{n} {one}" if n == 1 else f"{n} {one}{'es' if self.procs else 's'}"
 
 
 @attrs.frozen

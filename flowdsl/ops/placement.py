@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import attrs
 
-from flowdsl.arguments import elsewhere, is_int, titled, unless
+from flowdsl.arguments import elsewhere, is_int, plain_int, titled, unless
 from flowdsl.effects import Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
-from flowdsl.kinds import Copying, Placement, Unordered, Workers
+from flowdsl.kinds import Copying, Placement, Unordered
 from flowdsl.node import E, FlowBase, T, flow
 from flowdsl.ops.attempting import OnError, check_on_error, leave_out
+from flowdsl.worker_kinds import PROCESSES, THREADS, WorkerKind, Workers
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -20,15 +21,61 @@ _MOST = 1024
 """More is a slip of the pen, which a machine would not survive."""
 
 
+def _check_number(operator: str, name: str, value: object, least: int) -> None:
+    if not is_int(value, least):
+        raise InvalidFlow(f"{operator}: {name} must be an int >= {least}, got {value!r}")
+
+
+def _check_count(operator: str, kind: WorkerKind, count: int, least: int = 0) -> None:
+    _check_number(operator, kind.keyword, count, least)
+    if count > _MOST:
+        raise InvalidFlow(f"{operator}: {kind.keyword} must be at most {_MOST}, got {count}")
+
+
+def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> None:
+    """An attrs validator: numbers within their bounds."""
+    kind, timeout = workers.kind, workers.timeout
+    _check_count("prefetch", kind, workers.count)
+    _check_number("prefetch", "memory", 1 if workers.memory is None else workers.memory, 1)
+    _check_number("prefetch", "deaths", workers.deaths, 1)
+    if timeout is not None:
+        number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+        if not number or not timeout > 0:
+            raise InvalidFlow(
+                f"prefetch: timeout must be a number of seconds > 0, or None, got {timeout!r}"
+            )
+        if not kind.mortal:
+            raise InvalidFlow(
+                f"prefetch: timeout needs {PROCESSES.keyword}; {kind.noun.any} can not be ended"
+            )
+
+
 @attrs.frozen
 class Prefetch(Placement[T, E], Generic[T, E]):
-    """Everything up to here runs ahead of the consumer, in worker processes or threads."""
+    """Everything up to here runs ahead of the consumer, in workers of any kind.
+
+    For those that ``prefetch`` has no argument for: ``flow.apply(Prefetch, Workers(KIND, 4))``.
+
+    Errors: ``InvalidFlow`` for numbers out of their bounds, or a ``timeout`` for workers that
+    cannot be ended.
+
+    >>> import flowdsl as fl
+    >>> from flowdsl.worker_kinds import THREADS
+    >>> fl.from_range(3).map(abs).apply(Prefetch, Workers(THREADS, 2)).collect()
+    [0, 1, 2]
+    """
+
+    workers: Workers = attrs.field(validator=_are_possible)
 
     @property
     def title(self) -> str:
-        w, plain = self.workers, Workers()
-        names = ("procs", "threads", "memory", "deaths", "timeout")
-        return titled("prefetch", *(unless(n, getattr(w, n), getattr(plain, n)) for n in names))
+        workers, plain = self.workers, Workers()
+        limits = ("memory", "deaths", "timeout")
+        return titled(
+            "prefetch",
+            unless(workers.kind.keyword, workers.count, 0),
+            *(unless(name, getattr(workers, name), getattr(plain, name)) for name in limits),
+        )
 
 
 @attrs.frozen
@@ -178,10 +225,18 @@ class Placing(FlowBase[T, E]):
         ``MultiThreadMapData``; tf.data ``prefetch``, ``ignore_errors``; Grain ``mp_prefetch``;
         torchdata ``DataLoader``, ``ParallelMapper``.
         """
-        workers = _workers("prefetch", procs, threads, memory, deaths, timeout)
+        _check_count("prefetch", PROCESSES, procs)
+        _check_count("prefetch", THREADS, threads)
+        if procs and threads:
+            raise InvalidFlow(
+                f"prefetch: give procs or threads, not both; got procs={procs}, threads={threads}"
+            )
         if not isinstance(ordered, bool):
             raise InvalidFlow(f"prefetch: ordered must be True or False, got {ordered!r}")
         check_on_error("prefetch", on_error)
+        kind = THREADS if threads else PROCESSES
+        limits = plain_int(memory), plain_int(deaths), timeout
+        workers = Workers(kind, plain_int(threads or procs), *limits)
         placed = flow(Prefetch(leave_out(self.node, on_error), workers))
         return placed if ordered else flow(Unordered(placed.node))
 
@@ -211,45 +266,11 @@ class Placing(FlowBase[T, E]):
         ``MultiThreadRunner``; tf.data ``interleave``; Grain none; torchdata ``DataLoader``, over an
         ``IterableDataset``.
         """
-        workers = _workers("replicate", procs, least=1)
+        _check_count("replicate", PROCESSES, procs, least=1)
         if not self.node.replayable:
             raise InvalidFlow(
                 f"replicate: {self.node.title} gives one pass only, and each copy needs its own"
             )
-        copies = Replicate(self.node, workers.procs)
+        copies = Replicate(self.node, plain_int(procs))
+        workers = Workers(PROCESSES, copies.n)
         return flow(Prefetch(copies, workers) if copies.indexable else copies)
-
-
-def _workers(
-    operator: str,
-    procs: int,
-    threads: int = 0,
-    memory: int | None = None,
-    deaths: int = 3,
-    timeout: float | None = None,
-    least: int = 0,
-) -> Workers:
-    for name, value, minimum in (
-        ("procs", procs, least),
-        ("threads", threads, 0),
-        ("memory", 1 if memory is None else memory, 1),
-        ("deaths", deaths, 1),
-    ):
-        if not is_int(value, minimum):
-            raise InvalidFlow(f"{operator}: {name} must be an int >= {minimum}, got {value!r}")
-        if name in ("procs", "threads") and value > _MOST:
-            raise InvalidFlow(f"{operator}: {name} must be at most {_MOST}, got {value}")
-    if procs and threads:
-        raise InvalidFlow(
-            f"{operator}: give procs or threads, not both; got procs={procs}, threads={threads}"
-        )
-    if timeout is not None:
-        number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-        if not number or not timeout > 0:
-            raise InvalidFlow(
-                f"{operator}: timeout must be a number of seconds > 0, or None, got {timeout!r}"
-            )
-        if threads:
-            raise InvalidFlow(f"{operator}: timeout needs procs; a thread can not be ended")
-    memory = None if memory is None else int(memory)
-    return Workers(int(procs), int(threads), memory, int(deaths), timeout)

@@ -219,15 +219,18 @@ class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
     def _elements(self, epoch: int, given: int, over: int, source: Passes) -> Iterator[T]:
         for k in count(over):
             empty = not given or k > over  # what a pass under way has given came before
-            x: Any
             for _, x in source(_inner(epoch, k)):
-                empty = empty and isinstance(x, Failed)
+                empty = empty and _has_failed(x)
                 yield x
             if empty:
                 raise EndlessFlow(
                     f"repeat: pass {k} had no elements, and repeating nothing never yields; give "
                     f"repeat(n), or check what is filtered or left out"
                 )
+
+
+def _has_failed(x: object) -> bool:
+    return isinstance(x, Failed)
 
 
 @attrs.frozen

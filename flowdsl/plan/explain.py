@@ -8,7 +8,7 @@ from typing import Any
 
 from flowdsl.effects import Endless, Resampled, describe
 from flowdsl.errors import ElementError, FlowError, InvalidFlow
-from flowdsl.kinds import Copying, Merging, Workers
+from flowdsl.kinds import Copying, Merging
 from flowdsl.node import AnyNode
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
@@ -16,6 +16,7 @@ from flowdsl.plan.plan import Base, Hosted, Plan, Stage
 from flowdsl.plan.tree import Step, steps_of, walk
 from flowdsl.probing import spec_of_all
 from flowdsl.specs import Spec
+from flowdsl.worker_kinds import Workers
 
 _HEADER = ("#", "operator", "effects", "length", "element")
 
@@ -90,7 +91,9 @@ def _placed(part: Base) -> Iterator[tuple[str, Step]]:
         yield from ((_where(part), step) for step in part.steps)
     elif isinstance(part, Hosted):
         if isinstance(part.top.node, Copying):
-            where = f"in {Workers(len(part.sources))}, a copy in each: elements come back in turn"
+            where = (
+                f"in {Workers(count=len(part.sources))}, a copy in each: elements come back in turn"
+            )
             yield from ((where, step) for _, step in _placed(part.sources[0]))
         else:
             yield from _all_placed(part.sources)

@@ -15,12 +15,13 @@ import attrs
 from flowdsl.attempts import LeaveOut
 from flowdsl.capabilities import Holding
 from flowdsl.effects import Effect, Tag
-from flowdsl.kinds import Copying, Counting, Elementwise, Gathering, Placement, Unordered, Workers
+from flowdsl.kinds import Copying, Counting, Elementwise, Gathering, Placement, Unordered
 from flowdsl.node import AnyNode, Node, Passes, Row, T, with_sources
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.plan import Base, Hosted, Lookup, Part, Plan, Stage
+from flowdsl.plan.plan import NOBODY, Base, Hosted, Lookup, Part, Plan, Stage
 from flowdsl.plan.tree import Step, bases_of, steps_of, walk
 from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.worker_kinds import PROCESSES, Workers
 
 
 @attrs.frozen
@@ -104,9 +105,8 @@ class _Lowering:
 
     def _copy(self, top: Step) -> Stage:
         """A process for all of it; of a prefetch there, only what it says of elements remains."""
-        workers = Workers(procs=1)
-        if isinstance(top.node, Placement) and top.node.workers.procs:
-            workers = attrs.evolve(top.node.workers, procs=1)
+        limits = top.node.workers if isinstance(top.node, Placement) else NOBODY
+        workers = attrs.evolve(limits, kind=PROCESSES, count=1)
         return self._stage(top, (), workers=workers, whole=True)
 
     def _stage(self, top: Step, bases: tuple[Base, ...], **how: Any) -> Stage:

@@ -14,9 +14,10 @@ from typing import Any, Generic, Literal, TypeAlias
 import attrs
 
 from flowdsl.effects import Effect
-from flowdsl.kinds import Aside, Copying, Elementwise, Gathering, Workers
+from flowdsl.kinds import Aside, Copying, Elementwise, Gathering
 from flowdsl.node import AnyNode, Node, T
 from flowdsl.plan.tree import Step, walk
+from flowdsl.worker_kinds import Workers
 
 NOBODY = Workers()
 

@@ -16,7 +16,8 @@ from flowdsl.node import AnyNode
 from flowdsl.plan.plan import Base, Hosted, Lookup, Plan, Stage
 from flowdsl.plan.tree import Step, runs_in_worker
 from flowdsl.report.sums import as_one
-from flowdsl.statistics.run import Place, RunStatistics, StageStatistics
+from flowdsl.statistics.run import RunStatistics, StageStatistics
+from flowdsl.worker_kinds import Workers
 
 Sent: TypeAlias = Literal["positions", "elements"]
 
@@ -40,7 +41,6 @@ class Operator:
 class Box:
     """Operators that run together."""
 
-    place: Place
     where: str
     operators: tuple[Operator, ...]
     sources: tuple[Box, ...] = ()
@@ -119,7 +119,7 @@ class _Drawing:
         if isinstance(part, Stage):
             return self._worked(part) if part.workers.count else self._inline(part)
         if isinstance(part, Lookup):
-            return Box("consumer", "this process", tuple(_lines(part.steps, part.top, None)))
+            return Box("this process", tuple(_lines(part.steps, part.top, None)))
         if isinstance(part.top.node, Copying):
             return self._copied(part)
         if isinstance(part.top.node, Aside):  # it says where and how, and does nothing itself
@@ -134,7 +134,6 @@ class _Drawing:
         sources = tuple(map(self._box, stage.bases))
         number = self._stage(stage.number)
         return Box(
-            "processes" if stage.workers.procs else "threads",
             str(stage.workers) + ("" if stage.ordered else ", in any order"),
             tuple(_lines(stage.steps, stage.top, number)),
             sources,
@@ -145,13 +144,13 @@ class _Drawing:
     def _inline(self, stage: Stage) -> Box:
         number = self._stage(stage.number)
         lines = tuple(_lines(stage.steps, stage.top, number))
-        return Box("consumer", "this process", lines, stage=number)
+        return Box("this process", lines, stage=number)
 
     def _copied(self, part: Hosted) -> Box:
         copies = [copy for copy in part.sources if isinstance(copy, Stage)]
         one = self._worked(copies[0])
         self.stages[-1] = tuple(copy.number for copy in copies)
-        one = attrs.evolve(one, where=f"{len(copies)} worker processes, a copy each")
+        one = attrs.evolve(one, where=f"{Workers(count=len(copies))}, a copy each")
         return self._with(part.top, [one])
 
     def _with(self, step: Step, below: list[Box]) -> Box:
@@ -159,14 +158,14 @@ class _Drawing:
         lines: list[Operator] = []
         sources: list[Box] = []
         for k, box in enumerate(below):
-            if box.place == "consumer":
+            if box.receives is None:
                 lines += [attrs.evolve(line, depth=line.depth + (k > 0)) for line in box.operators]
                 sources += box.sources
             else:
                 sources.append(box)
         stage = self._host(step.node, lines)
         lines += _lines([step], step, stage)
-        return Box("consumer", "this process", tuple(lines), tuple(sources), None, stage)
+        return Box("this process", tuple(lines), tuple(sources), None, stage)
 
     def _host(self, node: AnyNode, below: list[Operator]) -> int:
         """Add an operator to the stage of those that run with the consumer, or begin one."""
@@ -178,7 +177,7 @@ class _Drawing:
                 last, operators=(*last.operators, node.title), stays=last.stays + stays
             )
             return number
-        self.stages.append(StageStatistics((node.title,), "consumer", 0.0, 0, 0, stays=stays))
+        self.stages.append(StageStatistics((node.title,), 0.0, 0, 0, stays=stays))
         return number + 1
 
 

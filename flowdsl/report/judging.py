@@ -21,7 +21,7 @@ import attrs
 from flowdsl.report.cores import cores as available_cores
 from flowdsl.report.shares import Shares, inverse
 from flowdsl.report.verdict import Limit, Verdict
-from flowdsl.report.words import MOST_PROCS, Words
+from flowdsl.report.words import MOST_WORKERS, Words
 from flowdsl.statistics.figures import about, duration, name, number, share, where
 from flowdsl.statistics.run import RunStatistics, StageStatistics
 
@@ -154,8 +154,8 @@ class Case:
         if stage.copies == "passes":
             said = "replicate gives as many passes as procs, so another number is another flow"
             return f"{said}; {make}", None, None
-        count, keyword = len(stage.workers), "procs" if stage.place == "processes" else "threads"
-        wanted = min(MOST_PROCS, count * headroom)
+        count = len(stage.workers)
+        wanted = min(MOST_WORKERS, count * headroom)
         most = self.words.room(k)
         workers = max(count, math.ceil(min(wanted, most) - 0.1))
         expected = rate * min(headroom, workers / count)
@@ -165,7 +165,7 @@ class Case:
             said = (
                 f"{self.words.prefetch(k, workers)} would give about {about(expected)} elements/s"
             )
-            if keyword == "threads":
+            if stage.kind is not None and stage.kind.shares_lock:
                 said += ", if the functions release the interpreter lock; else procs would"
             if wanted > most + 1 and computing is None:
                 said += f" on {bound}, and more of them more, where they wait rather than compute"
@@ -248,7 +248,9 @@ class Case:
             return self._verdict("thread", finding, advice, headroom, stage=k, operator=operator)
         left = 1 - self.shares.blocked - moved  # the thread's, when the others have the rest
         headroom = inverse(max(left, self.shares.most_utilised))
-        workers = max(1, min(self.words.cores, math.ceil(min(moved * headroom, MOST_PROCS) - 0.1)))
+        workers = max(
+            1, min(self.words.cores, math.ceil(min(moved * headroom, MOST_WORKERS) - 0.1))
+        )
         expected = rate * min(headroom, workers / moved)
         known = all(s.costs for s in hosted.values())
         gives = f"would give {'about' if known else 'up to'} {about(expected)} elements/s"
@@ -279,9 +281,7 @@ class Case:
         most = max(read.values())
         k = next(k for k, part in read.items() if part >= 0.8 * most)
         spent, headroom = self.shares.thread["input"], inverse(self.shares.others("input"))
-        supply = (
-            self.run.stages[k - 1] if k and self.run.stages[k - 1].place == "consumer" else None
-        )
+        supply = self.run.stages[k - 1] if k and self.run.stages[k - 1].kind is None else None
         operator, what = self.words.operator(supply) if supply else (None, None)
         what = what or f"What {name(self.run.stages[k])} is supplied with"
         finding = (
@@ -289,9 +289,9 @@ class Case:
             f"thread, which takes {share(spent)} of the time."
         )
         advice = (
-            f"No number of procs changes that. Move work from it into a map before the prefetch, "
-            f"or make it a source that workers read by themselves, e.g. with write_lmdb, once: "
-            f"{self.words.rest(headroom)}."
+            f"No number of {self.words.keyword(k)} changes that. Move work from it into a map "
+            f"before the prefetch, or make it a source that workers read by themselves, e.g. with "
+            f"write_lmdb, once: {self.words.rest(headroom)}."
         )
         at = k - 1 if supply else k
         return self._verdict("input", finding, advice, headroom, stage=at, operator=operator)

@@ -170,5 +170,5 @@ class _Watch(Generic[T]):
 
 def at_work(seen: RunStatistics) -> bool:
     """Whether all workers have made something; a stage that has not begun has none yet."""
-    pools = [stage.workers for stage in seen.stages if stage.place != "consumer"]
+    pools = [stage.workers for stage in seen.stages if stage.kind is not None]
     return all(workers and all(worker.elements for worker in workers) for workers in pools)

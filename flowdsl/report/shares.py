@@ -23,14 +23,14 @@ class Shares:
     @property
     def pools(self) -> dict[int, StageStatistics]:
         """The stages with workers."""
-        return {k: s for k, s in enumerate(self.run.stages) if s.place != "consumer"}
+        return {k: s for k, s in enumerate(self.run.stages) if s.kind is not None}
 
     @property
     def hosted(self) -> dict[int, StageStatistics]:
         """The stages in the consumer's thread, but for those that workers are supplied by."""
         supplied = max((k for k, pool in self.pools.items() if pool.input_seconds), default=-1)
         stages = enumerate(self.run.stages)
-        return {k: s for k, s in stages if k > supplied and s.place == "consumer"}
+        return {k: s for k, s in stages if k > supplied and s.kind is None}
 
     @property
     def blocked(self) -> float:

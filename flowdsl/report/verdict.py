@@ -30,9 +30,10 @@ class Verdict:
 
     >>> from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
     >>> from flowdsl.report.judging import verdict
+    >>> from flowdsl.worker_kinds import PROCESSES
     >>> decode = StageStatistics(
     ...     operators=("from_lmdb('train.lmdb')", "map(decode)"),
-    ...     place="processes",
+    ...     kind=PROCESSES,
     ...     seconds=10.0,
     ...     entered=8120,
     ...     delivered=8120,
@@ -63,7 +64,7 @@ elements/s.
     expected: float | None = None
     """Elements per second that the advice would give, where that can be told."""
     workers: int | None = None
-    """The number of procs, or threads, that is advised."""
+    """The number of workers that is advised."""
 
     def __str__(self) -> str:
         said = [self.finding]

@@ -9,8 +9,9 @@ import attrs
 from flowdsl.report.shares import Shares
 from flowdsl.statistics.figures import about, name, number
 from flowdsl.statistics.run import RunStatistics, StageStatistics
+from flowdsl.worker_kinds import PROCESSES
 
-MOST_PROCS = 64
+MOST_WORKERS = 64
 """More workers than this are not advised on a forecast alone."""
 
 
@@ -54,11 +55,14 @@ class Words:
             return "the rest could go over 100 times as fast"
         return f"the rest could go up to about {about(self.run.rate * headroom)} elements/s"
 
+    def keyword(self, k: int) -> str:
+        """How a chain spells the number of this stage's workers, or of those that it could have."""
+        return (self.run.stages[k].kind or PROCESSES).keyword
+
     def prefetch(self, k: int, workers: int) -> str:
         """How a chain spells so many workers for this stage."""
         stage = self.run.stages[k]
-        keyword = "procs" if stage.place == "processes" else "threads"
-        said = f"prefetch({keyword}={workers})"
+        said = f"prefetch({self.keyword(k)}={workers})"
         plain = len(self.shares.pools) == 1 and not stage.copies
         return said if plain else f"{said} after {stage.operators[-1]}"
 
@@ -87,7 +91,7 @@ class Words:
         """How many workers of a stage the machine can keep at work."""
         stage = self.run.stages[k]
         if stage.computing is not None and stage.computing < 0.1:
-            return MOST_PROCS
+            return MOST_WORKERS
         taken = sum(
             s.utilisation * len(s.workers) * (1.0 if s.computing is None else s.computing)
             for j, s in self.shares.pools.items()

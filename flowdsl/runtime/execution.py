@@ -26,10 +26,8 @@ from flowdsl.runtime.places import BEGINNING, Mark, Place, Standing, passes_on, 
 from flowdsl.runtime.skips import Skips
 from flowdsl.statistics.run import RunStatistics, StageStatistics
 from flowdsl.workers import warm
-from flowdsl.workers.crew import Crew
+from flowdsl.workers.crew import FORKED
 from flowdsl.workers.pool import Pool
-from flowdsl.workers.processes import FORKED, Processes
-from flowdsl.workers.threads import Threads
 
 T = TypeVar("T")
 _element: Callable[[Row[Any]], Any] = itemgetter(1)
@@ -134,7 +132,8 @@ class Execution(Generic[T]):
         self._closed = time.perf_counter()
         self._stages = self._stages_now()
         for pool in self.pools:
-            if self.ended and isinstance(pool.crew, Processes):
+            if self.ended:
+                pool.end()
                 warm.leave(self.plan, pool.stage, pool.crew)
             else:
                 pool.close()
@@ -278,11 +277,7 @@ class Execution(Generic[T]):
         streams = [self._bind(base) for base in stage.bases if not isinstance(base, Lookup)]
         ahead = (step for base in stage.bases for step in walk(base.top))
         self._told_ahead |= any(isinstance(step.node, LeaveOut) for step in ahead)
-        crew: Crew
-        if stage.workers.threads:
-            crew = Threads(stage, self._profile)
-        else:
-            crew = warm.take(self.plan, stage, self._profile)
+        crew = warm.take(self.plan, stage, self._profile)
         passes: tuple[Passes, ...] = tuple(stream.rows for stream in streams)
         held = held_above(self.plan.root, stage)
         pool = Pool(stage, passes, crew, self._skips.tell, held)

@@ -60,7 +60,6 @@ class Inline:
         delivered = max(0, self._done - left_out)
         return StageStatistics(
             operators=self._stage.titles,
-            place="consumer",
             seconds=now - (self._began or now),
             entered=self._entered,
             delivered=delivered,

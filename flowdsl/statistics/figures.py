@@ -85,13 +85,9 @@ def size(nbytes: float) -> str:
 
 def where(stage: StageStatistics, one: str = "1") -> str:
     """Where a stage runs, with the number of its workers; ``one`` is how 1 is spelled."""
-    if stage.place == "consumer":
+    if stage.kind is None:
         return "this process"
-    n, (each, all_) = len(stage.workers), _WORKERS[stage.place]
-    return f"{one} {each}" if n == 1 else f"{n} {all_}"
-
-
-_WORKERS = {"processes": ("process", "processes"), "threads": ("thread", "threads")}
+    return stage.kind.short.counted(len(stage.workers), one)
 
 
 def name(stage: StageStatistics) -> str:
@@ -101,7 +97,7 @@ def name(stage: StageStatistics) -> str:
 
 def stage_cells(stage: StageStatistics) -> tuple[str, ...]:
     """The figures of a stage, under ``HEADER``; empty where they say nothing."""
-    seconds, workers = stage.seconds, stage.place != "consumer"
+    seconds, workers = stage.seconds, stage.kind is not None
     return (
         name(stage),
         where(stage),

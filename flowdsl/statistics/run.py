@@ -12,12 +12,10 @@ import attrs
 
 from flowdsl.statistics import tables
 from flowdsl.statistics.books import Bins, quantile
+from flowdsl.worker_kinds import WorkerKind
 
 MOST_SKIPS = 100
 """So many elements that were left out are told of."""
-
-Place = Literal["processes", "threads", "consumer"]
-"""Where a stage runs; ``consumer`` is the thread that iterates."""
 
 
 @attrs.frozen
@@ -57,7 +55,6 @@ class StageStatistics:
 
     operators: tuple[str, ...]
     """The titles of what it runs, in the order in which elements meet them."""
-    place: Place
     seconds: float
     """Since the first element was asked for."""
     entered: int
@@ -74,6 +71,8 @@ class StageStatistics:
     """Given out, and not yet delivered."""
     deaths: int = 0
     """Workers that ended, or were ended, before their work was done."""
+    kind: WorkerKind | None = None
+    """That of its workers; None where the thread that iterates runs it, the consumer's."""
     workers: tuple[WorkerStatistics, ...] = ()
     """Those at work now, or at the end; empty for the consumer's thread."""
     input_seconds: float = 0.0

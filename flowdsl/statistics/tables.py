@@ -44,7 +44,7 @@ def table(statistics: RunStatistics, limiting: int | None = None) -> Table:
     """A row for each stage; that of the limiting one stands out. docs/seeing.md tells the columns.
 
     >>> from flowdsl.statistics.run import RunStatistics, StageStatistics
-    >>> stage = StageStatistics(("from_range(9)",), "consumer", 2.0, 9, 9)
+    >>> stage = StageStatistics(("from_range(9)",), 2.0, 9, 9)
     >>> table(RunStatistics(9, 2.0, 0.5, (stage,))).row_count
     1
     """

@@ -111,13 +111,10 @@ class Pool:
         """
         self._began = self._began or time.perf_counter()
         self._ended = None
-        for stale in self._arrived.values():
-            if stale.delivery is not None:
-                stale.delivery.discard()
-        self._clear()
+        self.crew.start()  # a fork is refused here, before it gives back what is not its own
+        self._discard()
         self._books.settle()
         self._turn, self._delivering = start, None
-        self.crew.start()
         work = self._work.pieces(epoch, start)
         while True:
             self._hand_out(work)
@@ -147,6 +144,12 @@ class Pool:
         given = len(positions) - length_hint(to_come)
         return positions[given - 1] + 1 if given else start
 
+    def end(self) -> None:
+        """The run is over, however far this pass came: the workers may rest."""
+        turn = self.place
+        self._discard()
+        self._turn, self._delivering = turn, None
+
     def close(self) -> None:
         """End the workers. Arrays that the consumer holds stay valid."""
         self._ended = self._ended or time.perf_counter()
@@ -161,7 +164,7 @@ class Pool:
         workers = self.crew.workers
         return StageStatistics(
             operators=self.stage.titles,
-            place="processes" if self.stage.workers.procs else "threads",
+            kind=self.stage.workers.kind,
             seconds=seconds,
             entered=self._books.entered,
             delivered=self._books.delivered,
@@ -187,6 +190,13 @@ class Pool:
         return self._outside
 
     # -- handing out ---------------------------------------------------------------------------
+
+    def _discard(self) -> None:
+        """Give back what has come and nobody took."""
+        for stale in self._arrived.values():
+            if stale.delivery is not None:
+                stale.delivery.discard()
+        self._clear()
 
     def _clear(self) -> None:
         self._leased: dict[int, Lease] = {}

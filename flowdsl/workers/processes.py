@@ -27,16 +27,21 @@ import zmq
 
 from flowdsl.errors import FlowError, InvalidFlow, NotShippable
 from flowdsl.plan.plan import Stage
-from flowdsl.workers.crew import Died, Done, Event, Ready, Result, Worker
+from flowdsl.workers.crew import (
+    SECONDS_TO_HEAR,
+    Died,
+    Done,
+    Event,
+    Owner,
+    Ready,
+    Result,
+    Worker,
+)
 from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece
 from flowdsl.workers.slabs import Place, Window
 from flowdsl.workers.wire import nbytes_of_frames, ship, supply, unpack, whole
 from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup, main
 
-FORKED = (
-    "this run belongs to the process that began it, of which this is a fork; iterate the flow "
-    "itself here, which begins a run of its own"
-)
 SECONDS_TO_LEAVE = 0.5
 SECONDS_STOPPED = 5.0
 """After which a process that a signal has stopped counts as dead."""
@@ -46,7 +51,7 @@ SECONDS_AT_REST = 30.0
 
 _START = str(Path(__file__).with_name("start.py"))
 
-_TICK = 0.5
+_TICK = SECONDS_TO_HEAR
 """Seconds between two looks at what no message tells: who is stopped, or late."""
 
 
@@ -120,7 +125,7 @@ class Processes:
         Raises:
             NotShippable: The program can not travel.
         """
-        self.program = ship(stage.program)
+        self.program = ship(stage.program, stage.workers.kind)
         self._asked = stage.workers
         self._surroundings = _surroundings()
         self._whole = stage.whole  # and not the stage: it knows the run, and that the flow
@@ -152,7 +157,7 @@ class Processes:
         told = (self._owner, self._members, context, self._control)
         crew: Processes = self
         self._end = weakref.finalize(crew, _end, weakref.ref(crew), *told)
-        for _ in range(self._asked.procs):
+        for _ in range(self._asked.count):
             self._add()
 
     def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
@@ -161,6 +166,7 @@ class Processes:
 
     def give(self, worker: Worker, piece: Piece) -> None:
         assert isinstance(worker, Process)
+        self._owner.check()
         if not worker.held:
             worker.since = time.monotonic()
         worker.held[piece.lease.number] = piece
@@ -198,7 +204,6 @@ class Processes:
         self._add()
 
     def rest(self) -> bool:
-        """A pass is over: whether the workers stay for another."""
         if any(worker.held for worker in self._members.values()):
             return False
         for worker in self._members.values():
@@ -209,10 +214,10 @@ class Processes:
         return True
 
     def serves(self, stage: Stage, clock: bool) -> bool:
-        """Whether these workers, at rest, can run this stage, in this process and its thread."""
         now = (stage.workers, clock, _surroundings())
-        same = now == (self._asked, self.clock, self._surroundings)
-        if not same or not self._owner.take_over() or ship(stage.program) != self.program:
+        if now != (self._asked, self.clock, self._surroundings) or not self._owner.take_over():
+            return False
+        if ship(stage.program, stage.workers.kind) != self.program:
             return False
         ends = select.poll()
         for worker in self._members.values():
@@ -239,7 +244,7 @@ class Processes:
             self.program,
             self._whole,
             self.clock,
-            (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.procs,
+            (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.count,
             os.getpid(),
         )
         worker = self.spawn(setup)
@@ -301,22 +306,16 @@ class Processes:
 
 
 @attrs.define
-class _Owner:
-    """The process and the thread that workers belong to."""
+class _Owner(Owner):
+    """And the thread, which waits to hear of the workers."""
 
-    process: int = attrs.field(factory=os.getpid)
     thread: int | None = attrs.field(factory=threading.get_ident)
-    """None while they rest: then nobody waits to hear of them."""
-
-    def check(self) -> None:
-        """Refuse a fork, whose workers these are not."""
-        if os.getpid() != self.process:
-            raise FlowError(FORKED)
+    """None while they rest: then nobody waits."""
 
     def take_over(self) -> bool:
         """Be the owner from now on, if this is the same process."""
         self.thread = threading.get_ident()
-        return os.getpid() == self.process
+        return self.is_here
 
 
 def _surroundings() -> tuple[str, dict[str, str]]:
@@ -361,7 +360,7 @@ def _end(
     context: zmq.Context[zmq.Socket[bytes]],
     control: zmq.Socket[bytes],
 ) -> None:
-    if os.getpid() != owner.process:  # a fork of this process owns none of it
+    if not owner.is_here:
         return
     for worker in members.values():
         worker.link.close()  # a worker leaves when this closes, whatever it is doing

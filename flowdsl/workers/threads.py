@@ -20,7 +20,7 @@ import attrs
 from flowdsl.elements import nbytes_of
 from flowdsl.making.make import make, maker
 from flowdsl.plan.plan import Stage
-from flowdsl.workers.crew import Done, Event, Worker, result_of
+from flowdsl.workers.crew import SECONDS_TO_HEAR, Done, Event, Owner, Worker, result_of
 from flowdsl.workers.leases import Piece
 
 SECONDS_TO_LEAVE = 0.5
@@ -56,6 +56,7 @@ class Threads:
         self._events: SimpleQueue[Event | BaseException] = SimpleQueue()
         self._leave = threading.Event()
         self._threads: list[_Thread] = []
+        self._owner = Owner()
         self._end: weakref.finalize[..., Threads] | None = None
 
     @property
@@ -63,10 +64,11 @@ class Threads:
         return list[Worker](self._threads)
 
     def start(self) -> None:
+        self._owner.check()
         if self._threads:
             return
-        self._end = weakref.finalize(self, _end, self._threads, self._leave)
-        for _ in range(self._stage.workers.threads):
+        self._end = weakref.finalize(self, _end, self._owner, self._threads, self._leave)
+        for _ in range(self._stage.workers.count):
             worker = _Thread(f"thread {next(_numbers)}", ready=True)
             told = (self._stage, self._clock, worker, self._events, self._leave)
             worker.thread = threading.Thread(
@@ -80,13 +82,15 @@ class Threads:
 
     def give(self, worker: Worker, piece: Piece) -> None:
         assert isinstance(worker, _Thread)
+        self._owner.check()
         worker.held[piece.lease.number] = piece
         worker.inbox.put(piece)
 
     def hear(self) -> list[Event]:
+        self._owner.check()
         heard: list[Event] = []
         with contextlib.suppress(Empty):
-            event = self._events.get()
+            event = self._events.get(timeout=SECONDS_TO_HEAR)
             while True:
                 if isinstance(event, BaseException):
                     raise event
@@ -96,6 +100,12 @@ class Threads:
 
     def replace(self, worker: Worker) -> None:
         raise AssertionError("a thread does not die")
+
+    def rest(self) -> bool:
+        return False  # new ones cost next to nothing
+
+    def serves(self, stage: Stage, clock: bool) -> bool:
+        return False
 
     def close(self) -> None:
         if self._end is not None:
@@ -120,7 +130,9 @@ def _serve(
         events.put(error)
 
 
-def _end(threads: list[_Thread], leave: threading.Event) -> None:
+def _end(owner: Owner, threads: list[_Thread], leave: threading.Event) -> None:
+    if not owner.is_here:
+        return
     leave.set()
     for worker in threads:
         worker.inbox.put(None)

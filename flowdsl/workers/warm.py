@@ -11,15 +11,15 @@ import weakref
 from typing import Any
 
 from flowdsl.plan.plan import Plan, Stage
-from flowdsl.workers.processes import Processes
+from flowdsl.workers.crew import Crew, hire
 
-_resting: dict[int, dict[int, Processes]] = {}
+_resting: dict[int, dict[int, Crew]] = {}
 """By the identity of the flow's plan, and the number of the stage."""
 
 _lock = threading.RLock()  # the end of a flow, which takes it too, may come in the midst of this
 
 
-def take(plan: Plan[Any], stage: Stage, clock: bool) -> Processes:
+def take(plan: Plan[Any], stage: Stage, clock: bool) -> Crew:
     """Workers for a stage of a flow: those at rest, if they still can serve it, or new ones."""
     with _lock:
         crew = _resting.get(id(plan), {}).pop(stage.number, None)
@@ -27,10 +27,10 @@ def take(plan: Plan[Any], stage: Stage, clock: bool) -> Processes:
         if crew.serves(stage, clock):
             return crew
         crew.close()
-    return Processes(stage, clock)
+    return hire(stage, clock)
 
 
-def leave(plan: Plan[Any], stage: Stage, crew: Processes) -> None:
+def leave(plan: Plan[Any], stage: Stage, crew: Crew) -> None:
     """Let the workers of a pass that is over rest, if they can."""
     if not crew.rest():
         crew.close()

@@ -20,13 +20,14 @@ from flowdsl.elements import components
 from flowdsl.errors import NotShippable
 from flowdsl.node import AnyNode
 from flowdsl.plan.tree import walk
+from flowdsl.worker_kinds import WorkerKind
 from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
 
 Frame: TypeAlias = bytes | memoryview
 
 
-def ship(program: AnyNode) -> bytes:
-    """Pickle a program, functions defined in scripts and notebooks included.
+def ship(program: AnyNode, kind: WorkerKind) -> bytes:
+    """Pickle a program, functions defined in scripts and notebooks included, for such workers.
 
     Raises:
         NotShippable: Names the operator and its argument that can not travel.
@@ -34,7 +35,7 @@ def ship(program: AnyNode) -> bytes:
     try:
         return _dumps(program)
     except Exception as error:
-        raise _culprit(program) or NotShippable(str(error)) from error
+        raise _culprit(program, kind) or NotShippable(str(error)) from error
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -52,7 +53,7 @@ def _dumps(value: object) -> bytes:
         return buffer.getvalue()
 
 
-def _culprit(program: AnyNode) -> NotShippable | None:
+def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
     for node in walk(program):
         for field in attrs.fields(type(node)):
             value = getattr(node, field.name)
@@ -60,8 +61,9 @@ def _culprit(program: AnyNode) -> NotShippable | None:
                 _dumps(value)
             except Exception as error:
                 return NotShippable(
-                    f"{node.title}: {field.name} can not be sent to a worker process: {error}; "
-                    f"make what it needs inside the function, or run without prefetch(procs=...)"
+                    f"{node.title}: {field.name} can not be sent to {kind.noun.any}: {error}; "
+                    f"make what it needs inside the function, or run without "
+                    f"prefetch({kind.keyword}=...)"
                 )
     return None
 

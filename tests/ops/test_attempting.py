@@ -673,7 +673,7 @@ class TestPlan:
         flow = ROWS.enumerate().shuffle().repeat(2).prefetch(procs=2, on_error="skip")
         stage = plan_of(flow.node).root
         assert isinstance(stage, Stage)
-        assert (stage.bases, stage.workers.procs) == ((), 2)
+        assert (stage.bases, stage.workers.count) == ((), 2)
 
     def test_workers_that_would_only_leave_out_are_none(self) -> None:
         for flow in (

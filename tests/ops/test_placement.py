@@ -87,7 +87,7 @@ def test_numpy_numbers_are_numbers() -> None:
     flow = fl.from_range(3).prefetch(np.int64(2), memory=np.int64(2**20), deaths=np.int32(1))  # type: ignore[call-overload]  # checkers know no NumPy int for an int
     node: Any = flow.node
     workers = node.workers
-    assert [type(n) for n in (workers.procs, workers.memory, workers.deaths)] == [int] * 3
+    assert [type(n) for n in (workers.count, workers.memory, workers.deaths)] == [int] * 3
 
 
 class TestUnordered:

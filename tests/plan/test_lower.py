@@ -11,13 +11,14 @@ import pytest
 import flowdsl as fl
 from flowdsl import Flow
 from flowdsl.attempts import LeaveOut
-from flowdsl.kinds import Unordered, Workers
+from flowdsl.kinds import Unordered
 from flowdsl.node import AnyNode
 from flowdsl.plan.lower import Supplied, plan_of
 from flowdsl.plan.plan import NOBODY, Base, Hosted, Plan, Stage
 from flowdsl.plan.tree import walk
 from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import reference
+from flowdsl.worker_kinds import PROCESSES, THREADS, Workers
 from tests.plan.test_rules import double, odd, picture
 
 
@@ -42,7 +43,7 @@ class TestPositionsTravel:
     def test_where_workers_can_read_for_themselves(self) -> None:
         stage = stage_of(self.flow)
         assert stage.bases == ()
-        assert stage.workers.procs == 2
+        assert stage.workers.count == 2
         assert stage.program is stage.meaning
         assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > batch(3)"
 
@@ -126,7 +127,7 @@ class TestWithoutPrefetch:
     def test_what_is_indexable_is_one_stage_here(self) -> None:
         flow = fl.from_range(20).shuffle().map(double).batch(3)
         stage = stage_of(flow)
-        assert (stage.workers.procs, stage.bases, stage.meaning) == (0, (), flow.node)
+        assert (stage.workers.count, stage.bases, stage.meaning) == (0, (), flow.node)
 
     def test_so_is_what_leaves_some_of_it_out(self) -> None:
         stage = stage_of(fl.from_range(20).map(double).filter(odd).map(abs))
@@ -154,7 +155,7 @@ class TestWithoutPrefetch:
         (stage,) = mapped.sources
         assert titles_of([batch, mapped]) == ["batch(2)", "map(abs)"]
         assert isinstance(stage, Stage)
-        assert (stage.workers.procs, picture(stage.meaning)) == (2, "from_range(20) > map(double)")
+        assert (stage.workers.count, picture(stage.meaning)) == (2, "from_range(20) > map(double)")
 
     def test_a_stream_runs_by_its_reference(self) -> None:
         mapped = hosted(plan_of(fl.from_iterable([1]).map(double).node).root)
@@ -171,7 +172,7 @@ def test_two_pools_on_both_sides_of_a_window() -> None:
     window = hosted(upper.bases[0])
     (below,) = window.sources
     assert isinstance(below, Stage)
-    assert (upper.workers.procs, below.workers.procs) == (2, 2)
+    assert (upper.workers.count, below.workers.count) == (2, 2)
     assert (window.top.node.title, below.bases) == ("shuffle(buffer=4)", ())
     assert picture(upper.program) == "supplied > map(double)"
     assert picture(below.program) == "from_range(20) > map(double)"
@@ -291,27 +292,27 @@ class TestSeveralFlows:
         assert merged.top.node.title == "interleave(...)"
         below, stream = merged.sources
         assert isinstance(below, Stage)
-        assert (below.workers.procs, picture(below.meaning)) == (4, "from_range(9) > map(double)")
+        assert (below.workers.count, picture(below.meaning)) == (4, "from_range(9) > map(double)")
         assert stream.top.node.title == "from_iterable(range)"
 
 
 class TestThreads:
     def test_run_a_stage_as_processes_do(self) -> None:
         stage = stage_of(fl.from_range(20).shuffle().map(double).batch(3).prefetch(threads=2))
-        assert (stage.workers, stage.bases) == (Workers(threads=2), ())
+        assert (stage.workers, stage.bases) == (Workers(THREADS, 2), ())
         assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > batch(3)"
 
     def test_on_both_sides_of_a_window(self) -> None:
         upper = stage_of(fl.from_range(20).map(double).shuffle(4).map(abs).prefetch(threads=2))
         (below,) = hosted(upper.bases[0]).sources
         assert isinstance(below, Stage)
-        assert upper.workers == below.workers == Workers(threads=2)
+        assert upper.workers == below.workers == Workers(THREADS, 2)
 
     def test_that_are_absorbed_by_processes(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(threads=3).map(abs).prefetch(procs=2)
-        assert stage_of(flow).workers == Workers(procs=2)
+        assert stage_of(flow).workers == Workers(PROCESSES, 2)
         flow = fl.from_range(20).map(double).prefetch(procs=3).map(abs).prefetch(threads=2)
-        assert stage_of(flow).workers == Workers(threads=2)
+        assert stage_of(flow).workers == Workers(THREADS, 2)
 
 
 def stages(flow: Flow[Any, Any]) -> Sequence[Stage]:
@@ -325,7 +326,7 @@ class TestUnordered:
         (stage,) = part.sources
         assert isinstance(part.top.node, Unordered)
         assert isinstance(stage, Stage)
-        assert (stage.ordered, stage.workers) == (False, Workers(procs=2))
+        assert (stage.ordered, stage.workers) == (False, Workers(PROCESSES, 2))
 
     def test_what_is_sent_to_it_is_in_order(self) -> None:
         flow = fl.from_range(20).map(double).shuffle(4).map(abs).prefetch(procs=2, ordered=False)
@@ -339,8 +340,8 @@ class TestUnordered:
     def test_is_a_wall_to_the_workers_above_it(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(procs=2, ordered=False)
         lower_one, upper = stages(flow.map(abs).prefetch(procs=3))
-        assert (lower_one.ordered, lower_one.workers.procs) == (False, 2)
-        assert (upper.ordered, upper.workers.procs) == (True, 3)
+        assert (lower_one.ordered, lower_one.workers.count) == (False, 2)
+        assert (upper.ordered, upper.workers.count) == (True, 3)
         assert picture(upper.program) == "supplied > map(abs)"
         (below,) = stages(flow.batch(2).prefetch(procs=3))  # whose rows are not consecutive
         assert picture(below.meaning) == "from_range(20) > map(double)"
@@ -359,12 +360,12 @@ class TestUnordered:
 class TestReplicate:
     def test_of_a_random_access_flow_is_arithmetic(self) -> None:
         stage = stage_of(fl.from_range(20).shuffle().map(double).replicate(3))
-        assert (stage.bases, stage.workers, stage.whole) == ((), Workers(procs=3), False)
+        assert (stage.bases, stage.workers, stage.whole) == ((), Workers(PROCESSES, 3), False)
         assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > replicate(3)"
 
     def test_goes_with_what_is_above_it(self) -> None:
         stage = stage_of(fl.from_range(20).replicate(3).shuffle().map(double).prefetch(procs=2))
-        assert (stage.bases, stage.workers) == ((), Workers(procs=2))
+        assert (stage.bases, stage.workers) == ((), Workers(PROCESSES, 2))
 
     def test_of_a_stream_is_a_process_for_each_copy(self) -> None:
         flow = fl.from_iterable(range(20)).map(double).replicate(3)
@@ -373,7 +374,7 @@ class TestReplicate:
         assert len(part.sources) == 3
         for copy in part.sources:
             assert isinstance(copy, Stage)
-            assert (copy.whole, copy.workers, copy.bases) == (True, Workers(procs=1), ())
+            assert (copy.whole, copy.workers, copy.bases) == (True, Workers(PROCESSES, 1), ())
             assert picture(copy.program) == "from_iterable(range) > map(double)"
 
     def test_means_a_pass_of_each_in_turn(self) -> None:
@@ -387,54 +388,60 @@ class TestShares:
     def test_of_memory_and_workers_among_several_flows(self) -> None:
         streams = [fl.from_iterable(range(20)).map(double) for _ in range(3)]
         flow = streams[0].concat(*streams[1:]).prefetch(procs=7, memory=10**6, deaths=2, timeout=5)
-        share = Workers(procs=2, memory=10**6 // 3, deaths=2, timeout=5)
+        share = Workers(PROCESSES, 2, memory=10**6 // 3, deaths=2, timeout=5)
         assert [stage.workers for stage in stages(flow)] == [share] * 3
         flow = streams[0].concat(streams[1]).prefetch(threads=1, memory=9)
-        assert [stage.workers for stage in stages(flow)] == [Workers(threads=1, memory=4)] * 2
+        assert [stage.workers for stage in stages(flow)] == [Workers(THREADS, 1, memory=4)] * 2
 
     def test_of_memory_on_both_sides_of_a_shuffle(self) -> None:
         flow = fl.from_iterable(range(20)).map(double).shuffle(4).map(double)
         below, above = stages(flow.prefetch(procs=2, memory=10**6))
-        assert below.workers == above.workers == Workers(procs=2, memory=5 * 10**5)
+        assert below.workers == above.workers == Workers(PROCESSES, 2, memory=5 * 10**5)
 
     def test_of_memory_is_the_least_of_those_that_one_absorbs(self) -> None:
         flow = fl.from_range(9).map(double).prefetch(2, memory=70).map(abs).prefetch(3, memory=90)
         (stage,) = stages(flow)
-        assert stage.workers == Workers(procs=3, memory=70)
+        assert stage.workers == Workers(PROCESSES, 3, memory=70)
         (stage,) = stages(fl.from_range(9).map(abs).prefetch(2).shuffle().prefetch(3, memory=90))
-        assert stage.workers == Workers(procs=3, memory=90)
+        assert stage.workers == Workers(PROCESSES, 3, memory=90)
 
     def test_limits_are_the_strictest_of_those_that_one_absorbs(self) -> None:
         rows = fl.from_range(99).map(double)
         flow = rows.prefetch(2, timeout=2, deaths=1).batch(8).map(abs).prefetch(3, timeout=20)
         (stage,) = stages(flow)
-        assert stage.workers == Workers(procs=3, timeout=16, deaths=1)
+        assert stage.workers == Workers(PROCESSES, 3, timeout=16, deaths=1)
         flow = rows.prefetch(2, timeout=2, deaths=9).batch(8).map(abs).prefetch(3, timeout=9)
         (stage,) = stages(flow)
-        assert stage.workers == Workers(procs=3, timeout=9)
+        assert stage.workers == Workers(PROCESSES, 3, timeout=9)
         (stage,) = stages(rows.prefetch(2).concat(rows.prefetch(1, timeout=2, deaths=1)))
-        assert stage.workers == Workers(procs=2, timeout=2, deaths=1)
+        assert stage.workers == Workers(PROCESSES, 2, timeout=2, deaths=1)
+
+    def test_workers_that_can_not_be_ended_keep_no_timeout(self) -> None:
+        rows = fl.from_range(99).map(double).prefetch(2, timeout=2, deaths=1)
+        (stage,) = stages(rows.map(abs).prefetch(threads=3))
+        assert stage.workers == Workers(THREADS, 3, deaths=1)
 
     def test_a_replica_keeps_the_limits_for_its_elements(self) -> None:
         stream = fl.from_iterable(range(20)).map(double)
         workers = [s.workers for s in stages(stream.prefetch(3, timeout=9, deaths=1).replicate(2))]
-        assert workers == [Workers(procs=1, timeout=9, deaths=1)] * 2
-        workers = [s.workers for s in stages(stream.prefetch(threads=3).replicate(2))]
-        assert workers == [Workers(procs=1)] * 2
+        assert workers == [Workers(PROCESSES, 1, timeout=9, deaths=1)] * 2
+        workers = [s.workers for s in stages(stream.prefetch(threads=3, memory=9).replicate(2))]
+        assert workers == [Workers(PROCESSES, 1, memory=9)] * 2
 
     def test_one_with_nothing_to_do_has_none(self) -> None:
         flow = fl.from_iterable(range(20)).concat(fl.from_iterable(range(20)).map(double))
         (stage,) = stages(flow.prefetch(procs=4, memory=100))
-        assert stage.workers == Workers(procs=4, memory=100)
+        assert stage.workers == Workers(PROCESSES, 4, memory=100)
 
     @pytest.mark.parametrize(
         ("workers", "k", "share"),
         [
-            (Workers(procs=8), 2, Workers(procs=4)),
-            (Workers(procs=3), 2, Workers(procs=1)),
-            (Workers(threads=2), 5, Workers(threads=1)),
+            (Workers(PROCESSES, 8), 2, Workers(PROCESSES, 4)),
+            (Workers(PROCESSES, 3), 2, Workers(PROCESSES, 1)),
+            (Workers(THREADS, 2), 5, Workers(THREADS, 1)),
             (Workers(), 3, Workers()),
-            (Workers(procs=2, memory=5), 0, Workers(procs=2, memory=5)),
+            (Workers(PROCESSES, 2, memory=5), 0, Workers(PROCESSES, 2, memory=5)),
+            (Workers(PROCESSES, 2, memory=1), 2, Workers(PROCESSES, 1, memory=1)),
         ],
         ids=str,
     )
@@ -442,7 +449,7 @@ class TestShares:
         assert workers.share(k) == share
 
     def test_spelled(self) -> None:
-        several = [Workers(1), Workers(2), Workers(threads=1), Workers(threads=2)]
+        several = [Workers(kind, n) for kind in (PROCESSES, THREADS) for n in (1, 2)]
         assert list(map(str, several)) == [
             "1 worker process",
             "2 worker processes",
@@ -453,7 +460,7 @@ class TestShares:
 
 def test_what_workers_of_replicate_share() -> None:
     rows = stage_of(fl.from_range(9).map(double).replicate(procs=2))
-    assert (rows.workers.procs, rows.copies) == (2, "rows")
+    assert (rows.workers.count, rows.copies) == (2, "rows")
     assert stage_of(fl.from_range(9).replicate(2).map(double).prefetch(procs=3)).copies is None
     passes = plan_of(fl.from_iterable(range(9)).map(double).replicate(procs=2).node).root
     for stage in hosted(passes).sources:

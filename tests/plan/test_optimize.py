@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 
 import flowdsl as fl
-from flowdsl.kinds import Placement, Workers
+from flowdsl.kinds import Placement
 from flowdsl.plan import optimize as module
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.rules import Rule
 from flowdsl.plan.tree import Step, steps_of
 from flowdsl.testing.recipes import Recipe
+from flowdsl.worker_kinds import Workers
 from tests.strategies import chains
 
 FLOW = fl.from_range(9).map(str).prefetch(procs=2)
@@ -31,13 +32,13 @@ def test_what_is_optimized_stays_as_it_is(recipe: Recipe) -> None:
 
 def test_rules_apply_until_none_does(monkeypatch: pytest.MonkeyPatch) -> None:
     def count_down(step: Step) -> Step:
-        if isinstance(step.node, Placement) and step.node.workers.procs > 1:
-            return step.over(*step.sources, workers=Workers(step.node.workers.procs - 1))
+        if isinstance(step.node, Placement) and step.node.workers.count > 1:
+            return step.over(*step.sources, workers=Workers(count=step.node.workers.count - 1))
         return step
 
     use(monkeypatch, count_down)
     node: Any = optimize(steps_of(fl.from_range(9).prefetch(procs=50).node)).node
-    assert node.workers.procs == 1
+    assert node.workers.count == 1
 
 
 def test_a_rule_that_loses_rows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +64,7 @@ def test_a_rule_that_adds_an_effect_is_named(monkeypatch: pytest.MonkeyPatch) ->
 def test_rules_that_undo_each_other_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def flip(step: Step) -> Step:
         if isinstance(step.node, Placement):
-            return step.over(*step.sources, workers=Workers(3 - step.node.workers.procs))
+            return step.over(*step.sources, workers=Workers(count=3 - step.node.workers.count))
         return step
 
     use(monkeypatch, flip)

@@ -8,11 +8,11 @@ from typing import Any
 from flowdsl.statistics.books import Bins, Times
 from flowdsl.statistics.run import (
     OperatorCost,
-    Place,
     RunStatistics,
     StageStatistics,
     WorkerStatistics,
 )
+from flowdsl.worker_kinds import PROCESSES, WorkerKind
 
 SECONDS = 10.0
 ELEMENTS = 1000
@@ -21,7 +21,7 @@ ELEMENTS = 1000
 def stage(
     *operators: str,
     busy: tuple[float, ...] = (),
-    place: Place = "processes",
+    kind: WorkerKind = PROCESSES,
     costs: Mapping[str, float] | None = None,
     calls: Mapping[str, int] | None = None,
     computing: float | None = None,
@@ -30,7 +30,7 @@ def stage(
     """A stage; ``busy`` is that of each worker, and ``costs`` are seconds by operator."""
     return StageStatistics(
         operators=operators,
-        place=place if busy else "consumer",
+        kind=kind if busy else None,
         seconds=SECONDS,
         entered=ELEMENTS,
         delivered=ELEMENTS,

@@ -13,13 +13,9 @@ from hypothesis import strategies as st
 import flowdsl as fl
 from flowdsl.report.judging import verdict
 from flowdsl.report.verdict import Limit, Verdict
-from flowdsl.report.words import MOST_PROCS
-from flowdsl.statistics.run import (
-    Place,
-    RunStatistics,
-    StageStatistics,
-    WorkerStatistics,
-)
+from flowdsl.report.words import MOST_WORKERS
+from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
+from flowdsl.worker_kinds import PROCESSES, THREADS, WorkerKind
 from tests.report.books import run, stage, times
 
 CORES = 8
@@ -43,7 +39,7 @@ def steady(
     stages = [
         StageStatistics(
             operators=(f"pool {k}",),
-            place="processes",
+            kind=PROCESSES,
             seconds=LONG,
             entered=int(rate * LONG),
             delivered=int(rate * LONG),
@@ -54,7 +50,7 @@ def steady(
         for k, (procs, each) in enumerate(workers)
     ]
     if hosted:
-        stages.append(StageStatistics(("hosted",), "consumer", LONG, 1, 1))
+        stages.append(StageStatistics(("hosted",), LONG, 1, 1))
     figures = RunStatistics(
         int(rate * LONG), LONG, rate * LONG * consumer, tuple(stages), profiled=True
     )
@@ -129,15 +125,15 @@ def test_a_flow_without_workers_is_told_what_they_would_give(each: float, other:
 
 some_seconds = st.just(0.0) | st.floats(1e-9, 100)  # no clock tells less
 stages = st.builds(
-    lambda place, workers, **fields: StageStatistics(
+    lambda kind, workers, **fields: StageStatistics(
         operators=("from_range(9)", "map(f)"),
-        place=place,
+        kind=kind,
         entered=10,
         delivered=10,
-        workers=() if place == "consumer" else workers,
+        workers=() if kind is None else workers,
         **fields,
     ),
-    place=st.sampled_from(["processes", "threads", "consumer"]),
+    kind=st.sampled_from([PROCESSES, THREADS, None]),
     seconds=some_seconds,
     workers=st.lists(
         st.builds(WorkerStatistics, st.integers(0, 9), some_seconds, st.none() | some_seconds),
@@ -169,7 +165,7 @@ def test_any_figures_have_a_verdict(figures: RunStatistics, cores: int) -> None:
     told = verdict(figures, cores)
     assert told.headroom >= 1
     assert told.expected is None or math.isfinite(told.expected)
-    assert told.workers is None or 1 <= told.workers <= max(MOST_PROCS, cores)
+    assert told.workers is None or 1 <= told.workers <= max(MOST_WORKERS, cores)
     assert str(told).endswith(".")
     assert "nan" not in str(told)
 
@@ -393,6 +389,8 @@ def test_in_words() -> None:
         "which takes 93% of the time. The consumer waits 98% of the time. No number of procs "
         "changes that."
     )
+    slow = run(stage("map(f)", busy=(0.9,), kind=THREADS, input_seconds=9.3), consumer=0.2)
+    assert verdict(slow, CORES).advice.startswith("No number of threads changes that.")
     assert told("a slow collate with the consumer").endswith(
         "Make it cheaper, or move work from it into a map, which workers can run: the rest could "
         "go up to about 540 elements/s."
@@ -412,13 +410,13 @@ def test_in_words() -> None:
 
 
 def busy_workers(
-    count: int, computing: float | None, consumer: float = 0.2, place: Place = "processes"
+    count: int, computing: float | None, consumer: float = 0.2, kind: WorkerKind = PROCESSES
 ) -> RunStatistics:
     made: Any = stage(
         "from_range(9)",
         "map(f)",
         busy=(9.9,) * count,
-        place=place,
+        kind=kind,
         waited=10 - consumer,
         computing=computing,
     )
@@ -447,9 +445,9 @@ def test_more_workers_than_cores_wait_for_a_core(count: int, computing: float) -
 
 def test_workers_that_wait_are_not_bound_by_cores() -> None:
     waiting = advised(busy_workers(2, computing=0.01), 2)
-    assert waiting.workers == MOST_PROCS
+    assert waiting.workers == MOST_WORKERS
     assert waiting.expected == pytest.approx(3200)
-    assert advised(busy_workers(2, computing=0.0), 2).workers == MOST_PROCS
+    assert advised(busy_workers(2, computing=0.0), 2).workers == MOST_WORKERS
     assert advised(busy_workers(2, computing=0.5), 2).workers == 4
 
 
@@ -472,7 +470,7 @@ def test_cores_that_another_stage_uses_are_not_free() -> None:
 
 
 def test_threads_are_advised_with_the_lock_in_mind() -> None:
-    threads = advised(busy_workers(2, None, place="threads"), 4)
+    threads = advised(busy_workers(2, None, kind=THREADS), 4)
     assert "prefetch(threads=4)" in threads.advice
     assert "if the functions release the interpreter lock" in threads.advice
 

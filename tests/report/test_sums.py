@@ -15,6 +15,7 @@ from flowdsl.statistics.run import (
     StageStatistics,
     WorkerStatistics,
 )
+from flowdsl.worker_kinds import PROCESSES
 from tests.report.books import SECONDS, stage, times
 
 counts, seconds = st.integers(0, 1000), st.integers(1, 64).map(lambda k: k / 8)  # exact in binary
@@ -31,7 +32,7 @@ def figures(draw: Any) -> RunStatistics:
         stages=(
             StageStatistics(
                 operators=("map(f)",),
-                place="processes",
+                kind=PROCESSES,
                 seconds=draw(seconds),
                 workers=tuple(
                     WorkerStatistics(draw(counts), draw(seconds), draw(seconds)) for _ in range(2)
@@ -74,7 +75,7 @@ def test_a_sum_is_one_after_the_other(one: RunStatistics, other: RunStatistics) 
 
 def test_quantiles_are_those_of_the_elements_meant() -> None:
     def made(counts: dict[float, int]) -> RunStatistics:
-        stage = StageStatistics(("f",), "processes", 1.0, 9, 9, times=times(counts))
+        stage = StageStatistics(("f",), 1.0, 9, 9, times=times(counts))
         return RunStatistics(9, 1.0, 0.0, (stage,))
 
     (both,) = together(made({0.001: 60}), made({0.001: 10, 0.5: 30})).stages
@@ -120,7 +121,7 @@ def test_copies_are_added_and_not_their_time() -> None:
 
 
 def test_a_stage_that_had_not_begun_counts_whole() -> None:
-    late = StageStatistics(("f",), "processes", 1.0, 9, 9)
+    late = StageStatistics(("f",), 1.0, 9, 9)
     now, then = RunStatistics(9, 2.0, 0.0, (late,)), RunStatistics(1, 1.0, 0.0, ())
     assert since(now, then).stages == (late,)
 
@@ -128,7 +129,7 @@ def test_a_stage_that_had_not_begun_counts_whole() -> None:
 def test_workers_that_came_in_the_place_of_others_have_done_no_less_than_nothing() -> None:
     def made(*busy: float) -> RunStatistics:
         workers = tuple(WorkerStatistics(1, each) for each in busy)
-        stage = StageStatistics(("f",), "processes", 1.0, 9, 9, workers=workers)
+        stage = StageStatistics(("f",), 1.0, 9, 9, workers=workers)
         return RunStatistics(9, 1.0, 0.0, (stage,))
 
     assert [w.busy for w in since(made(1.0, 0.5), made(0.5, 2.0)).stages[0].workers] == [0.5, 0.0]

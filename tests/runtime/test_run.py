@@ -18,6 +18,7 @@ import flowdsl as fl
 from flowdsl import ElementError, Flow, FlowError, StateMismatch
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.state import state_of
+from flowdsl.worker_kinds import PROCESSES
 from flowdsl.workers.processes import Processes
 
 
@@ -271,7 +272,7 @@ def test_statistics_count_the_work() -> None:
     elements = list(run)
     (stage,) = run.statistics().stages
     assert (stage.entered, stage.delivered, stage.in_flight) == (100, 1 + len(elements), 0)
-    assert (stage.place, stage.operators) == ("processes", ("from_range(100)", "map(abs)"))
+    assert (stage.kind, stage.operators) == (PROCESSES, ("from_range(100)", "map(abs)"))
     assert [worker.elements for worker in stage.workers] == [100]
     assert 0 < stage.busy < stage.seconds
     assert 0 < stage.p50 <= stage.p99 < stage.seconds

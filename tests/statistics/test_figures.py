@@ -17,6 +17,7 @@ from flowdsl.statistics.figures import (
     stage_cells,
 )
 from flowdsl.statistics.run import StageStatistics
+from flowdsl.worker_kinds import PROCESSES, THREADS
 from tests.report.books import stage
 
 positive = st.floats(1e-9, 1e12)
@@ -65,7 +66,7 @@ def test_what_did_not_go_smoothly_is_said() -> None:
 
 
 def test_a_stage_that_has_not_begun_has_few_figures() -> None:
-    idle = StageStatistics(("map(f)",), "processes", 0.0, 0, 0)
+    idle = StageStatistics(("map(f)",), 0.0, 0, 0, kind=PROCESSES)
     assert len(stage_cells(idle)) == len(HEADER)
 
 
@@ -85,4 +86,4 @@ def test_each_column_has_its_figure() -> None:
         "p50": "1.02 ms",
         "p99": "2.04 ms",
     }
-    assert re.fullmatch("1 thread", stage_cells(stage("f", busy=(1.0,), place="threads"))[1])
+    assert re.fullmatch("1 thread", stage_cells(stage("f", busy=(1.0,), kind=THREADS))[1])

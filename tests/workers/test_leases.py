@@ -51,7 +51,7 @@ whims = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 def stage_of(flow: Flow[Any, Any]) -> Stage | None:
     stage = plan_of(flow.prefetch(procs=2).node).root
-    return stage if isinstance(stage, Stage) and stage.workers.procs else None
+    return stage if isinstance(stage, Stage) and stage.workers.count else None
 
 
 def work_of(stage: Stage, pace: Pace) -> Work:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import cycle, islice
+from itertools import chain, cycle, islice, repeat
 from typing import Any
 from unittest import mock
 
@@ -75,7 +75,7 @@ class Anyhow:
 
     def start(self) -> None:
         if not self.members:
-            self.members = [Worker(f"worker {k}") for k in range(self.stage.workers.procs)]
+            self.members = [Worker(f"worker {k}") for k in range(self.stage.workers.count)]
 
     def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
         return rows, sum(map(len, rows))
@@ -111,6 +111,12 @@ class Anyhow:
         assert not worker.held
         self.members[self.members.index(worker)] = Worker("another")
 
+    def rest(self) -> bool:
+        return False
+
+    def serves(self, stage: Stage, clock: bool) -> bool:
+        return False
+
     def close(self) -> None:
         """Nothing to end."""
 
@@ -120,7 +126,7 @@ def stage_of(flow: Flow[Any, Any]) -> Stage:
     if isinstance(part, Hosted) and isinstance(part.top.node, Unordered):
         (part,) = part.sources
     assert isinstance(part, Stage)
-    assert part.workers.procs
+    assert part.workers.count
     return part
 
 
@@ -278,6 +284,21 @@ def test_what_is_in_flight_is_bounded_in_bytes(choices: list[int], memory: int, 
         assert arrived <= 200
     assert taken == 200
     assert pool.statistics().nbytes == 200_000
+
+
+def test_what_nobody_took_is_given_back_when_the_run_is_over() -> None:
+    stage = stage_of(fl.from_range(40).map(abs).prefetch(procs=2))
+    slow_first = chain([0, 1], repeat(1))  # the second worker does all it may, then the first
+    crew = Anyhow(stage, slow_first, deaths_left=0)
+    with paced([1]):
+        pool = pool_of(stage, crew)
+        rows = pool.rows(0)
+        assert [x for _, x in islice(rows, 2)] == [0, 1]
+    waiting = len(pool._arrived)
+    assert waiting
+    assert crew.discarded == 0
+    pool.end()
+    assert (crew.discarded, pool.place) == (waiting, 2)
 
 
 def test_workers_that_never_get_ready_are_an_error() -> None:

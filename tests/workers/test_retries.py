@@ -61,6 +61,12 @@ class Rehearsed:
     def replace(self, worker: Worker) -> None:
         self.workers[self.workers.index(worker)] = Worker("another", ready=True)
 
+    def rest(self) -> bool:
+        return False
+
+    def serves(self, stage: Stage, clock: bool) -> bool:
+        return False
+
     def close(self) -> None:
         pass
 

@@ -20,6 +20,7 @@ from flowdsl.making.program import Program
 from flowdsl.node import Addresses
 from flowdsl.specs import UNKNOWN, Spec
 from flowdsl.testing.elements import FORMS, make, same
+from flowdsl.worker_kinds import PROCESSES
 from flowdsl.workers.slabs import WORTH_SHARING
 from flowdsl.workers.wire import pack, pack_into, ship, supply, unpack
 from tests.workers.test_slabs import Pair
@@ -190,7 +191,7 @@ class TestShip:
             return i + offset
 
         node = fl.from_range(5).map(add).filter(lambda i: i != 12).node
-        got = Program(unpack(ship(node))).rows(Addresses.span(0, 0, 5))
+        got = Program(unpack(ship(node, PROCESSES))).rows(Addresses.span(0, 0, 5))
         assert [x for _, x in got] == [10, 11, 13, 14]
 
     def test_names_the_operator_and_the_argument_that_can_not(self) -> None:
@@ -202,7 +203,7 @@ class TestShip:
 
         node = fl.from_range(5).map(str).map(int).map(locked).batch(2).node
         with pytest.raises(NotShippable) as caught:
-            ship(node)
+            ship(node, PROCESSES)
         assert str(caught.value) == (
             "map(locked): func can not be sent to a worker process: cannot pickle '_thread.lock' "
             "object; make what it needs inside the function, or run without prefetch(procs=...)"
@@ -213,7 +214,7 @@ class TestShip:
         path = tmp_path / "words.txt"
         path.write_text("a\nb\n")
         with path.open() as words, pytest.raises(NotShippable) as caught:
-            ship(fl.from_range(2).map(lambda _: words.readline()).node)
+            ship(fl.from_range(2).map(lambda _: words.readline()).node, PROCESSES)
         assert str(caught.value).startswith(
             f"map(<lambda>): func can not be sent to a worker process: cannot pickle the open file "
             f"'{path}'; make what it needs inside the function"
@@ -223,7 +224,7 @@ class TestShip:
         table, lock = np.arange(3), threading.Lock()
         node = WithTable(fl.from_range(3).map(lambda i: lock).node, table)
         with pytest.raises(NotShippable, match=r"map\(.*func can not be sent"):
-            ship(node)
+            ship(node, PROCESSES)
         locked = WithTable(fl.from_range(3).node, np.array([lock]))
         with pytest.raises(NotShippable, match="look_up: table can not be sent"):
-            ship(locked)
+            ship(locked, PROCESSES)

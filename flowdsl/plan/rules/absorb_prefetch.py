@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from flowdsl.kinds import Gathering, Placement, Workers
+from flowdsl.kinds import Gathering, Placement
 from flowdsl.plan.tree import Step, runs_in_worker
+from flowdsl.worker_kinds import Workers
 
 
 def absorb_prefetch(step: Step) -> Step:

@@ -20,8 +20,7 @@ def split_prefetch(step: Step) -> Step:
         busy = [base for base in bases_of(below) if base is not below and _has_work(base)]
         if busy:
             (base,) = busy  # a stream: what lies in memory has no work
-            memory = node.workers.memory
-            half = attrs.evolve(node.workers, memory=memory and memory // 2)
+            half = node.workers.part_of_memory(2)
             placed = attrs.evolve(step.over(base, workers=half), depth=base.depth)
             above = rewrite(below, lambda part: placed if part is base else part)
             return step.over(above, workers=half)

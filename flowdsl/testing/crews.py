@@ -1,0 +1,788 @@
+"""The laws of crews: what a pool relies on, whatever its workers are.
+
+A law is a function of a ``Trial``, a kind of worker and how one of them dies. It raises an
+``AssertionError`` where the kind breaks it. In a file of tests:
+
+    TRIAL = Trial(ACTORS, die=end_this_actor)
+
+    @pytest.mark.parametrize("law", laws(TRIAL))
+    def test_actors(law: Law) -> None:
+        law(TRIAL)
+
+A law starts a few workers, which find this module under its name, and see the files of a temporary
+folder. It waits for what has to happen as long as ``PATIENCE``, which only a broken law takes.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count, cycle, islice
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl import (
+    ElementError,
+    Flow,
+    FlowError,
+    Run,
+    WorkerDied,
+    from_items,
+    from_iterable,
+    from_range,
+)
+from flowdsl.kinds import Unordered
+from flowdsl.ops.placement import Prefetch
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Stage
+from flowdsl.report.diagram import diagram_of
+from flowdsl.report.judging import verdict
+from flowdsl.report.picture import picture
+from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
+from flowdsl.worker_kinds import WorkerKind, Workers
+from flowdsl.workers.crew import SECONDS_TO_HEAR, Crew, Died, Done, Event, Worker, hire
+from flowdsl.workers.leases import Lease, Piece
+
+AnyFlow: TypeAlias = Flow[Any, Any]
+Error = TypeVar("Error", bound=Exception)
+
+PATIENCE = 60.0
+"""Seconds to wait for what has to happen, on however busy a machine."""
+
+SOON = 20 * SECONDS_TO_HEAR
+"""Seconds in which anything is over that does not wait for workers."""
+
+
+@attrs.frozen
+class Trial:
+    """A kind of worker that is put to the laws."""
+
+    kind: WorkerKind
+    die: Callable[[], object] | None = None
+    """Ends the worker that calls it. It is one that workers can be sent, such as ``os.abort``."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.kind.mortal and self.die is None:
+            raise TypeError(f"Trial: say how {self.kind.noun.any} dies; or the kind is not mortal")
+
+    def over(self, flow: AnyFlow, n: int = 2, **limits: Any) -> AnyFlow:
+        """The flow, run by so many workers."""
+        return flow.apply(Prefetch, Workers(self.kind, n, **limits))
+
+
+Law: TypeAlias = Callable[[Trial], None]
+
+
+def laws(trial: Trial) -> tuple[Law, ...]:
+    """Those that the kind has to keep."""
+    return (*LAWS, *LAWS_OF_MORTALS) if trial.kind.mortal else LAWS
+
+
+# -- what workers run ------------------------------------------------------------------------------
+
+
+def _negative(i: int) -> int:
+    return -i
+
+
+def _is_odd(i: int) -> bool:
+    return i % 2 == 1
+
+
+def _itself(x: object) -> object:
+    return x
+
+
+def _large(i: int) -> NDArray[np.int64]:
+    return np.full(30_000, i)
+
+
+def _drawn(i: int, rng: np.random.Generator) -> tuple[int, float]:
+    return i, float(rng.random())
+
+
+def _fails_at(row: int, i: int) -> int:
+    if i == row:
+        raise ZeroDivisionError(f"row {row} is bad")
+    return i
+
+
+def _dies_at(row: int, die: Callable[[], object], i: int) -> int:
+    if i == row:
+        die()
+    return i
+
+
+def _dies_once(row: int, die: Callable[[], object], folder: str, i: int) -> int:
+    if i == row:
+        with suppress(FileExistsError):
+            Path(folder, "died").touch(exist_ok=False)
+            die()
+    return i
+
+
+def _waits(folder: str, i: int) -> int:
+    """Any but row 0 is not made before it may be."""
+    if i:
+        Path(folder, f"begun {i}").touch()
+        while not Path(folder, "go").exists():
+            time.sleep(0.01)
+    return i
+
+
+@attrs.frozen
+class _Gate:
+    """What lets the functions go on that wait."""
+
+    folder: str
+
+    @property
+    def flow(self) -> AnyFlow:
+        return from_range(100).map(partial(_waits, self.folder))
+
+    def has_begun(self, row: int) -> bool:
+        return Path(self.folder, f"begun {row}").exists()
+
+    @property
+    def is_open(self) -> bool:
+        return Path(self.folder, "go").exists()
+
+    def open(self) -> None:
+        Path(self.folder, "go").touch()
+
+
+@contextmanager
+def _gate() -> Iterator[_Gate]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        gate = _Gate(folder)
+        try:
+            yield gate
+        finally:  # or a thread that nobody can end would wait for ever
+            gate.open()
+
+
+# -- a crew, and as much of a pool as it takes to see what it does ---------------------------------
+
+
+@attrs.define
+class _Hired:
+    crew: Crew
+    stage: Stage
+    heard: list[Event] = attrs.field(factory=list[Event])
+    numbers: Iterator[int] = attrs.field(factory=count)
+
+    def until(self, true: Callable[[], bool], what: str) -> None:
+        """Hear of what happens, until this has."""
+        deadline = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < deadline, f"{what}: not within {PATIENCE:g} seconds"
+            self.heard += self.crew.hear()
+
+    def all_ready(self) -> list[Worker]:
+        self.until(lambda: all(w.ready for w in self.crew.workers), "not all workers are ready")
+        return self.crew.workers
+
+    def give(self, worker: Worker, start: int, stop: int, epoch: int = 0) -> Piece:
+        return self.hand(worker, Piece(Lease(next(self.numbers), epoch, start, stop)))
+
+    def hand(self, worker: Worker, piece: Piece) -> Piece:
+        self.crew.give(worker, piece)
+        assert piece.lease.number in worker.held, "a piece that was given is not in worker.held"
+        return piece
+
+    def done(self, piece: Piece) -> Done:
+        """What became of a piece, taken out of its worker's hands."""
+        number = piece.lease.number
+
+        def found() -> list[Done]:
+            return [e for e in self.heard if isinstance(e, Done) and e.result.number == number]
+
+        self.until(lambda: bool(found()), f"piece {number} is not done")
+        (event,) = found()  # heard of once
+        assert event.worker.held.pop(number, None) is piece, "it is done, and its worker had it not"
+        return event
+
+    def elements(self, piece: Piece) -> list[Any]:
+        """What is made of a piece that goes well."""
+        event = self.done(piece)
+        assert event.result.failure is None, event.result.failure
+        elements = list(event.delivery.open())
+        assert event.result.count == len(elements)
+        return elements
+
+    def deaths(self) -> list[Died]:
+        return [event for event in self.heard if isinstance(event, Died)]
+
+    def death_of(self, worker: Worker) -> Died:
+        self.until(lambda: bool(self.deaths()), f"nothing is heard of the end of {worker.name}")
+        (died,) = self.deaths()
+        assert died.worker is worker, "another worker is said to have died"
+        return died
+
+
+def _stage(trial: Trial, flow: AnyFlow, n: int = 2, **limits: Any) -> Stage:
+    stage = plan_of(trial.over(flow, n, **limits).node).root
+    assert isinstance(stage, Stage)
+    return stage
+
+
+@contextmanager
+def _hired(
+    trial: Trial, flow: AnyFlow, n: int = 2, clock: bool = False, **limits: Any
+) -> Iterator[_Hired]:
+    stage = _stage(trial, flow, n, **limits)
+    crew = hire(stage, clock)
+    try:
+        crew.start()
+        yield _Hired(crew, stage)
+    finally:
+        crew.close()
+
+
+def _alive() -> set[object]:
+    """The threads of this process, and the processes that it has started, if that can be seen."""
+    found: set[object] = set(threading.enumerate())
+    with suppress(OSError):
+        for task in Path("/proc/self/task").iterdir():
+            with suppress(OSError):  # it has ended
+                found |= set((task / "children").read_text().split())
+    return found
+
+
+def _alive_without(trial: Trial) -> set[object]:
+    """What is alive though no crew is: an engine that came with the first one may stay."""
+    with _hired(trial, from_range(9).map(_negative)) as hired:
+        hired.all_ready()
+    return _alive()
+
+
+def _all_gone(but: set[object]) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while not _alive() <= but and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return _alive() <= but
+
+
+def _soon(action: Callable[[], object], what: str) -> None:
+    """Do what should not take long; what never ends is left behind."""
+    failures: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            action()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(SOON)
+    assert not thread.is_alive(), f"{what} takes longer than {SOON:g} seconds"
+    for failure in failures:
+        raise failure
+
+
+def _raised(kind: type[Error], action: Callable[[], object]) -> Error:
+    """The error that this ends with."""
+    try:
+        action()
+    except kind as error:
+        return error
+    raise AssertionError(f"there is no {kind.__name__}")
+
+
+# -- start, pack, give and hear --------------------------------------------------------------------
+
+
+def they_are_as_many_as_asked_for(trial: Trial) -> None:
+    """All get ready, each with a name of its own; to start again changes nothing."""
+    crew = hire(_stage(trial, from_range(9).map(_negative), 3))
+    assert crew.workers == [], "there are workers before the start"
+    crew.close()
+    with _hired(trial, from_range(9).map(_negative), 3) as hired:
+        workers = hired.all_ready()
+        assert len(workers) == 3
+        assert len({worker.name for worker in workers}) == 3
+        assert not any(worker.held for worker in workers)
+        hired.crew.start()
+        assert hired.crew.workers == workers
+
+
+def a_piece_gives_its_elements(trial: Trial) -> None:
+    """Those of its positions and its epoch, whoever makes them, and however many it has in hand."""
+    flow = from_range(60).shuffle(seed=1).random_map(_drawn, seed=2)
+    with _hired(trial, flow) as hired:
+        pieces = [
+            (epoch, start, hired.give(worker, start, start + 7, epoch))
+            for epoch in (3, 0)
+            for start, worker in zip((0, 20), hired.all_ready(), strict=True)
+        ]
+        for epoch, start, piece in pieces:
+            expected = list(flow.epoch(epoch))[start : start + 7]
+            assert hired.elements(piece) == expected
+
+
+def rows_travel_to_workers(trial: Trial) -> None:
+    """Of any class and size."""
+    rows: list[Any] = [np.arange(20_000.0), "text", {"a": [1, (2, None)]}, b"", np.float32(1.5)]
+    with _hired(trial, from_iterable(rows).map(_itself), 1) as hired:
+        (worker,) = hired.all_ready()
+        packed, nbytes = hired.crew.pack([rows])
+        assert nbytes >= 0
+        lease = Lease(next(hired.numbers), 0, 0, len(rows))
+        piece = hired.hand(worker, Piece(lease, [rows], packed, nbytes))
+        np.testing.assert_equal(hired.elements(piece), rows)
+
+
+def what_was_given_stays_valid(trial: Trial) -> None:
+    """While the worker makes more, and when it is gone."""
+    with _hired(trial, from_range(60).map(_large), 1) as hired:
+        (worker,) = hired.all_ready()
+        first = hired.done(hired.give(worker, 0, 3))
+        assert first.delivery.nbytes > 0
+        kept = list(first.delivery.open())
+        for start in range(3, 60, 3):
+            hired.done(hired.give(worker, start, start + 3)).delivery.discard()
+    np.testing.assert_equal(kept, [_large(i) for i in range(3)])
+
+
+def a_function_that_fails_is_no_death(trial: Trial) -> None:
+    """What was made before it counts, and the worker goes on."""
+    with _hired(trial, from_range(60).map(partial(_fails_at, 5)), 1) as hired:
+        (worker,) = hired.all_ready()
+        done = hired.done(hired.give(worker, 3, 9))
+        assert list(done.delivery.open()) == [3, 4]
+        failure = done.result.failure
+        assert failure is not None
+        assert (failure.epoch, failure.position) == (0, 5)
+        assert isinstance(failure.cause, ZeroDivisionError)
+        assert hired.elements(hired.give(worker, 6, 9)) == [6, 7, 8]
+        assert hired.crew.workers == [worker]
+        assert not hired.deaths()
+
+
+def gaps_are_told(trial: Trial) -> None:
+    """Where a filter leaves elements out, the positions of the others come with them."""
+    with _hired(trial, from_range(60).filter(_is_odd), 1) as hired:
+        (worker,) = hired.all_ready()
+        done = hired.done(hired.give(worker, 10, 16))
+        assert list(done.delivery.open()) == [11, 13, 15]
+        assert (done.result.positions, done.result.filtered) == ([11, 13, 15], 3)
+
+
+def hear_returns_when_nothing_happens(trial: Trial) -> None:
+    """Be it that nobody has work, or that all are at it for long."""
+    with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
+        (worker,) = hired.all_ready()
+        _soon(hired.crew.hear, "hear, while nobody has work,")
+        piece = hired.give(worker, 1, 2)
+        _soon(hired.crew.hear, "hear, while a worker is at work,")
+        gate.open()
+        assert hired.elements(piece) == [1]
+
+
+def operators_are_timed_if_asked(trial: Trial) -> None:
+    """With a clock, each operator's calls and seconds come with a result; without, none do."""
+    flow = from_range(60).map(_negative)
+    for clock in (True, False):
+        with _hired(trial, flow, 1, clock) as hired:
+            (worker,) = hired.all_ready()
+            result = hired.done(hired.give(worker, 0, 9)).result
+            assert bool(result.costs) == clock
+            assert result.seconds > 0
+
+
+# -- rest, serves and close ------------------------------------------------------------------------
+
+
+def nobody_rests_who_holds_a_piece(trial: Trial) -> None:
+    """Its result would come in the midst of another pass."""
+    with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
+        (worker,) = hired.all_ready()
+        piece = hired.give(worker, 1, 2)
+        assert not hired.crew.rest(), "a crew rests though a worker holds a piece"
+        gate.open()
+        assert hired.elements(piece) == [1]
+
+
+def those_who_rest_serve_again(trial: Trial) -> None:
+    """As if they were new: with counts at 0, for pieces whose numbers begin anew; ready or not."""
+    flow = from_range(60).map(_negative)
+    for ready in (True, False):
+        with _hired(trial, flow) as hired:
+            if ready:
+                worker, _ = hired.all_ready()
+                worker.elements, worker.busy, worker.cpu = 3, 1.0, 1.0
+                hired.elements(hired.give(worker, 0, 3))
+            if not hired.crew.rest():
+                return  # the kind does not
+            counts = [(w.elements, w.busy, w.cpu) for w in hired.crew.workers]
+            assert counts == [(0, 0.0, 0.0)] * 2
+            assert hired.crew.serves(hired.stage, False), "a crew that rests does not serve again"
+            anew = _Hired(hired.crew, hired.stage)
+            for worker in anew.all_ready():
+                assert anew.elements(anew.give(worker, 9, 12, epoch=4)) == [-9, -10, -11]
+
+
+def those_who_rest_serve_no_other_stage(trial: Trial) -> None:
+    """Neither another function, nor another number of workers, nor a clock that they lack."""
+    flow = from_range(60).map(_negative)
+    with _hired(trial, flow) as hired:
+        hired.all_ready()
+        hired.crew.rest()
+        others = {
+            "another function": (_stage(trial, from_range(60).map(_itself)), False),
+            "another number of workers": (_stage(trial, flow, 3), False),
+            "a clock": (_stage(trial, flow), True),
+        }
+        for what, (stage, clock) in others.items():
+            assert not hired.crew.serves(stage, clock), f"a crew serves a stage with {what}"
+
+
+def close_leaves_nobody(trial: Trial) -> None:
+    """Neither a thread nor a process, though results are on their way; twice, it does no harm."""
+    before = _alive_without(trial)
+    with _hired(trial, from_range(60).map(_large)) as hired:
+        for worker in hired.all_ready():
+            hired.give(worker, 0, 3)
+        hired.crew.close()
+        assert _all_gone(but=before), f"{_alive() - before} are left when the crew is closed"
+
+
+def close_waits_for_no_function(trial: Trial) -> None:
+    """A worker that can be ended is; any other leaves by itself as soon as it can."""
+    before = _alive_without(trial)
+    with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
+        (worker,) = hired.all_ready()
+        hired.give(worker, 1, 2)
+        hired.until(lambda: gate.has_begun(1), "a piece that was given is not begun")
+        late = threading.Timer(SOON, gate.open)
+        late.start()
+        hired.crew.close()
+        assert not gate.is_open, f"close waits for a function, for {SOON:g} seconds or more"
+        late.cancel()
+        gate.open()
+        assert _all_gone(but=before), f"{_alive() - before} are left though they may leave"
+
+
+def a_crew_that_nobody_holds_ends(trial: Trial) -> None:
+    """As if it were closed."""
+    before = _alive_without(trial)
+    stage = _stage(trial, from_range(60).map(_negative))
+    crew = hire(stage)
+    crew.start()
+    hired = _Hired(crew, stage)
+    hired.elements(hired.give(hired.all_ready()[0], 0, 3))
+    del crew, hired
+    gc.collect()
+    assert _all_gone(but=before), f"{_alive() - before} are left of a crew that nobody holds"
+
+
+def a_fork_is_refused(trial: Trial) -> None:
+    """It gets an error where it would go on, and ends nobody: the workers are not its own."""
+    if not hasattr(os, "fork"):
+        return
+    with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
+        (worker,) = hired.all_ready()
+        piece = hired.give(worker, 1, 2)
+        crew, stage = hired.crew, hired.stage
+
+        def goes_on_anyway() -> None:
+            another = Piece(Lease(next(hired.numbers), 0, 0, 1))
+            for goes_on in (crew.start, partial(crew.give, worker, another), crew.hear):
+                assert "fork" in str(_raised(FlowError, goes_on))
+            takes_over()
+
+        def takes_over() -> None:
+            assert not crew.serves(stage, False), "a crew serves a fork"
+            crew.close()
+
+        _in_fork(goes_on_anyway)
+        gate.open()
+        assert hired.elements(piece) == [1]
+        if crew.rest():
+            _in_fork(takes_over)
+            assert crew.serves(stage, False)
+            assert hired.elements(hired.give(worker, 2, 3)) == [2]
+
+
+def _in_fork(child: Callable[[], None]) -> None:
+    """Run this in a fork of this process; it fails as the fork does, and ends in time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # this process has threads
+        pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            child()
+            status = 0
+        except BaseException:
+            os.write(2, f"in the fork: {traceback.format_exc()}".encode())
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + PATIENCE
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise AssertionError("a fork that goes on hangs")
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(ended[1]) == 0, "a fork failed; standard error says how"
+
+
+# -- whole flows -----------------------------------------------------------------------------------
+
+
+def _flows() -> dict[str, AnyFlow]:
+    """What is sent to workers differs: positions, elements of a stream, rows in memory."""
+    return {
+        "numbered": from_range(50).shuffle(seed=1).random_map(_drawn, seed=2),
+        "batches of arrays": from_range(20).map(_large).batch(3),
+        "filtered": from_range(50).map(_negative).filter(_is_odd),
+        "a stream": from_iterable(range(50)).map(_negative).batch(4),
+        "a stream, shuffled between two maps": (
+            from_iterable(range(50)).map(_negative).shuffle(5, seed=3).map(_itself)
+        ),
+        "in memory": from_items([f"row {i}" for i in range(50)]).shuffle(seed=4).map(_itself),
+        "two in memory": from_items(range(20)).zip(from_items(np.eye(20))).map(_itself),
+        "nothing": from_range(0).map(_negative),
+    }
+
+
+def a_flow_gives_its_reference(trial: Trial) -> None:
+    """Its elements in their order, in any epoch, by one worker or by several."""
+    for n, (name, flow) in zip(cycle([1, 2, 3]), _flows().items(), strict=False):
+        ahead = trial.over(flow, n)
+        for epoch in (0, 2):
+            got = list(ahead.epoch(epoch))
+            np.testing.assert_equal(got, list(flow.epoch(epoch)), err_msg=name)
+
+
+def an_error_comes_at_its_place(trial: Trial) -> None:
+    """After all that is before it, with its cause, and the row; whatever it stands for."""
+    run = iter(trial.over(from_range(50).map(partial(_fails_at, 20))))
+    assert list(islice(run, 20)) == list(range(20))
+    error = _raised(ElementError, partial(next, run))
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert (error.position, error.origin) == (20, "row 20 of from_range(50)")
+
+
+def a_run_goes_on_from_its_state(trial: Trial) -> None:
+    """With other workers, or with none."""
+    flow = from_range(50).shuffle(seed=1).map(_negative)
+    with iter(trial.over(flow)) as run:
+        first = list(islice(run, 20))
+        state = run.state_dict()
+    assert first + list(trial.over(flow, 3).resume(state)) == flow.collect()
+    assert first + list(flow.resume(state)) == flow.collect()
+
+
+def unordered_elements_come_once(trial: Trial) -> None:
+    """Each, at whatever place."""
+    ahead = trial.over(from_range(50).map(_negative)).apply(Unordered)
+    assert sorted(ahead.collect()) == sorted(-i for i in range(50))
+
+
+def what_fails_is_left_out(trial: Trial) -> None:
+    """With ``on_error``; it is told of, and the books balance."""
+    told: list[str] = []
+    flow = from_range(50).map(partial(_fails_at, 20))
+    run = iter(trial.over(flow.prefetch(on_error=lambda error: told.append(error.origin))))
+    assert list(run) == [i for i in range(50) if i != 20]
+    assert told == ["row 20 of from_range(50)"]
+    (stage,) = run.statistics().stages
+    assert (stage.entered, stage.delivered, stage.skipped, stage.in_flight) == (50, 49, 1, 0)
+
+
+def the_next_pass_runs_what_the_flow_says_then(trial: Trial) -> None:
+    """Workers may stay for it, and not what a function referred to before."""
+    step = 1
+    ahead = trial.over(from_range(20).map(lambda i: i + step))
+    assert ahead.collect() == ahead.collect() == list(range(1, 21))
+    step = 100
+    assert ahead.collect() == list(range(100, 120))
+
+
+def runs_have_workers_of_their_own(trial: Trial) -> None:
+    """Two at once over one flow, and one that is left in the midst of it."""
+    ahead = trial.over(from_range(200).map(_negative))
+    with iter(ahead) as left:
+        next(left)
+        pairs = list(zip(ahead, ahead, strict=True))
+    assert pairs == [(-i, -i) for i in range(200)]
+    assert ahead.collect() == [-i for i in range(200)]
+
+
+def it_goes_by_its_own_words(trial: Trial) -> None:
+    """In titles, plans, pictures, statistics and verdicts."""
+    kind = trial.kind
+    flow = from_range(50).map(_negative)
+    ahead = trial.over(flow)
+    assert ahead.node.title == f"prefetch({kind.keyword}=2)"
+    assert f"\nin 2 {kind.noun.many}: positions go there" in ahead.explain()
+    assert f"\nin 1 {kind.noun.one}: " in trial.over(flow, 1).explain()
+    assert f">2 {kind.noun.many}<" in picture(diagram_of(plan_of(ahead.node))).svg()
+    with iter(ahead) as run:
+        list(run)
+        statistics = run.statistics()
+    assert f" 2 {kind.short.many} " in str(statistics)
+    assert statistics.stages[0].kind == kind
+    assert pickle.loads(pickle.dumps(statistics)) == statistics
+    busy = (WorkerStatistics(50, 9.9), WorkerStatistics(50, 9.9))
+    stage = StageStatistics(("map(f)",), 10.0, 100, 100, kind=kind, workers=busy, waited=5.0)
+    told = verdict(RunStatistics(100, 10.0, 4.9, (stage,)), cores=8)
+    assert f"its 2 {kind.short.many} are busy" in told.finding
+    assert told.advice.startswith(f"prefetch({kind.keyword}=4) would give")
+
+
+def a_profile_times_its_operators(trial: Trial) -> None:
+    """All that its workers run."""
+    run = Run(trial.over(from_range(50).map(_negative).map(_itself)).node, profile=True)
+    list(run)
+    (stage,) = run.statistics().stages
+    calls = {cost.title: cost.calls for cost in stage.costs}
+    assert calls == {"from_range(50)": 50, "map(_negative)": 50, "map(_itself)": 50}
+    assert sum(worker.elements for worker in stage.workers) == 50
+
+
+LAWS: tuple[Law, ...] = (
+    they_are_as_many_as_asked_for,
+    a_piece_gives_its_elements,
+    rows_travel_to_workers,
+    what_was_given_stays_valid,
+    a_function_that_fails_is_no_death,
+    gaps_are_told,
+    hear_returns_when_nothing_happens,
+    operators_are_timed_if_asked,
+    nobody_rests_who_holds_a_piece,
+    those_who_rest_serve_again,
+    those_who_rest_serve_no_other_stage,
+    close_leaves_nobody,
+    close_waits_for_no_function,
+    a_crew_that_nobody_holds_ends,
+    a_fork_is_refused,
+    a_flow_gives_its_reference,
+    an_error_comes_at_its_place,
+    a_run_goes_on_from_its_state,
+    unordered_elements_come_once,
+    what_fails_is_left_out,
+    the_next_pass_runs_what_the_flow_says_then,
+    runs_have_workers_of_their_own,
+    it_goes_by_its_own_words,
+    a_profile_times_its_operators,
+)
+"""What workers of every kind keep."""
+
+
+# -- workers that die ------------------------------------------------------------------------------
+
+
+def _dying(trial: Trial, row: int) -> AnyFlow:
+    assert trial.die is not None
+    return from_range(50).map(partial(_dies_at, row, trial.die))
+
+
+def a_death_is_heard_of_once(trial: Trial) -> None:
+    """With how it came, and the piece that was begun last; pieces stay in the dead one's hands."""
+    with _hired(trial, _dying(trial, 4), 1) as hired:
+        (worker,) = hired.all_ready()
+        pieces = [hired.give(worker, start, start + 3) for start in (0, 3, 6)]
+        died = hired.death_of(worker)
+        assert died.how
+        assert died.begun == pieces[1].lease.number
+        done = [event.result.number for event in hired.heard if isinstance(event, Done)]
+        assert done in ([], [pieces[0].lease.number])
+        assert list(worker.held) == [piece.lease.number for piece in pieces]
+        worker.held.clear()
+        hired.crew.replace(worker)
+        (another,) = hired.all_ready()
+        assert hired.elements(hired.give(another, 6, 9)) == [6, 7, 8]
+        assert len(hired.deaths()) == 1
+
+
+def one_that_died_is_replaced(trial: Trial) -> None:
+    """By one more that has nothing in hand; the others keep what they have."""
+    assert trial.die is not None
+    with _gate() as gate:
+        flow = gate.flow.map(partial(_dies_at, 0, trial.die))
+        with _hired(trial, flow, 3) as hired:
+            worker, *others = hired.all_ready()
+            held = [hired.give(other, i, i + 1) for i, other in enumerate(others, 1)]
+            hired.give(worker, 0, 1)
+            hired.death_of(worker)
+            worker.held.clear()
+            hired.crew.replace(worker)
+            workers = hired.all_ready()
+            assert len(workers) == 3
+            assert worker not in workers
+            (another,) = (one for one in workers if one not in others)
+            assert not another.held
+            gate.open()
+            assert [hired.elements(piece) for piece in held] == [[1], [2]]
+            assert hired.elements(hired.give(another, 3, 5)) == [3, 4]
+
+
+def one_that_takes_too_long_is_ended(trial: Trial) -> None:
+    """Which is a death like any other; one that is in time, or has nothing to do, is left alone."""
+    with _gate() as gate, _hired(trial, gate.flow, 1, timeout=PATIENCE) as hired:
+        (worker,) = hired.all_ready()
+        piece = hired.give(worker, 1, 2)
+        hired.heard += hired.crew.hear()
+        gate.open()
+        assert hired.elements(piece) == [1]
+        assert not hired.deaths()
+    with _gate() as gate, _hired(trial, gate.flow, 2, timeout=1.0) as hired:
+        worker, other = hired.all_ready()
+        piece = hired.give(worker, 1, 2)
+        died = hired.death_of(worker)
+        assert died.how
+        assert died.begun == piece.lease.number
+        worker.held.clear()
+        hired.crew.replace(worker)
+        assert other in hired.all_ready()
+
+
+def a_death_changes_no_element(trial: Trial) -> None:
+    """What was in hand is made again, and the statistics tell."""
+    assert trial.die is not None
+    with tempfile.TemporaryDirectory() as folder:
+        flow = from_range(50).map(partial(_dies_once, 20, trial.die, folder))
+        run = iter(trial.over(flow))
+        assert list(run) == list(range(50))
+        (stage,) = run.statistics().stages
+        assert stage.deaths == 1
+        assert stage.retried >= 1
+        assert (stage.entered, stage.delivered, stage.in_flight) == (50, 50, 0)
+
+
+def an_element_that_workers_die_on_is_named(trial: Trial) -> None:
+    """After all that is before it; or it is left out, and all others come."""
+    run = iter(trial.over(_dying(trial, 20), deaths=2))
+    assert list(islice(run, 20)) == list(range(20))
+    error = _raised(WorkerDied, partial(next, run))
+    assert "at work on element 20 of map(" in str(error)
+    left_out = trial.over(_dying(trial, 20).prefetch(on_error="skip"), deaths=2)
+    assert left_out.collect() == [i for i in range(50) if i != 20]
+
+
+LAWS_OF_MORTALS: tuple[Law, ...] = (
+    a_death_is_heard_of_once,
+    one_that_died_is_replaced,
+    one_that_takes_too_long_is_ended,
+    a_death_changes_no_element,
+    an_element_that_workers_die_on_is_named,
+)
+"""What workers keep besides that can die."""

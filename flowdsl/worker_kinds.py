@@ -1,0 +1,117 @@
+"""The kinds of worker: what each is called, what is true of it, and where its crews come from.
+
+All else that is to be known of a kind lies in the file of its crew. So a kind of worker is added by
+one file, yours or ours: docs/adding-a-worker-kind.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+
+@attrs.frozen
+class Noun:
+    """A word for one thing and for several."""
+
+    one: str
+    many: str
+
+    @property
+    def any(self) -> str:
+        """One of them, whichever.
+
+        >>> Noun("thread", "threads").any, Noun("actor", "actors").any
+        ('a thread', 'an actor')
+        """
+        return f"{'an' if self.one[0] in 'aeiou' else 'a'} {self.one}"
+
+    def counted(self, n: int, one: str = "1") -> str:
+        """So many of them; ``one`` is how 1 is spelled.
+
+        >>> Noun("thread", "threads").counted(1, "one"), Noun("thread", "threads").counted(2)
+        ('one thread', '2 threads')
+        """
+        return f"{one} {self.one}" if n == 1 else f"{n} {self.many}"
+
+
+@attrs.frozen
+class WorkerKind:
+    """A kind of worker. It is plain data: it travels with a plan and stays with statistics."""
+
+    keyword: str
+    """How an argument spells the number of them, such as ``procs``."""
+    noun: Noun
+    """What people call them."""
+    crew: str
+    """The factory of their crews, a ``flowdsl.workers.crew.Factory``, such as
+    ``flowdsl.workers.threads:Threads``. It is imported when the first crew is needed."""
+    short: Noun = attrs.field(
+        default=attrs.Factory(lambda kind: kind.noun, takes_self=True), kw_only=True
+    )
+    """The same where it is plain that workers are meant, as in a table of stages."""
+    mortal: bool = attrs.field(default=True, kw_only=True)
+    """One may end before its work does, and is ended where it takes longer than ``timeout``."""
+    shares_lock: bool = attrs.field(default=False, kw_only=True)
+    """They run under the consumer's interpreter lock."""
+
+
+PROCESSES = WorkerKind(
+    "procs",
+    Noun("worker process", "worker processes"),
+    "flowdsl.workers.processes:Processes",
+    short=Noun("process", "processes"),
+)
+
+THREADS = WorkerKind(
+    "threads",
+    Noun("thread", "threads"),
+    "flowdsl.workers.threads:Threads",
+    mortal=False,
+    shares_lock=True,
+)
+
+
+@attrs.frozen
+class Workers:
+    """Who runs a stage: so many workers of a kind, or nobody but the consumer.
+
+    >>> str(Workers(PROCESSES, 2)), str(Workers(THREADS, 1))
+    ('2 worker processes', '1 thread')
+    """
+
+    kind: WorkerKind = PROCESSES
+    count: int = 0
+    """How many work at a time; 0 where the consumer does it itself."""
+    memory: int | None = None
+    """The bytes that may be in flight; None for the runtime's own bound."""
+    deaths: int = 3
+    """So many workers may end on one element before it is given up."""
+    timeout: float | None = None
+    """The seconds that a worker may take for one element; then it is ended."""
+
+    def within(self, others: Iterable[Workers]) -> Workers:
+        """The same with the strictest limits of all of these, as far as its kind can keep them."""
+        every = [self, *others]
+        memory = [one.memory for one in every if one.memory is not None]
+        timeout = [one.timeout for one in every if one.timeout is not None]
+        return attrs.evolve(
+            self,
+            memory=min(memory, default=None),
+            deaths=min(one.deaths for one in every),
+            timeout=min(timeout, default=None) if self.kind.mortal else None,
+        )
+
+    def share(self, k: int) -> Workers:
+        """Those for one of ``k`` flows that share them: at least one, if there are any."""
+        count = max(min(1, self.count), self.count // max(1, k))
+        return attrs.evolve(self.part_of_memory(k), count=count)
+
+    def part_of_memory(self, k: int) -> Workers:
+        """The same with one of ``k`` parts of the memory, of which none is nothing at all."""
+        memory = None if self.memory is None else max(1, self.memory // max(1, k))
+        return attrs.evolve(self, memory=memory)
+
+    def __str__(self) -> str:
+        return self.kind.noun.counted(self.count)

@@ -1,0 +1,399 @@
+"""A third kind of worker, in this one file: threads behind a wire, which only bytes go through.
+
+They stand for the actors of a distributed engine: all that they are given and give is pickled, they
+are not ready at once, they die, they are cut off where they take too long, and they stay for the
+next pass. Nothing outside this file knows of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any, NoReturn, TypeAlias, assert_type
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl import Exact, Flow, InvalidFlow, NotShippable, WorkerDied
+from flowdsl.errors import travelling
+from flowdsl.kinds import Placement
+from flowdsl.making.make import make, maker
+from flowdsl.node import AnyNode, with_sources
+from flowdsl.ops.placement import Prefetch
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Stage
+from flowdsl.testing import laws as laws_of_flows
+from flowdsl.testing.catalogue import MOST_ROWS
+from flowdsl.testing.crews import Law, Trial, laws
+from flowdsl.testing.recipes import AnyFlow, Recipe
+from flowdsl.worker_kinds import Noun, WorkerKind, Workers
+from flowdsl.workers.crew import (
+    SECONDS_TO_HEAR,
+    Died,
+    Done,
+    Event,
+    Owner,
+    Ready,
+    Result,
+    Worker,
+    hire,
+    result_of,
+)
+from flowdsl.workers.leases import Lease, Piece
+from flowdsl.workers.processes import Processes
+from flowdsl.workers.wire import ship, unpack, whole
+from tests.paces import paced, whims
+from tests.strategies import chains
+from tests.threads import spawn_thread
+
+# -- the kind --------------------------------------------------------------------------------------
+
+KIND = WorkerKind(
+    "wires", Noun("wired thread", "wired threads"), f"{__name__}:Wired", shares_lock=True
+)
+
+SECONDS_TO_LEAVE = 0.5
+READY, REST = b"ready", b"rest"
+_numbers = count(1)
+
+Said: TypeAlias = bytes | str
+"""By a worker: that it is ready, a result, or, as text, how it has ended."""
+
+
+@attrs.define(eq=False)
+class Wire(Worker):
+    """A worker, as its crew sees it."""
+
+    number: int = 0
+    inbox: SimpleQueue[bytes | None] = attrs.field(factory=SimpleQueue)
+    begun: list[int] = attrs.field(factory=list[int])
+    """The number of the last lease that it began, which it leaves behind when it dies."""
+    thread: threading.Thread | None = None
+    since: float = 0.0
+    """When it began with the oldest piece that it has in hand."""
+    dead: bool = False
+
+
+@attrs.frozen
+class Pickled:
+    """Elements as they came."""
+
+    content: bytes
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.content)
+
+    def open(self) -> Sequence[Any]:
+        elements: list[Any] = unpack(self.content)
+        return elements
+
+    def discard(self) -> None:
+        """Nothing holds them."""
+
+
+class Wired:
+    """The wired threads of a stage."""
+
+    def __init__(self, stage: Stage, clock: bool = False) -> None:
+        self._program = ship(stage.program, stage.workers.kind)
+        self._asked, self._whole, self._clock = stage.workers, stage.whole, clock
+        self._members: dict[int, Wire] = {}
+        self._outbox: SimpleQueue[tuple[int, Said]] = SimpleQueue()
+        self._owner = Owner()
+        self._end = weakref.finalize(self, _end, self._owner, self._members)
+
+    @property
+    def workers(self) -> list[Worker]:
+        return list[Worker](self._members.values())
+
+    def start(self) -> None:
+        self._owner.check()
+        while len(self._members) < self._asked.count:
+            self._add()
+
+    def pack(self, rows: list[list[Any]]) -> tuple[bytes, int]:
+        packed = whole(rows)
+        return packed, len(packed)
+
+    def give(self, worker: Worker, piece: Piece) -> None:
+        assert isinstance(worker, Wire)
+        self._owner.check()
+        if not worker.held:
+            worker.since = time.monotonic()
+        worker.held[piece.lease.number] = piece
+        worker.inbox.put(whole((piece.lease, piece.packed)))
+
+    def hear(self) -> list[Event]:
+        self._owner.check()
+        heard: list[Event] = []
+        with suppress(Empty):
+            said = self._outbox.get(timeout=SECONDS_TO_HEAR)
+            while True:
+                heard += self._received(*said)
+                said = self._outbox.get_nowait()
+        limit = self._asked.timeout
+        for worker in self._members.values():
+            late = limit is not None and worker.held and time.monotonic() - worker.since > limit
+            if late and not worker.dead:
+                heard.append(_died(worker, f"at work for more than {limit:g} seconds"))
+        return heard
+
+    def replace(self, worker: Worker) -> None:
+        assert isinstance(worker, Wire)
+        del self._members[worker.number]
+        worker.inbox.put(None)  # it was cut off, and leaves when it can
+        self._add()
+
+    def rest(self) -> bool:
+        if any(worker.held for worker in self._members.values()):
+            return False
+        for worker in self._members.values():
+            worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
+            worker.begun.clear()
+            worker.inbox.put(REST)
+        return True
+
+    def serves(self, stage: Stage, clock: bool) -> bool:
+        threads = [worker.thread for worker in self._members.values()]
+        return (
+            (stage.workers, clock) == (self._asked, self._clock)
+            and self._owner.is_here
+            and ship(stage.program, stage.workers.kind) == self._program
+            and all(thread is not None and thread.is_alive() for thread in threads)
+        )
+
+    def close(self) -> None:
+        self._end()
+
+    def _add(self) -> None:
+        number = next(_numbers)
+        worker = self._members[number] = Wire(f"wired thread {number}", number=number)
+        told = (worker.inbox, self._outbox, number, worker.begun)
+        program = (self._program, self._whole, self._clock)
+        worker.thread = threading.Thread(target=_live, args=(*told, *program), daemon=True)
+        worker.thread.start()
+
+    def _received(self, number: int, said: Said) -> list[Event]:
+        worker = self._members.get(number)
+        if worker is None or worker.dead:
+            return []
+        if isinstance(said, str):
+            return [_died(worker, said)]
+        if said == READY:
+            worker.ready = True
+            return [Ready(worker)]
+        result: Result
+        result, content = unpack(said)
+        worker.since = time.monotonic()
+        return [Done(worker, result, Pickled(content))]
+
+
+def _died(worker: Wire, how: str) -> Died:
+    worker.dead = True
+    return Died(worker, how, next(iter(worker.begun), None))
+
+
+class Ended(BaseException):
+    """The end of a worker, which no function of a flow catches."""
+
+
+def die() -> NoReturn:
+    """End the worker that this is called in."""
+    raise Ended("a sudden end")
+
+
+def _live(
+    inbox: SimpleQueue[bytes | None],
+    outbox: SimpleQueue[tuple[int, Said]],
+    number: int,
+    begun: list[int],
+    program: bytes,
+    is_whole: bool,
+    clock: bool,
+) -> None:
+    """A worker's life: it holds nothing of the crew's but its side of the wire."""
+    try:
+        making = maker(unpack(program), is_whole, clock=clock)
+        outbox.put((number, READY))
+        while (message := inbox.get()) is not None:
+            if message == REST:
+                making.rest()
+                continue
+            lease: Lease
+            lease, packed = unpack(message)
+            begun[:] = [lease.number]
+            made = make(making, lease.addresses(), [] if packed is None else unpack(packed))
+            if made.failure is not None:
+                cause = travelling(made.failure.cause)
+                made.failure = attrs.evolve(made.failure, cause=cause)
+            outbox.put((number, whole((result_of(made, lease), whole(made.elements)))))
+        outbox.put((number, "it left"))
+    except BaseException as error:
+        outbox.put((number, str(error)))
+
+
+def _end(owner: Owner, members: dict[int, Wire]) -> None:
+    if not owner.is_here:
+        return
+    for worker in members.values():
+        worker.inbox.put(None)
+    deadline = time.monotonic() + SECONDS_TO_LEAVE
+    for worker in members.values():
+        if worker.thread is not None:
+            worker.thread.join(max(0.0, deadline - time.monotonic()))
+
+
+# -- its tests -------------------------------------------------------------------------------------
+
+TRIAL = Trial(KIND, die)
+
+
+@pytest.mark.parametrize("law", laws(TRIAL))
+def test_law(law: Law) -> None:
+    law(TRIAL)
+
+
+def wired(recipe: Recipe) -> Recipe:
+    """The same with wired threads in the place of processes."""
+
+    def chain(flow: AnyFlow, procs: int) -> AnyFlow:
+        return Flow(_wired(flow.node))
+
+    return recipe.then("wired", chain, lambda model: model)
+
+
+def _wired(node: AnyNode) -> AnyNode:
+    node = with_sources(node, tuple(map(_wired, node.sources)))
+    if not isinstance(node, Placement):
+        return node
+    return attrs.evolve(node, workers=attrs.evolve(node.workers, kind=KIND))
+
+
+few, epochs = st.integers(1, 3), st.integers(0, 2)
+
+
+@pytest.fixture
+def copies_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``replicate`` over a stream has processes of its own."""
+    monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
+
+
+@pytest.mark.usefixtures("copies_are_quick")
+class TestRandomChains:
+    @settings(max_examples=150)
+    @given(chains(most=6, prefetched=True, one_pass=True), few, epochs, whims)
+    def test_give_the_reference(self, recipe: Recipe, n: int, epoch: int, sizes: list[int]) -> None:
+        with paced(sizes):
+            laws_of_flows.running_gives_the_reference(wired(recipe), n, epoch)
+
+    @settings(max_examples=100)
+    @given(chains(most=4), st.integers(0, 4), few, epochs, whims)
+    def test_with_a_prefetch_anywhere(
+        self, recipe: Recipe, place: int, n: int, epoch: int, sizes: list[int]
+    ) -> None:
+        with paced(sizes):
+            recipe = wired(recipe.with_prefetch(place))
+            laws_of_flows.running_gives_the_reference(recipe, n, epoch)
+
+    @settings(max_examples=100)
+    @given(chains(most=5, prefetched=True), few, few, st.integers(0, 2 * MOST_ROWS), epochs, whims)
+    def test_go_on_from_a_state(
+        self, recipe: Recipe, n: int, then: int, position: int, epoch: int, sizes: list[int]
+    ) -> None:
+        with paced(sizes):
+            laws_of_flows.resuming_gives_the_rest(wired(recipe), position, n, then, epoch)
+
+
+def test_its_flows_are_typed() -> None:
+    flow = fl.from_range(9).map(str).apply(Prefetch, Workers(KIND, 2))
+    assert_type(flow, Flow[str, Exact])
+    assert flow.effects == frozenset()
+
+
+def test_no_wire_is_shared_with_a_worker() -> None:
+    """What goes through it arrives as a copy."""
+    rows = [[i] for i in range(9)]
+    got = fl.from_iterable(rows).map(list).apply(Prefetch, Workers(KIND, 2)).collect()
+    assert got == rows
+    seen = fl.from_items(rows).map(id).apply(Prefetch, Workers(KIND, 2)).collect()
+    assert set(seen).isdisjoint(map(id, rows))
+
+
+def test_what_can_not_travel_is_said_in_its_words() -> None:
+    lock = threading.Lock()
+    flow = fl.from_range(9).map(lambda i: (i, lock.locked())).apply(Prefetch, Workers(KIND, 2))
+    with pytest.raises(NotShippable) as caught:
+        flow.collect()
+    said = str(caught.value)
+    assert said.startswith("map(<lambda>): func can not be sent to a wired thread: ")
+    assert said.endswith("inside the function, or run without prefetch(wires=...)")
+
+
+class Poison:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return die, ()
+
+
+def test_one_that_ends_before_it_is_ready() -> None:
+    poison = Poison()
+    flow = fl.from_range(5).map(lambda i: (i, poison)).apply(Prefetch, Workers(KIND, 2))
+    with pytest.raises(WorkerDied, match=r"wired thread \d+ ended before it was ready \(a sudden"):
+        flow.collect()
+
+
+def test_one_that_has_ended_at_rest_serves_no_more() -> None:
+    stage = plan_of(fl.from_range(5).map(abs).apply(Prefetch, Workers(KIND, 2)).node).root
+    assert isinstance(stage, Stage)
+    crew = hire(stage)
+    crew.start()
+    assert crew.rest()
+    worker = crew.workers[1]
+    assert isinstance(worker, Wire)
+    assert worker.thread is not None
+    worker.inbox.put(None)
+    worker.thread.join()
+    assert not crew.serves(stage, False)
+    crew.close()
+
+
+@pytest.mark.parametrize(
+    ("workers", "message"),
+    [
+        (Workers(KIND, -1), "prefetch: wires must be an int >= 0, got -1"),
+        (Workers(KIND, 2000), "prefetch: wires must be at most 1024, got 2000"),
+        (Workers(KIND, 2, deaths=0), "prefetch: deaths must be an int >= 1, got 0"),
+        (
+            Workers(attrs.evolve(KIND, mortal=False), 2, timeout=1.0),
+            "prefetch: timeout needs procs; a wired thread can not be ended",
+        ),
+    ],
+    ids=str,
+)
+def test_refuses(workers: Workers, message: str) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        fl.from_range(3).apply(Prefetch, workers)
+    assert str(caught.value) == message
+
+
+def test_its_titles_say_what_was_given() -> None:
+    workers = Workers(KIND, 2, memory=9, deaths=1, timeout=0.5)
+    title = fl.from_range(3).apply(Prefetch, workers).node.title
+    assert title == "prefetch(wires=2, memory=9, deaths=1, timeout=0.5)"
+
+
+def test_a_crew_that_is_nowhere_is_an_error_that_says_so() -> None:
+    lost = attrs.evolve(KIND, crew="flowdsl_nowhere.actors:Actors")
+    with pytest.raises(InvalidFlow) as caught:
+        fl.from_range(3).map(abs).apply(Prefetch, Workers(lost, 1)).collect()
+    assert str(caught.value) == (
+        "prefetch: wires needs flowdsl_nowhere.actors:Actors: No module named 'flowdsl_nowhere'"
+    )
