@@ -157,7 +157,7 @@ def the_element(x: object) -> str:
 
 
 def the_group(xs: Sequence[object]) -> str:
-    """The same for an operator that makes one element of several.
+    """The words for what an operator failed on that makes one element of several.
 
     >>> the_group((1, 2))
     'the group was [1, 2]'

@@ -76,7 +76,7 @@ def arrays_of_tensors(rows: Sequence[Any], at: str) -> list[NDArray[Any]]:
     """The arrays that another library's tensors are.
 
     Raises:
-        SpecMismatch: They are no tensors, or NumPy can not read one.
+        SpecMismatch: They are no tensors, or NumPy cannot read one.
     """
     if not is_tensor(type(rows[0])):
         raise unstackable(type(rows[0]).__name__, at)

@@ -176,7 +176,7 @@ def from_dlpack(tensor: Any) -> NDArray[Any]:
     """The array that another library's tensor is, in its memory.
 
     Raises:
-        SpecMismatch: NumPy can not read it; the message says why.
+        SpecMismatch: NumPy cannot read it; the message says why.
     """
     try:
         array: NDArray[Any] = np.from_dlpack(tensor)

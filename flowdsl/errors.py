@@ -161,7 +161,7 @@ def _caused(
 def travelling(error: BaseException) -> BaseException:
     """The exception as it can be sent to another process, with its traceback as a note.
 
-    One that can not be pickled, or not be made again, is sent as a ``RuntimeError`` that says so.
+    One that cannot be pickled, or not be made again, is sent as a ``RuntimeError`` that says so.
     """
     trace = "".join(traceback.format_exception(error))
     try:

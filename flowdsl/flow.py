@@ -146,7 +146,7 @@ class Flow(
         """All elements of epoch 0 in a list. Errors: ``EndlessFlow``."""
         if Endless in self.node.effects:
             raise EndlessFlow(
-                f"collect: {endless_part(self.node)} never ends, so it can not be collected; "
+                f"collect: {endless_part(self.node)} never ends, so it cannot be collected; "
                 f"put .take(n) before it"
             )
         return list(iter(self))
@@ -178,7 +178,7 @@ class Flow(
         return plan_bundle(self)
 
     def _repr_html_(self) -> str | None:
-        """The same, for what asks for nothing else."""
+        """The plan as HTML, for notebooks that ask for nothing else."""
         return self._repr_mimebundle_().get("text/html")
 
     @property
@@ -233,7 +233,7 @@ class Flow(
         Print the profile, or ``save`` it as a picture, ``.svg`` or ``.html``. docs/seeing.md says
         what the figures mean, and how the verdict is reached.
 
-        Errors: ``InvalidFlow`` for ``seconds`` not above 0, or a ``step`` that can not be called;
+        Errors: ``InvalidFlow`` for ``seconds`` not above 0, or a ``step`` that cannot be called;
         ``FlowError`` if there is no element.
 
         >>> import time

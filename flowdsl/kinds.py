@@ -309,14 +309,17 @@ class Indexing(Node[T, E], Generic[T, E]):
         return None
 
     def first_of(self, n: int) -> AnyNode:
-        """The same for another number of shards, the first of them."""
+        """This operator as the first of another number of shards."""
         raise AssertionError(f"{self.title} takes no part of its source; asked for one of {n}")
 
     source: Node[T, E]
 
     @abstractmethod
     def resolve(self, at: Addresses) -> Addresses:
-        """Where the elements at these addresses stand in the source; asked only if indexable."""
+        """Where the elements at these addresses stand in the source: as many, in their order.
+
+        It is asked only if the operator is indexable.
+        """
 
     @property
     @remembered
@@ -409,7 +412,11 @@ class Merging(Node[T, E], Generic[T, E]):
 
     @abstractmethod
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
-        """For each address the number of the part, and the address there; only if indexable."""
+        """For each address the number of the part, and the address there.
+
+        The numbers have the shape ``(elements,)`` and the dtype ``int64`` of the addresses. It is
+        asked only if the operator is indexable.
+        """
 
     @property
     @remembered
@@ -443,7 +450,7 @@ class Joining(Node[T, E], Generic[T, E]):
         """One element of a group."""
 
     def join(self, group: Sequence[Any]) -> Any:
-        """The same, of elements some of which may have failed: then it is the first of those."""
+        """One element of a group; if some of it have failed, the first of those."""
         failed = (x for x in group if isinstance(x, Failed))
         return next(failed, None) or self.gather(group)
 

@@ -283,7 +283,7 @@ def _is_node(value: object) -> TypeIs[AnyNode]:
 
 
 def with_sources(node: AnyNode, sources: tuple[AnyNode, ...]) -> AnyNode:
-    """The same operator with the same arguments over other sources."""
+    """The operator, with its arguments, over other sources."""
     if all(old is new for old, new in zip(node.sources, sources, strict=True)):
         return node
     remaining = iter(sources)

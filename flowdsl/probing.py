@@ -109,7 +109,7 @@ def _gives_its_source(node: AnyNode) -> bool:
 
 
 def _unmoved(node: AnyNode) -> AnyNode:
-    """The same flow in its source's order: the first element of a shuffle would cost all others.
+    """The flow in its source's order: the first element of a shuffle would cost all others.
 
     Nor does anybody see it go by, or keep it: a probe is no pass.
     """

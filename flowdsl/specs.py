@@ -208,7 +208,7 @@ def _declared_names(cls: type) -> list[str] | None:
 def _hints(cls: type) -> dict[str, Any]:
     try:
         return get_type_hints(cls, include_extras=True)
-    except Exception:  # an annotation that can not be evaluated here declares nothing
+    except Exception:  # an annotation that cannot be evaluated here declares nothing
         return {}
 
 
@@ -251,7 +251,7 @@ def spec_declared(whose: str, form: Any) -> Spec:
     nothing. ``whose`` elements they are is for the message.
 
     Raises:
-        InvalidFlow: Elements can not be checked against it.
+        InvalidFlow: Elements cannot be checked against it.
     """
     spec = spec_of_type(form)
     if spec != UNKNOWN or form is object:
@@ -259,7 +259,7 @@ def spec_declared(whose: str, form: Any) -> Spec:
     kind = get_origin(form) or form
     if kind not in (dict, list, tuple):
         raise InvalidFlow(
-            f"{whose} can not be checked against {form!r}; declare a NamedTuple, a record, a "
+            f"{whose} cannot be checked against {form!r}; declare a NamedTuple, a record, a "
             f"TypedDict, tuple[A, B], or the type of a single value"
         )
     return ValueSpec(kind)
@@ -478,7 +478,7 @@ def with_sizes(seen: Spec, declared: Spec) -> Spec:
 
 
 def leaf_specs(spec: Spec, name: str = "") -> list[tuple[str, ArraySpec | ValueSpec | ListSpec]]:
-    """The same for a spec, with the name of each component.
+    """The specs of a spec's components, down to arrays and values, with the name of each.
 
     >>> [name for name, _ in leaf_specs(spec_of({"image": 1, "boxes": (2, 3)}))]
     ['image', 'boxes.0', 'boxes.1']

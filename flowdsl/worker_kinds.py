@@ -50,7 +50,7 @@ class WorkerKind:
     short: Noun = attrs.field(
         default=attrs.Factory(lambda kind: kind.noun, takes_self=True), kw_only=True
     )
-    """The same where it is plain that workers are meant, as in a table of stages."""
+    """Its short name, where it is plain that workers are meant, as in a table of stages."""
     mortal: bool = attrs.field(default=True, kw_only=True)
     """One may end before its work does, and is ended where it takes longer than ``timeout``."""
     shares_lock: bool = attrs.field(default=False, kw_only=True)
@@ -92,7 +92,7 @@ class Workers:
     """The seconds that a worker may take for one element; then it is ended."""
 
     def within(self, others: Iterable[Workers]) -> Workers:
-        """The same with the strictest limits of all of these, as far as its kind can keep them."""
+        """These workers with the strictest limits of all, as far as their kind can keep them."""
         every = [self, *others]
         memory = [one.memory for one in every if one.memory is not None]
         timeout = [one.timeout for one in every if one.timeout is not None]
@@ -109,7 +109,7 @@ class Workers:
         return attrs.evolve(self.part_of_memory(k), count=count)
 
     def part_of_memory(self, k: int) -> Workers:
-        """The same with one of ``k`` parts of the memory, of which none is nothing at all."""
+        """These workers with one of ``k`` equal parts of the memory, of at least a byte."""
         memory = None if self.memory is None else max(1, self.memory // max(1, k))
         return attrs.evolve(self, memory=memory)
 

@@ -1,4 +1,4 @@
-"""Of chains whose first rows can not be made, no more is supposed than what is known."""
+"""Of chains whose first rows cannot be made, no more is supposed than what is known."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Maker(Protocol):
         ...
 
     def elements(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
-        """The same without them."""
+        """The elements at these addresses, without their positions."""
         ...
 
     @property
@@ -217,7 +217,7 @@ def make(making: Maker, at: Addresses, supplied: Sequence[Iterable[Any]]) -> Mad
         made.failure = Failure(
             error.path, error.epoch, error.position, error.__cause__ or error, error.given
         )
-    except Exception as error:  # of a source that can not be opened
+    except Exception as error:  # of a source that cannot be opened
         made.failure = Failure(None, int(at.epoch[0]), int(at.position[0]), error)
     made.seconds = clock() - began
     if not positions:

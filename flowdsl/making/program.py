@@ -86,14 +86,14 @@ class Program:
 
         Raises:
             OperatorFailed: At the place of the element that failed; or what ``error`` makes.
-            SourceError: A source can not be opened any more.
+            SourceError: A source cannot be opened any more.
         """
         if self.drops:
             return self._elements(self.root, at, list(map(iter, supplied)), (), places=True)
         return zip(at.position.tolist(), self.elements(at, supplied), strict=False)
 
     def elements(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
-        """The same without their positions, which saves their cost."""
+        """Make the elements at these addresses without their positions, which saves their cost."""
         return self._elements(self.root, at, list(map(iter, supplied)), ())
 
     @property
@@ -167,7 +167,7 @@ class Program:
                 for k, part in enumerate(node.parts)
             ]
             return map(next, [each[k] for k in which.tolist()]), None
-        assert isinstance(node, Supplied), f"{node.title} can not run in a program"
+        assert isinstance(node, Supplied), f"{node.title} cannot run in a program"
         return supplied[node.slot], None
 
     def _groups(

@@ -68,7 +68,10 @@ class Draws(ABC):
         """How many of each part are in a block."""
 
     def locate(self, position: Positions) -> tuple[Positions, Positions]:
-        """For each position, the part there and how many of that part stand before it."""
+        """For each position, the part there and how many of that part stand before it.
+
+        All three have the shape ``(positions,)`` and the dtype ``int64``.
+        """
         part, rank = np.empty_like(position), np.empty_like(position)
         leaf = position // LEAF
         order = np.argsort(leaf, kind="stable")

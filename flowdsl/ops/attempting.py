@@ -50,7 +50,7 @@ def check_on_error(operator: str, on_error: object) -> None:
 
 
 def leave_out(node: AnyNode, on_error: OnError) -> AnyNode:
-    """The same flow without the elements that cannot be made."""
+    """The flow without the elements that cannot be made."""
     if on_error == "raise":
         return node
     return _Leaving(None if on_error == "skip" else on_error).whole(node)

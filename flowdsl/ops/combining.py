@@ -666,7 +666,7 @@ def _salt(parts: Sequence[AnyNode]) -> int:
 
 
 def _check(operator: str, others: Sequence[object]) -> None:
-    """Refuse what can not be combined with a flow, before it is asked for its node."""
+    """Refuse what cannot be combined with a flow, before it is asked for its node."""
     for other in others:
         if isinstance(other, FlowBase):
             continue

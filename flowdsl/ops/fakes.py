@@ -148,7 +148,7 @@ def fake(
     Effects: none.
 
     Errors: ``InvalidFlow`` for ``size < 0``, a negative seed, what is no list of shapes, a dtype
-    other than of booleans, integers and floats, a domain that is empty or that the dtype can not
+    other than of booleans, integers and floats, a domain that is empty or that the dtype cannot
     hold, and another number of dtypes or domains than of shapes.
 
     >>> import flowdsl as fl

@@ -220,7 +220,7 @@ def _annotation(function: object) -> Any:
     """The type that a function is said to return; object where nothing useful is said."""
     try:
         return get_type_hints(function, include_extras=True).get("return", object)
-    except Exception:  # an annotation that can not be evaluated says nothing
+    except Exception:  # an annotation that cannot be evaluated says nothing
         return object
 
 
@@ -456,7 +456,7 @@ class Mapping(FlowBase[T, E]):
         Effects: none.
 
         Errors: what ``func`` raises arrives at its place in the sequence, as the cause of an
-        ``ElementError``; ``InvalidFlow`` for what can not be called.
+        ``ElementError``; ``InvalidFlow`` for what cannot be called.
 
         >>> import flowdsl as fl
         >>> fl.from_range(3).map(lambda i: i * i).collect()
@@ -544,7 +544,7 @@ class Mapping(FlowBase[T, E]):
     def filter_map(self, func: Callable[[T], B | None]) -> Flow[B, E | Unsized]:
         """Apply ``func`` to every element, and leave out those for which it returns None.
 
-        To check and convert at once, and for a type that ``filter`` can not narrow. Nowhere else
+        To check and convert at once, and for a type that ``filter`` cannot narrow. Nowhere else
         does None leave an element out.
 
         Length: unknown until the end of a pass.

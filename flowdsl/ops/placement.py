@@ -46,7 +46,7 @@ def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> 
             )
         if not kind.mortal:
             raise InvalidFlow(
-                f"prefetch: timeout needs {PROCESSES.keyword}; {kind.noun.any} can not be ended"
+                f"prefetch: timeout needs {PROCESSES.keyword}; {kind.noun.any} cannot be ended"
             )
 
 
@@ -188,8 +188,8 @@ class Placing(FlowBase[T, E]):
         At least one element is let through. As much again, and two results for each process, may
         be kept as shared memory to be filled anew.
 
-        ``on_error="skip"`` leaves out the elements that up to here can not be made: where the
-        source can not read a row, a function raises, or workers die. A function in its place is
+        ``on_error="skip"`` leaves out the elements that up to here cannot be made: where the
+        source cannot read a row, a function raises, or workers die. A function in its place is
         called with each ``ElementError``, and may raise; what it returns is no matter. What is left
         out shows in ``run.statistics()``, and in a line of the log at the end. It is the rows that
         are left out: what chooses or numbers them counts them as if they were there, and a batch is
@@ -205,7 +205,7 @@ class Placing(FlowBase[T, E]):
         ``on_error`` other than "raise".
 
         Errors: ``InvalidFlow`` for numbers out of their bounds, both ``procs`` and ``threads``, a
-        ``timeout`` for threads, which can not be ended, or where ``on_error`` would leave rows out
+        ``timeout`` for threads, which cannot be ended, or where ``on_error`` would leave rows out
         below a ``batch`` that is shuffled as a whole, or joined with another flow by ``zip``;
         ``NotShippable``, before a worker starts, if a function holds what cannot travel;
         ``WorkerDied``; ``FlowError`` if operators hold more than ``memory``; ``EndlessFlow`` where
@@ -247,7 +247,7 @@ class Placing(FlowBase[T, E]):
         Copy ``k`` of epoch ``e`` is epoch ``e * procs + k`` of the flow, so shuffles and random
         functions draw differently in each. A stream is read by every process for itself: its
         iterable has to be one that can be made anew there. Which element comes is as certain as
-        without workers. One that kills them can not be left out: that would be another flow.
+        without workers. One that kills them cannot be left out: that would be another flow.
 
         Length: ``procs`` times as many elements.
 

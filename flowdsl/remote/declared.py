@@ -35,7 +35,7 @@ class Declared:
         """What an annotation declares; ``object`` is nothing.
 
         Raises:
-            InvalidFlow: Elements can not be checked against it.
+            InvalidFlow: Elements cannot be checked against it.
         """
         spec = spec_declared(f"{who}: elements", element)
         return cls(spec, names_classes(spec))

@@ -31,7 +31,7 @@ class Tally:
     addresses: dict[str, int] = attrs.field(factory=dict[str, int])
     """Elements handed to the consumer, by the address that they came to."""
     senders: dict[str, int] = attrs.field(factory=dict[str, int])
-    """The same by sender; each has an id of its own, drawn when it begins."""
+    """By sender; each has an id of its own, drawn when it begins."""
     ended: int = 0
     """Senders all of whose elements came."""
     stopped: dict[str, str] = attrs.field(factory=dict[str, str])
@@ -107,7 +107,7 @@ class Intake:
         """Act on a message; an element, or an end, that was missing is ready now.
 
         Raises:
-            SourceError: It is no message of a sender, or a sender can not go on with this receiver.
+            SourceError: It is no message of a sender, or a sender cannot go on with this receiver.
         """
         try:
             header = _header_of_a_sender(frames[0])

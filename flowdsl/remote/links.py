@@ -28,7 +28,7 @@ BEAT: Final = 0.05
 LINGER: Final = 1.0
 """So many seconds a last word has to be on its way."""
 LINGER_OF_ERRORS: Final = 0.2
-"""The same after an error, or Ctrl-C: whoever is at this end waits for it."""
+"""So many after an error, or Ctrl-C: whoever is at this end waits for them."""
 _MOST_AT_ONCE = 1000
 _SOCKETS, _SOCKETS_AN_ADDRESS = 1000, 4
 """Of a context at most; two of those of an address watch its handshakes."""
@@ -183,7 +183,7 @@ class Link:
             socket.close()
             how = "bound" if ends.bind else "connected"
             raise SourceError(
-                f"{ends.who}: {address!r} can not be {how}: {os.strerror(error.errno or 0)}"
+                f"{ends.who}: {address!r} cannot be {how}: {os.strerror(error.errno or 0)}"
             ) from error
         self._poller.register(socket, zmq.POLLIN)
         if ends.bind and ends.on_bound is not None:

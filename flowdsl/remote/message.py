@@ -72,7 +72,7 @@ class Kind(IntEnum):
     LEAVE = 8
     """Receiver: ``upto`` were taken, and I go."""
     STOP = 9
-    """Either: I can not go on with you; the reason follows."""
+    """Either: I cannot go on with you; the reason follows."""
     REFUSE = 10
     """Sender: I serve another receiver; the reason follows."""
     FAILED = 11
@@ -166,7 +166,7 @@ def pack_trusted(element: object) -> Packed:
     """The frames of an element as a pickle (protocol 5, with its buffers beside it).
 
     Raises:
-        SpecMismatch: It can not be pickled.
+        SpecMismatch: It cannot be pickled.
     """
     buffers: list[memoryview] = []
 
@@ -180,7 +180,7 @@ def pack_trusted(element: object) -> Packed:
     try:
         body = pickle.dumps(element, 5, buffer_callback=in_band)
     except Exception as error:  # whatever a class of the user's raises
-        raise SpecMismatch(f"element: it can not be pickled: {error}") from error
+        raise SpecMismatch(f"element: it cannot be pickled: {error}") from error
     return Packed(Kind.PICKLED, (body, *buffers))
 
 
@@ -188,7 +188,7 @@ def packed(dump: Callable[[object], Packed], element: object, i: int) -> Packed:
     """The frames of element ``i`` that ``dump`` makes.
 
     Raises:
-        SpecMismatch: It can not be sent; the message has its number.
+        SpecMismatch: It cannot be sent; the message has its number.
     """
     try:
         made = dump(element)
@@ -222,7 +222,7 @@ def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
             buffers = [memoryview(frame).toreadonly() for frame in frames[1:]]
             return pickle.loads(frames[0], buffers=buffers)
         except Exception as error:  # whatever a class of the user's raises
-            raise SourceError(f"not an element: its pickle can not be opened: {error}") from error
+            raise SourceError(f"not an element: its pickle cannot be opened: {error}") from error
     element = decode(frames[0])
     if len(frames) == 1:
         return element

@@ -115,7 +115,7 @@ class Outbox:
         """Act on a message; gives one to answer with.
 
         Raises:
-            SourceError: The receiver can not go on, or left where no other may go on; or it is no
+            SourceError: The receiver cannot go on, or left where no other may go on; or it is no
                 message of a receiver.
         """
         header = Header.decode(frames[0])

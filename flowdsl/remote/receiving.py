@@ -203,7 +203,7 @@ def from_zmq(
     ``Endless`` and ``Reordered``, and with the format zmq_ops ``Resampled`` besides.
 
     Errors: ``InvalidFlow`` for an argument, or an address that is open to others; ``SourceError``
-    for an address that can not be bound, for what is no message, is pickled, or is of another
+    for an address that cannot be bound, for what is no message, is pickled, or is of another
     version, for a sender that fails or has another receiver, when no element comes in time, and for
     a second pass; ``SpecMismatch`` for an element that is not what was declared.
 

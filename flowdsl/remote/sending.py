@@ -70,9 +70,9 @@ class Sending(FlowBase[T, E]):
         how many seconds may pass in which it takes none.
 
         Errors: ``InvalidFlow`` for an argument, or an address that is open to others;
-        ``SourceError`` if the address can not be bound, no receiver takes anything in ``timeout``
+        ``SourceError`` if the address cannot be bound, no receiver takes anything in ``timeout``
         seconds, it refuses what is sent, or leaves too early; ``SpecMismatch`` for an element that
-        can not be sent, with its number; whatever the flow raises, which the receiver is told of.
+        cannot be sent, with its number; whatever the flow raises, which the receiver is told of.
 
         >>> import flowdsl as fl, tempfile, threading
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -115,7 +115,7 @@ class _Post:
         """Send and listen until it is so, or for so many seconds.
 
         Raises:
-            SourceError: The receiver can not go on, or nobody took anything for too long.
+            SourceError: The receiver cannot go on, or nobody took anything for too long.
         """
         box, link, began = self.box, self.link, monotonic()
         since = began

@@ -15,7 +15,7 @@ from flowdsl.report.picture import picture
 
 
 def plan_bundle(flow: FlowBase[Any, Any]) -> dict[str, str]:
-    """A flow by kind of content; as text alone where an operator can not be planned.
+    """A flow by kind of content; as text alone where an operator cannot be planned.
 
     >>> import flowdsl as fl
     >>> bundle = plan_bundle(fl.from_range(3).map(abs))

@@ -98,7 +98,7 @@ def profile(plan: Plan[T], seconds: float, step: Callable[[T], object] | None = 
     """Run a flow from epoch 0 on for so many seconds, and look at where the time goes.
 
     Raises:
-        InvalidFlow: ``seconds`` is no number > 0, or ``step`` can not be called.
+        InvalidFlow: ``seconds`` is no number > 0, or ``step`` cannot be called.
         FlowError: There is no element.
     """
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)

@@ -171,7 +171,7 @@ class Execution(Generic[T]):
             self._mark = Mark(self.position, places)
 
     def keep_mark(self, since: int) -> None:
-        """The same, for later; of what is kept from before ``since``, only the last still is."""
+        """Take note of it for later; of the marks from before ``since``, only the last is kept."""
         self.mark()
         if not self._marks or self._marks[-1] != self._mark:
             self._marks.append(self._mark)
@@ -313,7 +313,7 @@ def _way(root: Channel) -> Iterator[tuple[Channel, Standing]]:
 
 
 _with_workers: WeakSet[Execution[Any]] = WeakSet()
-"""Those of this process that a fork of it can not go on with."""
+"""Those of this process that a fork of it cannot go on with."""
 
 
 def _forked() -> None:

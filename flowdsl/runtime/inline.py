@@ -36,7 +36,7 @@ class Inline:
         return chain.from_iterable(map(self._program.rows, self._blocks(epoch, start)))
 
     def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """The same without the positions."""
+        """The elements of one pass, from a position on, without their positions."""
         return chain.from_iterable(map(self._program.elements, self._blocks(epoch, start)))
 
     @property

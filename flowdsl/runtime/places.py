@@ -41,7 +41,7 @@ class Mark:
     """Of the operators on the way, the uppermost first; empty where they are not known."""
 
     def numbers(self) -> list[int]:
-        """The same as a state has it."""
+        """The mark as a state holds it: a list of integers."""
         return [self.delivered, *(n for place in self.places for n in place)] if self.places else []
 
     @classmethod
@@ -100,7 +100,7 @@ class Standing:
         return 0, 0
 
     def counted(self, rows: Iterator[A]) -> Iterator[A]:
-        """The same, counted at no cost: a True is taken for each."""
+        """The rows, counted at no cost: a True is taken for each."""
         return compress(rows, self._to_come)
 
     def place(self, given: int | None = None) -> Place:

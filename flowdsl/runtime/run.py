@@ -74,7 +74,7 @@ class Run(chain[T]):
     def __length_hint__(self) -> int:
         node = self._execution.node
         if Endless in node.effects:
-            raise EndlessFlow(f"{endless_part(node)} never ends, so it can not be listed")
+            raise EndlessFlow(f"{endless_part(node)} never ends, so it cannot be listed")
         return max(0, (node.length or 0) - self.position)
 
     def __enter__(self) -> Run[T]:
@@ -154,7 +154,7 @@ class Run(chain[T]):
         return self._execution.statistics()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a run can not be copied or pickled; take its state_dict()")
+        raise TypeError("a run cannot be copied or pickled; take its state_dict()")
 
 
 class _Rest(Iterator[NoReturn]):

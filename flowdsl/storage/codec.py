@@ -61,13 +61,13 @@ def _to_wire(x: Any, at: str) -> Any:
     kind = type(x)
     if kind in (np.ndarray, np.memmap) or isinstance(x, np.generic):
         if not _is_carried(x.dtype):
-            raise SpecMismatch(f"{at}: an array of {x.dtype} can not be written")
+            raise SpecMismatch(f"{at}: an array of {x.dtype} cannot be written")
         array = np.asarray(x)
         code = _SCALAR if isinstance(x, np.generic) else _ARRAY
         content = (array.dtype.str, array.shape, array.tobytes())
         return msgspec.msgpack.Ext(code, _encoder.encode(content))
     if kind is int and not -(2**63) <= x < 2**64:
-        raise SpecMismatch(f"{at}: {x} can not be written: an int has at most 64 bits")
+        raise SpecMismatch(f"{at}: {x} cannot be written: an int has at most 64 bits")
     if kind is str:
         _check_text(x, at)
     if x is None or kind in (bool, int, float, str, bytes):
@@ -77,7 +77,7 @@ def _to_wire(x: Any, at: str) -> Any:
     parts = components(x)
     if parts is None:
         raise SpecMismatch(
-            f"{at}: {kind.__name__} can not be written; arrays, bool, int, float, text, bytes, "
+            f"{at}: {kind.__name__} cannot be written; arrays, bool, int, float, text, bytes, "
             f"None, lists, dicts, tuples and records can"
         )
     if isinstance(x, tuple):
@@ -94,7 +94,7 @@ def _check_text(text: str, at: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise SpecMismatch(f"{at}: text that is not Unicode can not be written: {error}") from error
+        raise SpecMismatch(f"{at}: text that is not Unicode cannot be written: {error}") from error
 
 
 def _is_carried(dtype: np.dtype[Any]) -> bool:

@@ -106,7 +106,7 @@ class _File:
         except (lmdb.Error, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise SourceError(
-                f"from_lmdb: {path!r} can not be opened: {reason}; expected a file that "
+                f"from_lmdb: {path!r} cannot be opened: {reason}; expected a file that "
                 f"flow.write_lmdb(path) made"
             ) from error
         if status.st_size < needed:
@@ -119,7 +119,7 @@ class _File:
         return self._transaction.get(key)
 
     def header(self) -> tuple[_Header, Spec]:
-        """What the file says of itself; raises SourceError if that can not be."""
+        """What the file says of itself; raises SourceError if that cannot be."""
         try:
             stored = _unseal(0, self.get(_KEY_OF_HEADER) or b"")
             header = msgspec.msgpack.decode(stored, type=_Header)
@@ -153,7 +153,7 @@ class _File:
                 raise SourceError("it is missing")
             return decode(_unseal(i, stored))
         except (SourceError, lmdb.Error) as error:
-            raise SourceError(f"{self.path!r}: row {i} can not be read: {error}") from error
+            raise SourceError(f"{self.path!r}: row {i} cannot be read: {error}") from error
 
 
 def _map(path: str, size: int) -> lmdb.Environment:
@@ -261,7 +261,7 @@ class Storing(FlowBase[T, E]):
         It grows as needed: there is no size to guess.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
-        ``SpecMismatch`` for an element that can not be written, with its row; ``SourceError`` if
+        ``SpecMismatch`` for an element that cannot be written, with its row; ``SourceError`` if
         the disk refuses; whatever the flow raises.
 
         >>> import flowdsl as fl, tempfile
@@ -298,7 +298,7 @@ class Storing(FlowBase[T, E]):
 
 
 def _refused(path: str | os.PathLike[str], error: Exception) -> SourceError:
-    return SourceError(f"write_lmdb: {os.fspath(path)!r} can not be written: {error}")
+    return SourceError(f"write_lmdb: {os.fspath(path)!r} cannot be written: {error}")
 
 
 def _write(path: Path, elements: Iterable[object]) -> int:

@@ -20,8 +20,9 @@ SECONDS_A_LEASE = 0.03
 """What a lease should cost: many messages' worth of work, and little to wait for."""
 
 SECONDS_A_SMALL_LEASE = 0.15
-"""The same of one whose result is small. Around each, worker and consumer do about a millisecond of
-other work on cold caches, 2.4% of 0.03 seconds; a large result would itself be cold by its end."""
+"""What a lease should cost whose result is small. Around each, worker and consumer do about a
+millisecond of other work on cold caches, 2.4% of 0.03 seconds; a large result would itself be cold
+by its end."""
 
 SECONDS_A_READ = 0.01
 """For so long a stream is read at a time."""
@@ -67,7 +68,7 @@ class Piece:
     rows: list[list[Any]] = attrs.field(factory=list[list[Any]], repr=False)
     """Of each base, in the order in which they are used."""
     packed: Any = attrs.field(default=None, repr=False)
-    """The same, as they travel."""
+    """The rows as they travel."""
     nbytes: int = 0
     """Of what travels."""
     deaths: int = 0
@@ -79,7 +80,7 @@ class Piece:
 
 
 Pack: TypeAlias = Callable[[list[list[Any]]], tuple[Any, int]]
-"""Makes rows ready to travel; gives them and their bytes, or fails for what can not."""
+"""Makes rows ready to travel; gives them and their bytes, or fails for what cannot."""
 
 
 class Pace:
@@ -151,7 +152,7 @@ class Work:
         return bool(self.bases)
 
     def split(self, piece: Piece) -> list[Piece]:
-        """The same work in pieces of one element, with new numbers."""
+        """The work of a piece, in pieces of one element with new numbers."""
         lease = piece.lease
         singles = [
             Lease(
@@ -178,7 +179,7 @@ class Work:
         return [attrs.evolve(part, deaths=piece.deaths) for part in parts]
 
     def again(self, piece: Piece) -> Piece:
-        """The same work under a new number."""
+        """The work of a piece, under a new number."""
         return attrs.evolve(piece, lease=attrs.evolve(piece.lease, number=next(self.numbers)))
 
     def _spans(self, epoch: int, start: int) -> Iterator[Lease]:
@@ -271,7 +272,7 @@ class Work:
     def _packed(
         self, rows: list[list[Any]]
     ) -> tuple[tuple[Any, int], dict[int, tuple[int, Exception]]]:
-        """Rows as they travel, or the first of each base that can not, and why."""
+        """Rows as they travel, or the first of each base that cannot, and why."""
         try:
             return self.pack(rows), {}
         except Exception:

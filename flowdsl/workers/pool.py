@@ -98,7 +98,7 @@ class Pool:
         return self._pass(epoch, start, places=True)
 
     def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """The same without the positions."""
+        """One pass over the stage, from a position on, without the positions."""
         return self._pass(epoch, start, places=False)
 
     def _pass(self, epoch: int, start: int, places: bool) -> Iterator[Any]:

@@ -123,7 +123,7 @@ class Processes:
         """Nothing is started yet.
 
         Raises:
-            NotShippable: The program can not travel.
+            NotShippable: The program cannot travel.
         """
         self.program = ship(stage.program, stage.workers.kind)
         self._asked = stage.workers
@@ -256,7 +256,7 @@ class Processes:
         if frames[0] == READY:
             if frames[1]:
                 text = frames[1].decode()
-                raise NotShippable(f"a worker process can not load the plan:\n{text}")
+                raise NotShippable(f"a worker process cannot load the plan:\n{text}")
             worker.ready = True
             return Ready(worker)
         result: Result

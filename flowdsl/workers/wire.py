@@ -30,7 +30,7 @@ def ship(program: AnyNode, kind: WorkerKind) -> bytes:
     """Pickle a program, functions defined in scripts and notebooks included, for such workers.
 
     Raises:
-        NotShippable: Names the operator and its argument that can not travel.
+        NotShippable: Names the operator and its argument that cannot travel.
     """
     try:
         return _dumps(program)
@@ -61,7 +61,7 @@ def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
                 _dumps(value)
             except Exception as error:
                 return NotShippable(
-                    f"{node.title}: {field.name} can not be sent to {kind.noun.any}: {error}; "
+                    f"{node.title}: {field.name} cannot be sent to {kind.noun.any}: {error}; "
                     f"make what it needs inside the function, or run without "
                     f"prefetch({kind.keyword}=...)"
                 )
@@ -117,7 +117,7 @@ def whole(value: object) -> bytes:
 
 
 def first_unpackable(elements: Sequence[Any]) -> tuple[int, Exception] | None:
-    """The first element that can not be pickled, and why."""
+    """The first element that cannot be pickled, and why."""
     for i, element in enumerate(elements):
         try:
             cloudpickle.dumps(element)

@@ -114,7 +114,7 @@ def run(making: Maker, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) ->
             failure, stop = Failure(None, lease.epoch, lease.start, travelling(full)), 0
         else:
             stop, cause = bad
-            reason = NotShippable(f"the element can not leave its worker process: {cause}")
+            reason = NotShippable(f"the element cannot leave its worker process: {cause}")
             failure = Failure((), lease.epoch, made.positions[stop], travelling(reason))
         made.positions, made.elements = made.positions[:stop], made.elements[:stop]
         made.left = [one for one in made.left if one.before <= stop]

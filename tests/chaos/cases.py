@@ -138,9 +138,9 @@ def cases(draw: Draw) -> Case:
     leaving = draw(st.lists(st.tuples(_places, st.integers(0, 3)), max_size=2))
     if replicas or "replicate" in names:  # it dies three times, and no more
         struck, leaving = [attrs.evolve(one, times=1) for one in struck[:2]], []
-        poison = []  # whoever runs a copy from end to end can not leave it out
+        poison = []  # whoever runs a copy from end to end cannot leave it out
     if "skip" in names or "AttemptTo" in names:
-        poison = []  # which prefetch has to answer for a death can not be told
+        poison = []  # which prefetch has to answer for a death cannot be told
     alone = draw(st.integers(0, 3)) > 0  # so that it takes few deaths to be sure
     if poison and alone:
         struck, leaving = [fault for fault in struck if fault.kind not in DEADLY], []

@@ -72,7 +72,7 @@ class Tally:
     skipped: int = 0
     errors_at_their_place: int = 0
     refused: int = 0
-    """Those that can not be built, such as a zip of what is of no known length any more."""
+    """Those that cannot be built, such as a zip of what is of no known length any more."""
     with_processes: int = 0
 
 

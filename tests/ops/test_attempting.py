@@ -1,4 +1,4 @@
-"""on_error: what can not be made is left out where it stands, counted and told.
+"""on_error: what cannot be made is left out where it stands, counted and told.
 
 That it is so in any chain, with any workers, is for the laws; here is each place by itself.
 """
@@ -242,7 +242,7 @@ class TestWhatIsStillAnError:
         fl.from_range(3).write_lmdb(path)
         flow = fl.from_lmdb(path).prefetch(on_error="skip")
         path.unlink()
-        with pytest.raises(FlowError, match="can not be opened"):
+        with pytest.raises(FlowError, match="cannot be opened"):
             flow.collect()
 
     def test_an_exception_that_ends_the_process(self) -> None:

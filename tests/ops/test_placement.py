@@ -255,7 +255,7 @@ def test_refuses_what_no_machine_can_start() -> None:
         ),
         (
             {"timeout": 1, "threads": 2},
-            "prefetch: timeout needs procs; a thread can not be ended",
+            "prefetch: timeout needs procs; a thread cannot be ended",
         ),
         ({"ordered": 1}, "prefetch: ordered must be True or False, got 1"),
         ({"ordered": None}, "prefetch: ordered must be True or False, got None"),

@@ -93,12 +93,12 @@ def test_what_can_not_be_sent() -> None:
     cycle: list[object] = []
     cycle.append(cycle)
     for element, said in (
-        ((1, {2}), "element.1: set can not be written"),
+        ((1, {2}), "element.1: set cannot be written"),
         (cycle, "element: nested too deeply to be sent"),
     ):
         with pytest.raises(SpecMismatch, match=said):
             pack(element)
-    with pytest.raises(SpecMismatch, match="element: it can not be pickled: "):
+    with pytest.raises(SpecMismatch, match="element: it cannot be pickled: "):
         pack_trusted(lambda: 1)
 
 
@@ -109,7 +109,7 @@ def test_a_pickle_is_not_opened_without_trust() -> None:
 
     with pytest.raises(SourceError, match="the sender pickles its elements"):
         unpack(Kind.PICKLED, [pickle.dumps(Bomb())])
-    with pytest.raises(SourceError, match="its pickle can not be opened: "):
+    with pytest.raises(SourceError, match="its pickle cannot be opened: "):
         unpack(Kind.PICKLED, [b"no pickle"], trusted=True)
     # What says to be safe is never taken for a pickle.
     with pytest.raises(SourceError, match="not an element"):

@@ -141,7 +141,7 @@ def test_arguments_of_both(options: dict[str, Any], said: str) -> None:
 
 SENDERS = "with bind=False there is a sender at each address, so senders must be "
 ONLY_ANNOTATIONS = (
-    "elements can not be checked against 3; declare a NamedTuple, a record, a TypedDict, "
+    "elements cannot be checked against 3; declare a NamedTuple, a record, a TypedDict, "
     "tuple[A, B], or the type of a single value"
 )
 TOO_MANY_PEERS = (

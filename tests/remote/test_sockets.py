@@ -164,7 +164,7 @@ class TestElements:
         with pytest.raises(SpecMismatch) as caught:
             fl.from_items([1, {2}]).send_zmq(ipc, timeout=WAIT)
         assert str(caught.value) == (
-            "send_zmq: element 1: element: set can not be written; arrays, bool, int, float, text, "
+            "send_zmq: element 1: element: set cannot be written; arrays, bool, int, float, text, "
             "bytes, None, lists, dicts, tuples and records can"
         )
         with pytest.raises(SourceError, match=r"failed after \d elements: SpecMismatch: send_zmq"):
@@ -484,14 +484,14 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
         with pytest.raises(SourceError) as caught:
             fl.from_zmq(address).collect()
         assert str(caught.value) == (
-            f"from_zmq: {address!r} can not be bound: Address already in use"
+            f"from_zmq: {address!r} cannot be bound: Address already in use"
         )
         fl.from_range(1).send_zmq(address, timeout=WAIT)
         receiver.outcome()
 
     def test_a_path_in_use(self, ipc: str) -> None:
         receiver, _ = bound(receiving, ipc)
-        with pytest.raises(SourceError, match="can not be bound: Address already in use"):
+        with pytest.raises(SourceError, match="cannot be bound: Address already in use"):
             fl.from_zmq(ipc).collect()
         fl.from_range(1).send_zmq(ipc, timeout=WAIT)
         receiver.outcome()
@@ -499,7 +499,7 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
     def test_a_file_is_not_written_over(self, tmp_path: Path) -> None:
         notes = tmp_path / "notes"
         notes.write_text("mine")
-        with pytest.raises(SourceError, match="can not be bound: File exists"):
+        with pytest.raises(SourceError, match="cannot be bound: File exists"):
             fl.from_zmq(f"ipc://{notes}").collect()
         assert notes.read_text() == "mine"
 

@@ -34,7 +34,7 @@ class Files:
     opened: int = 0
     open: int = 0
     broken: bool = False
-    """They can not be closed."""
+    """They cannot be closed."""
 
     def lines(self, n: int = 50, bad: int | None = None) -> Generator[int]:
         self.opened += 1

@@ -110,7 +110,7 @@ class TestClose:
 
     @pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
     def test_there_is_one(self, way: Callable[[object], object]) -> None:
-        with pytest.raises(TypeError, match=r"can not be copied or pickled; take its state_dict"):
+        with pytest.raises(TypeError, match=r"cannot be copied or pickled; take its state_dict"):
             way(iter(fl.from_range(3)))
 
 

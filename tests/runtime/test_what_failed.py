@@ -25,7 +25,7 @@ IMAGES = fl.from_range(3).map(lambda i: (np.zeros((224, 224, 3), np.uint8), i))
 
 
 class Odd:
-    """An element that can not be spelled."""
+    """An element that cannot be spelled."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no")

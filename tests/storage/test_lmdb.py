@@ -302,9 +302,9 @@ def forged(pairs: dict[bytes, bytes], margin: int = 1 << 17) -> Callable[[Path],
 
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda path: None, "No such file"),
-    "empty": (lambda path: path.write_bytes(b""), "can not be opened"),
-    "text": (lambda path: path.write_text("x" * 10_000), "can not be opened"),
-    "short text": (lambda path: path.write_text("x"), "can not be opened"),
+    "empty": (lambda path: path.write_bytes(b""), "cannot be opened"),
+    "text": (lambda path: path.write_text("x" * 10_000), "cannot be opened"),
+    "short text": (lambda path: path.write_text("x"), "cannot be opened"),
     "a folder": (lambda path: path.mkdir(), "Is a directory"),
     "another program's": (forged({b"00000000": b"x"}, margin=0), "cut short, or no file that"),
     "another program's, large": (forged({b"00000000": b"x"}), "no valid flowdsl header"),
@@ -428,7 +428,7 @@ def test_a_damaged_row_is_named_and_the_others_are_read(path: Path) -> None:
     with pytest.raises(ElementError, match=r"row 4 of from_lmdb\('rows\.lmdb'\)") as caught:
         next(run)
     assert isinstance(caught.value.__cause__, SourceError)
-    assert "row 4 can not be read: its bytes are not those that were written" in str(
+    assert "row 4 cannot be read: its bytes are not those that were written" in str(
         caught.value.__cause__
     )
     assert row_of(source, 5)[0] == 5
@@ -449,7 +449,7 @@ def test_a_row_under_another_number_is_missing(path: Path) -> None:
     by_lmdb(path, {b"0000000009": sealed(0, b"\x05"), b"__flowdsl__": header(length=1)})
     with pytest.raises(ElementError, match="row 0 of") as caught:
         fl.from_lmdb(path).collect()
-    assert "row 0 can not be read: it is missing" in str(caught.value.__cause__)
+    assert "row 0 cannot be read: it is missing" in str(caught.value.__cause__)
 
 
 # -- refusals of the writer ------------------------------------------------------------------------
@@ -501,7 +501,7 @@ def test_a_flow_that_fails_leaves_all_as_it_was(path: Path, before: int) -> None
 
 def test_an_element_that_can_not_be_written_is_named(path: Path) -> None:
     rows = fl.from_range(5).map(lambda i: (i, {i} if i == 3 else i))
-    with pytest.raises(SpecMismatch, match=r"^write_lmdb: row 3: element\.1: set can not be"):
+    with pytest.raises(SpecMismatch, match=r"^write_lmdb: row 3: element\.1: set cannot be"):
         rows.write_lmdb(path)
     assert os.listdir(path.parent) == []
 
@@ -514,7 +514,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(path: Path) -> None:
         "try: rows.write_lmdb(sys.argv[1])\n"
         "except fl.SourceError as error: print(error)\n"
     )
-    assert output_of(program, path).startswith(f"write_lmdb: '{path}' can not be written: ")
+    assert output_of(program, path).startswith(f"write_lmdb: '{path}' cannot be written: ")
     assert os.listdir(path.parent) == []
 
 
@@ -598,7 +598,7 @@ def test_a_container_is_taken_as_it_is(tmp_path: Path, row: Any, element: Any) -
 @pytest.mark.parametrize("element", ["Sample", 3])
 def test_a_declaration_that_can_not_be_checked_is_refused(tmp_path: Path, element: Any) -> None:
     fl.from_range(3).write_lmdb(tmp_path / "rows.lmdb")
-    with pytest.raises(InvalidFlow, match="can not be checked"):
+    with pytest.raises(InvalidFlow, match="cannot be checked"):
         fl.from_lmdb(tmp_path / "rows.lmdb", element)
 
 

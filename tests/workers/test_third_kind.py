@@ -334,7 +334,7 @@ def test_what_can_not_travel_is_said_in_its_words() -> None:
     with pytest.raises(NotShippable) as caught:
         flow.collect()
     said = str(caught.value)
-    assert said.startswith("map(<lambda>): func can not be sent to a wired thread: ")
+    assert said.startswith("map(<lambda>): func cannot be sent to a wired thread: ")
     assert said.endswith("inside the function, or run without prefetch(wires=...)")
 
 
@@ -373,7 +373,7 @@ def test_one_that_has_ended_at_rest_serves_no_more() -> None:
         (Workers(KIND, 2, deaths=0), "prefetch: deaths must be an int >= 1, got 0"),
         (
             Workers(attrs.evolve(KIND, mortal=False), 2, timeout=1.0),
-            "prefetch: timeout needs procs; a wired thread can not be ended",
+            "prefetch: timeout needs procs; a wired thread cannot be ended",
         ),
     ],
     ids=str,

@@ -205,7 +205,7 @@ class TestShip:
         with pytest.raises(NotShippable) as caught:
             ship(node, PROCESSES)
         assert str(caught.value) == (
-            "map(locked): func can not be sent to a worker process: cannot pickle '_thread.lock' "
+            "map(locked): func cannot be sent to a worker process: cannot pickle '_thread.lock' "
             "object; make what it needs inside the function, or run without prefetch(procs=...)"
         )
         assert isinstance(caught.value.__cause__, TypeError)
@@ -216,15 +216,15 @@ class TestShip:
         with path.open() as words, pytest.raises(NotShippable) as caught:
             ship(fl.from_range(2).map(lambda _: words.readline()).node, PROCESSES)
         assert str(caught.value).startswith(
-            f"map(<lambda>): func can not be sent to a worker process: cannot pickle the open file "
+            f"map(<lambda>): func cannot be sent to a worker process: cannot pickle the open file "
             f"'{path}'; make what it needs inside the function"
         )
 
     def test_names_it_beside_an_argument_that_is_an_array(self) -> None:
         table, lock = np.arange(3), threading.Lock()
         node = WithTable(fl.from_range(3).map(lambda i: lock).node, table)
-        with pytest.raises(NotShippable, match=r"map\(.*func can not be sent"):
+        with pytest.raises(NotShippable, match=r"map\(.*func cannot be sent"):
             ship(node, PROCESSES)
         locked = WithTable(fl.from_range(3).node, np.array([lock]))
-        with pytest.raises(NotShippable, match="look_up: table can not be sent"):
+        with pytest.raises(NotShippable, match="look_up: table cannot be sent"):
             ship(locked, PROCESSES)

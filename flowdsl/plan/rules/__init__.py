@@ -25,7 +25,7 @@ RULES: tuple[Rule, ...] = (
     take_before_map,  # choose first, so that less is computed
     hoist_prefetch,  # choosing costs nothing in a worker, and decides what is made there
     absorb_prefetch,  # one pool of workers runs all that it can
-    split_prefetch,  # what it can not run is fed by another
+    split_prefetch,  # what it cannot run is fed by another
     sink_prefetch,  # what needs the whole sequence stays with the consumer
     drop_idle_prefetch,  # a prefetch with nothing to run, or nobody to run it
 )
