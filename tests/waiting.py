@@ -17,7 +17,7 @@ def eventually(true: Callable[[], bool], seconds: float = 60) -> bool:
 
 
 def soonest(attempt: Callable[[], float], goal: float, times: int = 6) -> float:
-    """The least of the seconds that some attempts give, up to one below the goal.
+    """The least of what some attempts give, seconds or an error, up to one below the goal.
 
     Others on the machine make any of them late; what waits for no reason is late every time.
     """

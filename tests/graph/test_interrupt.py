@@ -44,12 +44,12 @@ def test_ctrl_c_ends_a_loop_that_waits_for_data() -> None:
         assert program.stdout is not None
         assert program.stdout.readline() == "waiting\n"
         program.send_signal(signal.SIGINT)
-        _, err = program.communicate(timeout=60)  # it would wait for ever
+        _, err = program.communicate(timeout=200)  # it would wait for ever
         assert "KeyboardInterrupt" in err
         assert program.returncode in (-signal.SIGINT, 130)
 
 
 def test_a_program_ends_while_its_flow_is_stuck() -> None:
     with start("end") as program:
-        _, err = program.communicate(timeout=60)
+        _, err = program.communicate(timeout=200)
         assert program.returncode == 0, err

@@ -390,7 +390,7 @@ class TestFork:
             process.start()
             process.join()
             print(1 + len(list(run)), int(tf.reduce_sum(tf.range(5))))
-        """, seconds=100, quiet=False)  # fmt: skip
+        """, seconds=200, quiet=False)  # fmt: skip
         assert out.split() == ["10", "True", "5", "True", "5", "5", "10"]
 
 
@@ -438,6 +438,6 @@ def test_a_main_that_imports_tensorflow_costs_workers_nothing(tmp_path: Path) ->
         """)
     )
     out = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, script], capture_output=True, text=True, timeout=200, check=True
     ).stdout
     assert out == "[False, False, False, False] True\n"
