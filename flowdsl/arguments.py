@@ -39,12 +39,36 @@ def at_least(
 
     def check(node: Titled, field: attrs.Attribute[int], value: object) -> None:
         if not is_int(value, minimum, most):
-            below = " and below 2**62" if is_int(value, minimum, None) else ""
-            raise InvalidFlow(
-                f"{spelled(node)}: {field.name} must be an int >= {minimum}{below}, got {value!r}"
-            )
+            raise _no_int(f"{spelled(node)}: {field.name}", value, minimum, most)
 
     return check
+
+
+def checked_int(
+    argument: str, value: object, minimum: int, most: int | None = MOST_ELEMENTS
+) -> int:
+    """An int from ``minimum`` to below ``most`` as a plain one, whether it is NumPy's or not.
+
+    >>> checked_int("QueueInput: capacity", np.int32(50), 1)
+    50
+    >>> checked_int("QueueInput: capacity", 1.5, 1)
+    Traceback (most recent call last):
+        ...
+    flowdsl.errors.InvalidFlow: QueueInput: capacity must be an int >= 1, got 1.5
+
+    Raises:
+        InvalidFlow: It is something else; the message begins with what ``argument`` says.
+    """
+    if not is_int(value, minimum, most):
+        raise _no_int(argument, value, minimum, most)
+    return int(cast("int", value))
+
+
+def _no_int(argument: str, value: object, minimum: int, most: int | None) -> InvalidFlow:
+    below = ""
+    if most is not None and is_int(value, minimum, None):  # then it is too large
+        below = f" and below 2**{most.bit_length() - 1}"
+    return InvalidFlow(f"{argument} must be an int >= {minimum}{below}, got {value!r}")
 
 
 def is_callable(node: Titled, field: attrs.Attribute[Any], value: object) -> None:

@@ -1,8 +1,7 @@
 """TensorFlow input sources, fed from a Flow.
 
 source.py       InputSource: the protocol between data and a step function
-queue_input.py  QueueInput: a flow through a TensorFlow queue
-feeder.py       the thread behind it, which owns the pass
+queue_input.py  QueueInput: a flow through a TensorFlow queue, which a pump fills
 layout.py       from a flow's spec to tensor specs; checking elements against them
 devices.py      the devices of a data-parallel step; logical CPUs to try one anywhere
 """
@@ -19,8 +18,9 @@ except ModuleNotFoundError as error:
         name="tensorflow",
     ) from error
 
+from flowdsl.feeding.pump import EndOfPass
 from flowdsl.graph.devices import logical_cpus, towers
 from flowdsl.graph.queue_input import QueueInput
-from flowdsl.graph.source import EndOfPass, InputSource
+from flowdsl.graph.source import InputSource
 
 __all__ = ["EndOfPass", "InputSource", "QueueInput", "logical_cpus", "towers"]

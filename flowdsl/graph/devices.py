@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.arguments import checked_int
+from flowdsl.errors import FlowError
 
 
 def logical_cpus(n: int) -> tuple[str, ...]:
@@ -19,9 +20,9 @@ def logical_cpus(n: int) -> tuple[str, ...]:
 
     Raises:
         FlowError: TensorFlow has already made fewer devices.
+        InvalidFlow: ``n`` is no int of at least 1.
     """
-    if isinstance(n, bool) or n < 1:
-        raise InvalidFlow(f"logical_cpus: n must be an int >= 1, got {n!r}")
+    n = checked_int("logical_cpus: n", n, 1)
     cpu = tf.config.list_physical_devices("CPU")[0]
     made = len(tf.config.get_logical_device_configuration(cpu) or (None,))
     if made < n:
@@ -41,7 +42,9 @@ def towers(n: int) -> tuple[str, ...]:
 
     Raises:
         FlowError: There are not enough of either.
+        InvalidFlow: ``n`` is no int of at least 1.
     """
+    n = checked_int("towers: n", n, 1)
     seen: list[str] = []
     for kind in ("GPU", "CPU"):
         count = len(tf.config.list_logical_devices(kind))

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import logging
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
+from flowdsl.arguments import checked_int, is_int
 from flowdsl.errors import FlowError, InvalidFlow, NotResumable, StateMismatch
+from flowdsl.feeding.pump import Pump, Sink
 from flowdsl.flow import Flow
-from flowdsl.graph.feeder import Feeder
-from flowdsl.graph.layout import Layout, layout_of
+from flowdsl.graph.layout import Layout, layout_of, to_arrays
 from flowdsl.graph.source import InputSource, State
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
 
 _log = logging.getLogger(__name__)
+
+_MOST_IN_A_QUEUE = 2**31
+"""TensorFlow counts them as int32."""
 
 
 class QueueInput(InputSource):
@@ -55,6 +59,7 @@ class QueueInput(InputSource):
     end
 
     Raises:
+        InvalidFlow: ``capacity`` is no int of at least 1.
         SpecMismatch: A component has no dtype, or is no array; raised here, before anything runs.
 
     Source: ``QueueInput`` in tensorpack, whose loader errors end training in silence.
@@ -72,15 +77,12 @@ class QueueInput(InputSource):
                 f"QueueInput: flow must be a Flow, got {type(flow).__name__}; make one with "
                 f"from_items or from_iterable"
             )
-        if isinstance(capacity, bool) or capacity < 1:
-            raise InvalidFlow(f"QueueInput: capacity must be an int >= 1, got {capacity!r}")
         self.flow = flow
-        self.capacity = capacity
+        self.capacity = checked_int("QueueInput: capacity", capacity, 1, _MOST_IN_A_QUEUE)
         self._layout = layout_of(flow.spec, spec)
         self._epoch = 0
         self._warned = False
-        self._feeder: Feeder | None = None
-        self._stop: weakref.finalize[[], QueueInput] | None = None
+        self._pass: _Pass | None = None
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
@@ -101,24 +103,19 @@ class QueueInput(InputSource):
 
     @property
     def fill(self) -> int:
-        return self._feeder.fill if self._feeder else 0
+        return self._pass.pump.fill if self._pass else 0
 
     def size(self) -> int:
         return len(self.flow)
 
     def reset(self, epoch: int = 0) -> None:
-        flow = self.flow
-        self._begin(lambda: flow.epoch(epoch), epoch)
+        self._begin(self.flow.epoch(checked_int("QueueInput: epoch", epoch, 0)))
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
-        if elements > self.capacity:
-            raise InvalidFlow(
-                f"QueueInput: capacity={self.capacity} is too small for a step of {elements} "
-                f"elements; give capacity={elements} or more"
-            )
-        feeder = self._begun()
-        feeder.take(elements)
-        return (feeder.queue.queue_ref,)
+        elements = checked_int("QueueInput: elements", elements, 1)
+        queue, pump = self._begun()
+        pump.take(elements)
+        return (queue.queue_ref,)
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         (handle,) = args
@@ -133,7 +130,7 @@ class QueueInput(InputSource):
 
     def state_dict(self) -> State:
         try:
-            run = self._begun().state_dict()
+            run = self._begun().pump.state_dict()
         except NotResumable as error:
             if not self._warned:
                 _log.warning("training that goes on from here begins this pass anew: %s", error)
@@ -141,32 +138,54 @@ class QueueInput(InputSource):
         return {"epoch": self._epoch, "run": run}
 
     def restore(self, state: State) -> None:
-        epoch, run = state.get("epoch"), state.get("run")
-        if isinstance(epoch, int) and run is None and "run" in state:  # it could not be told
-            self.reset(epoch)
-            return
-        if not isinstance(epoch, int) or not isinstance(run, Mapping):
-            raise StateMismatch(f"QueueInput: not a state that state_dict() gave: {state!r}")
-        resumed = self.flow.resume(cast("State", run))
-        self._begin(lambda: resumed, epoch)
+        match state:
+            case {"epoch": int(epoch), "run": None} if is_int(epoch, 0):  # it could not be told
+                self.reset(epoch)
+            case {"epoch": int(epoch), "run": Mapping() as run} if is_int(epoch, 0):
+                self._begin(self.flow.resume(run))
+            case _:
+                raise StateMismatch(f"QueueInput: not a state that state_dict() gave: {state!r}")
 
     def close(self) -> None:
-        if self._stop is not None:
-            self._stop()
-        self._feeder = self._stop = None
+        if self._pass is not None:
+            self._pass.pump.stop()
+        self._pass = None
 
-    def _begin(self, run: Callable[[], Run[object]], epoch: int) -> None:
+    def _begin(self, run: Run[object]) -> None:
         self.close()
-        self._epoch = epoch
+        self._epoch = run.epoch
         queue = _queue(self._layout, self.capacity)
-        self._feeder = Feeder(queue, self.capacity, run, self._layout)
-        # Neither a forgotten input nor the end of the program leaves the flow's processes behind.
-        self._stop = weakref.finalize(self, self._feeder.stop)
+        sink = _QueueSink(queue, self._layout)
+        self._pass = _Pass(queue, Pump(run, sink, self.capacity, name="QueueInput"))
 
-    def _begun(self) -> Feeder:
-        if self._feeder is None:
+    def _begun(self) -> _Pass:
+        if self._pass is None:
             raise FlowError("QueueInput: no pass has begun: call reset() or restore(state) first")
-        return self._feeder
+        return self._pass
+
+
+class _Pass(NamedTuple):
+    """A pass that has begun."""
+
+    queue: tf.queue.QueueBase
+    pump: Pump[object]
+
+
+class _QueueSink(Sink[object]):
+    """A TensorFlow queue, as a pump fills it."""
+
+    def __init__(self, queue: tf.queue.QueueBase, layout: Layout) -> None:
+        self._queue = queue
+        self._layout = layout
+
+    def put(self, element: object, position: int) -> None:
+        arrays = to_arrays(self._layout, element, position)
+        tf.raw_ops.QueueEnqueueV2(handle=self._queue.queue_ref, components=arrays)
+
+    def close(self) -> None:
+        # The garbage collector may call this while a step is traced, of which it is no part.
+        with tf.init_scope(), suppress(tf.errors.CancelledError):  # it is closed already
+            self._queue.close(cancel_pending_enqueues=True)
 
 
 def _queue(layout: Layout, capacity: int) -> tf.queue.QueueBase:
@@ -178,5 +197,5 @@ def _queue(layout: Layout, capacity: int) -> tf.queue.QueueBase:
             return tf.queue.FIFOQueue(capacity, dtypes, shapes)
         if all(shape.rank is not None for shape in shapes):
             return tf.queue.PaddingFIFOQueue(capacity, dtypes, shapes)
-        # Neither queue knows of an unknown rank; the feeder has checked each element already.
+        # Neither queue knows of an unknown rank; each element is checked before it is put in.
         return tf.queue.FIFOQueue(capacity, dtypes)

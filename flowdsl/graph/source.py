@@ -13,14 +13,6 @@ State: TypeAlias = Mapping[str, object]
 """A position in the data, as JSON values."""
 
 
-class EndOfPass(Exception):
-    """A pass holds no full step any more; ``left`` elements remain that did not fill one."""
-
-    def __init__(self, left: int) -> None:
-        super().__init__(f"end of the pass, {left} element(s) left")
-        self.left = left
-
-
 class InputSource(ABC):
     """How data enters a step function.
 

@@ -41,14 +41,14 @@ def stream(elements: Sequence[Any]) -> Model:
 
 
 def one_pass(elements: Sequence[Any]) -> Model:
-    """A source that is spent by a pass."""
+    """A source that is spent by a pass, from the first row that is asked for on."""
     spent: list[int] = []
 
     def once(epoch: int) -> Rows:
         if spent:
             raise Failed
         spent.append(epoch)
-        return enumerate(elements)
+        yield from enumerate(elements)
 
     return Model(once, None, frozenset({Unsized}))
 

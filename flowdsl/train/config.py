@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from flowdsl.arguments import is_int
+from flowdsl.arguments import checked_int, plain_int
 from flowdsl.errors import InvalidFlow
 from flowdsl.flow import Flow
 from flowdsl.graph import InputSource, QueueInput, towers
@@ -25,14 +25,24 @@ def _default_monitors(config: TrainConfig) -> Sequence[Monitor]:
     return (TFEventWriter(), JSONWriter(), ScalarPrinter())
 
 
+def _plain(value: int) -> int:
+    """A NumPy int as an int: the number of the epoch goes into a checkpoint, as JSON."""
+    plain: int = plain_int(value)
+    return plain
+
+
+def _plain_if_given(value: int | None) -> int | None:
+    return None if value is None else _plain(value)
+
+
 def _path(value: Path | str | None) -> Path | None:
     return None if value is None else Path(value)
 
 
-def _at_least(least: int) -> Callable[[TrainConfig, attrs.Attribute[Any], object], None]:
-    def check(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
-        if value is not None and not is_int(value, least):
-            raise InvalidFlow(f"TrainConfig: {field.name} must be an int >= {least}, got {value!r}")
+def _at_least(least: int) -> Callable[[TrainConfig, attrs.Attribute[int], object], None]:
+    def check(config: TrainConfig, field: attrs.Attribute[int], value: object) -> None:
+        if value is not None or field.default is not None:
+            checked_int(f"TrainConfig: {field.name}", value, least)
 
     return check
 
@@ -95,22 +105,26 @@ class TrainConfig:
     )
     """Where scalars go; those that write files are among the defaults if there is a ``logdir``."""
 
-    starting_epoch: int = attrs.field(default=1, validator=_at_least(0))
+    starting_epoch: int = attrs.field(default=1, converter=_plain, validator=_at_least(0))
     """The number of the first epoch."""
 
-    steps_per_epoch: int | None = attrs.field(default=None, validator=_at_least(1))
+    steps_per_epoch: int | None = attrs.field(
+        default=None, converter=_plain_if_given, validator=_at_least(1)
+    )
     """By default the steps that one pass has; to be given where a pass has no known length."""
 
-    max_epoch: int = attrs.field(default=99999, validator=_at_least(0))
+    max_epoch: int = attrs.field(default=99999, converter=_plain, validator=_at_least(0))
     """The number of the last epoch."""
 
-    nr_tower: int | None = attrs.field(default=None, validator=_at_least(1))
+    nr_tower: int | None = attrs.field(
+        default=None, converter=_plain_if_given, validator=_at_least(1)
+    )
     """The number of devices to spread a step over: the first GPUs, or else logical CPUs."""
 
     tower: Sequence[str] | None = None
     """Or the devices themselves, e.g. ``("/gpu:0", "/gpu:1")``."""
 
-    record_every: int = attrs.field(default=1, validator=_at_least(1))
+    record_every: int = attrs.field(default=1, converter=_plain, validator=_at_least(1))
     """Steps from one reading of the loss to the next; reading it waits for the device."""
 
     def __attrs_post_init__(self) -> None:

@@ -30,6 +30,7 @@ from tensorflow._ops import equal as equal
 from tensorflow._ops import exp as exp
 from tensorflow._ops import expand_dims as expand_dims
 from tensorflow._ops import identity as identity
+from tensorflow._ops import init_scope as init_scope
 from tensorflow._ops import matmul as matmul
 from tensorflow._ops import maximum as maximum
 from tensorflow._ops import minimum as minimum

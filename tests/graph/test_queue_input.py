@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import gc
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -248,12 +246,6 @@ def test_a_step_larger_than_the_queue_is_refused() -> None:
             source.next_args(3)
 
 
-@pytest.mark.parametrize("capacity", [0, -1, True])
-def test_a_queue_without_room_is_refused(capacity: int) -> None:
-    with pytest.raises(fl.InvalidFlow, match="capacity must be an int >= 1"):
-        QueueInput(pairs(3), capacity=capacity)
-
-
 def test_what_is_no_flow_is_refused() -> None:
     rows: Any = [1, 2, 3]
     with pytest.raises(fl.InvalidFlow, match="flow must be a Flow, got list"):
@@ -296,17 +288,6 @@ def test_closing_does_not_wait_for_a_slow_flow(caplog: pytest.LogCaptureFixture)
     (thread,) = feeders()
     go_on.set()
     thread.join()
-
-
-def test_an_input_that_is_forgotten_ends_its_thread() -> None:
-    source = QueueInput(pairs(9).repeat())
-    source.reset()
-    source.next_args()
-    gone = weakref.ref(source)
-    del source
-    gc.collect()
-    assert gone() is None
-    assert not feeders()
 
 
 def feeders() -> list[threading.Thread]:

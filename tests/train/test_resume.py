@@ -225,12 +225,6 @@ def test_saving_needs_a_place() -> None:
         SimpleTrainer(config).train()
 
 
-@pytest.mark.parametrize(("name", "value"), [("every_steps", 0), ("max_to_keep", -1)])
-def test_how_often_and_how_many_are_checked(name: str, value: int) -> None:
-    with pytest.raises(fl.InvalidFlow, match=f"ModelSaver: {name} must be an int >= 1"):
-        ModelSaver(**{name: value})
-
-
 if __name__ == "__main__":  # the process to be killed
     logical_cpus(2)
     trainer(Path(sys.argv[1]), KillAt(17, process=True)).train()

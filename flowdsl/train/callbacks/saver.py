@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.arguments import checked_int
 from flowdsl.train.callbacks.base import Callback
 from flowdsl.train.checkpoint import CheckpointWriter
 
@@ -13,15 +13,17 @@ class ModelSaver(Callback):
     ``every_steps`` saves within an epoch too. The last ``max_to_keep`` checkpoints are kept, in
     ``logdir/checkpoints``. Each is complete or not there at all, whenever the process is killed.
 
+    Raises:
+        InvalidFlow: One of the numbers is no int of at least 1.
+
     Source: ``ModelSaver`` in tensorpack, which saves variables only.
     """
 
     def __init__(self, *, every_steps: int | None = None, max_to_keep: int = 3) -> None:
-        for name, value in (("every_steps", every_steps), ("max_to_keep", max_to_keep)):
-            if value is not None and value < 1:
-                raise InvalidFlow(f"ModelSaver: {name} must be an int >= 1, got {value!r}")
+        if every_steps is not None:
+            every_steps = checked_int("ModelSaver: every_steps", every_steps, 1)
         self.every_steps = every_steps
-        self.max_to_keep = max_to_keep
+        self.max_to_keep = checked_int("ModelSaver: max_to_keep", max_to_keep, 1)
 
     def before_train(self) -> None:
         self._writer = CheckpointWriter(self.trainer, self.max_to_keep)

@@ -1,0 +1,3 @@
+"""What feeds the elements of a flow to a consumer, of whatever framework."""
+
+from __future__ import annotations

@@ -1,0 +1,307 @@
+"""The pump: a thread that moves one pass of a flow into the queue of a consumer.
+
+It knows no framework. How many elements are queued and how many are taken is counted here, and
+waiting for either is done here, in Python: inside a framework a wait could not be interrupted by
+Ctrl-C, and a step that met the end of the data would be torn.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from flowdsl.arguments import checked_int
+from flowdsl.errors import FlowError, InvalidFlow
+
+if TYPE_CHECKING:
+    from flowdsl.runtime.run import Run
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_ELEMENTS_A_MARK = 16
+"""So many may have to be made again where a state of this pass is resumed, above a filter."""
+
+
+class EndOfPass(Exception):
+    """A pass holds no full step any more; ``left`` elements remain that did not fill one."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(f"end of the pass, {left} element(s) left")
+        self.left = left
+
+
+class Sink(ABC, Generic[T]):
+    """Where a pump puts elements: the queue of a consumer, of whatever kind.
+
+    It must not refer to its pump, nor to who holds that: the thread holds the sink, so neither
+    would be collected before the pass is over.
+    """
+
+    @abstractmethod
+    def put(self, element: T, position: int) -> None:
+        """Queue one element, the one at this position of the pass, counted from 0.
+
+        Called in the thread of the pump, in the order of the pass. It may wait, if ``close`` ends
+        the wait. What it raises ends the pass, as an error of the flow would; a note says which
+        element it was, except where it is a ``FlowError``, which says so itself.
+        """
+
+    def close(self) -> None:
+        """The pass is over, and what is queued can still be taken; or it was stopped.
+
+        It is called more than once, and from any thread, even while ``put`` is at work; that is to
+        end then, with any error. A queue that never waits needs nothing of this.
+        """
+
+
+class Pump(Generic[T]):
+    """Moves the elements of a run into a sink, at most ``capacity`` ahead of its consumer.
+
+    A thread begins at once, and owns the run from then on: it iterates and closes it. The consumer
+    calls ``take(n)``, and then gets ``n`` elements out of the sink. A pump may be used from several
+    threads; one that nobody holds any more is stopped, and so are all at the end of the program.
+    ``name`` is what the thread and the errors are called by.
+
+    >>> from collections import deque
+    >>> import flowdsl as fl
+    >>> class Waiting(Sink[int]):
+    ...     def __init__(self) -> None:
+    ...         self.elements = deque[int]()
+    ...
+    ...     def put(self, element: int, position: int) -> None:
+    ...         self.elements.append(element)
+    >>> flow, waiting = fl.from_range(5).map(lambda i: i * i), Waiting()
+    >>> with Pump(iter(flow), waiting, capacity=2) as pump:
+    ...     pump.take(2)
+    ...     taken = [waiting.elements.popleft() for _ in range(2)]
+    ...     state = pump.state_dict()
+    >>> taken, list(flow.resume(state))
+    ([0, 1], [4, 9, 16])
+
+    Raises:
+        InvalidFlow: ``capacity`` is no int of at least 1.
+    """
+
+    def __init__(
+        self, run: Run[T], sink: Sink[T], capacity: int = 50, *, name: str = "Pump"
+    ) -> None:
+        self._name = name
+        self._capacity = checked_int(f"{name}: capacity", capacity, 1)
+        self._transfer = _Transfer(run, sink, self._capacity, name)
+        # Neither a forgotten pump nor the end of the program leaves the run's processes behind.
+        self._forgotten = weakref.finalize(self, self._transfer.stop)
+
+    @property
+    def fill(self) -> int:
+        """How many elements are queued and not yet taken."""
+        return self._transfer.fill
+
+    def take(self, n: int = 1) -> None:
+        """Wait until ``n`` elements are queued, and count them as taken: all of them, or none.
+
+        Ctrl-C interrupts the wait.
+
+        Raises:
+            EndOfPass: Fewer are left.
+            FlowError: The flow failed, after the elements before it: whatever it raised comes as
+                it is, with a note where some of those were left. Or the pump was stopped.
+            InvalidFlow: ``n`` is no int of at least 1, or more than ``capacity``.
+        """
+        n = checked_int(f"{self._name}: n", n, 1)
+        if n > self._capacity:
+            raise InvalidFlow(
+                f"{self._name}: capacity={self._capacity} is too small for a step of {n} elements; "
+                f"give capacity={n} or more"
+            )
+        try:
+            self._transfer.take(n)
+        except Exception:
+            # The pass is over: nothing is left to stop. What would stop it holds the error, whose
+            # traceback leads here, and so would keep this pump until the program ends.
+            self._forgotten.detach()
+            raise
+
+    def state_dict(self) -> dict[str, object]:
+        """The position after the last element that was taken, for ``flow.resume``.
+
+        It waits for at most one element, and can be asked for at any time, also after the end.
+
+        Raises:
+            NotResumable: No position tells what this flow has given.
+        """
+        return self._transfer.state_dict()
+
+    def stop(self, timeout: float = 1.0) -> None:
+        """End the pass. A flow that is busy making an element is given ``timeout`` seconds.
+
+        Where that is not enough, a warning is logged, and the thread ends after the element.
+        """
+        self._forgotten.detach()
+        self._transfer.stop(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class _Transfer(Generic[T]):
+    """What the thread holds: all but the pump, which is collected when its consumer is gone."""
+
+    def __init__(self, run: Run[T], sink: Sink[T], capacity: int, name: str) -> None:
+        self._run = run
+        self._sink = sink
+        self._capacity = capacity
+        self._name = name
+        self._start = run.position
+        self._changed = threading.Condition()  # what follows is read and written under it
+        self._queued = 0
+        self._taken = 0
+        self._over = False
+        self._error: Exception | None = None
+        self._stopped = False
+        # A run belongs to one thread at a time. The second lock is a turnstile: whoever waits for
+        # the run is next, however fast the thread comes back for it.
+        self._owner = threading.Lock()
+        self._turnstile = threading.Lock()
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._move_all, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def fill(self) -> int:
+        with self._changed:
+            return self._queued - self._taken
+
+    def take(self, n: int) -> None:
+        self._refuse_fork()
+        with self._changed:
+            self._changed.wait_for(lambda: self.fill >= n or self._over or self._stopped)
+            left = self.fill
+            if left >= n and not self._stopped:
+                self._taken += n
+                self._changed.notify_all()
+                return
+        if self._stopped:  # what was cut short must not look like the end
+            raise FlowError(f"{self._name}: this pass was stopped; begin another one")
+        if self._error is None:
+            raise EndOfPass(left)
+        note = f"{left} element(s) before it were left: a step takes {n}"
+        if left and note not in getattr(self._error, "__notes__", ()):
+            self._error.add_note(note)
+        raise self._error
+
+    def state_dict(self) -> dict[str, object]:
+        self._refuse_fork()
+        with self._turnstile, self._owner:
+            return self._run.state_dict(self._start + self._taken)
+
+    def stop(self, timeout: float = 1.0) -> None:
+        if os.getpid() != self._process:  # the thread, and what it feeds from, are not a fork's
+            return
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._sink.close()
+        if threading.current_thread() is self._thread:  # the garbage collector runs anywhere
+            return
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            _log.warning(
+                "%s: the flow is busy; its pass ends after the present element", self._name
+            )
+
+    def _refuse_fork(self) -> None:
+        if os.getpid() != self._process:
+            raise FlowError(
+                f"{self._name}: this pass belongs to the process that began it, of which this is a "
+                f"fork; begin one here"
+            )
+
+    # -- in the thread -----------------------------------------------------------------------------
+
+    def _move_all(self) -> None:
+        error: BaseException | None = None
+        try:
+            with ExitStack() as ends:
+                ends.callback(self._sink.close)
+                ends.push(self._close_run)
+                self._move_until_stopped()
+        except BaseException as failed:  # even SystemExit: it must not pass for the end of the data
+            if self._stopped:
+                _log.error("%s: the pass did not close cleanly", self._name, exc_info=failed)
+            error = failed
+        self._finish(error)
+
+    def _move_until_stopped(self) -> None:
+        try:
+            while self._has_room() and self._move_one():
+                pass
+        except BaseException:
+            if not self._stopped:  # then it is for nobody
+                raise
+
+    def _has_room(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self.fill < self._capacity or self._stopped)
+            return not self._stopped
+
+    def _move_one(self) -> bool:
+        """Whether there was one. Its name goes with this call: it would hold the flow's memory."""
+        try:
+            element = self._next()
+        except StopIteration:
+            return False
+        self._put(element, self._start + self._queued)
+        with self._changed:
+            self._queued += 1
+            self._changed.notify_all()
+        return True
+
+    def _next(self) -> T:
+        with self._turnstile:
+            pass
+        with self._owner:
+            if self._queued % _ELEMENTS_A_MARK == 0:
+                self._run.mark(self._start + self._taken)
+            return next(self._run)
+
+    def _put(self, element: T, position: int) -> None:
+        try:
+            self._sink.put(element, position)
+        except FlowError:  # ours say which element it was
+            raise
+        except BaseException as error:
+            error.add_note(f"{self._name}: raised as element {position} was put into the queue")
+            raise
+
+    def _close_run(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._owner:
+            self._run.__exit__(kind, error, trace)
+
+    def _finish(self, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, Exception):
+            quitting, error = error, FlowError(f"{self._name}: the pass ended with {error!r}")
+            error.__cause__ = quitting
+        with self._changed:
+            self._over, self._error = True, error
+            self._changed.notify_all()

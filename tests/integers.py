@@ -1,0 +1,9 @@
+"""What is no int, though Python might count with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+NO_INTS: list[Any] = [1.5, 2.0, True, "2", np.float64(2), np.bool_(True), 2 + 0j, [2]]
