@@ -78,7 +78,7 @@ class EndsAtAnError(QueueInput):
 
 class BeginsByItself(QueueInput):
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
-        if self._feeder is None:
+        if self._pass is None:
             self.reset()
         return super().next_args(elements)
 
