@@ -22,7 +22,7 @@ from flowdsl.attempts import Attempt, AttemptToRead, LeaveOut
 from flowdsl.errors import ElementError
 from flowdsl.kinds import Elementwise, Gathering, IndexedSource, Indexing, Joining, Merging
 from flowdsl.making.loop import LEAVES_OUT, Form, Line, Path, elements
-from flowdsl.node import Addresses, AnyNode, Dropped, Failed, Positions, Row
+from flowdsl.node import Addresses, AnyNode, Dropped, Failed, Positions, Row, remembered
 from flowdsl.plan.lower import Supplied
 from flowdsl.plan.plan import Base
 from flowdsl.stacking import Allocate
@@ -118,21 +118,23 @@ class Program:
             return iter(())
         above, lines = at, list[Line]()
         base: Iterator[Any] | None
-        while isinstance(node, Elementwise | Indexing):
+        while True:
             below = (*path, 0)
             if isinstance(node, Elementwise):
-                lines.append(_line(node, path, at))
-            else:
+                form, held, number = _form(node)
+                lines.append(Line(path, at, partial(getattr, held), form, number))
+            elif isinstance(node, Indexing):
                 there, fresh = distinct(node.resolve(at))
                 if len(there.position) < len(at.position):
                     one_by_one = self._elements(node.source, there, supplied, below)
                     base = _held(one_by_one, fresh.tolist())
                     break
                 at = there
+            else:
+                base, first = self._base(node, at, supplied, path)
+                lines += [first] if first is not None else []
+                break
             node, path = node.source, below
-        else:
-            base, first = self._base(node, at, supplied, path)
-            lines += [first] if first is not None else []
         if not lines:
             assert base is not None
             return base
@@ -191,14 +193,15 @@ class Program:
         return self._readers[path]
 
 
-def _line(node: Elementwise[Any, Any, Any], path: Path, at: Addresses) -> Line:
+@remembered
+def _form(node: Elementwise[Any, Any, Any]) -> tuple[Form, AnyNode, int]:
+    """What a loop makes of an operator, whose attributes its line names, and its attempt."""
     if isinstance(node, LeaveOut):
-        return Line(path, at, partial(getattr, node), LEAVES_OUT)
+        return LEAVES_OUT, node, -1
     if isinstance(node, Attempt):
         held: Elementwise[Any, Any, Any] = node.held.node
-        form = Form(held.line, node.drops, attempted=True)
-        return Line(path, at, partial(getattr, held), form, node.number)
-    return Line(path, at, partial(getattr, node), Form(node.line, node.drops))
+        return Form(held.line, node.drops, attempted=True), held, node.number
+    return Form(node.line, node.drops), node, -1
 
 
 def _last(node: AnyNode) -> Iterator[AnyNode]:

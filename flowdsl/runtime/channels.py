@@ -173,7 +173,7 @@ class HostedChannel:
         return rows if self.clocked is None else self.clocked.timed(rows)
 
     def _read(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
-        reading = Reading(rows, partial(_failed, self.step.node.title, self.failures))
+        reading = Reading(rows, partial(_failed, self.step, self.failures))
         self._open.add(reading)
         return reading
 
@@ -199,7 +199,7 @@ def is_timed(step: Step) -> bool:
     return not is_of_prefetch(step.node)
 
 
-def _failed(title: str, failures: list[FlowError], error: Exception) -> None:
-    failure = FlowError(f"{title} failed as it was closed: {error!r}")
+def _failed(step: Step, failures: list[FlowError], error: Exception) -> None:
+    failure = FlowError(f"{step.node.title} failed as it was closed: {error!r}")
     failure.__cause__ = error
     failures.append(failure)
