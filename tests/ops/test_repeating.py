@@ -39,6 +39,12 @@ class TestRepeat:
         inner = [tuple(islice(run, 30)) for k in range(4) for run in [flow.epoch(k)] for _ in "abc"]
         assert len(set(inner)) == 12
 
+    @pytest.mark.parametrize("epoch", [0, 2])
+    def test_of_an_endless_flow_stays_in_its_first_pass(self, epoch: int) -> None:
+        flow = fl.from_range(3).shuffle().repeat().repeat(2)
+        expected = [x for _, x in islice(flow.node.rows(epoch), 9)]
+        assert list(islice(flow.prefetch(threads=1).epoch(epoch), 9)) == expected
+
     def test_batches_do_not_reach_into_the_next_pass(self) -> None:
         batches = fl.from_range(3).batch(2).repeat(2).collect()
         assert [b.tolist() for b in batches] == [[0, 1], [2], [0, 1], [2]]
