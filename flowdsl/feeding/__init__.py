@@ -1,3 +1,3 @@
-"""What feeds the elements of a flow to a consumer, of whatever framework."""
+"""Feeds the elements of a flow to a consumer of any framework."""
 
 from __future__ import annotations

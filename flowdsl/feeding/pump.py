@@ -1,8 +1,8 @@
 """The pump: a thread that moves one pass of a flow into the queue of a consumer.
 
-It knows no framework. How many elements are queued and how many are taken is counted here, and
-waiting for either is done here, in Python: inside a framework a wait could not be interrupted by
-Ctrl-C, and a step that met the end of the data would be torn.
+It depends on no framework. Queued and taken elements are counted here, and all waiting is done
+here, in Python: Ctrl-C could not interrupt a wait inside a framework, and a step could meet the
+end of the data after it has taken some of its elements.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _ELEMENTS_A_MARK = 16
-"""So many may have to be made again where a state of this pass is resumed, above a filter."""
+"""Elements between two marks of a pass: above a filter, resuming makes at most so many again."""
 
 
 class EndOfPass(Exception):
-    """A pass holds no full step any more; ``left`` elements remain that did not fill one."""
+    """Raised when a pass has too few elements for another step; ``left`` is how many remain."""
 
     def __init__(self, left: int) -> None:
         super().__init__(f"end of the pass, {left} element(s) left")
@@ -39,9 +39,9 @@ class EndOfPass(Exception):
 
 
 class Sink(ABC, Generic[T]):
-    """Where a pump puts elements: the queue of a consumer, of whatever kind.
+    """Where a pump puts elements: a consumer's queue of any kind.
 
-    It must not refer to its pump, nor to who holds that: the thread holds the sink, so neither
+    It must not refer to its pump or to the pump's owner: the thread holds the sink, so neither
     would be collected before the pass is over.
     """
 
@@ -49,16 +49,16 @@ class Sink(ABC, Generic[T]):
     def put(self, element: T, position: int) -> None:
         """Queue one element, the one at this position of the pass, counted from 0.
 
-        Called in the thread of the pump, in the order of the pass. It may wait, if ``close`` ends
-        the wait. What it raises ends the pass, as an error of the flow would; a note says which
-        element it was, except where it is a ``FlowError``, which says so itself.
+        Called in the pump's thread, in the order of the pass. It may wait, if ``close`` ends the
+        wait. An exception ends the pass, as an error of the flow would; a note says which element
+        it was, except for a ``FlowError``, which says so itself.
         """
 
     def close(self) -> None:
-        """The pass is over, and what is queued can still be taken; or it was stopped.
+        """End the queue: the pass was stopped, or is over, and queued elements can still be taken.
 
-        It is called more than once, and from any thread, even while ``put`` is at work; that is to
-        end then, with any error. A queue that never waits needs nothing of this.
+        It is called more than once, from any thread, even during a ``put``, which must then end
+        with any error. A queue that never waits does not need this method.
         """
 
 
@@ -67,8 +67,8 @@ class Pump(Generic[T]):
 
     A thread begins at once, and owns the run from then on: it iterates and closes it. The consumer
     calls ``take(n)``, and then gets ``n`` elements out of the sink. A pump may be used from several
-    threads; one that nobody holds any more is stopped, and so are all at the end of the program.
-    ``name`` is what the thread and the errors are called by.
+    threads; it is stopped when it is garbage-collected, or when the program ends. ``name`` names
+    the thread, and stands in errors.
 
     >>> from collections import deque
     >>> import flowdsl as fl
@@ -124,8 +124,8 @@ class Pump(Generic[T]):
         try:
             self._transfer.take(n)
         except Exception:
-            # The pass is over: nothing is left to stop. What would stop it holds the error, whose
-            # traceback leads here, and so would keep this pump until the program ends.
+            # The pass is over: nothing is left to stop. The finalizer holds the error, whose
+            # traceback leads here, and so would keep this pump alive until the program ends.
             self._forgotten.detach()
             raise
 
@@ -160,7 +160,7 @@ class Pump(Generic[T]):
 
 
 class _Transfer(Generic[T]):
-    """What the thread holds: all but the pump, which is collected when its consumer is gone."""
+    """The state that the thread holds, without the pump, which can so be garbage-collected."""
 
     def __init__(self, run: Run[T], sink: Sink[T], capacity: int, name: str) -> None:
         self._run = run
@@ -168,14 +168,14 @@ class _Transfer(Generic[T]):
         self._capacity = capacity
         self._name = name
         self._start = run.position
-        self._changed = threading.Condition()  # what follows is read and written under it
+        self._changed = threading.Condition()  # guards the fields below
         self._queued = 0
         self._taken = 0
         self._over = False
         self._error: Exception | None = None
         self._stopped = False
-        # A run belongs to one thread at a time. The second lock is a turnstile: whoever waits for
-        # the run is next, however fast the thread comes back for it.
+        # A run belongs to one thread at a time. The second lock is a turnstile: a thread that
+        # waits for the run is next, however fast the pump's thread asks for it again.
         self._owner = threading.Lock()
         self._turnstile = threading.Lock()
         self._process = os.getpid()
@@ -196,7 +196,7 @@ class _Transfer(Generic[T]):
                 self._taken += n
                 self._changed.notify_all()
                 return
-        if self._stopped:  # what was cut short must not look like the end
+        if self._stopped:  # a stopped pass must not look like its end
             raise FlowError(f"{self._name}: this pass was stopped; begin another one")
         if self._error is None:
             raise EndOfPass(left)
@@ -211,13 +211,13 @@ class _Transfer(Generic[T]):
             return self._run.state_dict(self._start + self._taken)
 
     def stop(self, timeout: float = 1.0) -> None:
-        if os.getpid() != self._process:  # the thread, and what it feeds from, are not a fork's
+        if os.getpid() != self._process:  # a fork has neither the thread nor the run
             return
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
         self._sink.close()
-        if threading.current_thread() is self._thread:  # the garbage collector runs anywhere
+        if threading.current_thread() is self._thread:  # the garbage collector runs in any thread
             return
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -241,7 +241,7 @@ class _Transfer(Generic[T]):
                 ends.callback(self._sink.close)
                 ends.push(self._close_run)
                 self._move_until_stopped()
-        except BaseException as failed:  # even SystemExit: it must not pass for the end of the data
+        except BaseException as failed:  # even SystemExit: it must not look like the end of data
             if self._stopped:
                 _log.error("%s: the pass did not close cleanly", self._name, exc_info=failed)
             error = failed
@@ -252,7 +252,7 @@ class _Transfer(Generic[T]):
             while self._has_room() and self._move_one():
                 pass
         except BaseException:
-            if not self._stopped:  # then it is for nobody
+            if not self._stopped:  # nobody wants the error of a stopped pass
                 raise
 
     def _has_room(self) -> bool:
@@ -261,7 +261,7 @@ class _Transfer(Generic[T]):
             return not self._stopped
 
     def _move_one(self) -> bool:
-        """Whether there was one. Its name goes with this call: it would hold the flow's memory."""
+        """Move the next element, if any; a name in a longer-lived frame would hold its memory."""
         try:
             element = self._next()
         except StopIteration:
@@ -283,7 +283,7 @@ class _Transfer(Generic[T]):
     def _put(self, element: T, position: int) -> None:
         try:
             self._sink.put(element, position)
-        except FlowError:  # ours say which element it was
+        except FlowError:  # a FlowError already says which element it was
             raise
         except BaseException as error:
             error.add_note(f"{self._name}: raised as element {position} was put into the queue")

@@ -9,7 +9,7 @@ devices.py      the devices of a data-parallel step; logical CPUs to try one any
 from __future__ import annotations
 
 try:
-    import tensorflow as _  # noqa: F401  # asked for first, so that the advice comes first
+    import tensorflow as _  # noqa: F401  # first, so that its error below comes first
 except ModuleNotFoundError as error:
     if error.name != "tensorflow":
         raise

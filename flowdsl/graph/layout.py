@@ -1,6 +1,6 @@
-"""The components of an element as tensors: what they will be, before any worker starts; then each.
+"""The components of an element as tensors: announced before any worker starts, then checked.
 
-Nothing is cast: a component that is not what was announced is an error, with its place.
+Nothing is cast: a component that is not as announced is an error that says where it is.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from flowdsl.errors import SpecMismatch
 from flowdsl.specs import UNKNOWN, ArraySpec, ListSpec, Spec, ValueSpec, leaf_specs, meet, spec_of
 
 _TEXT = np.dtype(np.bytes_)
-"""Stands for text of any length, as ``tf.string`` does."""
+"""The dtype for text of any length, as ``tf.string``."""
 
 _NUMPY = {bool: "np.bool_", int: "np.int64", float: "np.float64"}
 
 
 @attrs.frozen
 class Slot:
-    """Where one component of every element goes; a dim, or the whole shape, may be unknown."""
+    """The dtype and shape of one component of every element; dims or the shape may be unknown."""
 
     name: str
     dtype: np.dtype[Any]
@@ -33,20 +33,20 @@ class Slot:
 
     @property
     def tensor(self) -> tf.TensorSpec:
-        """The same for TensorFlow."""
+        """The slot as a TensorFlow spec."""
         return tf.TensorSpec(self.shape, tf.as_dtype(self.dtype), self.name)
 
     @property
     def spec(self) -> ArraySpec:
-        """The same for messages."""
+        """The slot as a flow's spec, for messages."""
         return ArraySpec(self.dtype, self.shape)
 
     def takes(self, value: NDArray[Any] | np.generic) -> bool:
-        """Whether this value is what was announced."""
+        """Whether this value has the announced dtype and shape."""
         return _plain(value.dtype) == self.dtype and self.holds(value.shape)
 
     def holds(self, dims: tuple[int, ...]) -> bool:
-        """Whether a value of this shape is what was announced."""
+        """Whether this shape is as announced."""
         return self.shape is None or (
             len(dims) == len(self.shape)
             and all(want in (None, got) for got, want in zip(dims, self.shape, strict=True))
@@ -59,8 +59,8 @@ Layout: TypeAlias = tuple[Slot, ...]
 def layout_of(spec: Spec, declared: Sequence[tf.TensorSpec] | None = None) -> Layout:
     """The slots for a flow's elements.
 
-    ``declared`` is taken at its word where the flow knows nothing, or only what it saw in one
-    element: shapes may then vary more than they did there.
+    ``declared`` is trusted where the flow knows nothing, or only what it saw in one element: other
+    shapes may vary more.
 
     Raises:
         SpecMismatch: A component is no array, has no dtype, or is declared to be something else;
@@ -106,15 +106,15 @@ def to_arrays(layout: Layout, element: object, position: int) -> list[NDArray[An
                 f"but {slot.spec} was announced; nothing is cast: make them alike in a .map, or "
                 f"declare what varies with spec=[tf.TensorSpec(shape, dtype), ...]"
             )
-        # A NumPy scalar would make TensorFlow copy every component twice; a 0-d array does not.
+        # For a NumPy scalar TensorFlow would copy every component twice; not for a 0-d array.
         arrays.append(np.asarray(value))
     return arrays
 
 
 def _of_text(value: object) -> NDArray[Any] | None:
-    """Text, or a list of it, as the array of objects that a tensor of strings is made from.
+    """Text or a list of text as an array of objects, for a tensor of strings; else None.
 
-    NumPy's own text would drop the NULs at its end. None for anything else.
+    NumPy's own text dtypes would drop trailing NULs.
     """
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, (str, bytes)) for text in texts):
@@ -132,7 +132,7 @@ Leaf: TypeAlias = ArraySpec | ValueSpec | ListSpec
 
 
 def _in_slot(leaf: Leaf) -> Leaf:
-    """What text is for a queue: strings of any length."""
+    """The leaf with text as strings of any length, as a queue holds it."""
     if isinstance(leaf, ListSpec) and _is_text(leaf.item):
         return ArraySpec(_TEXT, (leaf.length,))
     return ArraySpec(_TEXT, ()) if _is_text(leaf) else leaf

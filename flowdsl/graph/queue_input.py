@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _MOST_IN_A_QUEUE = 2**31
-"""TensorFlow counts them as int32."""
+"""The limit of a queue's capacity: TensorFlow counts elements as int32."""
 
 
 class QueueInput(InputSource):
     """Feeds a step from a flow: a thread fills a queue of ``capacity`` elements, steps empty it.
 
-    Dtypes and shapes come from the flow's spec, and each element is held to them; ``spec`` says
-    what the flow does not know. An array that is 64-byte aligned, as those from worker processes
-    are, is read where it lies: do not write into an element that was yielded.
+    Dtypes and shapes come from the flow's spec, and each element is checked against them; ``spec``
+    adds what the flow does not know. A 64-byte aligned array, such as one from a worker process,
+    is read in place, without a copy: do not write into an element that was yielded.
 
-    A flow whose place in a pass no position tells, such as one that other machines send, is begun
-    anew by ``restore``; ``state_dict`` warns of it.
+    A flow that cannot be resumed, such as one that other machines send, begins its pass again at
+    ``restore``; ``state_dict`` warns of it.
 
     The queue's handle is an argument of the step, so ``reset`` begins a pass without tracing again.
     The elements before an error of the flow are delivered; then ``next_args`` raises that error.
@@ -94,7 +94,7 @@ class QueueInput(InputSource):
 
     @property
     def queue(self) -> tf.queue.QueueBase:
-        """The queue of the present pass; ``reset`` makes another."""
+        """The queue of the current pass; ``reset`` makes another."""
         return self._begun().queue
 
     @property
@@ -120,7 +120,7 @@ class QueueInput(InputSource):
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         (handle,) = args
         specs = self.specs
-        with tf.device("/cpu:0"):  # where queues are, whatever device the step is on
+        with tf.device("/cpu:0"):  # queues are on the CPU, whatever the step's device
             values = tf.raw_ops.QueueDequeueV2(
                 handle=handle, component_types=[spec.dtype for spec in specs]
             )
@@ -139,7 +139,7 @@ class QueueInput(InputSource):
 
     def restore(self, state: State) -> None:
         match state:
-            case {"epoch": int(epoch), "run": None} if is_int(epoch, 0):  # it could not be told
+            case {"epoch": int(epoch), "run": None} if is_int(epoch, 0):  # it cannot be resumed
                 self.reset(epoch)
             case {"epoch": int(epoch), "run": Mapping() as run} if is_int(epoch, 0):
                 self._begin(self.flow.resume(run))
@@ -172,7 +172,7 @@ class _Pass(NamedTuple):
 
 
 class _QueueSink(Sink[object]):
-    """A TensorFlow queue, as a pump fills it."""
+    """A TensorFlow queue as the sink of a pump."""
 
     def __init__(self, queue: tf.queue.QueueBase, layout: Layout) -> None:
         self._queue = queue
@@ -183,8 +183,8 @@ class _QueueSink(Sink[object]):
         tf.raw_ops.QueueEnqueueV2(handle=self._queue.queue_ref, components=arrays)
 
     def close(self) -> None:
-        # The garbage collector may call this while a step is traced, of which it is no part.
-        with tf.init_scope(), suppress(tf.errors.CancelledError):  # it is closed already
+        # init_scope: the garbage collector may call this while a step is traced.
+        with tf.init_scope(), suppress(tf.errors.CancelledError):  # already closed
             self._queue.close(cancel_pending_enqueues=True)
 
 
@@ -197,5 +197,5 @@ def _queue(layout: Layout, capacity: int) -> tf.queue.QueueBase:
             return tf.queue.FIFOQueue(capacity, dtypes, shapes)
         if all(shape.rank is not None for shape in shapes):
             return tf.queue.PaddingFIFOQueue(capacity, dtypes, shapes)
-        # Neither queue knows of an unknown rank; each element is checked before it is put in.
+        # Neither queue above takes an unknown rank; each element is checked before it is put in.
         return tf.queue.FIFOQueue(capacity, dtypes)

@@ -1,4 +1,4 @@
-"""The protocol between data and a step function: one for queues, feeds, datasets and constants."""
+"""The protocol between data and a step function, for queues, feeds, datasets and constants."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class InputSource(ABC):
     @property
     @abstractmethod
     def signature(self) -> tuple[tf.TypeSpec, ...]:
-        """What ``next_args`` gives, for ``tf.function``."""
+        """The types of the values of ``next_args``, for ``tf.function``."""
 
     @abstractmethod
     def reset(self, epoch: int = 0) -> None:
-        """Begin the pass of this epoch; what was left of another one is dropped."""
+        """Begin the pass of this epoch, and drop the rest of a pass that is under way."""
 
     @abstractmethod
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
@@ -57,7 +57,7 @@ class InputSource(ABC):
 
     @abstractmethod
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
-        """One element, while a step is traced; every call is another element."""
+        """The tensors of one element, while a step is traced; each call takes the next element."""
 
     @abstractmethod
     def size(self) -> int:
@@ -80,15 +80,15 @@ class InputSource(ABC):
 
     @abstractmethod
     def state_dict(self) -> State:
-        """The position after the last step: what waits for a step counts as not yet read."""
+        """The position after the last step: elements that wait for a step count as not yet read."""
 
     @abstractmethod
     def restore(self, state: State) -> None:
-        """Instead of ``reset``: go on from a saved position."""
+        """Continue from a saved position, instead of ``reset``."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the pass, and let go of its threads and processes; ``reset`` may follow."""
+        """End the pass, its threads and its processes; ``reset`` may follow."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,1 +1,1 @@
-"""The operators, a family a file: each node beside the method that chains it."""
+"""The operators, one family in each file: each node is beside the method that chains it."""

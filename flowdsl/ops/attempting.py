@@ -1,4 +1,4 @@
-"""on_error: elements that cannot be made are left out, and told. See ``flowdsl.attempts``."""
+"""on_error: leave out elements that fail, and report them. See ``flowdsl.attempts``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flowdsl.node import AnyNode, with_sources
 from flowdsl.ops.ordering import Cache, Kept
 
 OnError: TypeAlias = Literal["raise", "skip"] | Callable[[ElementError], object]
-"""What becomes of an element that cannot be made: an error, nothing, or a call with its error."""
+"""What to do with an element that fails: raise, skip it, or call a function with its error."""
 
 
 def check_on_error(operator: str, on_error: object) -> None:
@@ -45,7 +45,7 @@ def check_on_error(operator: str, on_error: object) -> None:
                 f"{operator}: on_error must take one argument, the error, but "
                 f"{name_of(on_error)} cannot be called so: {error}"
             ) from None
-        except ValueError:  # a builtin that does not say what it takes
+        except ValueError:  # a builtin without a signature
             pass
 
 
@@ -58,16 +58,16 @@ def leave_out(node: AnyNode, on_error: OnError) -> AnyNode:
 
 @attrs.define
 class _Leaving:
-    """Puts the attempts into a flow, and leaves out what failed where it can stand no longer."""
+    """Wraps operators in attempts, and leaves out failed elements where they can go no further."""
 
     handler: Handler | None
     _numbers: Iterator[int] = attrs.field(factory=count, init=False)
     _below: list[AnyNode] = attrs.field(factory=list[AnyNode], init=False)
-    """The operators below which something is left out."""
+    """The operators whose source has failed elements left out."""
     _kept: dict[int, Kept[Any]] = attrs.field(factory=dict[int, Kept[Any]], init=False)
 
     def whole(self, node: AnyNode) -> AnyNode:
-        """The flow, without what cannot be made, or what workers die on."""
+        """The flow without elements that fail, or that workers die on."""
         left = self._without(node)
         return left if _leaves_out(left) else self._left(left)
 
@@ -85,7 +85,7 @@ class _Leaving:
 
     def _attempted(self, node: AnyNode) -> AnyNode:
         if isinstance(node, LeaveOut):
-            return node  # what fails below it is left out there
+            return node  # elements that fail below it are left out there
         if isinstance(node, IndexedSource):
             kind = AttemptToRead if node.portable else AttemptToReadHere
             return kind(Held(node), next(self._numbers))
@@ -100,7 +100,7 @@ class _Leaving:
             raise InvalidFlow(
                 f"prefetch: with on_error, the number of rows is known at the end only; {error}"
             ) from None
-        if isinstance(over, Cache) and over is not node:  # what the other one keeps is not as this
+        if isinstance(over, Cache) and over is not node:  # the original keeps other rows
             return attrs.evolve(over, kept=self._kept.setdefault(id(over.kept), Kept()))
         return over
 

@@ -1,7 +1,7 @@
-# The overloads are asked in order: a dict of functions is no function.
+# Overloads are tried in order: a dict of functions is not a function.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
-"""batch, window: consecutive elements become one."""
+"""batch, window: combine consecutive elements into one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Stacking(Grouping[A, U, E], Generic[A, U, E]):
 
     @property
     def size_of_each(self) -> int | None:
-        """How many rows every group has; None where it is not known that all have as many."""
+        """The number of rows in each group; None unless all groups are known to have as many."""
         whole = self.drop_remainder or Endless in self.source.effects
         rows = self.source.length
         return self.n if whole or (rows is not None and rows % self.n == 0) else None
@@ -133,7 +133,7 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
 
 
 def _is_size(node: Window[Any, Any], field: attrs.Attribute[int], value: object) -> None:
-    at_least(1)(node, field.evolve(name="size"), value)  # the method's name for it
+    at_least(1)(node, field.evolve(name="size"), value)  # the method calls it size
 
 
 @attrs.frozen

@@ -1,7 +1,7 @@
-# The overloads are asked in order: a dict of functions is no function.
+# Overloads are tried in order: a dict of functions is not a function.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
-"""batch_by_shape: batches of elements that are alike in shape."""
+"""batch_by_shape: batches of elements of equal shape."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ B = TypeVar("B")
 
 @attrs.frozen
 class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
-    """Groups of ``n`` elements of one shape, each when it is full; then those that are left."""
+    """Groups of ``n`` elements of one shape, each when it is full; then the incomplete ones."""
 
     source: Node[A, E]
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
@@ -75,7 +75,7 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
     @remembered
     def spec(self, probe: bool) -> Spec:
         rows = self.source.spec(False)
-        if probe:  # the one element that is made to look at tells no size of the others
+        if probe:  # the probed element does not tell the sizes of the others
             rows = with_sizes(self.source.spec(True), rows)
         always_full = self.drop_remainder or Endless in self.source.effects
         batch = spec_of_collated(rows, self.collate, self.n if always_full else None)
@@ -116,7 +116,7 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
         return batch
 
     def _failure(self, epoch: int, group: list[Row[A]]) -> ElementError:
-        """The rows of a group may stand far from each other: the first is named."""
+        """An error that names the first row: the rows of a group may be far apart."""
         first = group[0][0]
         more = f" and {len(group) - 1} more of its shape" if len(group) > 1 else ""
         elements = [x for _, x in group]

@@ -1,6 +1,6 @@
-"""zip, concat, interleave, choose, mix: several flows become one."""
+"""zip, concat, interleave, choose, mix: combine several flows into one."""
 
-# The overloads of zip are asked in order, the last for what none before it takes.
+# The overloads of zip are tried in order; the last takes what no earlier one does.
 # mypy: disable-error-code="overload-overlap"
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ C = TypeVar("C", bound=Counted)
 
 @attrs.frozen
 class Zip(Joining[T, E], Generic[T, E]):
-    """The elements at a position, one of each of two flows, as one."""
+    """The elements of two flows at the same position, joined into one."""
 
     def __attrs_post_init__(self) -> None:
         for part in self.parts:
@@ -123,7 +123,7 @@ class Zip(Joining[T, E], Generic[T, E]):
 
 
 def _joined(one: Any, other: Any) -> Any:
-    """Two dicts are merged; of tuples, every component is one of the result's."""
+    """Join two elements: merge two dicts; the components of a tuple become the result's."""
     if isinstance(one, dict) and isinstance(other, dict):
         _check_keys(one.keys() & other.keys())
         return {**one, **other}
@@ -198,7 +198,7 @@ class Concat(Merging[T, E], Generic[T, E]):
 
 @attrs.frozen
 class Interleave(Merging[T, E | Reordered], Generic[T, E]):
-    """An element of each flow in turn; one that ends is left out from there on."""
+    """An element of each flow in turn; a flow that has ended is skipped."""
 
     @property
     def title(self) -> str:
@@ -210,9 +210,9 @@ class Interleave(Merging[T, E | Reordered], Generic[T, E]):
         return _total(self.parts)
 
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
-        # Between the ends of parts, every turn takes one element of each that is left.
+        # Between two ends of parts, every turn takes one element of each remaining part.
         lengths = np.array([_NEVER if p.length is None else p.length for p in self.parts])
-        ends = np.unique(np.append(0, lengths[lengths < lengths.max()]))  # fewer are left after
+        ends = np.unique(np.append(0, lengths[lengths < lengths.max()]))  # where a part ends
         before = np.minimum(lengths, ends[:, None]).sum(axis=1)
         section = np.searchsorted(before, at.position, side="right") - 1
         left = [np.flatnonzero(lengths > end) for end in ends]
@@ -236,18 +236,18 @@ class Interleave(Merging[T, E | Reordered], Generic[T, E]):
 
 
 _NEVER = np.iinfo(np.int64).max // 4096
-"""The end of a part that has none: beyond every position, and few enough to add up."""
+"""The length of an endless part: beyond every position, and small enough to add up."""
 
 
 # -- at random -------------------------------------------------------------------------------------
 
 
 _MOST_TO_CHOOSE = 10**12
-"""Where a flow ends is found in milliseconds up to here, and in minutes not far beyond."""
+"""The most elements of ``choose``: finding a flow's end takes milliseconds, beyond it minutes."""
 
 _MOST_WEIGHT = 1e300
 _LEAST = 1e-6
-"""A flow that is chosen less often than this would be waited for very long."""
+"""The least probability of a flow: a rarer one would keep its consumer waiting very long."""
 
 
 def _are_weights(node: Choose[Any, Any], field: object, value: tuple[float, ...]) -> None:
@@ -283,12 +283,12 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.title} {self.probabilities}"  # to the last digit
+        return f"{self.title} {self.probabilities}"  # in full precision
 
     @property
     def _arguments(self) -> list[str]:
         weights = ", ".join(f"{p:g}" for p in self.probabilities)
-        alike = len(set(self.probabilities)) == 1  # as they are where none are given
+        alike = len(set(self.probabilities)) == 1  # as by default
         return ["" if alike else f"probabilities=[{weights}]", unless("seed", self.seed, 0)]
 
     @property
@@ -328,7 +328,7 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
 
 @attrs.frozen
 class ChooseFirst(Choose[T, E | Reordered | Resampled | Unsized], Generic[T, E]):
-    """Each element from a flow drawn at random, until one is drawn that has ended."""
+    """Each element from a flow drawn at random, until an ended flow is drawn."""
 
     @property
     def _arguments(self) -> list[str]:
@@ -340,7 +340,7 @@ class ChooseFirst(Choose[T, E | Reordered | Resampled | Unsized], Generic[T, E])
 
     @property
     def indexable(self) -> bool:
-        # Where a pass stops depends on its draws: each has its own length.
+        # Where a pass stops depends on its draws, so each pass has its own length.
         return super().indexable and Endless in self.effects
 
     @property
@@ -359,15 +359,15 @@ class ChooseFirst(Choose[T, E | Reordered | Resampled | Unsized], Generic[T, E])
 
 @attrs.frozen
 class _Phase:
-    """The elements between two ends of flows."""
+    """The elements between the ends of two flows."""
 
     start: int
-    """The position of its first element."""
+    """The position of the phase's first element."""
     draws: Draws
     alive: Positions
-    """The flows that have not ended."""
+    """The indices of the flows that have not ended."""
     taken: Positions
-    """How many elements of each of them come before."""
+    """How many elements of each of these flows come before this phase."""
 
 
 @lru_cache(maxsize=64)
@@ -397,7 +397,7 @@ def _phases(
 def _draws(
     weights: tuple[float, ...], seed: int, salt: int, epoch: int, alive: tuple[int, ...]
 ) -> Draws:
-    """Which of the flows alive are drawn, one after another."""
+    """The sequence of draws among the flows that have not ended."""
     total = sum(weights[k] for k in alive)
     normal = tuple(float(weights[k] / total) for k in alive)
     return Independent(seed, f"{salt}-{len(alive)}", epoch, normal)
@@ -405,7 +405,7 @@ def _draws(
 
 @attrs.frozen
 class Mix(Merging[T, E | Reordered], Generic[T, E]):
-    """All elements in a random order that keeps that of each flow; each such order is as likely."""
+    """All elements in a random order that keeps the order within each flow; all equally likely."""
 
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
@@ -450,7 +450,7 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
 def _by_epoch(
     at: Addresses, locate: Callable[[int, Positions], tuple[Positions, Positions]]
 ) -> tuple[Positions, Addresses]:
-    """The part and the position in it for every address, from those of one epoch at a time."""
+    """The part and the position in it for every address, located one epoch at a time."""
     part, position = np.empty_like(at.position), np.empty_like(at.position)
     for epoch in np.unique(at.epoch):
         here = at.epoch == epoch
@@ -459,7 +459,7 @@ def _by_epoch(
 
 
 def _ending(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> frozenset[Tag]:
-    """The effects of what ends with the first of its parts that does."""
+    """The effects of an operator that ends with its first part to end."""
     endless = all(Endless in part.effects for part in parts)
     return effects if endless else effects - {Endless}
 
@@ -666,7 +666,7 @@ def _salt(parts: Sequence[AnyNode]) -> int:
 
 
 def _check(operator: str, others: Sequence[object]) -> None:
-    """Refuse what cannot be combined with a flow, before it is asked for its node."""
+    """Refuse arguments that are not flows, before their nodes are read."""
     for other in others:
         if isinstance(other, FlowBase):
             continue

@@ -28,7 +28,7 @@ Interval: TypeAlias = tuple[float, float]
 
 @attrs.frozen
 class FakeArray:
-    """One array of every element: its shape, its dtype, and where its values lie."""
+    """The shape, dtype and value range of one array of every element."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -39,7 +39,7 @@ class FakeArray:
         return f"{self.dtype}{list(self.shape)} in [{self.low}, {self.high})"
 
     def draw(self, rng: np.random.Generator) -> NDArray[Any]:
-        """An array of it."""
+        """Draw an array of this kind."""
         native = self.dtype.newbyteorder("=")
         if native.kind != "f":
             whole = rng.integers(int(self.low), int(self.high), self.shape, native.type)
@@ -47,13 +47,13 @@ class FakeArray:
         part = rng.random(self.shape, np.float32 if native.itemsize <= 4 else np.float64)
         values = np.asarray(part * self.high + (1 - part) * self.low, native)
         low, high = native.type(self.low), native.type(self.high)
-        # Rounding may have reached what is to stay above.
+        # Rounding may have reached ``high``, which is excluded.
         return np.asarray(np.clip(values, low, np.nextafter(high, low)), self.dtype)
 
 
 @attrs.frozen
 class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
-    """Arrays of given shapes and dtypes, each a function of the seed and of its row alone."""
+    """Arrays of given shapes and dtypes, each a function of the seed and the row only."""
 
     parts: tuple[FakeArray, ...]
     size: int = attrs.field(converter=plain_int, validator=at_least(0))
@@ -84,7 +84,7 @@ class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
             return self._draw
         same = self._draw(0)
         for array in same:
-            array.flags.writeable = False  # every row shares it
+            array.flags.writeable = False  # all rows share the array
         return lambda _: same
 
     def _draw(self, i: int) -> tuple[NDArray[D], ...]:
@@ -202,7 +202,7 @@ def _component(shape: Sequence[int], dtype: Any, domain: Any) -> FakeArray:
 
 
 def _holds(dtype: np.dtype[Any], low: Any, high: Any) -> bool:
-    """Whether there are numbers from ``low`` to below ``high``, and all are of this dtype."""
+    """Whether numbers from ``low`` to below ``high`` exist, and all fit the dtype."""
     if dtype.kind != "f":
         least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         return (

@@ -1,4 +1,4 @@
-"""inspect: what the elements look like, as they pass by."""
+"""inspect: describe elements as they pass through a flow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _is_name(node: AnyNode, field: attrs.Attribute[str | None], value: object) -
 
 @attrs.frozen
 class Inspect(Counting[A, A, E], Transparent[A, E], Generic[A, E]):
-    """The elements as they are; the first ``num`` are described on standard error."""
+    """The elements unchanged; the first ``num`` are described on standard error."""
 
     num: int = attrs.field(converter=plain_int, validator=at_least(0))
     name: str | None = attrs.field(validator=_is_name)
@@ -60,7 +60,7 @@ class Inspect(Counting[A, A, E], Transparent[A, E], Generic[A, E]):
 
     @property
     def depth(self) -> int:
-        return self.source.depth  # looking changes no seeded operator's draws
+        return self.source.depth  # inspecting changes no seeded operator's draws
 
 
 def describe_element(element: object, max_depth: int = 3, max_list: int = 3) -> str:
@@ -88,7 +88,7 @@ _INDENT = "   "
 
 
 def _lines(value: object, depth: int, most: int | None, max_list: int) -> Iterator[str]:
-    """One line for a value, and more for ``most`` of its entries; None for all of them."""
+    """One line for a value, and more for its first ``most`` entries, or all if None."""
     entries = list(enumerate(value)) if isinstance(value, list) else components(value)
     yield _headline(value, entries)
     if depth == 0 or entries is None:
@@ -117,7 +117,7 @@ def _headline(value: object, entries: list[Any] | None) -> str:
 
 
 def _range(values: NDArray[Any]) -> str:
-    """The least and the greatest number, where there are numbers, and how many are none."""
+    """The least and the greatest number, if there are any, and how many values are NaN."""
     kind, size = values.dtype.kind, values.size
     if kind not in "biufmM":
         return ""
@@ -136,14 +136,14 @@ _WIDTH = 60
 def _brief(spell: Callable[[object], str], value: object) -> str:
     try:
         text = spell(value)
-    except Exception as error:  # to look at an element must not be what fails
+    except Exception as error:  # inspecting an element must not fail
         return f"unknown: {spell.__name__} raised {type(error).__name__}"
     text = " ".join(text.splitlines())
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 class Inspecting(FlowBase[T, E]):
-    """Operators to look at a flow, which change nothing."""
+    """Operators that show a flow's elements and change nothing."""
 
     def inspect(
         self, num: int = 1, *, name: str | None = None, max_depth: int = 3, max_list: int = 3

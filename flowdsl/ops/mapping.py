@@ -1,4 +1,4 @@
-"""map, filter, flat_map, select, enumerate and their kin: each element by itself."""
+"""map, filter, flat_map, select, enumerate and the like: each element by itself."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ W = TypeVar("W")
 Ts = TypeVarTuple("Ts")
 
 Truth: TypeAlias = bool | np.bool_ | Literal["", b"", 0]
-"""What a condition gives: a truth, or, from ``line and line[0] != "#"``, what is false instead."""
+"""What a condition returns: a bool, or an empty value, as ``line and line[0] != "#"`` may."""
 
 
 def _settled(node: AnyNode, known: Spec, probe: bool) -> Spec:
@@ -71,7 +71,7 @@ def _settled(node: AnyNode, known: Spec, probe: bool) -> Spec:
 
 @attrs.frozen
 class Map(Spelled[A, U, E], Generic[A, U, E]):
-    """``func`` of every element."""
+    """``func`` applied to every element."""
 
     func: Callable[[A], U] = attrs.field(validator=is_callable)
 
@@ -90,7 +90,7 @@ class Map(Spelled[A, U, E], Generic[A, U, E]):
 
 @attrs.frozen
 class StarMap(Spelled[tuple[Any, ...], U, E], Generic[U, E]):
-    """``func`` of the unpacked components of every element."""
+    """``func`` applied to the unpacked components of every element."""
 
     func: Callable[..., U] = attrs.field(validator=is_callable)
 
@@ -100,9 +100,9 @@ class StarMap(Spelled[tuple[Any, ...], U, E], Generic[U, E]):
 
     @property
     def line(self) -> str:
-        """A call with as many arguments as the function has takes less time than ``(*x)``."""
+        """A call with one argument for each of the function's is faster than ``(*x)``."""
         func = self.func
-        n = func.__code__.co_argcount if type(func) is FunctionType else 2  # no mock of one
+        n = func.__code__.co_argcount if type(func) is FunctionType else 2  # not a mock
         each = ", ".join(f"x[{i}]" for i in range(n))
         return f"x = {{func}}({each}) if type(x) is tuple and len(x) == {n} else {{func}}(*x)"
 
@@ -113,12 +113,12 @@ class StarMap(Spelled[tuple[Any, ...], U, E], Generic[U, E]):
 
 @attrs.frozen
 class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
-    """``func`` of every element and of a random generator that belongs to the element."""
+    """``func`` applied to every element and a random generator of the element's own."""
 
     func: Callable[[A, np.random.Generator], U] = attrs.field(validator=is_callable)
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
-    """Tells this operator's draws from those of its neighbours with the same seed."""
+    """Makes this operator's draws differ from those of other operators with the same seed."""
 
     @property
     def title(self) -> str:
@@ -149,13 +149,13 @@ class Filter(Spelled[A, A, E | Unsized], Generic[A, E]):
 
     @remembered
     def spec(self, probe: bool) -> Spec:
-        # What is known of all elements may come from looking at one that is left out.
+        # The source's spec may come from an element that is left out here.
         return self.source.spec(True) if probe else UNKNOWN
 
 
 @attrs.frozen
 class FilterMap(Spelled[A, U, E | Unsized], Generic[A, U, E]):
-    """``func`` of every element for which it is not None."""
+    """The results of ``func`` on every element, without those that are None."""
 
     drops: ClassVar[bool] = True
     func: Callable[[A], U | None] = attrs.field(validator=is_callable)
@@ -175,7 +175,7 @@ class FilterMap(Spelled[A, U, E | Unsized], Generic[A, U, E]):
 
 @attrs.frozen
 class FlatMap(Node[U, E | Unsized], Generic[A, U, E]):
-    """The elements that ``func`` makes of every element, one after another."""
+    """The elements of ``func(element)`` for every element, one after another."""
 
     source: Node[A, E]
     func: Callable[[A], Iterable[U]] = attrs.field(validator=is_callable)
@@ -200,7 +200,7 @@ class FlatMap(Node[U, E | Unsized], Generic[A, U, E]):
         for position, x in sources[0](epoch):
             try:
                 yield from _iterator(self.func(x))
-            except Exception as error:  # no ``failure``: what failed is an element of the source
+            except Exception as error:  # no ``failure``: the source's element failed
                 origin = self.source.origin(epoch, position)
                 raise ElementError(self.title, position, epoch, origin, the_element(x)) from error
 
@@ -217,10 +217,10 @@ def _iterator(made: Iterable[A]) -> Iterator[A]:
 
 
 def _annotation(function: object) -> Any:
-    """The type that a function is said to return; object where nothing useful is said."""
+    """The annotated return type of a function; object without a useful annotation."""
     try:
         return get_type_hints(function, include_extras=True).get("return", object)
-    except Exception:  # an annotation that cannot be evaluated says nothing
+    except Exception:  # the annotation cannot be evaluated
         return object
 
 
@@ -272,7 +272,7 @@ def _spelled(selector: object) -> str:
 
 @attrs.frozen
 class MapComponent(Spelled[Any, Any, E], Generic[E]):
-    """Every element with ``func`` of one component in the component's place."""
+    """Every element with ``func`` applied to one component."""
 
     func: Callable[[Any], Any] = attrs.field(validator=is_callable)
     index: int | str = attrs.field(converter=plain_int, validator=_is_key_or_number)
@@ -287,7 +287,7 @@ class MapComponent(Spelled[Any, Any, E], Generic[E]):
 
     @property
     def line(self) -> str:
-        """The pairs that most rows are need not go by a function of ours."""
+        """Source code that changes pairs inline, without a call: most rows are pairs."""
         pairs = {0: "({func}(x[0]), x[1])", 1: "(x[0], {func}(x[1]))"}
         if self.index not in pairs:
             return "x = {change}(x)"
@@ -296,7 +296,7 @@ class MapComponent(Spelled[Any, Any, E], Generic[E]):
 
     @property
     def change(self) -> Callable[[Any], Any]:
-        """What changes the component of an element: quick for a tuple."""
+        """The function that changes the component of an element; fast for tuples."""
         func, index, other = self.func, self.index, self._change
         if isinstance(index, str):
             return other
@@ -330,7 +330,7 @@ class MapComponent(Spelled[Any, Any, E], Generic[E]):
 
 @attrs.frozen
 class Select(Spelled[Any, Any, E], Generic[E]):
-    """What selectors or keys pick of every element, in their order."""
+    """The components that selectors or keys pick from every element, in their order."""
 
     picks: tuple[Any, ...] = attrs.field(validator=_are_selectors)
 
@@ -349,7 +349,7 @@ class Select(Spelled[Any, Any, E], Generic[E]):
         return f"x = ({''.join(f'x[{i}], ' for i in numbers)})"
 
     def pick(self, x: Any) -> Any:
-        """What the selectors pick of one element."""
+        """The components that the selectors pick from one element."""
         if callable(self.picks[0]):
             return tuple([pick(x) for pick in self.picks])
         parts = dict(components(x) or ())
@@ -422,7 +422,7 @@ def _spec_of_pick(pick: Any, source: Spec) -> Spec:
 
 @attrs.frozen
 class Enumerate(Counting[A, tuple[int, A], E], Generic[A, E]):
-    """Pairs of a running number and an element."""
+    """Pairs of a number and an element, counted from ``start``."""
 
     start: int = attrs.field(converter=plain_int, validator=at_least(0))
 
@@ -470,7 +470,7 @@ class Mapping(FlowBase[T, E]):
 
     @overload
     def starmap(self: FlowBase[tuple[*Ts], E], func: Callable[[*Ts], B]) -> Flow[B, E]: ...
-    @overload  # rows of which nothing is known, such as those of a database
+    @overload  # rows of unknown types, such as those of a database
     def starmap(self: FlowBase[tuple[Unknown, ...], E], func: Callable[..., B]) -> Flow[B, E]: ...
     @elsewhere(map_func="write {name}(f)", **PARALLEL)
     def starmap(self: FlowBase[Any, Any], func: Callable[..., Any]) -> Flow[Any, Any]:
@@ -518,7 +518,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(RandomMap(self.node, func, seed, self.node.depth))
 
-    # Overloads that narrow by a TypeIs would hide from mypy's users what is wrong in a lambda.
+    # Overloads that narrow by a TypeIs would hide errors inside a lambda from mypy's users.
     @elsewhere(predicate="write {name}(f)", **PARALLEL)
     def filter(self, keep: Callable[[T], Truth]) -> Flow[T, E | Unsized]:
         """Keep the elements for which ``keep`` is true.

@@ -1,4 +1,4 @@
-"""shuffle, cache: the order of elements, drawn afresh or kept."""
+"""shuffle, cache: draw a new order of elements, or keep the elements of a pass."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A = TypeVar("A")
 
 @attrs.frozen
 class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
-    """All elements in a random order, another one in each epoch."""
+    """All elements in a random order, a new one in each epoch."""
 
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
@@ -122,12 +122,12 @@ def _draw(window: list[Any], rng: np.random.Generator) -> Any:
 
 @attrs.define(eq=False)
 class Kept(Generic[A]):
-    """The first complete pass, once there was one; the flow's nodes share it, in one process."""
+    """The rows of the first complete pass, shared by a flow's nodes within one process."""
 
     rows: list[Row[A]] | None = None
 
     def keep(self, rows: list[Row[A]]) -> None:
-        """Of two passes under way, the first to be complete."""
+        """Keep the rows of a complete pass, unless another pass was complete before."""
         if self.rows is None:
             self.rows = rows
 
@@ -177,7 +177,7 @@ class Cache(Transparent[T, E], Generic[T, E]):
         rows: list[Row[T]] = []
         for position, x in sources[0](0):
             rows.append((position, _kept(x)))
-            if len(rows) == self.length:  # whoever counts, as take(n) does, asks for no end
+            if len(rows) == self.length:  # take(n) never asks for the end
                 self.kept.keep(rows)
             yield rows[-1]
         self.kept.keep(rows)
@@ -187,11 +187,11 @@ class Cache(Transparent[T, E], Generic[T, E]):
 
 
 def _kept(element: Any) -> Any:
-    """The element with arrays that nobody writes to, and that hold nothing else.
+    """The element with read-only arrays, copied where they are views, for the cache.
 
-    Those of its consumer are the kept ones: what it did to them, the next pass would give. And a
-    view holds all that it is part of; what workers send are views of shared memory, of which a
-    process can hold only so many.
+    If the consumer wrote into a cached array, the next pass would give the changed values. And a
+    view keeps the memory it is part of alive: arrays from workers are views of shared memory, of
+    which a process can hold only a limited number.
     """
     if isinstance(element, np.ndarray):
         array = (element if element.flags.owndata else element.copy(order="K")).view()

@@ -25,7 +25,7 @@ B = TypeVar("B")
 
 
 def _owned(padding: Any) -> Any:
-    """An attrs converter: nobody else can change the dicts in it."""
+    """An attrs converter: copies the dicts, so that no caller can change them."""
     if isinstance(padding, Mapping):
         return {name: _owned(part) for name, part in padding.items()}
     return tuple(map(_owned, padding)) if isinstance(padding, tuple) else padding
@@ -61,7 +61,7 @@ class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     @remembered
     def spec(self, probe: bool) -> Spec:
         rows = self.source.spec(False)
-        if probe:  # the one element that is made to look at tells no size of the others
+        if probe:  # the probed element does not tell the sizes of the others
             rows = with_sizes(self.source.spec(True), rows)
         return spec_of_padded_batch(rows, self.size_of_each, self.padding)
 

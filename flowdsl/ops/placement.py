@@ -1,4 +1,4 @@
-"""prefetch and replicate: where the operators run, and by how many."""
+"""prefetch and replicate: where operators run, and in how many workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 _MOST = 1024
-"""More is a slip of the pen, which a machine would not survive."""
+"""The most workers: a greater number is a typing error, and could bring a machine down."""
 
 
 def _check_number(operator: str, name: str, value: object, least: int) -> None:
@@ -33,7 +33,7 @@ def _check_count(operator: str, kind: WorkerKind, count: int, least: int = 0) ->
 
 
 def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> None:
-    """An attrs validator: numbers within their bounds."""
+    """An attrs validator: the numbers are within their bounds."""
     kind, timeout = workers.kind, workers.timeout
     _check_count("prefetch", kind, workers.count)
     _check_number("prefetch", "memory", 1 if workers.memory is None else workers.memory, 1)
@@ -52,9 +52,9 @@ def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> 
 
 @attrs.frozen
 class Prefetch(Placement[T, E], Generic[T, E]):
-    """Everything up to here runs ahead of the consumer, in workers of any kind.
+    """Everything below it runs ahead of the consumer, in workers of any kind.
 
-    For those that ``prefetch`` has no argument for: ``flow.apply(Prefetch, Workers(KIND, 4))``.
+    For kinds without an argument of ``prefetch``: ``flow.apply(Prefetch, Workers(KIND, 4))``.
 
     Errors: ``InvalidFlow`` for numbers out of their bounds, or a ``timeout`` for workers that
     cannot be ended.
@@ -80,7 +80,7 @@ class Prefetch(Placement[T, E], Generic[T, E]):
 
 @attrs.frozen
 class Replicate(Copying[T, E | Resampled], Generic[T, E]):
-    """The elements of several passes at once, in turn: each copy has its own epoch, and process."""
+    """The elements of several concurrent passes in turn, each with its own epoch and process."""
 
     @property
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""from_queue: what others put into a queue."""
+"""from_queue: the elements that a producer puts into a queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class Gettable(Protocol[A_co]):
-    """What ``from_queue`` reads: the queues of ``queue`` and ``multiprocessing``, and their like.
+    """What ``from_queue`` reads: a queue of ``queue`` or ``multiprocessing``, or a similar one.
 
     With a ``timeout`` its ``get`` is called with one, and raises ``queue.Empty``.
     """
@@ -83,7 +83,7 @@ def _taken(get: Callable[..., Any], end: object, timeout: float | None) -> Itera
 
 
 def _is_marker(x: Any, end: Any) -> bool:
-    """Whether it is the end marker, or a copy of it, as a pickled one is; arrays never are."""
+    """Whether an element is the end marker, or its unpickled copy; an array never is."""
     if x is end:
         return True
     if type(x) is not type(end) or isinstance(x, np.ndarray):

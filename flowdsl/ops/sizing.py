@@ -1,4 +1,4 @@
-"""take, skip, shard, repeat, repeat_each, fixed_size: how much of a flow there is."""
+"""take, skip, shard, repeat, repeat_each, fixed_size: change the length of a flow."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Shard(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T, E]):
 
     @property
     def fingerprint(self) -> str:
-        return "shard"  # which part, of how many, is no other flow: a state may be carried over
+        return "shard"  # without n and i, so that a state fits any shard
 
     @property
     def shard(self) -> tuple[int, int]:
@@ -129,7 +129,7 @@ class Shard(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T, E]):
             return None
         given, rows = position * there.n, self.source.length
         if rows is not None and given > rows - rows % there.n:
-            return None  # some shards have no element there
+            return None  # some shards have no element at this position
         return None if given % self.n else given // self.n
 
     def resolve(self, at: Addresses) -> Addresses:
@@ -218,7 +218,7 @@ class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
 
     def _elements(self, epoch: int, given: int, over: int, source: Passes) -> Iterator[T]:
         for k in count(over):
-            empty = not given or k > over  # what a pass under way has given came before
+            empty = not given or k > over  # a resumed pass has given elements before
             for _, x in source(_inner(epoch, k)):
                 empty = empty and _has_failed(x)
                 yield x
@@ -257,7 +257,7 @@ class RepeatEach(Indexing[T, E | Resampled], Generic[T, E]):
 
 @attrs.frozen
 class FixedSize(Indexing[T, E | Resampled], Generic[T, E]):
-    """Exactly ``n`` elements in every pass, of as many passes over the source as that takes."""
+    """Exactly ``n`` elements in every pass, from as many passes over the source as needed."""
 
     bounds: ClassVar[bool] = True
     n: int = attrs.field(converter=plain_int, validator=at_least(0))
@@ -318,8 +318,8 @@ class FixedSize(Indexing[T, E | Resampled], Generic[T, E]):
 
 
 _MOST_BEFORE = 2**40
-"""Elements; an epoch that would continue after more has a number drawn by an outer repeat, and so
-no epoch before it."""
+"""The most elements before an epoch of ``fixed_size``; an epoch that would continue after more has
+a number drawn by an outer repeat, so no epoch comes before it."""
 
 
 def _inner(epoch: int, k: int) -> int:
@@ -332,13 +332,13 @@ class Sizing(FlowBase[T, E]):
     @overload
     def take(self: FlowBase[T, Exact], n: int) -> Flow[T, Exact]: ...
     @overload
-    def take(  # type: ignore[overload-overlap]  # only Exact fits both rows: the first
+    def take(  # type: ignore[overload-overlap]  # only Exact fits both overloads: the first wins
         self: FlowBase[T, InOrder], n: int
     ) -> Flow[T, Unsized]: ...
     @overload
     def take(self: FlowBase[T, Resampled | Endless], n: int) -> Flow[T, Resampled]: ...
     @overload
-    def take(  # type: ignore[overload-overlap]  # what fits both rows fits the one before, too
+    def take(  # type: ignore[overload-overlap]  # what fits both overloads fits an earlier one
         self: FlowBase[T, Resampled | Unsized | Endless], n: int
     ) -> Flow[T, Resampled | Unsized]: ...
     @overload

@@ -1,4 +1,4 @@
-"""from_items, from_range, from_iterable: where elements come from."""
+"""from_items, from_range, from_iterable: sources of elements in this process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ A = TypeVar("A")
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
 Columns: TypeAlias = "NDArray[Any] | dict[str, Columns] | tuple[Columns, ...]"
-"""Arrays that are equally long; those of a dict or tuple are the components of its rows."""
+"""Arrays of equal length; the arrays of a dict or tuple are the components of its rows."""
 
 
 @attrs.frozen(eq=False)
@@ -73,7 +73,7 @@ class FromItems(IndexedSource[T], Generic[T]):
         first = spec_of(self.items[0])
         if probe:
             return first
-        # One item tells no size of the others, and nothing of those of another class.
+        # One item does not tell the sizes of the others, or anything of other classes.
         listed = isinstance(self.items, (list, tuple))
         alike = not listed or len(set(map(type, self.items))) == 1
         return with_sizes(first, UNKNOWN) if alike else UNKNOWN
@@ -81,7 +81,7 @@ class FromItems(IndexedSource[T], Generic[T]):
 
 @attrs.frozen(eq=False)
 class Rows:
-    """The rows of arrays that are equally long, as tuples and dicts of theirs."""
+    """The rows of arrays of equal length, as tuples and dicts of entries."""
 
     columns: Columns
     row: Callable[[int], Any] = attrs.field(init=False)
@@ -97,7 +97,7 @@ class Rows:
 
 
 def _reader(columns: Columns) -> Callable[[int], Any]:
-    """What makes a row of its number."""
+    """A function that makes a row from its number."""
     if isinstance(columns, tuple):
         readers = [_reader(part) for part in columns]
         return lambda i: tuple([read(i) for read in readers])
@@ -108,7 +108,7 @@ def _reader(columns: Columns) -> Callable[[int], Any]:
 
 
 def _columns(items: Any) -> Any:
-    """The dict or tuple with arrays in the place of another library's tensors."""
+    """The dict or tuple with other libraries' tensors replaced by arrays."""
     if type(items) is dict:
         return {name: _columns(part) for name, part in items.items()}
     if type(items) is tuple:
@@ -117,7 +117,7 @@ def _columns(items: Any) -> Any:
 
 
 def _arrays(columns: object, at: str = "") -> Iterator[tuple[str, Any]]:
-    """The arrays, and whatever stands in place of one, with their names."""
+    """The arrays with their names; a value that is not an array is given too."""
     if not isinstance(columns, tuple | dict):
         yield at, columns
         return
@@ -145,7 +145,7 @@ def _has_rows(value: object) -> bool:
 
 
 def _rows_of(items: Any) -> Any:
-    """The rows of a dict or tuple of arrays; anything else as it is."""
+    """The rows of a dict or tuple of arrays; anything else unchanged."""
     columns = _columns(dict(items) if isinstance(items, Mapping) else items)
     arrays = list(_arrays(columns)) if isinstance(columns, tuple | dict) else []
     if not arrays:
@@ -164,7 +164,7 @@ def _rows_of(items: Any) -> Any:
 
 
 def _check_columns(arrays: list[tuple[str, Any]]) -> None:
-    """Refuse a dict or tuple whose arrays make no rows."""
+    """Refuse a dict or tuple whose arrays do not form rows."""
     for name, value in arrays:
         if not _has_rows(value):
             axes = " of no axis" * isinstance(value, np.ndarray)
@@ -180,7 +180,7 @@ def _check_columns(arrays: list[tuple[str, Any]]) -> None:
         )
 
 
-# What a row of an array is, a view or a scalar, no type says: it is Any, as NumPy has it, too.
+# No type says whether a row of an array is a view or a scalar: it is Any, as in NumPy.
 @overload
 def from_items(items: Unknown) -> Flow[Any, Exact]: ...
 @overload
@@ -314,11 +314,11 @@ def from_range(n: int) -> Flow[int, Exact]:
 
 @attrs.define(eq=False)
 class Opened(Generic[T]):
-    """What a pass reads from, and lets go of at its end, however it ends."""
+    """The iterator that a pass reads from, and releases when it ends."""
 
     elements: Iterator[T]
     ours: bool
-    """It was made for this pass, and is closed with it."""
+    """Whether the iterator was made for this pass, and is closed with it."""
 
     def __enter__(self) -> Opened[T]:
         return self
@@ -338,9 +338,9 @@ class Opened(Generic[T]):
                 raise
             error.add_note(f"and it failed as it was closed: {failed!r}")
         finally:
-            del close  # a method holds what it is of
+            del close  # a bound method keeps its object alive
             if getrefcount(self.elements) <= getrefcount(_held_by_one.elements):
-                self.elements = iter(())  # nobody else holds it: not even its name is needed
+                self.elements = iter(())  # no other reference: release the iterator
 
 
 _held_by_one = Opened(iter([None]), False)
@@ -348,12 +348,12 @@ _held_by_one = Opened(iter([None]), False)
 
 @attrs.define
 class Once:
-    """An iterator that gives one pass."""
+    """Opens an iterator for one pass, and refuses a second pass."""
 
     iterator: Iterator[Any] | None
     refusal: str
     ours: bool = False
-    """Nobody else has it, so that it is closed with the pass."""
+    """Whether nothing else uses the iterator, so that it is closed with the pass."""
 
     def __call__(self) -> Opened[Any]:
         if self.iterator is None:
@@ -364,7 +364,7 @@ class Once:
 
 @attrs.define
 class Anew(Generic[T]):
-    """A maker of iterators that is held to make a new one every time."""
+    """Opens a new iterator for every pass, and refuses one that it was given before."""
 
     make: Callable[[], Iterable[T]]
     _last: Opened[T] | None = attrs.field(default=None, init=False)
@@ -380,12 +380,12 @@ class Anew(Generic[T]):
         return opened
 
     def __reduce__(self) -> tuple[type[Anew[T]], tuple[object, ...]]:
-        return Anew, (self.make,)  # what it made last is of this process
+        return Anew, (self.make,)  # the last iterator belongs to this process
 
 
 @attrs.frozen(eq=False)
 class FromIterable(Node[T, Unsized], Generic[T]):
-    """The elements of an iterable, or of a new one for every pass."""
+    """The elements of an iterable, or of a new iterable for every pass."""
 
     make: Callable[[], Opened[T]]
     replays: bool
@@ -420,14 +420,14 @@ class FromIterable(Node[T, Unsized], Generic[T]):
 
 
 def numbered(node: Node[T, Effect], make: Callable[[], Opened[T]], epoch: int) -> Iterator[Row[T]]:
-    """The elements of a stream with their positions; what it raises, at its place.
+    """The elements of a stream with their positions; errors are raised at their position.
 
-    It is opened for the first of them, and let go of when these rows end, or are closed.
+    The stream is opened for the first element, and released when the rows end or are closed.
     """
     with make() as opened:
         for position in count():
             try:
-                x = next(opened.elements)  # by no name of its own, which a traceback would keep
+                x = next(opened.elements)  # a local name would live on in tracebacks
             except StopIteration:
                 return
             except FlowError:

@@ -1,4 +1,4 @@
-"""split: parts of a flow that have no row in common, the same in every epoch."""
+"""split: divide a flow into parts without common rows, the same in every epoch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _plain(shares: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Without NumPy's numbers, which a title would spell otherwise."""
+    """The shares as Python numbers: titles would spell NumPy's differently."""
     return tuple(float(s) if isinstance(s, np.floating) else plain_int(s) for s in shares)
 
 
@@ -48,12 +48,12 @@ def _are_parts(node: Split[Any, Any], field: object, value: tuple[object, ...]) 
 
 @attrs.frozen
 class Split(Indexing[T, E], Generic[T, E]):
-    """One of several parts of the elements, drawn at random once and for all, in their order."""
+    """One of several random parts of the elements, the same in every epoch, in their order."""
 
     shares: tuple[float, ...] = attrs.field(converter=_plain, validator=_are_parts)
-    """How large each part is but the last: a share of all, or an int, a number of rows."""
+    """The size of each part but the last: a float is a share of all rows, an int their number."""
     number: int
-    """Which part this is."""
+    """The index of this part."""
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
 
     def __attrs_post_init__(self) -> None:
@@ -77,7 +77,7 @@ class Split(Indexing[T, E], Generic[T, E]):
 
     @property
     def _counts(self) -> Counts:
-        """How many rows each part has: of shares, the ends of all are rounded, not each."""
+        """The number of rows of each part; of shares, the cumulative sums are rounded."""
         rows, share, end = self.source.length or 0, 0.0, 0
         counts = list[int]()
         for part in self.shares:
@@ -91,7 +91,7 @@ class Split(Indexing[T, E], Generic[T, E]):
 
     @property
     def _draws(self) -> Mixed:
-        # No epoch, and no depth: the same rows in every pass, and of every flow of this length.
+        # Neither epoch nor depth: the same rows in every pass and every flow of this length.
         return Mixed(self.seed, "split", 0, self._counts)
 
     @property

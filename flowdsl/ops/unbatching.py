@@ -1,4 +1,4 @@
-"""unbatch: one element becomes its rows."""
+"""unbatch: replace each element by its rows."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ C = TypeVar("C")
 D = TypeVar("D")
 
 Rows: TypeAlias = NDArray[Any] | list[Any] | tuple[Any, ...] | Mapping[str, Any]
-"""A component with a leading axis. What one row of an array is, a view or a scalar, no type says:
-it is ``Any``, as where NumPy gives it."""
+"""A component with a leading axis. No type says whether a row of an array is a view or a scalar:
+it is ``Any``, as in NumPy."""
 
 
 @attrs.frozen
@@ -58,7 +58,7 @@ class Unbatch(Node[U, E | Unsized], Generic[A, U, E]):
             declared = spec_of_result(self.into)
             return probed(self, declared) if probe else declared
         row = spec_of_row(self.source.spec(probe))
-        # One row that is made to look at tells no size of the others in its list.
+        # The probed row does not tell the sizes of the others in its list.
         return with_sizes(probed(self, row), row) if probe else row
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[U]]:
@@ -72,7 +72,7 @@ class Unbatch(Node[U, E | Unsized], Generic[A, U, E]):
                     row = next(rows)
                 except StopIteration:
                     break
-                except Exception as error:  # named by the batch, for a source knows no rows of it
+                except Exception as error:  # named by the batch: a source knows no rows in it
                     origin = self.source.origin(epoch, position)
                     given = the_element(batch)
                     raise ElementError(self.title, position, epoch, origin, given) from error

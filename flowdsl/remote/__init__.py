@@ -1,12 +1,12 @@
 """Flows across machines, by ZMQ.
 
 ``message``    what travels, as frames of bytes: the header, and elements without pickle
-``zmq_ops``    the same in the format of tensorpack's zmq_ops     ``pushing``    that protocol
-``security``   which addresses may be plain, and CURVE keys for the others
+``zmq_ops``    elements in the format of tensorpack's zmq_ops     ``pushing``    its protocol
+``security``   which addresses may be unencrypted, and CURVE keys for the others
 ``links``      the sockets
-``outbox``     what a sender keeps until it was taken; no sockets      ``sending``    send_zmq
-``intake``     what a receiver knows of its senders; likewise          ``receiver``   at work
-``declared``   what elements are held against                          ``receiving``  from_zmq
+``outbox``     a sender's elements until they are taken; no sockets    ``sending``    send_zmq
+``intake``     what a receiver knows of its senders; no sockets        ``receiver``   one pass
+``declared``   checks elements against their declaration               ``receiving``  from_zmq
 """
 
 from __future__ import annotations

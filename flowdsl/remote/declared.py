@@ -1,4 +1,4 @@
-"""What elements are declared to be, held against each that comes."""
+"""Checks each received element against its declaration."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _MOST_KNOWN = 1000
 
 @attrs.define(eq=False)
 class Declared:
-    """Checks elements, and puts them in the classes that were declared for them."""
+    """Checks elements, and converts them to the classes that were declared for them."""
 
     spec: Spec
     _names_classes: bool
     _known: set[Spec] = attrs.field(factory=set[Spec])
-    """What was checked already: elements of a stream are mostly alike."""
+    """The specs that passed the check: elements of a stream are mostly alike."""
 
     @classmethod
     def of(cls, who: str, element: Any) -> Declared:
-        """What an annotation declares; ``object`` is nothing.
+        """The check for an annotation; ``object`` accepts everything.
 
         Raises:
             InvalidFlow: Elements cannot be checked against it.
@@ -41,7 +41,7 @@ class Declared:
         return cls(spec, names_classes(spec))
 
     def __call__(self, element: Any) -> Any:
-        """The element as it was declared.
+        """Check an element, and convert it to its declared class.
 
         Raises:
             SpecMismatch: It is something else; the message names the component.

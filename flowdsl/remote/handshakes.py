@@ -1,4 +1,4 @@
-"""Handshakes that failed: who may not connect looks, from either end, like nobody there."""
+"""Reports failed handshakes: without a report, a refused peer looks like an absent one."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _OTHER_FORMAT: Final = "the other end has another format="
 _LEFT: Final = f"the other end broke off: it ended just then, has another format=, or {_ONE_SIDED}"
 _ENDED: Final = "the other end broke off, as it does where the public key given for it is another's"
 _SURE: Final = 3
-"""So often a silent end is more than one that was started anew just then."""
+"""From this many silent failures on, the other end was not merely restarting."""
 
 
 @attrs.define(eq=False)
 class _Monitor:
-    """What is told of one socket."""
+    """Reads the handshake events of one socket."""
 
     address: str
     socket: zmq.Socket[bytes]
     _begun: set[int] = attrs.field(factory=set[int])
     """The connections whose handshake is under way."""
     _told: int = 0
-    """So many of them have failed, as was told, and not ended yet."""
+    """The number of reported failed handshakes whose connection has not ended yet."""
 
     def failures(self) -> Iterator[tuple[int, int]]:
-        """The events and values of the handshakes that have failed since it was last asked."""
-        from zmq.utils.monitor import recv_monitor_message  # which imports asyncio: slow
+        """The events and values of the handshakes that failed since the last call."""
+        from zmq.utils.monitor import recv_monitor_message  # imports asyncio: slow
 
         while self.socket.poll(0):
             told = recv_monitor_message(self.socket, zmq.NOBLOCK)
@@ -69,16 +69,16 @@ class Handshakes:
     binds: bool
     secured: bool
     failed: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
-    """By the address, and what was wrong."""
+    """How often handshakes failed, by address and reason."""
     _monitors: list[_Monitor] = attrs.field(factory=list[_Monitor])
 
     def watch(self, socket: zmq.Socket[bytes], address: str, poller: zmq.Poller) -> None:
-        """Begin with a socket, before it has a connection."""
+        """Watch a socket, before it has a connection."""
         told = f"inproc://handshakes-{len(self._monitors)}"
         events = (_AUTH, _PROTOCOL, _SILENT, *_BEGUN, _DONE, _GONE)
         socket.monitor(told, sum(map(int, events)))
         monitor = socket.context.socket(zmq.PAIR)
-        # A queue with a bound would, once full, stop all that goes by the socket until it is read.
+        # A full bounded queue would block the watched socket until the events are read.
         monitor.setsockopt(zmq.RCVHWM, 0)
         monitor.setsockopt(zmq.LINGER, 0)
         monitor.connect(told)
@@ -86,7 +86,7 @@ class Handshakes:
         self._monitors.append(_Monitor(address, monitor))
 
     def look(self, ready: Container[object] | None = None) -> None:
-        """Take note of those that have failed, as far as a poller saw that any have."""
+        """Count and log new failures; with ``ready``, only of the sockets that it contains."""
         for monitor in self._monitors:
             if ready is not None and monitor.socket not in ready:
                 continue
@@ -97,7 +97,7 @@ class Handshakes:
 
     def _log(self, address: str, what: str, times: int) -> None:
         if times == (_SURE if what is _ENDED else 1):
-            # without keys it is, most likely, somebody who came and went
+            # without keys, the other end most likely just connected and left
             level = logging.WARNING if self.secured or what is not _LEFT else logging.INFO
             _log.log(level, "%s: a handshake at %r failed: %s", self.who, address, what)
 
@@ -115,7 +115,7 @@ class Handshakes:
             return _ONE_SIDED
         if event == _PROTOCOL and value == zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC:
             return _MISTAKEN
-        if event == _GONE:  # ZMQ says nothing of sockets that do not go together
+        if event == _GONE:  # ZMQ reports no error for incompatible socket types
             return _OTHER_FORMAT
         if event == _SILENT:
             return _ENDED if self.secured and not self.binds else _LEFT

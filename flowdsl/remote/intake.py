@@ -1,4 +1,4 @@
-"""What a receiver knows of its senders, and what it makes of what they say; no sockets."""
+"""What a receiver knows of its senders, and how it acts on their messages; no sockets."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _FROM_SENDERS = frozenset(Kind) - {Kind.WANT, Kind.AGAIN, Kind.LEAVE}
 
 @attrs.define
 class Tally:
-    """What a receiver has counted, up to date while its pass goes on: give it to ``from_zmq``."""
+    """Counters of a receiver, kept up to date during its pass: give one to ``from_zmq``."""
 
     addresses: dict[str, int] = attrs.field(factory=dict[str, int])
-    """Elements handed to the consumer, by the address that they came to."""
+    """Elements handed to the consumer, by the address at which they arrived."""
     senders: dict[str, int] = attrs.field(factory=dict[str, int])
-    """By sender; each has an id of its own, drawn when it begins."""
+    """Elements handed to the consumer, by the id that each sender draws when it begins."""
     ended: int = 0
-    """Senders all of whose elements came."""
+    """The number of senders whose elements all arrived."""
     stopped: dict[str, str] = attrs.field(factory=dict[str, str])
-    """Senders that failed, and what they gave as the reason."""
+    """The reasons of the senders that failed, by sender."""
     earlier: int = 0
     """Elements that senders had given to other receivers before (``serve=True``)."""
     duplicates: int = 0
-    """Elements that came again after a cut connection, and were discarded."""
+    """Elements that arrived twice because a connection was cut; the second is discarded."""
     unclaimed: int = 0
-    """Elements that came for another receiver, and were not taken; the sender still has them."""
+    """Elements addressed to another receiver, and left to their sender."""
     refused: int = 0
-    """Messages of nobody that was known, and of no sender; with ``senders=None`` no error."""
+    """Invalid messages from unknown peers; an error unless ``senders=None``."""
 
 
 @attrs.define(eq=False)
@@ -53,30 +53,30 @@ class Inbox:
     sender: bytes
     route: Route
     expected: int
-    """The next element to come."""
+    """The number of the next element from this sender."""
     taken: int
-    """How many were handed on, counted from the sender's first."""
+    """How many of the sender's elements were handed to a consumer, its end included."""
     told: int = -1
-    """How many of them it was told of."""
+    """The value of ``taken`` that was last reported to the sender; -1 before any report."""
     attempt: int = 0
     gap: bool = False
     owed: bool = True
-    """It waits for an answer."""
+    """Whether the sender waits for an answer."""
     ended: bool = False
     closed: bool = False
-    """It knows that it has ended."""
+    """Whether the sender confirmed that the receiver has all its elements."""
     stopped: str | None = None
     heard: float = attrs.field(factory=monotonic)
 
     @property
     def name(self) -> str:
-        """How messages and tallies spell it."""
+        """The sender's short id in messages and tallies."""
         return self.sender[:4].hex()
 
 
 @attrs.frozen(eq=False)
 class Item:
-    """An element that came, or a sender's end, in its frames."""
+    """A received element, or a sender's end, as frames."""
 
     inbox: Inbox
     kind: Kind
@@ -88,23 +88,23 @@ class Intake:
     """One receiver's side of the exchange."""
 
     senders: int | None
-    """How many it takes; None for any number."""
+    """How many senders the receiver takes; None for any number."""
     hwm: int
     tally: Tally
     me: bytes = attrs.field(factory=lambda: secrets.token_bytes(16))
     inboxes: dict[bytes, Inbox] = attrs.field(factory=dict[bytes, Inbox])
     ready: deque[Item] = attrs.field(factory=deque[Item])
-    """What came and was not handed on, in the order it came."""
+    """Received items that the consumer has not taken, in the order of arrival."""
     _strangers: dict[Route, list[Frame]] = attrs.field(factory=dict[Route, list[Frame]])
 
     @property
     def ended(self) -> bool:
-        """All senders have ended, and all was handed on."""
+        """Whether all senders have ended, and all their elements were handed on."""
         ended = sum(inbox.ended for inbox in self.inboxes.values())
         return self.senders is not None and ended >= self.senders
 
     def hear(self, route: Route, frames: list[Frame]) -> None:
-        """Act on a message; an element, or an end, that was missing is ready now.
+        """Act on a message; the next element or end of its sender is added to ``ready``.
 
         Raises:
             SourceError: It is no message of a sender, or a sender cannot go on with this receiver.
@@ -113,7 +113,7 @@ class Intake:
             header = _header_of_a_sender(frames[0])
         except SourceError:
             if self.senders is None and all(box.route != route for box in self.inboxes.values()):
-                self.tally.refused += 1  # who comes and goes is not to end the others
+                self.tally.refused += 1  # a passing stranger must not end the pass of the others
                 return
             raise
         inbox = self.inboxes.get(header.sender)
@@ -135,7 +135,7 @@ class Intake:
             self._count(inbox, header, frames)
 
     def hand_on(self) -> Item:
-        """The next of what is ready, which from now on counts as taken."""
+        """Remove and return the first ready item, and count it as taken."""
         item = self.ready.popleft()
         inbox, tally = item.inbox, self.tally
         inbox.taken += 1
@@ -150,7 +150,7 @@ class Intake:
         return item
 
     def replies(self, all_of_them: bool = True) -> Iterator[Reply]:
-        """What is to be said to senders: to those that wait for it, or to all with news."""
+        """The messages to senders that wait for an answer, or to all whose count changed."""
         yield from self._strangers.items()
         self._strangers.clear()
         for inbox in self.inboxes.values():
@@ -160,7 +160,7 @@ class Intake:
                 yield inbox.route, self._said(kind, inbox)
 
     def farewells(self, culprit: Inbox | None = None, reason: str = "") -> Iterator[Reply]:
-        """What is to be said when the receiver goes; one sender may be the reason."""
+        """The last messages to the senders; ``culprit`` is the sender that caused the end."""
         for inbox in self.inboxes.values():
             if inbox is culprit:
                 header = Header(Kind.STOP, inbox.sender, self.me)
@@ -169,11 +169,11 @@ class Intake:
                 yield inbox.route, self._said(Kind.LEAVE, inbox)
 
     def greeting(self) -> list[Frame]:
-        """Tells a sender that waits to be asked that this receiver is there."""
+        """The message that announces this receiver to a sender."""
         return [Header(Kind.WANT, NOBODY, self.me, room=self.hwm).encode()]
 
     def whereabouts(self) -> str:
-        """What is known of the senders, for an error."""
+        """The state of each sender, for an error message."""
         now = monotonic()
         told = [
             f"{inbox.name}: {self.tally.senders[inbox.name]} elements, "
@@ -196,7 +196,7 @@ class Intake:
             self.ready.append(Item(inbox, header.kind, frames[1:]))
 
     def _greet(self, route: Route, header: Header, inbox: Inbox | None) -> None:
-        """Tell a sender that this receiver is there; it has another in mind, or none yet."""
+        """Announce this receiver to a sender that has another receiver, or none yet."""
         if header.kind in (Kind.DONE, Kind.STOP, Kind.REFUSE):
             return
         self.tally.unclaimed += header.kind is not Kind.HELLO
@@ -207,7 +207,7 @@ class Intake:
             self._strangers[route] = [want.encode()]
 
     def _admit(self, route: Route, header: Header) -> Inbox | None:
-        """A new sender, unless there are as many as there are to be."""
+        """Add a new sender, or refuse it if ``senders`` have been admitted."""
         if self.senders is not None and len(self.inboxes) >= self.senders:
             told = (
                 f"it takes {self.senders} sender{'s' if self.senders > 1 else ''}, and has "

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
 
 BEAT: Final = 0.05
-"""After so many seconds without news, each end says again where it stands."""
+"""Seconds without a message after which each end repeats its position."""
 LINGER: Final = 1.0
-"""So many seconds a last word has to be on its way."""
+"""Seconds that the last messages may take to be sent."""
 LINGER_OF_ERRORS: Final = 0.2
-"""So many after an error, or Ctrl-C: whoever is at this end waits for them."""
+"""Seconds that the last messages may take after an error or Ctrl-C: the user waits for them."""
 _MOST_AT_ONCE = 1000
 _SOCKETS, _SOCKETS_AN_ADDRESS = 1000, 4
-"""Of a context at most; two of those of an address watch its handshakes."""
+"""The most sockets of a context: a base, and four an address, two of which watch handshakes."""
 _DOMAIN = "flowdsl"
 _SECOND = 1000
 
 
 @attrs.frozen
 class Ends:
-    """Where a sender or receiver is to be, and who may talk with it."""
+    """The addresses and the security of a sender or receiver."""
 
     who: str
     addresses: tuple[str, ...]
@@ -75,12 +75,12 @@ class Ends:
 
     @property
     def spelled(self) -> str:
-        """The addresses, as titles and messages have them."""
+        """The addresses, as titles and error messages show them."""
         return ", ".join(map(repr, self.addresses))
 
 
 def _check_free(address: str) -> None:
-    """Refuse the path of a file, or of a socket at which somebody listens: ZMQ would remove it.
+    """Refuse the path of a file, or of a socket that is in use: ZMQ would remove it.
 
     Raises:
         OSError: What is there, as for a tcp port that is in use.
@@ -96,14 +96,14 @@ def _check_free(address: str) -> None:
 
 
 def check_flags(who: str, **flags: object) -> None:
-    """Refuse what is neither True nor False."""
+    """Refuse a flag that is neither True nor False."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise InvalidFlow(f"{who}: {name} must be True or False, got {value!r}")
 
 
 class Link:
-    """The sockets, one an address, of one pass; a context manager that closes them."""
+    """The sockets of one pass, one for each address; a context manager that closes them."""
 
     def __init__(self, ends: Ends, kind: int) -> None:
         """``kind`` is the ZMQ type of socket. Raises SourceError if an address is not to be had."""
@@ -114,7 +114,7 @@ class Link:
         self._poller = zmq.Poller()
         self._handshakes = Handshakes(ends.who, ends.bind, ends.security is not None)
         self.named = kind == zmq.ROUTER
-        """Several may be at the other end, and are told apart."""
+        """Whether there may be several peers, which are told apart by name."""
         self._authenticator: ThreadAuthenticator | None = None
         try:
             if ends.bind and ends.security is not None:
@@ -122,14 +122,14 @@ class Link:
             for k, address in enumerate(ends.addresses):
                 self._sockets.append(self._open(kind, k, address))
         except BaseException as error:
-            # An interrupt may have left a socket half made in a frame, and to end a context is to
-            # wait until each of its sockets is closed.
+            # An interrupt may have left a half-made socket in a frame, and a context does not end
+            # before each of its sockets is closed.
             clear_frames(error.__traceback__)
             self.close()
             raise
 
     def _authenticate(self, security: Curve) -> None:
-        from zmq.auth.thread import ThreadAuthenticator  # with asyncio, which few need
+        from zmq.auth.thread import ThreadAuthenticator  # imports asyncio, which few need
 
         self._authenticator = ThreadAuthenticator(self._context)
         self._authenticator.start()
@@ -139,7 +139,7 @@ class Link:
         ends = self._ends
         socket = self._context.socket(kind)
         options: dict[int, Any] = {
-            # More than may be under way: the bound that holds is that of who sends, without loss.
+            # More than may be in flight: the sender keeps the actual bound, and loses nothing.
             zmq.SNDHWM: ends.hwm if kind == zmq.PUSH else 2 * ends.hwm + 100,
             zmq.RCVHWM: ends.hwm if kind == zmq.PULL else 2 * ends.hwm + 100,
             zmq.LINGER: 0,
@@ -149,15 +149,15 @@ class Link:
             zmq.IPV6: int("[" in address),
         }
         if kind in (zmq.PUSH, zmq.PULL):
-            # A receiver that has all it may hold reads no further, and would be taken for dead, and
-            # cut off with what is on its way: the system asks whether its machine is there.
+            # A full receiver stops reading, so ZMQ's heartbeat would take it for dead and drop what
+            # is in flight. TCP keepalive checks its machine instead.
             options |= {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10}
             options |= {zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
         else:
             options |= {zmq.HEARTBEAT_IVL: 2 * _SECOND, zmq.HEARTBEAT_TIMEOUT: 10 * _SECOND}
         if kind == zmq.PUSH:
-            # Nothing is queued for who is not there. Elsewhere it would lose last words: what came
-            # by a connection and was not read is thrown away when that ends.
+            # Queue nothing for an absent peer. Other socket types would lose last messages: what
+            # arrived on a connection and was not read is dropped when the connection ends.
             options[zmq.IMMEDIATE] = 1
         if kind == zmq.ROUTER:
             options[zmq.ROUTER_MANDATORY] = 1
@@ -191,22 +191,22 @@ class Link:
         return socket
 
     def address(self, route: Route) -> str:
-        """The address, as it was given, that a message came to."""
+        """The address at which a message arrived, as the user gave it."""
         return self._ends.addresses[route[0]]
 
     @property
     def refusals(self) -> str:
-        """What is known of those who could not connect, as the end of an error's message."""
+        """The failed connections, as the end of an error message."""
         return self._handshakes.said
 
     def routes(self) -> list[Route]:
-        """The other ends of sockets that connect, known or not."""
+        """The routes of sockets that connect, whether or not a peer has answered."""
         return [(k, b"") for k in range(len(self._sockets))]
 
     def receive(self, seconds: float, most: int = _MOST_AT_ONCE) -> list[tuple[Route, list[Frame]]]:
-        """The messages that are there, or that come first; none after so many seconds.
+        """The waiting messages, or the next ones to arrive within so many seconds.
 
-        Of each address they are ``most`` at most.
+        There are at most ``most`` of each address.
         """
         found: list[tuple[Route, list[Frame]]] = []
         ready = dict(self._poller.poll(round(seconds * _SECOND)))
@@ -223,7 +223,7 @@ class Link:
         return found
 
     def send(self, route: Route, frames: Sequence[Frame]) -> bool:
-        """Send a message if that can be done at once."""
+        """Send a message if that does not block; tells whether it was sent."""
         k, name = route
         parts = [name, *frames] if self.named else list(frames)
         try:
@@ -237,9 +237,9 @@ class Link:
         return True
 
     def push(self, frame: Frame, seconds: float) -> zmq.MessageTracker | None:
-        """Send a frame by the first socket; None, after so many seconds at most, if it had no room.
+        """Send a frame by the first socket; None if it has no room within so many seconds.
 
-        What it gives is done when the system has the frame, or a connection was cut that had it.
+        The tracker is done when the system has the frame, or its connection was cut.
         """
         socket = self._sockets[0]
         message = zmq.Frame(frame, track=True, copy=False, copy_threshold=0)
@@ -253,7 +253,7 @@ class Link:
         return tracker
 
     def close(self, linger: float = 0) -> None:
-        """Close the sockets, after so many seconds at most for what is on its way."""
+        """Close the sockets; unsent messages get at most ``linger`` seconds."""
         if self._authenticator is not None:
             self._authenticator.stop()
             self._authenticator = None
@@ -273,7 +273,7 @@ class Link:
 
 
 def _frames(socket: zmq.Socket[bytes]) -> list[Frame]:
-    """The frames of one message, or of its beginning, if it has more than any that is sent."""
+    """The frames of one message, cut off beyond the most that a valid message has."""
     frames: list[Frame] = []
     more = True
     while more:
@@ -285,7 +285,7 @@ def _frames(socket: zmq.Socket[bytes]) -> list[Frame]:
 
 
 class _Known:
-    """Who may connect: the clients with these public keys."""
+    """Admits the clients with these public keys."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = {key.encode() for key in keys}

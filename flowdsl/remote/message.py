@@ -10,8 +10,8 @@ before them a layout: where in the element each belongs, its dtype and its shape
     arrays   their bytes in C order
 
 Reading runs no code, and takes memory for what the frames hold, not for what they claim: arrays lie
-in them, and of a body come the Python objects that it spells, see ``storage.codec``. A body may be
-a pickle, of a kind of its own, which is opened only by who says ``trusted=True``.
+in them, and a body gives the Python objects that it spells, see ``storage.codec``. A pickled body
+has a kind of its own, and is opened only with ``trusted=True``.
 """
 
 from __future__ import annotations
@@ -35,42 +35,42 @@ Frame: TypeAlias = bytes | memoryview
 Step: TypeAlias = int | str
 Path: TypeAlias = tuple[Step, ...]
 Route: TypeAlias = tuple[int, bytes]
-"""How to reach who sent a message: the number of the socket, and its name for the other end."""
+"""How to reach a peer: the number of the socket, and the socket's name for the peer."""
 
 VERSION: Final = 1
 NOBODY: Final = bytes(16)
 """The id of a receiver that is not known yet."""
 MOST_FRAMES: Final = 64
-"""So many arrays of an element may have a frame; the others are part of the body."""
+"""The most arrays of an element with a frame of their own; the others are part of the body."""
 MOST_FRAME_BYTES: Final = 1 << 32
-"""What a frame may have at most: ZMQ makes room for what one claims to have."""
+"""The most bytes of a frame: ZMQ allocates as many as a frame claims to have."""
 _WORTH_A_FRAME: Final = 1 << 14
 _MOST_REASON_BYTES: Final = 2000
 _MAGIC = b"FLOW"
 _HEADER = struct.Struct("<4sBBxxI16s16sQQQ")
 _BESIDE = "iufc"
-"""The kinds of dtype of which any bytes are values."""
+"""The kinds of dtype for which any bytes are valid values."""
 
 
 class Kind(IntEnum):
-    """What a message says; of its numbers, those that it has."""
+    """The kind of a message, and which numbers of the header it uses."""
 
     HELLO = 1
     """Sender: I have elements from ``number`` on, and have sent those before ``upto``."""
     ELEMENT = 2
     """Sender: element ``number``."""
     PICKLED = 3
-    """Sender: the same, pickled."""
+    """Sender: element ``number``, pickled."""
     END = 4
-    """Sender: there were ``number`` elements. It is numbered as the one after the last."""
+    """Sender: there were ``number`` elements. The end takes the position after the last."""
     DONE = 5
-    """Sender: I know that you have all, and go."""
+    """Sender: I know that you have all elements, and I leave."""
     WANT = 6
-    """Receiver: ``upto`` were taken by the consumer, ``number`` is the next; I hold ``room``."""
+    """Receiver: ``upto`` elements are taken, I expect ``number`` next, and can hold ``room``."""
     AGAIN = 7
-    """Receiver: likewise, and what came of this ``attempt`` has a gap there: go back to it."""
+    """Receiver: as ``WANT``, and ``number`` is missing from this ``attempt``: go back to it."""
     LEAVE = 8
-    """Receiver: ``upto`` were taken, and I go."""
+    """Receiver: ``upto`` elements are taken, and I leave."""
     STOP = 9
     """Either: I cannot go on with you; the reason follows."""
     REFUSE = 10
@@ -92,7 +92,7 @@ class Header:
     sender: bytes
     receiver: bytes = NOBODY
     attempt: int = 0
-    """How often the sender has gone back; a receiver repeats it, so that old news is told."""
+    """How often the sender went back; a receiver repeats it, so that old requests are ignored."""
     number: int = 0
     upto: int = 0
     room: int = 0
@@ -134,7 +134,7 @@ class Header:
 
 @attrs.frozen(eq=False)
 class Packed:
-    """An element, or the end, as it waits to be sent: all of its message but the header."""
+    """An element or the end, ready to be sent: its message without the header."""
 
     kind: Kind
     frames: tuple[Frame, ...] = ()
@@ -179,7 +179,7 @@ def pack_trusted(element: object) -> Packed:
 
     try:
         body = pickle.dumps(element, 5, buffer_callback=in_band)
-    except Exception as error:  # whatever a class of the user's raises
+    except Exception as error:  # a user's class may raise anything
         raise SpecMismatch(f"element: it cannot be pickled: {error}") from error
     return Packed(Kind.PICKLED, (body, *buffers))
 
@@ -221,7 +221,7 @@ def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
         try:
             buffers = [memoryview(frame).toreadonly() for frame in frames[1:]]
             return pickle.loads(frames[0], buffers=buffers)
-        except Exception as error:  # whatever a class of the user's raises
+        except Exception as error:  # a user's class may raise anything
             raise SourceError(f"not an element: its pickle cannot be opened: {error}") from error
     element = decode(frames[0])
     if len(frames) == 1:
@@ -244,7 +244,7 @@ def encode_reason(text: str) -> bytes:
 
 
 def decode_reason(frames: Sequence[Frame]) -> str:
-    """What another end gave as its reason, fit to be shown: one line, of a bounded length."""
+    """A peer's reason, safe to show: one line of bounded length."""
     said = bytes(frames[0][:_MOST_REASON_BYTES]).decode("utf-8", "replace") if frames else ""
     return "".join(c if c.isprintable() else " " for c in said) or "no reason given"
 
@@ -269,7 +269,7 @@ def _without_arrays(x: Any, path: Path, beside: dict[Path, NDArray[Any]]) -> Any
 
 
 def _checked(place: Any) -> tuple[list[Step], np.dtype[Any], list[int]]:
-    """The path, dtype and shape of an array, if that is what they are."""
+    """The path, dtype and shape of an array, after a check that they are valid."""
     path, empty, shape = place
     wrong = (
         type(path) is not list
@@ -292,7 +292,7 @@ def _array(dtype: np.dtype[Any], shape: list[int], content: Frame) -> NDArray[An
 
 
 def _with_array(x: Any, path: list[Step], array: NDArray[Any]) -> Any:
-    """The element with the array in its place, where there is a None."""
+    """The element with the array in the place of the None at ``path``."""
     if not path:
         if x is not None:
             raise ValueError("an array in the place of something else")

@@ -1,8 +1,8 @@
-"""What a sender keeps until it was taken, and what it makes of what a receiver says; no sockets.
+"""A sender's elements until they are taken, and how it acts on a receiver's messages; no sockets.
 
-An element stays here until the receiver says that its consumer took it, so the bound on what is
-under way is the bound on what is here. What a cut connection swallows is sent again from where the
-receiver asks for it; what then comes twice it tells by the number, and discards.
+An element stays here until the receiver says that its consumer took it, so the bound on elements
+here is the bound on those in flight. Elements lost with a connection are sent again from where the
+receiver asks for them; the receiver tells duplicates by their number, and discards them.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ class Outbox:
 
     hwm: int
     serve: bool
-    """Whether another receiver may go on where one has left."""
+    """Whether another receiver may continue where one has left."""
     gone: Callable[[Route], bool]
-    """Whether who was there can be reached no more."""
+    """Tells whether a receiver can no longer be reached."""
     me: bytes = attrs.field(factory=lambda: secrets.token_bytes(16))
     receiver: bytes = NOBODY
     route: Route | None = None
     base: int = 0
-    """The first element that was not taken yet; with the end, one more than there are."""
+    """The number of items that were taken; the end counts as one."""
     cursor: int = 0
-    """The next to be sent."""
+    """The number of the next element to send."""
     attempt: int = 0
     room: int = 0
-    """How many the receiver will hold."""
+    """How many elements the receiver can hold."""
     items: deque[Packed] = attrs.field(factory=deque[Packed])
-    """Those from ``base`` on."""
+    """The elements that are not taken yet, from number ``base`` on."""
     count: int | None = None
     """How many elements there are, once that is known."""
     deserted: bool = False
-    """The receiver left with all that there was so far, and no other may follow."""
+    """Whether the receiver left with all elements so far, and no other may follow."""
 
     @property
     def full(self) -> bool:
-        """Nothing more may be put in for now."""
+        """Whether there is no room for another element."""
         return len(self.items) >= self.hwm
 
     @property
@@ -64,7 +64,7 @@ class Outbox:
 
     @property
     def finished(self) -> bool:
-        """All was taken, the end included."""
+        """Whether all elements and the end were taken."""
         return self.count is not None and self.base > self.count
 
     def put(self, item: Packed) -> None:
@@ -78,7 +78,7 @@ class Outbox:
         self.items.append(item)
 
     def end(self, failure: str | None = None) -> None:
-        """There are no more; it may be for a failure."""
+        """Mark the end of the elements; ``failure`` says why the flow failed, if it did."""
         self.count = self.base + len(self.items)
         if self.deserted:
             self.base += 1
@@ -88,7 +88,7 @@ class Outbox:
             self.items.append(Packed(Kind.FAILED, (encode_reason(failure),)))
 
     def due(self) -> list[Frame] | None:
-        """The next message to send, if there is one that the receiver will hold."""
+        """The next message to send, if there is one and the receiver has room for it."""
         place = self.cursor - self.base
         if self.route is None or place >= len(self.items) or place >= self.room:
             return None
@@ -96,23 +96,23 @@ class Outbox:
         return [self._header(item.kind, self.cursor).encode(), *item.frames]
 
     def sent(self) -> None:
-        """What was due is on its way."""
+        """Note that the message from ``due`` was sent."""
         self.cursor += 1
 
     def hello(self) -> list[Frame]:
-        """Tells a receiver where this sender stands."""
+        """The message that tells a receiver this sender's position."""
         return [self._header(Kind.HELLO, self.base, self.cursor).encode()]
 
     def done(self) -> list[Frame]:
-        """Tells a receiver that this sender goes."""
+        """The message that tells a receiver that this sender leaves."""
         return [self._header(Kind.DONE).encode()]
 
     def stop(self, reason: str) -> list[Frame]:
-        """Tells a receiver that this sender fails."""
+        """The message that tells a receiver that this sender fails."""
         return [self._header(Kind.STOP).encode(), encode_reason(reason)]
 
     def hear(self, route: Route, frames: list[Frame]) -> list[Frame] | None:
-        """Act on a message; gives one to answer with.
+        """Act on a message, and return the answer, if there is one.
 
         Raises:
             SourceError: The receiver cannot go on, or left where no other may go on; or it is no
@@ -135,7 +135,7 @@ class Outbox:
             for _ in range(header.upto - self.base):
                 self.items.popleft()
             self.base = header.upto
-            self.cursor = max(self.cursor, self.base)  # it may have gone back for nothing
+            self.cursor = max(self.cursor, self.base)  # it may have gone back needlessly
         if header.kind is Kind.LEAVE:
             self._left()
             return None
@@ -147,7 +147,7 @@ class Outbox:
         return None
 
     def _meet(self, route: Route, header: Header) -> list[Frame] | None:
-        """A receiver that this sender does not know."""
+        """Accept or refuse a receiver that this sender does not know."""
         if header.kind is Kind.LEAVE:
             return None
         if self.receiver != NOBODY and self.route is not None:
@@ -170,7 +170,7 @@ class Outbox:
         self._forget()
         if self.count is not None and self.base == self.count:
             self.items.clear()
-            self.base += 1  # it has all, and asked for no end
+            self.base += 1  # the receiver has all elements, and did not ask for the end
         elif not self.serve and self.base:
             if self.items or self.count is not None:
                 raise self._left_early()
@@ -183,7 +183,7 @@ class Outbox:
         )
 
     def _forget(self) -> None:
-        """There is no receiver any more."""
+        """Forget the receiver, and go back to the first element that was not taken."""
         self.receiver, self.route, self.cursor = NOBODY, None, self.base
 
     def _header(self, kind: Kind, number: int = 0, upto: int = 0) -> Header:

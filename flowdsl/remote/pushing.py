@@ -1,8 +1,8 @@
 """Elements in the format of zmq_ops, from a ``PUSH`` socket to a ``PULL`` socket.
 
-In that protocol nobody says what arrived. A sender knows what the system has taken from it, and no
-more: what is then in the system's buffers is lost where a connection is cut, and may be lost where
-the sender goes and the receiver is behind.
+That protocol has no acknowledgements. A sender knows only what the system has taken from it. What
+is in the system's buffers is lost if the connection is cut, and may be lost if the sender leaves
+while the receiver is behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Format: TypeAlias = Literal["flowdsl", "zmq_ops"]
 
 
 def check_format(who: str, value: object, **others: object) -> None:
-    """Refuse what is no format, and what the format zmq_ops has not."""
+    """Refuse an unknown format, and arguments that the format zmq_ops does not have."""
     if value not in ("flowdsl", "zmq_ops"):
         raise InvalidFlow(f"{who}: format must be 'flowdsl' or 'zmq_ops', got {value!r}")
     for name, given in others.items():
@@ -36,11 +36,11 @@ def check_format(who: str, value: object, **others: object) -> None:
 
 
 def pulled(ends: Ends, declared: Declared, timeout: float | None, tally: Tally) -> Iterator[Any]:
-    """The elements of whoever pushes them."""
+    """The elements that any sender pushes."""
     received, since = 0, monotonic()
     with Link(ends, zmq.PULL) as link:
         while True:
-            for route, frames in link.receive(BEAT, most=1):  # what waits is for ZMQ to hold back
+            for route, frames in link.receive(BEAT, most=1):  # ZMQ holds back the rest
                 where = f"from_zmq: element {received} at {link.address(route)!r}"
                 try:
                     if len(frames) > 1:
@@ -61,7 +61,7 @@ def pulled(ends: Ends, declared: Declared, timeout: float | None, tally: Tally) 
 
 
 def push(ends: Ends, elements: Iterator[object], timeout: float | None) -> int:
-    """Send elements to whoever is there, in turn; their number, when all are on their way."""
+    """Send elements to the connected receivers in turn; returns how many the system has taken."""
     with Link(ends, zmq.PUSH) as link:
         pushed = _Pushed(f"{ends.who}: {ends.spelled}", link, timeout)
         for frame in _made(elements, pushed):
@@ -73,7 +73,7 @@ def push(ends: Ends, elements: Iterator[object], timeout: float | None) -> int:
 
 @attrs.define
 class _Pushed:
-    """What was pushed, as far as this end knows of it."""
+    """The elements that this end has pushed, and those not yet taken by the system."""
 
     at: str
     link: Link
@@ -82,7 +82,7 @@ class _Pushed:
     waiting: deque[zmq.MessageTracker] = attrs.field(factory=deque[Any])
     """Elements that the system has not taken yet."""
     since: float = 0.0
-    """When it took one, or was given one to take."""
+    """When the system last took an element, or was last given one."""
 
     def put(self, frame: Frame) -> None:
         """Give an element to the socket, as soon as it takes one."""
@@ -95,7 +95,7 @@ class _Pushed:
             self.waiting.popleft()
 
     def settle(self) -> None:
-        """Wait until all are on their way."""
+        """Wait until the system has taken all elements."""
         self.since = monotonic()
         while self.waiting:
             with suppress(zmq.NotDone):
@@ -103,7 +103,7 @@ class _Pushed:
             self._look()
 
     def _look(self) -> None:
-        """Keep the time while nothing moves.
+        """Note which elements the system has taken, and for how long it has taken none.
 
         Raises:
             SourceError: It was too long.
@@ -120,7 +120,7 @@ class _Pushed:
 
 
 def _made(elements: Iterator[object], pushed: _Pushed) -> Iterator[Frame]:
-    """The frames of the elements; an error comes after those before it are on their way."""
+    """The frames of the elements; an error is raised once the system has all before it."""
     try:
         for i, x in enumerate(elements):
             yield packed(_pack_arrays, x, i).frames[0]

@@ -1,4 +1,4 @@
-"""A receiver at work: the sockets, and what is made of what comes."""
+"""A receiver at work: it joins the sockets to the intake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flowdsl.remote.message import Kind, unpack
 
 @attrs.define(eq=False)
 class Receiver:
-    """One pass over what is sent."""
+    """One pass over the elements of the senders."""
 
     ends: Ends
     declared: Declared
@@ -28,7 +28,7 @@ class Receiver:
     tally: Tally
 
     def elements(self) -> Iterator[Any]:
-        """The elements of all senders, as they come."""
+        """The elements of all senders, in the order of arrival."""
         intake = Intake(self.senders, self.ends.hwm, self.tally)
         kind = zmq.ROUTER if self.ends.bind else zmq.DEALER
         culprit: Inbox | None = None
@@ -54,7 +54,7 @@ class Receiver:
                 raise
 
     def _wait(self, link: Link, intake: Intake) -> None:
-        """Until something is ready."""
+        """Wait until an item is ready."""
         since = monotonic()
         while not intake.ready:
             self._look_for_failed(intake)
@@ -72,7 +72,7 @@ class Receiver:
                 )
 
     def _look_for_failed(self, intake: Intake) -> None:
-        """A sender that failed: an error, but not where any number may come and go."""
+        """Count the senders that failed; it is an error unless any number may come and go."""
         for inbox in intake.inboxes.values():
             if inbox.stopped is None:
                 continue
@@ -100,7 +100,7 @@ def _answer(link: Link, intake: Intake, all_of_them: bool = True) -> None:
 
 
 def _listen(link: Link, intake: Intake) -> bool:
-    """Hear what comes within a beat; tells whether anything did."""
+    """Act on the messages that arrive within a beat; tells whether any did."""
     messages = link.receive(BEAT)
     for route, frames in messages:
         try:
@@ -111,7 +111,7 @@ def _listen(link: Link, intake: Intake) -> bool:
 
 
 def _greet(link: Link, intake: Intake) -> None:
-    """Say that this receiver is there, to all that are known, and to those that wait for it."""
+    """Announce this receiver to the known senders, and to the peers not heard of yet."""
     for inbox in intake.inboxes.values():
         inbox.owed |= not inbox.closed
     if not link.named:
@@ -122,7 +122,7 @@ def _greet(link: Link, intake: Intake) -> None:
 
 
 def _part(link: Link, intake: Intake) -> None:
-    """Let the senders know that all has come; one that does not answer has gone, or will ask."""
+    """Tell the senders that all has arrived; one that does not answer has left, or will ask."""
     until = monotonic() + LINGER
     while not all(inbox.closed for inbox in intake.inboxes.values()) and monotonic() < until:
         _answer(link, intake)

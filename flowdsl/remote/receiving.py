@@ -1,4 +1,4 @@
-"""from_zmq: what other processes send."""
+"""from_zmq: a flow of the elements that other processes send."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ A = TypeVar("A")
 
 @attrs.frozen(eq=False)
 class FromZmq(Live[T, E], Generic[T, E]):
-    """What other processes send."""
+    """The elements that other processes send."""
 
     addresses: str
     declared: Spec
@@ -59,22 +59,22 @@ class FromZmq(Live[T, E], Generic[T, E]):
 
 @attrs.frozen(eq=False)
 class FromSender(FromZmq[T, Unsized], Generic[T]):
-    """What one other process sends, up to its end."""
+    """The elements that one other process sends, up to its end."""
 
 
 @attrs.frozen(eq=False)
 class FromSenders(FromZmq[T, Unsized | Reordered], Generic[T]):
-    """What several processes send, as it comes, up to the end of the last."""
+    """The elements of several processes, in the order of arrival, up to the last one's end."""
 
 
 @attrs.frozen(eq=False)
 class FromAnySenders(FromZmq[T, Endless | Reordered], Generic[T]):
-    """What any processes send that come and go."""
+    """The elements of any number of processes that come and go."""
 
 
 @attrs.frozen(eq=False)
 class FromZmqOps(FromZmq[T, Endless | Reordered | Resampled], Generic[T]):
-    """What any processes push in the format of zmq_ops."""
+    """The elements that any processes push in the format of zmq_ops."""
 
 
 class _OptionsOfBoth(TypedDict, total=False):

@@ -1,4 +1,4 @@
-"""Which addresses may be plain, and CURVE keys for the others."""
+"""Which addresses may be unencrypted, and CURVE keys for the others."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from flowdsl.errors import InvalidFlow
 
 _TCP = re.compile(r"tcp://(\[[^\]]*\]|[^:;\[\]]+):(\d+|\*)")
 _KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
-"""32 bytes in Z85, as ZMQ spells a key."""
+"""A key as ZMQ spells it: 32 bytes in Z85."""
 
 
 @attrs.frozen
 class Keys:
-    """A pair of CURVE keys: the public one is for the others, the secret one for nobody else."""
+    """A pair of CURVE keys: share the public one, and keep the secret one."""
 
     public: str
     secret: str = attrs.field(repr=False)
@@ -83,14 +83,14 @@ class Curve:
         return zmq.curve_public(self.secret.encode()).decode()
 
     def peer(self, k: int) -> str:
-        """The key of who binds the ``k``-th address, for an end that connects."""
+        """The public key of the end that binds the ``k``-th address."""
         return self.peers[min(k, len(self.peers) - 1)]
 
 
 def check_address(
     who: str, address: object, bind: bool, security: Curve | None, insecure: bool
 ) -> None:
-    """Refuse what is no address of ZMQ, or one that others can reach without keys.
+    """Refuse an invalid ZMQ address, or one that others can reach without keys.
 
     Raises:
         InvalidFlow: It names the address, and what would be right.
@@ -117,5 +117,5 @@ def _is_loopback(host: str) -> bool:
         return True
     try:
         return ip_address(host.strip("[]")).is_loopback
-    except ValueError:  # a name, or an interface, which may be any
+    except ValueError:  # a host name or an interface, which may be reachable
         return False

@@ -1,4 +1,4 @@
-"""send_zmq: run a flow, and send its elements to whoever receives them."""
+"""send_zmq: run a flow, and send its elements to a receiver in another process."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ class Sending(FlowBase[T, E]):
 
 @attrs.define
 class _Post:
-    """A sender at work: its sockets, and what it keeps."""
+    """A sender at work: its sockets and its outbox."""
 
     at: str
-    """Who and where, for messages."""
+    """The operator and the address, for error messages."""
     link: Link
     box: Outbox
     timeout: float | None
@@ -112,7 +112,7 @@ class _Post:
     said: float = 0.0
 
     def until(self, done: Callable[[], bool], most: float = inf) -> None:
-        """Send and listen until it is so, or for so many seconds.
+        """Send and listen until ``done()`` is true, or for ``most`` seconds.
 
         Raises:
             SourceError: The receiver cannot go on, or nobody took anything for too long.
@@ -124,7 +124,7 @@ class _Post:
             now = monotonic()
             few = box.route is not None and 2 * len(box.items) <= box.hwm
             if done() and few and now - self.listened < _DEAF:
-                return  # to listen at each element would cost more than to send it
+                return  # listening after each element would cost more than sending it
             self.listened = now
             news = link.receive(0 if done() else BEAT)
             before = box.base, box.receiver
@@ -142,13 +142,13 @@ class _Post:
                 raise self._nobody()
 
     def put(self, item: Packed) -> None:
-        """Send an element, as soon as there is room for it."""
+        """Send an element as soon as there is room for it."""
         with self._placed():
             self.box.put(item)
         self.until(lambda: not self.box.full)
 
     def fail(self, error: Exception) -> None:
-        """Let the receiver know, in the place of the element, that there will be no more."""
+        """Tell the receiver that the flow failed, in place of the next element."""
         self.box.end(_told(error))
         self.until(lambda: self.box.finished, most=_GRACE)
 
@@ -168,7 +168,7 @@ class _Post:
 
     @contextmanager
     def _placed(self) -> Iterator[None]:
-        """Let errors say who and where."""
+        """Add the operator and the address to errors."""
         try:
             yield
         except SourceError as error:
@@ -192,9 +192,9 @@ class _Post:
 
 _DEAF: Final = 0.01
 _GRACE: Final = 2.0
-"""So many seconds are given to a receiver to hear that a flow failed."""
+"""Seconds that a receiver has to learn that the flow failed."""
 _THE_ONE: Route = (0, b"")
-"""Who is at the other end of a socket that connects, known or not."""
+"""The route to the peer of a socket that connects, whether or not it has answered."""
 
 
 def _send(

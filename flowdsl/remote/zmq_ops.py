@@ -44,7 +44,7 @@ _CODES: Final = {
     }.items()
 }
 _DTYPES: Final = {code: dtype for dtype, code in _CODES.items()}
-_MOST_DIMENSIONS = 8  # of the op, which ends its process at more
+_MOST_DIMENSIONS = 8  # of TensorFlow's op, which ends its process at more
 _MOST_INT32 = 2**31 - 1
 _INT32, _INT64 = struct.Struct("<i"), struct.Struct("<q")
 
@@ -76,7 +76,7 @@ def encode(element: object) -> bytes:
 
 
 def decode(frame: Frame) -> tuple[NDArray[Any], ...]:
-    """The arrays of these bytes, read-only and aligned; views where they can be.
+    """The arrays of these bytes, read-only and aligned; views where possible.
 
     Raises:
         SourceError: They are not of this format.
@@ -119,8 +119,8 @@ def _decode(view: memoryview) -> tuple[NDArray[Any], ...]:
 def _to_array(value: object, at: str) -> NDArray[Any]:
     numeric = isinstance(value, bool | int | float | np.ndarray | np.generic)
     try:
-        # Not a bare ascontiguousarray, which makes a scalar an array of one dimension.
-        dtype = np.int64 if type(value) is int else None  # NumPy would take others for large ones
+        # ascontiguousarray alone would make a scalar an array of one dimension.
+        dtype = np.int64 if type(value) is int else None  # NumPy has others for large ints
         array = np.asarray(value, dtype, order="C") if numeric else None
     except OverflowError:
         array = None

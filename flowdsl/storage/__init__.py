@@ -1,1 +1,1 @@
-"""Files and what is in them: a source and a writer for each format, and the element codec."""
+"""Storage formats: a source and a writer for each, and the codec of elements."""

@@ -1,12 +1,12 @@
-"""How an element is written to a file: MessagePack, with extensions for arrays and tuples.
+"""The encoding of an element in a file: MessagePack, with extensions for arrays and tuples.
 
-Reading cannot run code, whatever the bytes are, nor take memory for what they only claim: there is
-no pickle in it, and an array is as large as its bytes. A Python object is larger than what spells
-it: an empty list, of one byte, takes about a hundred, and nothing takes more for each byte.
+Whatever the bytes are, reading runs no code and allocates no more than they justify: there is no
+pickle, and an array is as large as its bytes. A Python object is larger than its encoding: an
+empty list, one byte, takes about a hundred, and nothing takes more for each byte.
 
-Numbers, text, bytes, None, lists, dicts, tuples, arrays and NumPy scalars are carried; what would
-not come back as it was is refused when it is written. A record or NamedTuple is written as its
-components.
+Numbers, text, bytes, None, lists, dicts, tuples, arrays and NumPy scalars are carried; a value
+that would not be read back unchanged is refused when it is written. A record or NamedTuple is
+written as its components.
 
 The array extension is self-describing: the dtype and shape, then the bytes in C order.
 """
@@ -28,7 +28,7 @@ from flowdsl.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 
 _TUPLE, _ARRAY, _SCALAR = 1, 2, 3
 _DTYPE = re.compile(r"[<>|][biufcSUVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
-"""How a dtype without fields or objects spells itself; NumPy would take much else for one."""
+"""The spelling of a dtype without fields or objects; NumPy would accept many others."""
 
 _PLAIN: dict[str, type] = {t.__name__: t for t in (bool, int, float, str, bytes, list, object)}
 
@@ -46,7 +46,7 @@ def encode(element: object) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """The element of these bytes; arrays in it are read-only and aligned, views where they can be.
+    """The element of these bytes; its arrays are read-only and aligned, views where possible.
 
     Raises:
         SourceError: The bytes are not an element.
@@ -98,7 +98,7 @@ def _check_text(text: str, at: str) -> None:
 
 
 def _is_carried(dtype: np.dtype[Any]) -> bool:
-    """Its spelling says all: not so for a dtype of objects, of fields, or of another package."""
+    """Whether a dtype's spelling defines it: not with objects, fields, or from other packages."""
     return _DTYPE.fullmatch(dtype.str) is not None and np.dtype(dtype.str) == dtype
 
 
@@ -109,7 +109,7 @@ def _dtype(code: str) -> np.dtype[Any]:
 
 
 def _check_content(dtype: np.dtype[Any], content: memoryview) -> None:
-    """Refuse bytes that are no value of a dtype; NumPy takes them, and fails when they are used."""
+    """Refuse bytes that are invalid for a dtype; NumPy accepts them, and fails in using them."""
     if dtype.kind == "U" and content:
         points = np.frombuffer(content, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
         if points.max() > sys.maxunicode:
@@ -139,7 +139,7 @@ _array_decoder = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], memoryview]
 
 
 def spec_to_plain(spec: Spec) -> dict[str, Any]:
-    """A spec as plain values for a file's header; records and NamedTuples lose their class."""
+    """The spec as plain values for a file's header; records and NamedTuples lose their class."""
     if isinstance(spec, ArraySpec):
         return {"dtype": spec.dtype.str if spec.dtype else None, "shape": spec.shape}
     if isinstance(spec, ValueSpec):
@@ -151,7 +151,7 @@ def spec_to_plain(spec: Spec) -> dict[str, Any]:
 
 
 def spec_from_plain(plain: dict[str, Any]) -> Spec:
-    """The inverse; raises KeyError, TypeError, ValueError or RecursionError on anything else."""
+    """A spec from plain values; KeyError, TypeError, ValueError or RecursionError on others."""
     if "dtype" in plain:
         dtype, shape = plain["dtype"], plain["shape"]
         return ArraySpec(dtype and _dtype(dtype), None if shape is None else tuple(shape))

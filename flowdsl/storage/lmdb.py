@@ -1,4 +1,4 @@
-"""from_lmdb and write_lmdb: rows in an LMDB file, any of which can be read by its number."""
+"""from_lmdb and write_lmdb: rows in an LMDB file, with random access by number."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ _COMMIT_BYTES = 1 << 24
 _COMMIT_ROWS = 1024
 _MARGIN_BYTES = 1 << 17
 """Empty space after the last page. LMDB trusts a page's 16-bit offsets to a key and from there to
-its row: in a damaged page they lead this far, and reading beyond a file's end ends the process."""
+its row: in a damaged page they lead this far, and reading past the file's end kills the process."""
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """What a file says of itself."""
+    """The header of a file."""
 
     version: int
     length: int
     digest: int
-    """The checksum of the rows' checksums: two files with the same one hold the same rows."""
+    """The checksum of the rows' checksums: files with equal digests hold the same rows."""
     spec: dict[str, Any]
 
 
@@ -65,7 +65,7 @@ def _key(i: int) -> bytes:
 
 
 def _seal(i: int, data: bytes) -> bytes:
-    """Row ``i`` as stored: LMDB itself notices no flipped bit, and no row in another's place."""
+    """Row ``i`` with a checksum: LMDB itself detects neither flipped bits nor swapped rows."""
     return data + crc32(data, i).to_bytes(_CHECKSUM_BYTES, "little")
 
 
@@ -79,14 +79,14 @@ def _unseal(i: int, stored: bytes) -> memoryview:
 _Identity = tuple[int, int]
 _environments: dict[_Identity, lmdb.Environment] = {}
 _users: set[tuple[_Identity, int]] = set()
-_lock = RLock()  # reentrant: a file may be collected in the midst of opening another
+_lock = RLock()  # reentrant: a file may be collected while another is opened
 
 
 class _File:
     """A complete file, open for reading at one state.
 
-    LMDB forbids a process to open a file twice, so all that read it share one environment, which
-    is closed with the last of them. A file replaced under the same path is another file.
+    LMDB forbids a process to open a file twice, so all readers share one environment, which is
+    closed with the last reader. A file replaced under the same path is another file.
     """
 
     def __init__(self, path: str) -> None:
@@ -95,7 +95,7 @@ class _File:
             status = os.stat(path)
             identity = status.st_dev, status.st_ino
             with _lock:
-                _users.add(user := (identity, id(self)))  # now no other's end closes it
+                _users.add(user := (identity, id(self)))  # now no other reader closes the file
                 weakref.finalize(self, _release, user)
                 if identity not in _environments:
                     _environments[identity] = _map(path, status.st_size)
@@ -119,7 +119,7 @@ class _File:
         return self._transaction.get(key)
 
     def header(self) -> tuple[_Header, Spec]:
-        """What the file says of itself; raises SourceError if that cannot be."""
+        """The file's header and spec; raises SourceError if they are invalid."""
         try:
             stored = _unseal(0, self.get(_KEY_OF_HEADER) or b"")
             header = msgspec.msgpack.decode(stored, type=_Header)
@@ -164,8 +164,8 @@ def _release(user: tuple[_Identity, int]) -> None:
     identity, _ = user
     with _lock:
         _users.discard(user)
-        # The collector may end another file, and come in here again, between any two steps: each
-        # looks at a copy made in one, and whoever is last closes.
+        # Between any two steps the garbage collector may release another file, and so call this
+        # again: each call checks a copy made in one step, and the last user closes the file.
         if all(other != identity for other, _ in _users.copy()):
             environment = _environments.pop(identity, None)
             if environment is not None:
@@ -336,5 +336,5 @@ def _commit(env: lmdb.Environment, pairs: list[tuple[bytes, bytes]]) -> None:
                 for key, value in pairs:
                     txn.put(key, value)
             return
-        except lmdb.MapFullError:  # the transaction is undone: grow, and write it again
+        except lmdb.MapFullError:  # the transaction is undone: grow the map, and write it again
             env.set_mapsize(env.info()["map_size"] * 2)

@@ -1,19 +1,19 @@
-"""The laws that flowdsl's own operators are held to, for those of your package too.
+"""The laws that flowdsl's own operators are tested against, for your operators too.
 
 ``check_operator``  an operator, on random chains     ``check_source``  a source, by its rows
-``check_format``    a reader and a writer of files    ``check_input``   what feeds a step function
+``check_format``    a reader and a writer of files    ``check_input``   the input of a step function
 
-Each is a call in a test of your own. What they are made of:
+Call them in tests of your own. They are made of these modules:
 
-``laws``       each a sentence, and a function that fails when it is broken
-``outcomes``   what a pass gave, and in what it differs from what it should have given
+``laws``       each law a sentence, and a function that fails when it is broken
+``outcomes``   what a pass gave, and how it differs from what was expected
 ``model``      what a flow means, in plain Python           ``models``     of some operators
-``recipes``    a flow and its model, side by side           ``elements``   rows that can be told
-``catalogue``  random chains of sources and operators       ``standard``   those that are drawn here
-``sources``, ``operators``, ``combining``                   how each of them is drawn
-``functions``  what they call       ``checks``, ``formats``, ``inputs``    the four calls above
+``recipes``    a flow and its model, side by side           ``elements``   rows with identities
+``catalogue``  random chains of sources and operators       ``standard``   flowdsl's own catalogue
+``sources``, ``operators``, ``combining``                   how sources and operators are drawn
+``functions``  functions of chains  ``checks``, ``formats``, ``inputs``    the four calls above
 
-They are drawn by hypothesis: ``pip install "flowdsl[testing]"``.
+Hypothesis draws the chains: ``pip install "flowdsl[testing]"``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 
 
 def _is_installed(package: str) -> bool:
-    """Looks for it and imports nothing."""
+    """Whether a package is installed; imports nothing."""
     try:
         return find_spec(package) is not None
-    except ValueError:  # it is known to be missing
+    except ValueError:  # the package is known to be missing
         return False
 
 
@@ -90,7 +90,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """Imported when it is asked for: workers import ``functions`` from here, and draw nothing."""
+    """Import a name on first use: workers import only ``functions``, and need no hypothesis."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"flowdsl.testing.{_PLACES[name]}"), name)

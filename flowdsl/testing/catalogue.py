@@ -1,4 +1,4 @@
-"""What random chains are made of, and how they are drawn."""
+"""The sources and operators of random chains, and how chains are drawn."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from flowdsl.testing.recipes import Part, Recipe, Source
 Draw: TypeAlias = st.DrawFn
 
 DrawSource: TypeAlias = Callable[[Draw, str, int, int], Source]
-"""Draws a source of a form, the number of its first row, and how many rows."""
+"""Draws a source, given a form, the number of its first row, and how many rows it has."""
 
 DrawOperator: TypeAlias = Callable[[Draw, Recipe], Recipe]
-"""Draws the arguments of an operator, and chains it to a flow and to its model."""
+"""Draws the arguments of an operator, and chains the operator to a flow and its model."""
 
 Theme: TypeAlias = tuple[str | None, tuple[tuple[str, ...], ...]]
-"""A source, and for each of the operators above it those to choose from."""
+"""A source, or None for any, and for each place above it the operators to choose from."""
 
 MOST_ROWS = 24
 
 _sizes = st.sampled_from([*range(MOST_ROWS + 1), *range(MOST_ROWS // 2, MOST_ROWS + 1)])
-"""Few are small: much of a flow is lost on its way."""
+"""Numbers of rows, mostly large: operators of a chain leave many rows out."""
 
 
 @attrs.frozen
@@ -35,13 +35,13 @@ class Catalogue:
     sources: Mapping[str, DrawSource]
     operators: Mapping[str, DrawOperator]
     one_pass: frozenset[str]
-    """Sources that give one pass for each time that they are built."""
+    """Sources that give only one pass each time they are built."""
     reshaping: frozenset[str]
     """Operators that change the structure of elements, or combine flows."""
     moving: frozenset[str]
     """Operators above which no flow can be zipped."""
     themes: tuple[Theme, ...] = ()
-    """What belongs together, and what a long chain seldom has in a row."""
+    """Operators that belong together, and are seldom drawn one after another by chance."""
     sizes: st.SearchStrategy[int] = _sizes
     """How many rows a source has."""
 
@@ -52,7 +52,7 @@ class Catalogue:
 
     @property
     def in_place(self) -> list[str]:
-        """Those of them that also keep the order."""
+        """Operators on one flow that keep the structure and the order of its elements."""
         return [name for name in self.alone if name not in self.moving]
 
     def begun(
@@ -62,7 +62,7 @@ class Catalogue:
         number: int = 0,
         one_pass: bool = False,
     ) -> st.SearchStrategy[Recipe]:
-        """A random source; one of another number has other rows."""
+        """A random source; sources of different numbers have different rows."""
         return _begun(self, name, form, number, one_pass)
 
     def chains(
@@ -76,8 +76,8 @@ class Catalogue:
     ) -> st.SearchStrategy[Recipe]:
         """A random source and up to ``most`` random operators, ending with ``last`` and a prefetch.
 
-        With ``one_pass`` it may be a source that is spent by a pass. ``form`` is the structure of
-        the elements, one of ``FORMS``; they have any where none is given. ``source`` names one.
+        With ``one_pass`` the source may give only one pass. ``form`` is the structure of the
+        elements, one of ``FORMS``, or any by default. ``source`` names the source to use.
         """
         return _chains(self, most, last, prefetched, one_pass, form, source)
 

@@ -1,4 +1,4 @@
-"""An operator or a source through all laws, in one call."""
+"""Check an operator or a source against all laws, in one call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flowdsl.testing.recipes import MOST_ELEMENTS, AnyFlow, Facts, Recipe
 from flowdsl.testing.standard import CATALOGUE, chains
 
 _FEW = 2
-"""As often worker processes are started, which takes most of a second each time."""
+"""The number of checks with worker processes, which take most of a second to start."""
 
 
 def check_operator(
@@ -133,7 +133,7 @@ def check_source(
         catalogue=CATALOGUE,
     )
     for law in LAWS:
-        if law is not rows_keep_the_effects:  # its rows have no marks
+        if law is not rows_keep_the_effects:  # the rows have no marks
             keep(law, recipe)
     _check(st.just(marked), examples)
 
@@ -148,7 +148,7 @@ def _can_be_told(rows: Sequence[object]) -> None:
 
 
 def _marked(rows: Sequence[object], row: object) -> Any:
-    """The row as one that the laws can tell from the others."""
+    """The row with a mark that tells the laws which row it is."""
     return make("tuple", next(i for i, one in enumerate(rows) if same(one, row)))
 
 
@@ -166,7 +166,7 @@ def _below_others(draw: Draw, flows: st.SearchStrategy[Recipe]) -> Recipe:
 
 
 def _check(flows: st.SearchStrategy[Recipe], examples: int) -> None:
-    """All laws on flows, by themselves and below others; some of them in threads and processes."""
+    """Check all laws on flows, alone and below other operators; some with threads or processes."""
     quiet = settings(
         max_examples=examples,
         deadline=None,
@@ -197,7 +197,7 @@ def _check(flows: st.SearchStrategy[Recipe], examples: int) -> None:
 
 
 def keep(law: Callable[..., None], recipe: Recipe, *places: int) -> None:
-    """Hold a flow to a law; an error says to which, and the flow.
+    """Check a flow against a law; an error names the law and the flow.
 
     Raises:
         AssertionError: The law is broken.

@@ -20,14 +20,14 @@ from flowdsl.testing.recipes import AnyFlow, Facts, Recipe
 
 
 def _other(draw: Draw, recipe: Recipe, taken: int = 0) -> Recipe:
-    """Another flow, with rows of its own, whose elements are like those of the first."""
+    """Another flow, with different rows, and elements of the first flow's structure."""
     catalogue, number = recipe.drawn_from, len(recipe.parts) + taken
     name = recipe.name if recipe.name in catalogue.sources else None
     name = draw(st.sampled_from([name, None]))
     one_pass = draw(st.integers(0, 5)) == 0
     other = draw(catalogue.begun(name, recipe.form, number, one_pass))
     if any(isinstance(node, Joining) for node in walk(recipe.flow.node)):
-        return other  # a flow that stands in two places gives its rows twice
+        return other  # a flow used in two places gives its rows twice
     for step in recipe.steps:
         if step.reshapes:
             other = attrs.evolve(other, steps=(*other.steps, step), names=(*other.names, step.name))
@@ -67,7 +67,7 @@ def zip_(draw: Draw, recipe: Recipe) -> Recipe:
         other = other.then("map(rename)", lambda f, _: f.map(func), lambda m: models.map_(m, func))
     n, n_other = recipe.flow.node.length, other.flow.node.length
     how = draw(st.integers(0, 7))
-    if how == 0 and (n is None or n_other is None):  # they may turn out to be unequal
+    if how == 0 and (n is None or n_other is None):  # the lengths may turn out to differ
         pass
     elif how < 4 and n_other != 0 and not other.endless:
         other = other.then("repeat()", lambda f, _: f.repeat(), models.repeat, repeats=True)
@@ -97,7 +97,7 @@ def combined(
     model: Callable[..., Model],
     **facts: Unpack[Facts],
 ) -> Recipe:
-    """A recipe of several, chained and modelled by functions of all of them."""
+    """A recipe that combines several, chained and modelled by functions of all of them."""
     return recipe.then(
         f"{name}({', '.join(str(other.names) for other in others)})",
         lambda f, procs: chain(f, *(other.build(procs) for other in others)),
@@ -108,7 +108,7 @@ def combined(
 
 
 def with_others(draw: Draw, recipe: Recipe) -> tuple[Recipe, list[Recipe]]:
-    """One or two others, and the first as it must be to go with them."""
+    """The first recipe, changed to fit, and one or two others to combine it with."""
     others: list[Recipe] = []
     for _ in range(draw(st.integers(1, 2))):
         others.append(_other(draw, recipe, sum(len(other.parts) for other in others)))

@@ -1,9 +1,9 @@
 """The elements that the laws are checked with: each carries the identity of its source rows.
 
 Row ``i`` is marked ``i + 1``, in a component of int32, or in an array of float64 as the one entry
-that is a whole number. Whatever an operator makes of elements, the marks in it tell the rows that
-went into it. Other components are float32; numbers that operators add are of other types; what
-arrays are padded with, 0 or less, is no mark.
+that is a whole number. The marks in the result of an operator tell the rows that went into it.
+Other components are float32, numbers that operators add are of other types, and padding is 0 or
+less, so none of these is a mark.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Row(Record[RowBatch]):
 
 @dataclass(frozen=True)
 class Listed:
-    """What tokenizers give: lists of numbers, and text."""
+    """A row as tokenizers give it: lists of numbers, and text."""
 
     id: np.int32
     data: list[float]
@@ -55,7 +55,7 @@ class Listed:
 
 
 def formed(form: str, number: np.int32, data: NDArray[np.float32]) -> Any:
-    """A row of this mark and data."""
+    """A row with this mark and data."""
     if form == "array":
         return np.array([number, 0.25, -0.25])
     if form == "listed":
@@ -81,7 +81,7 @@ def make(form: str, i: int) -> Any:
 def parts_of(element: Any) -> list[tuple[Any, Any]] | None:
     """The components of an element by name, or None for a single value.
 
-    A list of numbers or of text is one; any other has items for components.
+    A list of numbers or of text is a single value; the components of any other are its items.
     """
     if isinstance(element, list) and is_plain(element):
         return None
@@ -98,12 +98,12 @@ def parts_of(element: Any) -> list[tuple[Any, Any]] | None:
 
 
 def is_plain(items: list[Any]) -> bool:
-    """Whether it is a list of numbers or text."""
+    """Whether these items are numbers or text."""
     return bool(items) and all(type(x) in (int, float, str) for x in items)
 
 
 def is_text(leaf: Any) -> bool:
-    """Whether it is text, or a list of it."""
+    """Whether a value is text, or a list of text."""
     return isinstance(leaf, str) or (isinstance(leaf, list) and isinstance(leaf[0], str))
 
 
@@ -135,7 +135,7 @@ def with_leaves(element: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _is_mark(leaf: Any) -> Any:
-    """Where in a value there are marks."""
+    """A mask of the marks in a value."""
     dtype = getattr(leaf, "dtype", None)
     if dtype == np.int32:
         return leaf > 0
@@ -155,7 +155,7 @@ def ids(element: Any) -> list[int]:
 
 
 def without_ids(element: Any) -> Any:
-    """The element as one of no row."""
+    """The element without the marks of its rows."""
     return with_leaves(
         element,
         lambda leaf: (
@@ -169,7 +169,7 @@ def without_ids(element: Any) -> Any:
 def with_data(element: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
     """The element with its data changed and its identity kept.
 
-    In what is no mark ``change`` must leave the quarters, lest they become one.
+    ``change`` must turn no other number into a positive whole one, which would be a mark.
     """
 
     def changed(leaf: Any) -> Any:

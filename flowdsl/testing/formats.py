@@ -58,27 +58,27 @@ ANY_ROWS = ARRAYS | _rows(
 
 @attrs.frozen
 class Format:
-    """A reader and a writer, and what they are to be tried with."""
+    """A reader and a writer, and the rows to test them with."""
 
     write: Callable[[AnyFlow, Path], int]
-    """Runs a pass, writes its elements and gives their number: ``lambda f, p: f.write_mine(p)``."""
+    """Writes a flow's elements and returns their number: ``lambda f, p: f.write_mine(p)``."""
     read: Callable[[Path], AnyFlow]
     suffix: str = ""
-    """With which names of files end."""
+    """The ending of file names."""
     rows: st.SearchStrategy[list[object]] = attrs.field(default=ANY_ROWS, repr=False)
-    """Lists of elements that it holds."""
+    """Draws lists of elements that the format can hold."""
     refused: Sequence[object] = (object(),)
-    """Elements that it cannot hold, any one of them after others that it can."""
+    """Elements that the format cannot hold; each is written after some that it can hold."""
 
     def written(self, rows: Sequence[object], path: Path) -> AnyFlow:
-        """A flow over a file of these rows."""
+        """Write these rows to a file, and return a flow over it."""
         n = self.write(from_items(list(rows)), path)
         require(n == len(rows), f"of {len(rows)} rows, write counts {n}")
         return self.read(path)
 
 
 FormatLaw: TypeAlias = Callable[[Format, Path], None]
-"""Is given an empty folder."""
+"""A function that checks a format, in an empty folder."""
 
 
 # -- what is written is read -----------------------------------------------------------------------
@@ -115,7 +115,7 @@ def it_is_a_source(format_: Format, folder: Path) -> None:
 
 
 def any_row_is_read_by_its_number(format_: Format, folder: Path) -> None:
-    """Where rows have numbers, each is what it is in its turn, in any order of reading."""
+    """A row that is read by its number is the row of a pass, in any order of reading."""
     node = format_.written(_SOME, _path(format_, folder)).node
     if isinstance(node, IndexedSource):
         row = node.open()
@@ -145,9 +145,9 @@ def a_position_tells_its_file(format_: Format, folder: Path) -> None:
 
 
 def a_missing_file_is_named(format_: Format, folder: Path) -> None:
-    """To read what is not there is a SourceError that names the file, at once or at the first row.
+    """Reading a missing file is a SourceError that names it, at once or at the first row.
 
-    So it is for what is empty.
+    Reading an empty file is too.
     """
     path = _path(format_, folder)
     _fails(format_, path, "it is missing")
@@ -171,7 +171,7 @@ def damage_is_never_another_row(format_: Format, folder: Path) -> None:
     path = _path(format_, folder)
     format_.written(_SOME, path)
     for file, content in _contents(path):
-        used = [i for i, byte in enumerate(content) if byte]  # and few others: most mean nothing
+        used = [i for i, byte in enumerate(content) if byte]  # few others: most mean nothing
         for k in {*_places(len(content)), *used[:: max(1, len(used) // 150)]} - {len(content)}:
             changed = bytearray(content)
             changed[k] ^= 0x41
@@ -217,19 +217,19 @@ def _path(format_: Format, folder: Path) -> Path:
 
 
 def _contents(path: Path) -> list[tuple[Path, bytes]]:
-    """The file, or those in a folder, and what is in them."""
+    """The file, or the files in a folder, with their contents."""
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     return [(file, file.read_bytes()) for file in files]
 
 
 def _places(size: int) -> list[int]:
-    """Some places in a file: its ends, and some between them."""
+    """Some offsets in a file: its two ends, and some between them."""
     some = {0, 1, size // 2, size - 1, *range(0, size, max(1, size // 20))}
     return sorted(k for k in some if 0 <= k < size)
 
 
 def _replace(file: Path, content: bytes) -> None:
-    """Another file of this name: one that is open is not written into."""
+    """Put a new file in the place of this one: an open file must not be written to."""
     file.unlink(missing_ok=True)
     file.write_bytes(content)
 
@@ -248,9 +248,9 @@ def what_it_cannot_hold_is_refused(format_: Format, folder: Path) -> None:
 
 
 def a_flow_that_fails_leaves_nothing(format_: Format, folder: Path) -> None:
-    """What a flow raises is raised by the writer, and no file is left: neither whole nor in part.
+    """The writer raises what the flow raises, and leaves no file, whole or partial.
 
-    Nor is a file that was there before another one, if it was to be kept.
+    A file that was there before is unchanged, if it was to be kept.
     """
     error = _refusal(format_, from_iterable(_failing), folder)
     require(isinstance(error, FlowError), f"the flow failed, and the writer raised {error!r}")
@@ -267,7 +267,7 @@ def a_flow_that_fails_leaves_nothing(format_: Format, folder: Path) -> None:
 
 
 def a_flow_that_never_ends_is_refused(format_: Format, folder: Path) -> None:
-    """Before any row of it is made: no disk can hold it."""
+    """An endless flow is refused before any row is made: no disk can hold it."""
 
     def made(x: object) -> object:
         raise RuntimeError("a row was made of a flow that never ends")
@@ -283,7 +283,7 @@ def _failing() -> Iterator[object]:
 
 
 def _refusal(format_: Format, flow: AnyFlow, folder: Path) -> Exception:
-    """What the writer raises, having left nothing."""
+    """The error that the writer raises, after a check that it left no file."""
     before = sorted(folder.rglob("*"))
     try:
         format_.write(flow, _path(format_, folder))
@@ -316,7 +316,7 @@ def check_format(
     rows: st.SearchStrategy[list[object]] = ANY_ROWS,
     refused: Sequence[object] = (object(),),
 ) -> None:
-    """Hold a storage format to all of its laws.
+    """Check a storage format against all of its laws.
 
     ``write`` runs a pass and writes its elements to a path, and gives their number; ``read`` makes
     a flow over it. ``rows`` draws lists of elements that the format holds: ``formats.ARRAYS`` if

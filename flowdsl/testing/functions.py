@@ -15,13 +15,13 @@ from flowdsl.testing.elements import ids, make, with_data, with_leaves, without_
 
 
 def make_rows(form: str, first: int, n: int) -> Iterator[Any]:
-    """``n`` rows of a form."""
+    """``n`` rows of a form, from number ``first`` on."""
     return (make(form, first + i) for i in range(n))
 
 
 @attrs.frozen
 class Damaged:
-    """Rows in a sequence, one of which cannot be read."""
+    """A sequence of rows, one of which cannot be read."""
 
     rows: list[Any]
     bad: int
@@ -34,7 +34,7 @@ class Damaged:
 
 
 def damaged(rows: list[Any], bad: int) -> Any:
-    """The rows, of which one cannot be read; for a checker, any sequence."""
+    """The rows, of which one cannot be read; typed as any sequence."""
     return Damaged(rows, bad)
 
 
@@ -51,22 +51,22 @@ def fail_if(bad: bool, element: Any) -> Any:
 
 
 def make_from(form: str, first: int, i: int) -> Any:
-    """The row of a number."""
+    """The row with number ``first + i``."""
     return make(form, first + i)
 
 
 def scale(element: Any) -> Any:
-    """Other data."""
+    """The element with its data scaled."""
     return with_data(element, lambda data: data * 3 + 1)
 
 
 def noise(element: Any, rng: np.random.Generator) -> Any:
-    """Data that is drawn."""
+    """The element with random data."""
     return with_data(element, lambda data: data + rng.random(data.shape))
 
 
 def keep(modulus: int, rest: int, element: Any) -> bool:
-    """Whether the rows of an element are to stay."""
+    """Whether a filter keeps the element."""
     return sum(ids(element)) % modulus != rest
 
 
@@ -92,25 +92,25 @@ def ragged(element: Any) -> Any:
 
 
 def burst(least: int, element: Any) -> Iterator[Any]:
-    """The element, and some that are of no row; or nothing, where ``least`` is negative."""
+    """The element and some without a row; or nothing, where ``least`` is negative."""
     for k in range(1 + max(-1, sum(ids(element)) % 3 + least)):
         yield without_ids(element) if k else element
 
 
 def broken_burst(bad: int, element: Any) -> Iterator[Any]:
-    """Something of no row, and then the element or an error."""
+    """An element without a row, and then the element or an error."""
     yield without_ids(element)
     yield fail_on(bad, element)
 
 
 def in_one_form(element: Any) -> Any:
-    """A pair, whatever the element is."""
+    """The element as a pair, whatever its form."""
     marks = ids(element)
     return np.int32(marks[0] + 1 if marks else 0), np.array([len(marks)], np.float32)
 
 
 def renamed(suffix: str, element: Any) -> Any:
-    """A dict with other names."""
+    """The dict with other names."""
     if not isinstance(element, dict):
         return element
     return {f"{name}{suffix}": value for name, value in element.items()}

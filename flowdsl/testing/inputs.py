@@ -1,4 +1,4 @@
-"""The laws of input sources: what a step function is fed is the flow, to the element.
+"""The laws of input sources: a step function is fed exactly the elements of the flow.
 
 TensorFlow is imported where an input is checked, and not before.
 """
@@ -28,7 +28,7 @@ InputLaw: TypeAlias = Callable[[MakeInput], None]
 _N = 11
 _BAD = 4
 _PATIENCE = 20.0
-"""So many seconds a thread may take to end: much more than it does on a busy machine."""
+"""Seconds that a thread may take to end: far more than it needs on a busy machine."""
 
 
 def _element(i: int) -> tuple[np.int64, np.ndarray[Any, np.dtype[np.float32]]]:
@@ -47,7 +47,7 @@ def _fails(i: int) -> Any:
 
 @attrs.define
 class _Feeding:
-    """An input and a step over it, which is traced as often as it has to be."""
+    """An input and a step function over it, which counts how often it is traced."""
 
     source: InputSource
     together: int = 1
@@ -75,7 +75,7 @@ class _Feeding:
         return [element for _ in range(steps) for element in self.step()]
 
     def drain(self) -> tuple[list[Any], int]:
-        """The elements up to the end of the pass, and how many it says were left."""
+        """The elements up to the end of the pass, and how many it reports as left over."""
         from flowdsl.graph import EndOfPass
 
         got: list[Any] = []
@@ -102,7 +102,7 @@ def _each(elements: Any) -> Iterator[Any]:
 
 
 def arguments_are_of_the_signature(make: MakeInput) -> None:
-    """What next_args gives is of the signature, and what a step gets is of the specs."""
+    """The values of next_args match the signature, and a step's elements match the specs."""
     with make(_flow()) as source:
         source.reset()
         args = source.next_args()
@@ -119,7 +119,7 @@ def arguments_are_of_the_signature(make: MakeInput) -> None:
 
 
 def elements_come_once_and_in_order(make: MakeInput) -> None:
-    """A pass is the elements of the flow: each once, in order, as it was."""
+    """A pass is the elements of the flow: each once, in order, unchanged."""
     for n in (0, 1, _N):
         with make(from_range(n).map(_element)) as source:
             source.reset()
@@ -129,9 +129,9 @@ def elements_come_once_and_in_order(make: MakeInput) -> None:
 
 
 def the_end_is_exact(make: MakeInput) -> None:
-    """A step that takes several elements has all of them, or is not run; it is told what is left.
+    """A step of several elements gets all of them, or is not run, and learns how many are left.
 
-    What is left may yet be taken by a smaller step.
+    A smaller step may still take those.
     """
     from flowdsl.graph import EndOfPass
 
@@ -190,7 +190,7 @@ def a_reset_drops_what_was_left(make: MakeInput) -> None:
 
 
 def an_error_comes_at_its_place(make: MakeInput) -> None:
-    """The elements before it come, then it is raised as itself, as often as it is asked for."""
+    """The elements before an error come first; then it is raised unchanged, at every call."""
     with make(from_range(_N).map(_fails)) as source:
         source.reset()
         feeding = _Feeding(source)
@@ -228,9 +228,9 @@ def size_is_that_of_the_flow(make: MakeInput) -> None:
 
 
 def resuming_gives_the_rest(make: MakeInput) -> None:
-    """A state is the place after the last step; restored, there or in another process, it goes on.
+    """A state is the position after the last step; restored in any process, the pass continues.
 
-    What waits for a step counts as not yet read, and the epoch is kept.
+    Elements that wait for a step count as not yet read, and the epoch is kept.
     """
     import json
 
@@ -253,10 +253,10 @@ def resuming_gives_the_rest(make: MakeInput) -> None:
 
 
 def closing_leaves_nothing(make: MakeInput) -> None:
-    """After close no thread is left, and the flow is closed; wherever the pass stood.
+    """After close no thread is left, and the flow is closed, wherever the pass was.
 
-    That may be before it began, in its midst, at its end or at an error; close may come twice, and
-    a reset may follow.
+    It may be before its beginning, in the middle, at its end or at an error; close may be called
+    twice, and a reset may follow.
     """
     opened: list[int] = []
     closed: list[int] = []
@@ -288,7 +288,7 @@ def closing_leaves_nothing(make: MakeInput) -> None:
 
 
 def _of_arrays(flow: AnyFlow) -> AnyFlow:
-    """A function says of what dtype elements are, so that an input can be made of a stream."""
+    """The flow with the dtypes of its elements declared, so that a stream can be an input."""
     return flow.map(_as_it_is)
 
 
@@ -332,7 +332,7 @@ INPUT_LAWS: tuple[InputLaw, ...] = (
 
 
 def check_input(make: MakeInput) -> None:
-    """Hold an input source to all of its laws; ``make`` makes one of a flow.
+    """Check an input source against all of its laws; ``make`` makes one from a flow.
 
     The flows are of pairs, an int64 and three of float32; steps take up to three of them.
 

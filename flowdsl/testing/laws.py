@@ -34,7 +34,7 @@ Law: TypeAlias = Callable[[Recipe], None]
 
 EPOCHS = range(3)
 MOST_RESUMED = 8
-"""After how many of the first elements a pass is resumed."""
+"""The number of first elements after each of which a pass is resumed."""
 
 
 # -- what a flow means -----------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def reference_is_the_model(recipe: Recipe) -> None:
         what = f"epoch {epoch} of the reference"
         if error is None or model_error is None:
             require(error is model_error, f"{what}: it raised {error!r}, the model {model_error!r}")
-        if isinstance(error, SourceError):  # of a second pass: before it begins, or its first row
+        if isinstance(error, SourceError):  # of a second pass: before or at its first row
             size = min(len(got), len(expected))
             got, expected = got[:size], expected[:size]
         found = element_difference([x for _, x in got], [x for _, x in expected])
@@ -92,7 +92,7 @@ def passes_are_pure(recipe: Recipe) -> None:
 
 
 def promises_are_those_of_the_model(recipe: Recipe) -> None:
-    """The effects and the length are what the operators are said to have."""
+    """The effects and the length are those of the model."""
     flow, model = recipe.build(), recipe.model()
     ours, theirs = describe(flow.effects), describe(model.tags)
     require(flow.effects == model.tags, f"the effects are {ours}, and those of the model {theirs}")
@@ -119,7 +119,7 @@ def length_is_true(recipe: Recipe) -> None:
 def rows_keep_the_effects(recipe: Recipe) -> None:
     """Without Resampled, every epoch has the same rows, each once; without Reordered, in order.
 
-    They are all rows of every source, where no operator is there to choose.
+    They are all rows of every source, where no operator leaves rows out.
     """
     effects = recipe.flow.effects
     passes = [reference(recipe.build().node, epoch) for epoch in EPOCHS]
@@ -149,11 +149,11 @@ def spec_is_true(recipe: Recipe) -> None:
         return
     try:
         spec = recipe.build().spec
-    except FlowError as error:  # a probe leaves out the shuffle, and may meet what was not taken
+    except FlowError as error:  # a probe ignores the shuffle, and may meet a row that take left out
         may_differ = Reordered in recipe.flow.effects or recipe.is_combined
         require(may_differ and recipe.chooses, f"the spec is not known: {error}")
         return
-    if recipe.is_ragged or recipe.is_combined:  # one element tells no size of those of another flow
+    if recipe.is_ragged or recipe.is_combined:  # one element does not tell other sizes
         spec = with_sizes(spec, UNKNOWN)
     for element in got.elements:
         try:
@@ -181,7 +181,7 @@ _ROW = re.compile(r"row (\d+) of (.*?)(?= and row| to row| and \d+ more|$)")
 
 
 def _is_named(recipe: Recipe, bad: int, origin: str) -> bool:
-    """Whether the rows that an error names, or those between them, have a row among them."""
+    """Whether the row ``bad`` is among the rows that an error names, or between them."""
     begin, _, end = origin.partition(" to row ")
     first = [(int(i), title) for i, title in _ROW.findall(begin)]
     last = [(int(i), title) for i, title in _ROW.findall(f"row {end}")] if end else first
@@ -206,10 +206,10 @@ def _is_named(recipe: Recipe, bad: int, origin: str) -> bool:
 
 
 def planning_keeps_the_meaning(recipe: Recipe, epoch: int = 0) -> None:
-    """What each rule and the lowering give means what was written."""
+    """The result of each rule and of the lowering means the same as the chain as written."""
     expected = reference(recipe.build(procs=2).node, epoch)
     for rewritten in REWRITES:
-        before = recipe.build(procs=2).node  # anew: a flow may hold what a pass leaves behind
+        before = recipe.build(procs=2).node  # anew: a flow may hold state of a pass
         after = rewritten(before)
         if after is before:
             continue
@@ -223,7 +223,7 @@ def planning_keeps_the_meaning(recipe: Recipe, epoch: int = 0) -> None:
 
 
 def running_gives_the_reference(recipe: Recipe, procs: int = 0, epoch: int = 0) -> None:
-    """A run delivers the reference sequence, whatever runs it; and its error, at its place."""
+    """A run gives the elements of the reference, and its error at the same position."""
     if not recipe.is_in_order(procs):
         return
     node = recipe.build(procs).node
@@ -235,9 +235,9 @@ def running_gives_the_reference(recipe: Recipe, procs: int = 0, epoch: int = 0) 
 def resuming_gives_the_rest(
     recipe: Recipe, position: int, procs: int = 0, then_procs: int = 0, epoch: int = 0
 ) -> None:
-    """A run that is resumed gives what the first would have given, on any procs; or it is refused.
+    """A resumed run gives the rest of the first run, on any number of procs, or is refused.
 
-    So does one that is resumed from a state of that. A state is refused where the order is not
+    So does a run that is resumed from the resumed one. A state is refused where the order is not
     known, or a source says that it is not resumable.
     """
     node = recipe.build(procs).node
@@ -278,7 +278,7 @@ def _no_state_is_given(recipe: Recipe, procs: int, epoch: int) -> None:
 
 
 def resuming_anywhere_gives_the_rest(recipe: Recipe) -> None:
-    """After each of its first elements, a run that is resumed gives the rest; or it is refused."""
+    """After each of its first elements, a resumed run gives the rest, or is refused."""
     for position in range(MOST_RESUMED):
         resuming_gives_the_rest(recipe, position)
 
@@ -297,7 +297,7 @@ def prefetch_changes_nothing(recipe: Recipe, place: int, procs: int, epoch: int 
 
 
 def unordered_is_a_permutation(recipe: Recipe, procs: int, threads: int, epoch: int = 0) -> None:
-    """With ordered=False every element comes once, at whatever place."""
+    """With ordered=False every element comes once, at any position."""
     expected = reference(recipe.build(procs).node, epoch)
     if recipe.is_unordered or expected.error is not None or not expected.ended:
         return
@@ -323,4 +323,4 @@ LAWS: tuple[Law, ...] = (
     running_gives_the_reference,
     resuming_anywhere_gives_the_rest,
 )
-"""Those that ask for nothing but a recipe; the others also ask where it is run, or resumed."""
+"""The laws that need only a recipe; the others also need where it is run, or resumed."""

@@ -1,4 +1,4 @@
-"""A model: what a flow means, in plain Python, and what is known of it beforehand.
+"""A model: what a flow means, in plain Python, and what is known before a pass.
 
 A model is a function from an epoch to positions and elements. None of it uses a node of flowdsl.
 """
@@ -16,11 +16,11 @@ Rows: TypeAlias = Iterator[tuple[int, Any]]
 
 
 class Failed(Exception):
-    """The flow raises an error of its own here."""
+    """Raised by a model where its flow raises an error."""
 
 
 class Bad:
-    """In the place of an element that cannot be made."""
+    """Stands for an element that fails."""
 
 
 BAD = Bad()
@@ -28,7 +28,7 @@ BAD = Bad()
 
 @attrs.frozen
 class Model:
-    """What a flow means, and what is known of it beforehand.
+    """What a flow means, and what is known before a pass.
 
     >>> from flowdsl.testing import models
     >>> def reversed_model(source: Model) -> Model:
@@ -42,23 +42,23 @@ class Model:
     rows: Callable[[int], Rows]
     """The positions and elements of an epoch."""
     length: int | None
-    """How many elements a pass has, where that is known beforehand."""
+    """The number of elements of a pass; None where it is not known beforehand."""
     tags: frozenset[Tag] = frozenset()
-    """The effects."""
+    """The effects of the flow."""
     depth: int = 1
-    """The number of operators, which seeds those that draw; what changes no element is none."""
+    """The number of operators that change elements: part of the seed of random operators."""
     careful: bool = False
-    """What fails is ``BAD``, and no error."""
+    """Whether an element that fails is ``BAD`` rather than an error."""
     may_be_bad: bool = False
-    """Some of its elements may be."""
+    """Whether some elements may be ``BAD``."""
     leaves_out: bool = False
-    """Somewhere in it what is bad was left out."""
+    """Whether ``BAD`` elements were left out somewhere in the flow."""
     read: Callable[[int], Rows] | None = None
-    """Of a source that can go on after a row that cannot be read: its rows, carefully."""
+    """The rows with ``BAD`` for unreadable ones, of a source that can go on after these."""
 
     @property
     def endless(self) -> bool:
-        """A pass never ends."""
+        """Whether a pass never ends."""
         return Endless in self.tags
 
     def elements(self, epoch: int) -> Iterator[Any]:
@@ -66,7 +66,7 @@ class Model:
         return (x for _, x in self.rows(epoch))
 
     def then(self, rows: Callable[[int], Rows], length: int | None, *tags: Tag) -> Model:
-        """One more operator, which keeps positions or gives its own, and adds tags."""
+        """Add an operator, whose ``rows`` have positions, and which adds tags."""
         return attrs.evolve(
             self,
             rows=rows,
@@ -79,24 +79,24 @@ class Model:
     def then_anew(
         self, elements: Callable[[int], Iterable[Any]], length: int | None, *tags: Tag
     ) -> Model:
-        """One more operator, whose elements are numbered from 0."""
+        """Add an operator whose elements are numbered from 0."""
         return self.then(lambda epoch: enumerate(elements(epoch)), length, *tags)
 
     def carefully(self) -> Model:
-        """This source, where what cannot be read is bad."""
+        """This source, with ``BAD`` for rows that cannot be read."""
         tries = not self.leaves_out and (self.read is not None or self.depth > 1)
         return attrs.evolve(self, rows=self.read or self.rows, careful=True, may_be_bad=tries)
 
     def tried(self) -> Model:
-        """An operator that was called on each element."""
+        """The model after an operator that calls a function on each element."""
         return attrs.evolve(self, may_be_bad=self.careful or self.may_be_bad)
 
     def good(self) -> Model:
-        """The elements that could be made."""
+        """The model without ``BAD`` elements, if it may have any."""
         return self.left_out() if self.may_be_bad else self
 
     def left_out(self) -> Model:
-        """The elements that could be made, where it must be said that there may be fewer."""
+        """The model without ``BAD`` elements, and with the effects of leaving them out."""
         return attrs.evolve(
             self,
             rows=lambda epoch: (row for row in self.rows(epoch) if row[1] is not BAD),
@@ -108,18 +108,18 @@ class Model:
         )
 
     def bounded(self) -> Model:
-        """It ends, at a length that is known beforehand if it would never have ended."""
+        """The model cut to a number of elements: known beforehand if it was endless."""
         ends = self.tags - {Endless, Unsized} if self.endless else self.tags
         return attrs.evolve(self, tags=ends)
 
     def by_place(self) -> Model:
-        """Which rows it has is chance, if their order is."""
+        """The model with rows chosen by position: chosen by chance, if their order is random."""
         return attrs.evolve(
             self, tags=self.tags | ({Resampled} if Reordered in self.tags else set())
         )
 
     def at_depth(self, depth: int) -> Model:
-        """The model with the seeds of an operator at this depth."""
+        """The model with the random seeds of this depth."""
         return attrs.evolve(self, depth=depth)
 
     def times(self, n: int) -> int | None:

@@ -1,10 +1,10 @@
-"""Models: what operators mean, in plain Python and NumPy, which the laws hold them to.
+"""Models: what operators mean, in plain Python and NumPy; the laws compare operators with them.
 
-None of them uses a node of flowdsl; randomness is given: a model is told which generator,
-permutation or sequence of draws is meant.
+No model uses a node of flowdsl. Only randomness is taken from it: a model is given the generator,
+permutation or sequence of draws.
 
-These are the models of what random chains are made of (``sources``, ``operators``, ``combining``).
-That of an operator of your own is a few lines on ``Model.then`` or ``Model.then_anew``.
+These models are of the parts of random chains (``sources``, ``operators``, ``combining``). A model
+of your own operator is a few lines on ``Model.then`` or ``Model.then_anew``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def rows(elements: Sequence[Any]) -> Model:
 
 
 def stream(elements: Sequence[Any]) -> Model:
-    """A source that is read from its beginning, as often as one likes."""
+    """A source that is read from its beginning, any number of times."""
     return Model(lambda epoch: enumerate(elements), None, frozenset({Unsized}))
 
 
@@ -57,7 +57,7 @@ def one_pass(elements: Sequence[Any]) -> Model:
 
 
 def made(func: Callable[..., Any], *args: Any) -> Any:
-    """What a function makes of an element; ``BAD`` if it fails, or was given that."""
+    """The result of a function; ``BAD`` if it fails or gets ``BAD``."""
     if args[0] is BAD:
         return BAD
     try:
@@ -67,7 +67,7 @@ def made(func: Callable[..., Any], *args: Any) -> Any:
 
 
 def each(source: Model, func: Callable[[Any, int, int], Any]) -> Model:
-    """A function of every element, of the epoch and of its position."""
+    """Apply a function to every element, its epoch and its position."""
 
     def changed(x: Any, epoch: int, i: int) -> Any:
         return made(func, x, epoch, i) if source.careful else func(x, epoch, i)
@@ -151,7 +151,7 @@ def stacked(group: list[Any]) -> Any:
 
 
 def column_by_column(group: list[Any], gather: Callable[[list[Any]], Any]) -> Any:
-    """A batch of elements that have components: a batch of each."""
+    """A batch of elements with components: a batch of each component."""
     parts = parts_of(group[0])
     if parts is None and is_text(group[0]):
         return list(group)
@@ -208,7 +208,7 @@ def repeat(source: Model, n: int | None = None) -> Model:
 
 
 def one_pass_of(source: Model, epoch: int, may_be_empty: bool = False) -> Iterator[Any]:
-    """A pass that is one of many: if it were empty, they would never end."""
+    """One pass of many; an empty one is an error, since the passes would never end."""
     k = -1
     for k, x in enumerate(source.elements(epoch)):  # noqa: B007  # whether there was one
         yield x
@@ -258,7 +258,7 @@ def window_shuffle(source: Model, buffer: int, seed: int) -> Model:
 def cache(source: Model) -> Model:
     """The model of ``cache``.
 
-    It keeps a pass, since a source may have but one; where it has more, each would do.
+    It keeps a pass, since a source may give only one; any pass is epoch 0.
     """
     source = source.good()
     kept: list[list[Any]] = []
@@ -285,7 +285,7 @@ def of_several(
     length: int | None,
     *tags: Tag,
 ) -> Model:
-    """What combines several flows, with the tags of all of them."""
+    """The model of an operator on several flows, with the tags of all of them."""
     either = frozenset(tags).union(*(part.tags for part in parts))
     return Model(
         lambda epoch: enumerate(elements(epoch)),
@@ -299,20 +299,20 @@ def of_several(
 
 
 def total_length(parts: Sequence[Model]) -> int | None:
-    """The elements of all of them, where each knows how many it has."""
+    """The total number of elements; None unless every part knows its own."""
     lengths = [part.length for part in parts]
     return None if None in lengths else sum(length or 0 for length in lengths)
 
 
 def skip_bad(source: Model, careful: bool) -> Model:
-    """A flow that was built carefully, without what could not be made."""
+    """The model of a carefully built flow, without the elements that fail."""
     good = source.good()
     good = good if good.leaves_out else good.left_out()
     return attrs.evolve(good, careful=careful)
 
 
 def ending_with_any(model: Model, parts: Sequence[Model]) -> Model:
-    """It never ends only if none of its parts does."""
+    """The model of an operator that is endless only if all of its parts are."""
     ends = not all(part.endless for part in parts)
     return attrs.evolve(model, tags=model.tags - {Endless}) if ends else model
 

@@ -1,4 +1,4 @@
-"""Random operators on one flow: each chains an operator to a flow, and its model to the model."""
+"""Random operators on one flow: each chains an operator to a flow and to the flow's model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = st.integers(1, 4)
 
 
 def map_(draw: Draw, recipe: Recipe) -> Recipe:
-    """A function of every element; now and then one that fails, or whose shapes vary."""
+    """A map; sometimes its function fails, or gives elements of varying shapes."""
     choice = draw(st.integers(0, 11))
     if choice == 0:
         return map_failing(recipe, a_row(draw, recipe))
@@ -34,7 +34,7 @@ def map_(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def map_failing(recipe: Recipe, bad: int) -> Recipe:
-    """A function that fails on one row."""
+    """A map whose function fails on one row."""
     func = partial(functions.fail_on, bad)
     return recipe.then(
         f"map(fail on {bad})", lambda f, _: f.map(func), lambda m: models.map_(m, func)
@@ -47,7 +47,7 @@ def a_row(draw: Draw, recipe: Recipe) -> int:
 
 
 def map_ragged(recipe: Recipe) -> Recipe:
-    """A function whose elements differ in shape."""
+    """A map whose results differ in shape."""
     return recipe.then(
         "map(ragged)",
         lambda f, _: f.map(functions.ragged),
@@ -58,17 +58,17 @@ def map_ragged(recipe: Recipe) -> Recipe:
 
 
 def all_are(recipe: Recipe, kind: type) -> bool:
-    """Whether all elements, of which there are some, are of a kind."""
+    """Whether there are elements, and all are of a kind."""
     return bool(recipe.first) and all(isinstance(x, kind) for x in recipe.first)
 
 
 def may_be(recipe: Recipe, kind: type) -> bool:
-    """Whether elements may be of a kind: a flow knows that also where none of them can be made."""
+    """Whether elements may be of a kind: a flow may know it even where all of them fail."""
     return not recipe.first or any(isinstance(x, kind) for x in recipe.first)
 
 
 def random_map(draw: Draw, recipe: Recipe) -> Recipe:
-    """A function that draws."""
+    """A random map."""
     seed = draw(SEEDS)
     return recipe.then(
         f"random_map({seed})",
@@ -81,8 +81,8 @@ MODULI = st.tuples(st.sampled_from([2, 3, 4, 5, 1]), st.integers(0, 2))
 
 
 def filter_(draw: Draw, recipe: Recipe) -> Recipe:
-    """Rows are left out for what they are."""
-    if recipe.endless:  # a filter that keeps nothing of it would never end
+    """A filter that leaves out rows by their marks."""
+    if recipe.endless:  # a filter that keeps nothing would never end
         return map_(draw, recipe)
     keep = partial(functions.keep, *draw(MODULI))
     return recipe.then(
@@ -94,7 +94,7 @@ def filter_(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def flat_map(draw: Draw, recipe: Recipe) -> Recipe:
-    """Some of each element, or none, or an error after the first."""
+    """A flat map that gives several elements for each, or none, or an error after the first."""
     least = 0 if recipe.endless else draw(st.integers(-1, 0))
     func: Any = partial(functions.burst, least)
     if draw(st.integers(0, 7)) == 0:
@@ -108,7 +108,7 @@ def flat_map(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def enumerate_(draw: Draw, recipe: Recipe) -> Recipe:
-    """Each element beside its number."""
+    """Each element with its number."""
     start = draw(st.integers(0, 3))
     return recipe.then(
         f"enumerate({start})",
@@ -122,7 +122,7 @@ def enumerate_(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def shapes(element: Any) -> Any:
-    """What elements must agree in to be stacked."""
+    """The properties that elements must share to be stacked."""
     parts = parts_of(element)
     if parts is not None:
         return type(element), [(name, shapes(part)) for name, part in parts]
@@ -132,7 +132,7 @@ def shapes(element: Any) -> Any:
 
 
 def ranks(element: Any) -> Any:
-    """What elements must agree in to be padded."""
+    """The properties that elements must share to be padded."""
     parts = parts_of(element)
     if parts is not None:
         return type(element), [(name, ranks(part)) for name, part in parts]
@@ -142,20 +142,20 @@ def ranks(element: Any) -> Any:
 
 
 def alike(recipe: Recipe, kind: Callable[[Any], Any]) -> bool:
-    """Whether the elements, of which there are some, stack as far as they are looked at."""
+    """Whether there are elements, and the first of them stack."""
     kinds = [kind(x) for x in recipe.first]
     return bool(kinds) and all(k == kinds[0] for k in kinds) and not holds(kinds[0], list)
 
 
 def holds(kind: Any, form: type) -> bool:
-    """Whether a type stands anywhere in what ``shapes`` or ``ranks`` gave."""
+    """Whether a type occurs anywhere in the result of ``shapes`` or ``ranks``."""
     if isinstance(kind, tuple | list):
         return any(holds(part, form) for part in kind)
     return kind is form
 
 
 def batch(draw: Draw, recipe: Recipe) -> Recipe:
-    """Some elements stacked; in a list, if they do not stack."""
+    """Batches of elements; lists of them, if they do not stack."""
     if recipe.is_large:
         return take(draw, recipe)
     n, drop, as_list = draw(st.tuples(NUMBERS, st.booleans(), st.booleans()))
@@ -218,7 +218,7 @@ def repeat_forever(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def shuffle(draw: Draw, recipe: Recipe) -> Recipe:
-    """Another order; of what has no known length, within a buffer."""
+    """A shuffle; within a buffer, if the length is unknown."""
     if recipe.flow.node.length is None:
         return window_shuffle(draw, recipe)
     seed = draw(SEEDS)
@@ -228,7 +228,7 @@ def shuffle(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def window_shuffle(draw: Draw, recipe: Recipe) -> Recipe:
-    """Another order, within a buffer."""
+    """A shuffle within a buffer."""
     buffer, seed = draw(st.integers(1, 6)), draw(SEEDS)
     return recipe.then(
         f"shuffle({buffer}, {seed})",
@@ -238,25 +238,25 @@ def window_shuffle(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def cache(draw: Draw, recipe: Recipe) -> Recipe:
-    """What is kept of a pass."""
+    """A cache."""
     if recipe.endless:
         return take(draw, recipe)
     return recipe.then("cache", lambda f, _: f.cache(), models.cache)
 
 
 def prefetch(draw: Draw, recipe: Recipe) -> Recipe:
-    """Where it runs, in processes, and nothing else."""
+    """A prefetch in processes."""
     return recipe.with_prefetch(len(recipe.steps))
 
 
 def threads(draw: Draw, recipe: Recipe) -> Recipe:
-    """Where it runs, in threads, and nothing else."""
+    """A prefetch in threads."""
     return recipe.with_prefetch(len(recipe.steps), threads=True)
 
 
 def on_error(draw: Draw, recipe: Recipe) -> Recipe:
-    """What cannot be made is left out."""
-    if recipe.never_ends:  # if all fails, it never ends
+    """A prefetch that skips elements that fail."""
+    if recipe.never_ends:  # if all elements fail, it never ends
         return prefetch(draw, recipe)
     if draw(st.booleans()):
         recipe = map_failing(recipe, a_row(draw, recipe))
@@ -264,7 +264,7 @@ def on_error(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def skip_bad(draw: Draw, recipe: Recipe) -> Recipe:
-    """What cannot be made is left out, if a flow may have fewer elements there."""
+    """A prefetch that skips elements that fail, if the flow may have fewer elements there."""
     if not can_skip(recipe):
         return prefetch(draw, recipe)
     threads = draw(st.booleans())
@@ -283,7 +283,7 @@ def skip_bad(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def can_skip(recipe: Recipe) -> bool:
-    """Whether no operator above a batch has to know how many rows there are."""
+    """Whether no operator above a batch needs the number of rows."""
     try:
         recipe.flow.prefetch(on_error="skip")
     except InvalidFlow:

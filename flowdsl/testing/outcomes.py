@@ -1,4 +1,4 @@
-"""What a pass gave, what it should have given, and how to say in what they differ."""
+"""The outcome of a pass, the expected outcome, and how they differ in words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from flowdsl.testing.recipes import MOST_ELEMENTS
 
 
 def require(holds: bool, otherwise: str) -> None:
-    """Fail with what is wrong: unlike ``assert``, also where Python runs with ``-O``.
+    """Fail with this message; unlike ``assert``, also under ``python -O``.
 
     Raises:
         AssertionError: It does not hold.
@@ -33,7 +33,7 @@ def require(holds: bool, otherwise: str) -> None:
 
 @attrs.frozen
 class Outcome:
-    """What a pass gave: elements, then perhaps an error; or it was cut short."""
+    """The outcome of a pass: elements, then perhaps an error; or it was cut short."""
 
     elements: list[Any]
     error: str | None
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def outcome(elements: Iterator[Any], most: int = MOST_ELEMENTS) -> Outcome:
-    """Run a pass, up to ``most`` elements."""
+    """The outcome of a pass, cut after ``most`` elements."""
     got: list[Any] = []
     try:
         for element in islice(elements, most):
@@ -59,7 +59,7 @@ def outcome(elements: Iterator[Any], most: int = MOST_ELEMENTS) -> Outcome:
 
 def _named(error: FlowError) -> str:
     kind, cause = type(error).__name__, error.__cause__
-    if type(error) in (FlowError, EndlessFlow):  # it names what a rule may have moved
+    if type(error) in (FlowError, EndlessFlow):  # it names an operator that a rule may have moved
         return f"{kind}: ..."
     return f"{kind}: {error} <- {type(cause).__name__}: {cause}"
 
@@ -68,12 +68,12 @@ def _named(error: FlowError) -> str:
 
 
 def reference_rows(node: AnyNode, epoch: int = 0) -> Iterator[Row[Any]]:
-    """The positions and elements that a pass over a node is to give."""
+    """The positions and elements that a pass over a node should give."""
     return node.reference(epoch)
 
 
 def plan_rows(node: AnyNode, epoch: int = 0) -> Iterator[Row[Any]]:
-    """What the plan of a node means: the stages by their references, below what is hosted."""
+    """The rows that a node's plan means: its stages by their references, below the hosted part."""
     return _rows(plan_of(node).root, epoch)
 
 
@@ -92,11 +92,11 @@ REWRITES: tuple[Callable[[AnyNode], AnyNode], ...] = (
     *(partial(_rewritten, RULES[: k + 1]) for k in range(len(RULES))),
     lambda node: optimize(steps_of(node)).node,
 )
-"""What rewrites a node: the rules, one more each time, and the optimizer."""
+"""The functions that rewrite a node: the first rules, one more each time, and the optimizer."""
 
 
 def reference(node: AnyNode, epoch: int = 0) -> Outcome:
-    """What a pass over a node is to give."""
+    """The expected outcome of a pass over a node."""
     return outcome(x for _, x in reference_rows(node, epoch))
 
 
@@ -104,7 +104,7 @@ def reference(node: AnyNode, epoch: int = 0) -> Outcome:
 
 
 def element_difference(got: Sequence[Any], expected: Sequence[Any]) -> str | None:
-    """Where two lists of elements differ first, in words; None where they do not."""
+    """The first difference of two lists of elements, in words; None if they are equal."""
     for k, (one, other) in enumerate(zip(got, expected, strict=False)):
         if not same(one, other):
             return f"element {k} is {one!r}, and not {other!r}"
@@ -114,7 +114,7 @@ def element_difference(got: Sequence[Any], expected: Sequence[Any]) -> str | Non
 
 
 def difference(got: Outcome, expected: Outcome) -> str | None:
-    """In what two passes differ, in words; None where they do not."""
+    """The difference of two outcomes, in words; None if they are equal."""
     found = element_difference(got.elements, expected.elements)
     if found is None and (got.error, got.ended) != (expected.error, expected.ended):
         found = f"it ended with {_end(got)}, and not with {_end(expected)}"
@@ -126,10 +126,10 @@ def _end(pass_: Outcome) -> str:
 
 
 def agree(what: str, got: Outcome, expected: Outcome, node: AnyNode) -> None:
-    """A run gives the reference, and its error at its place.
+    """Check that a run gives the reference, and its error at the same position.
 
-    But where the reference fails on what it reads and does not give yet, or never gives, a run may
-    fail later or not at all: it makes no more than is asked for.
+    Where the reference fails on an element that it reads ahead of giving it, or never gives, a run
+    may fail later or not at all: it makes no more than needed.
 
     Raises:
         AssertionError: It does not.
@@ -143,12 +143,12 @@ def agree(what: str, got: Outcome, expected: Outcome, node: AnyNode) -> None:
     require(found is None, f"{what}: {found}")
     if len(got) == n and got.ended and got.error is not None:
         kinds = [error.split(":")[0] for error in (got.error, expected.error)]
-        may_be = kinds[0] in (kinds[1], FlowError.__name__)  # flows may turn out to be unequal
+        may_be = kinds[0] in (kinds[1], FlowError.__name__)  # lengths may turn out to differ
         require(may_be, f"{what}: the error is {got.error}, and not {expected.error}")
 
 
 def makes_more_than_it_gives(node: AnyNode) -> bool:
-    """Its reference has to make elements before those that it gives; a run need not."""
+    """Whether the node's reference makes elements ahead of those it gives; a run need not."""
     return any(map(_reads_ahead, walk(node)))
 
 

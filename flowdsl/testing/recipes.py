@@ -1,4 +1,4 @@
-"""A flow and its model, chained side by side: what a law is checked on."""
+"""Recipes: a flow and its model, chained side by side, which laws are checked on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AnyFlow: TypeAlias = Flow[Any, Any]
 
 MOST_ELEMENTS = 60
-"""How much of a flow is looked at: random chains may be endless, or very long."""
+"""The most elements of a pass to look at: random chains may be endless, or very long."""
 
 _LONG = 150
 _LARGE = 200
@@ -34,7 +34,7 @@ _PEEKED = 13
 
 
 class Facts(TypedDict, total=False):
-    """What is to be known of an operator, where it is so; see ``Step``."""
+    """Facts about an operator, for those that hold; see ``Step``."""
 
     reshapes: bool
     chooses: bool
@@ -45,34 +45,34 @@ class Facts(TypedDict, total=False):
 
 @attrs.frozen
 class Step:
-    """An operator, for a flow and for a model of it."""
+    """An operator, as a function on flows and one on their models."""
 
     name: str
     chain: Callable[[AnyFlow, int], AnyFlow]
-    """Chains it to a flow; the number is that of the processes a prefetch is to use."""
+    """Chains the operator to a flow; a prefetch uses as many processes as the number says."""
     model: Callable[[Model], Model]
     reshapes: bool = False
-    """It makes elements of another structure."""
+    """Whether the operator changes the structure of elements."""
     chooses: bool = False
-    """It may leave rows out."""
+    """Whether the operator may leave rows out."""
     judges: bool = False
-    """It may leave rows out, for what there is in them."""
+    """Whether the operator may leave rows out because of their content."""
     repeats: bool = False
-    """Rows may come more than once."""
+    """Whether rows may come more than once."""
     ragged: bool = False
-    """Its elements differ in shape, and nothing says so beforehand."""
+    """Whether the elements differ in shape, and no spec says so beforehand."""
     others: tuple[Recipe, ...] = ()
-    """The flows that it combines the first with."""
+    """The flows that the operator combines the first one with."""
 
 
 @attrs.frozen
 class Source:
-    """A source and its model, each to be built afresh."""
+    """A source and its model, which are built anew for each use."""
 
     flow: Callable[[], AnyFlow]
     model: Callable[[], Model]
     ids: tuple[int, ...] | None = None
-    """Its rows, where they are others than those that were asked for."""
+    """The rows of the source, if they differ from those that were asked for."""
 
 
 @attrs.frozen
@@ -84,7 +84,7 @@ class Part:
 
     @classmethod
     def of(cls, source: Source, rows: tuple[int, ...]) -> Part:
-        """What a source has of these rows."""
+        """The part of a source that consists of these rows."""
         title = walk(source.flow().node)[0].title
         return cls(title, rows if source.ids is None else source.ids)
 
@@ -93,7 +93,7 @@ class Part:
 class Recipe:
     """A flow and its model, to be built with any number of processes.
 
-    Each is built afresh, since a flow may hold what a pass leaves behind: a cache, a queue.
+    Each is built anew, since a flow may hold the state of a pass: a cache, a queue.
 
     >>> import flowdsl as fl
     >>> from flowdsl.testing import Recipe, models
@@ -118,13 +118,13 @@ class Recipe:
     parts: tuple[Part, ...] = attrs.field(repr=False)
     steps: tuple[Step, ...] = attrs.field(default=(), repr=False)
     catalogue: Catalogue | None = attrs.field(default=None, repr=False)
-    """What the flows that it may be combined with are made of."""
+    """The catalogue from which flows to combine it with are drawn."""
 
     @classmethod
     def of(
         cls, name: str, flow: Callable[[], AnyFlow], model: Callable[[], Model], form: str = "tuple"
     ) -> Recipe:
-        """A source of your own, and its model: ``flow`` and ``model`` build them afresh."""
+        """A recipe of your own source: ``flow`` and ``model`` build it and its model anew."""
         source = Source(flow, model, _rows_of(model()))
         return cls(source, form, (name,), (Part.of(source, ()),))
 
@@ -147,7 +147,7 @@ class Recipe:
         return flow
 
     def model(self, careful: bool = False) -> Model:
-        """The model; a careful one has ``BAD`` for what fails."""
+        """The model; a careful one has ``BAD`` for elements that fail."""
         model = self.source.model()
         model = model.carefully() if careful else model
         for step in self.steps:
@@ -168,7 +168,7 @@ class Recipe:
         return attrs.evolve(self, names=(*self.names, name), steps=(*self.steps, step), parts=parts)
 
     def with_prefetch(self, place: int, threads: bool = False) -> Recipe:
-        """The recipe with a prefetch somewhere in it."""
+        """The recipe with a prefetch inserted at a place."""
         place %= len(self.steps) + 1
         step = IN_THREADS if threads else IN_PROCESSES
         steps, names = list(self.steps), list(self.names)
@@ -186,43 +186,43 @@ class Recipe:
 
     @cached_property
     def flow(self) -> AnyFlow:
-        """Built once, for what is known of it without running it."""
+        """The flow, built once, to inspect without running it."""
         return self.build()
 
     @cached_property
     def first(self) -> list[Any]:
-        """Those of its first elements that can be made.
+        """The first elements that do not fail.
 
-        What cannot may yet be left out further on, so it hides nothing of what comes after it;
-        but of what repeats for ever there may be nothing else.
+        One that fails may be left out by a later operator, so the elements after it count too;
+        but a flow that repeats for ever may have no others.
         """
         found: list[Any] = []
         try:
             for x in islice(self.model(careful=not self.never_ends).elements(0), _PEEKED):
                 if x is not BAD:
                     found.append(x)  # noqa: PERF401  # what came before an error counts too
-        except Exception:  # whatever a function of the chain raises
+        except Exception:  # a function of the chain may raise anything
             pass
         return found
 
     @property
     def is_combined(self) -> bool:
-        """It has the rows of several sources."""
+        """Whether the flow has the rows of several sources."""
         return len(self.parts) > 1
 
     @property
     def name(self) -> str:
-        """That of the source."""
+        """The name of the source."""
         return self.names[0].partition("(")[0]
 
     @property
     def is_reshaped(self) -> bool:
-        """Its elements may have another structure than those of the source."""
+        """Whether the elements may have another structure than those of the source."""
         return any(step.reshapes for step in self.steps)
 
     @property
     def judges_groups(self) -> bool:
-        """What rows it leaves out may depend on which others they are with."""
+        """Whether a row may be left out because of the others in its group."""
         reshaped = False
         for step in self.steps:
             others = any(other.judges_groups for other in step.others)
@@ -233,7 +233,7 @@ class Recipe:
 
     @property
     def chooses(self) -> bool:
-        """It may leave rows out."""
+        """Whether rows may be left out."""
         return any(
             step.chooses or step.judges or any(other.chooses for other in step.others)
             for step in self.steps
@@ -241,27 +241,27 @@ class Recipe:
 
     @property
     def is_unordered(self) -> bool:
-        """Somewhere in it the order is given up, and no position tells where a pass stands."""
+        """Whether an operator gives up the order, so that no position tells where a pass is."""
         return any(isinstance(node, Unordered) for node in walk(self.flow.node))
 
     def is_in_order(self, procs: int) -> bool:
-        """With so many workers there is nobody to be ready before another."""
+        """Whether elements come in order with this many workers."""
         copied = any(isinstance(node, Copying) for node in walk(self.flow.node))
         return not self.is_unordered or not (procs or copied)
 
     @property
     def repeats(self) -> bool:
-        """Rows may come more than once."""
+        """Whether rows may come more than once."""
         return any(step.repeats for step in self.steps)
 
     @property
     def endless(self) -> bool:
-        """A pass never ends."""
+        """Whether a pass never ends."""
         return Endless in self.flow.effects
 
     @property
     def never_ends(self) -> bool:
-        """Somewhere in it a pass never ends, even if it is cut above that."""
+        """Whether a pass of any operator below never ends, even if it is cut above."""
         return any(Endless in node.effects for node in walk(self.flow.node))
 
     @property
@@ -273,13 +273,13 @@ class Recipe:
 
     @property
     def is_long(self) -> bool:
-        """To repeat it would be more than is looked at."""
+        """Whether the flow is too long to repeat within what is looked at."""
         length = self.flow.node.length
         return length is not None and length > _LONG
 
     @property
     def is_large(self) -> bool:
-        """To batch its elements would make more of them than is looked at."""
+        """Whether the elements are too large to batch."""
         return any(_size(x) > _LARGE for x in self.first)
 
 
@@ -292,5 +292,5 @@ def _size(element: Any) -> int:
 
 
 def _rows_of(model: Model) -> tuple[int, ...]:
-    """The marks in the elements of a source, or none where they have no marks."""
+    """The source rows that a model's marks tell; empty where elements have no marks."""
     return tuple(i for x in islice(model.elements(0), MOST_ELEMENTS) for i in ids(x))

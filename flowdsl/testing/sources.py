@@ -19,18 +19,18 @@ from flowdsl.testing.recipes import AnyFlow, Source
 
 
 def damage(draw: Draw, n: int) -> int | None:
-    """Now and then the number of a row, not the first, that cannot be read."""
+    """Sometimes the number of a row to make unreadable, but never the first."""
     return draw(st.integers(1, n - 1)) if n > 1 and draw(st.integers(0, 7)) == 0 else None
 
 
 def rows(form: str, first: int, n: int, bad: int | None) -> Any:
-    """A sequence of rows, of which one may be bad."""
+    """A sequence of rows, one of which may be unreadable."""
     items = list(functions.make_rows(form, first, n))
     return items if bad is None else functions.damaged(items, bad)
 
 
 def in_memory(draw: Draw, form: str, first: int, n: int) -> Source:
-    """Rows of this process, one of which may fail; or an array for each component of them."""
+    """Rows in memory, one of which may fail; or an array for each component."""
     if form in ("tuple", "dict", "array") and draw(st.booleans()):
         return _in_arrays(form, first, n)
     items = rows(form, first, n, damage(draw, n))
@@ -63,7 +63,7 @@ def streamed(draw: Draw, form: str, first: int, n: int) -> Source:
 
 
 def once(draw: Draw, form: str, first: int, n: int) -> Source:
-    """Rows that come only once: of a queue, or of an iterator."""
+    """Rows of a queue or an iterator, which give only one pass."""
     items = list(functions.make_rows(form, first, n))
     flow: Callable[[], AnyFlow] = lambda: from_queue(_filled(items))  # noqa: E731
     if draw(st.booleans()):

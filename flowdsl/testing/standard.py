@@ -1,4 +1,4 @@
-"""The random chains that any operator is tried on: some operators of each kind."""
+"""The random chains that operators are tested on: some operators of each kind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPERATORS: dict[str, DrawOperator] = {
 }
 
 ONE_PASS = frozenset({"FromQueue"})
-"""Sources that are spent by a pass."""
+"""Sources that give only one pass."""
 RESHAPING = frozenset({"Batch", "Concat", "Enumerate", "Interleave", "Zip"})
 """Operators that change the structure of elements, or combine flows."""
 MOVING = frozenset({"Shuffle", "WindowShuffle"})
@@ -58,7 +58,7 @@ def chains(
     """Random flows with their models: a source and up to ``most`` operators.
 
     They end with the operator ``last`` and a prefetch, if these are asked for. With ``one_pass``
-    the source may be spent by a pass, as a queue is. The elements are marked with the number of
+    the source may give only one pass, as a queue does. The elements are marked with the number of
     their row, in the structure ``form`` (one of ``elements.FORMS``), or in any.
 
     >>> from hypothesis import given, settings

@@ -1,12 +1,12 @@
 """Training with TensorFlow, from a Flow to a model.
 
 config.py      TrainConfig: what to train, on what, for how long
-model.py       what is asked of a model and an optimizer; ModelDesc
-trainer.py     the loop; simple.py and replicated.py say on which devices
-callbacks/     what happens beside the steps: progress, evaluation, checkpoints
+model.py       the protocols of a model and an optimizer; ModelDesc
+trainer.py     the loop; simple.py and replicated.py choose its devices
+callbacks/     actions during training: progress, evaluation, checkpoints
 monitors.py    where scalars go; events.py for TensorBoard
-picture.py     what was recorded, drawn
-checkpoint.py  everything that training needs to go on, in one file
+picture.py     draws recorded scalars
+checkpoint.py  everything that training needs to continue, in one file
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints: everything that training needs to go on as if it had not stopped, in one file.
+"""Checkpoints: everything that training needs to continue as if never stopped, in one file.
 
 The position in the input and the epoch's running means travel inside TensorFlow's checkpoint, so
 that they are never older or newer than the weights. TensorFlow writes the data first, then replaces
@@ -65,7 +65,7 @@ class CheckpointWriter:
         self._manager = tf.train.CheckpointManager(_tracked(trainer), directory, max_to_keep)
 
     def save(self) -> Path:
-        """Write one now, after what the monitors have, and give its path."""
+        """Flush the monitors, write a checkpoint, and return its path."""
         self._trainer.monitors.flush()
         return Path(self._manager.save(checkpoint_number=self._trainer.global_step))
 

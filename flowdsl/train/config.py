@@ -83,22 +83,22 @@ class TrainConfig:
     """The elements to train on; a step takes one for each tower."""
 
     data: InputSource | None = None
-    """The same, from an input source of your own."""
+    """Your own input source of the elements to train on, instead of ``dataflow``."""
 
     model: Callable[[], Model] = attrs.field(validator=_factory)
     """Makes the model: called once, where variables are made for all towers."""
 
     optimizer: Callable[[], Optimizer] = attrs.field(validator=_factory)
-    """Makes the optimizer: called once, in the same place."""
+    """Makes the optimizer: called once, where variables are made for all towers."""
 
     logdir: Path | None = attrs.field(default=None, converter=_path)
     """Where checkpoints, ``stats.json`` and event files go; without it nothing is written."""
 
     callbacks: Sequence[Callback] = ()
-    """What to do beside the steps."""
+    """Callbacks to run besides the defaults."""
 
     extra_callbacks: Sequence[Callback] = attrs.field(factory=lambda: (ProgressBar(),))
-    """The same; this argument holds the defaults."""
+    """The default callbacks; they run after ``callbacks``."""
 
     monitors: Sequence[Monitor] = attrs.field(
         default=attrs.Factory(_default_monitors, takes_self=True)
@@ -111,7 +111,7 @@ class TrainConfig:
     steps_per_epoch: int | None = attrs.field(
         default=None, converter=_plain_if_given, validator=_at_least(1)
     )
-    """By default the steps that one pass has; to be given where a pass has no known length."""
+    """Steps in an epoch, by default those of one pass; required if a pass has no known length."""
 
     max_epoch: int = attrs.field(default=99999, converter=_plain, validator=_at_least(0))
     """The number of the last epoch."""
@@ -122,10 +122,10 @@ class TrainConfig:
     """The number of devices to spread a step over: the first GPUs, or else logical CPUs."""
 
     tower: Sequence[str] | None = None
-    """Or the devices themselves, e.g. ``("/gpu:0", "/gpu:1")``."""
+    """The devices of a step, instead of their number, e.g. ``("/gpu:0", "/gpu:1")``."""
 
     record_every: int = attrs.field(default=1, converter=_plain, validator=_at_least(1))
-    """Steps from one reading of the loss to the next; reading it waits for the device."""
+    """Steps between two readings of the loss; reading it waits for the device."""
 
     def __attrs_post_init__(self) -> None:
         if (self.dataflow is None) == (self.data is None):

@@ -1,4 +1,4 @@
-"""Event files: what TensorBoard shows, written and read without it.
+"""Event files for TensorBoard, written and read without it.
 
 A file is a sequence of checksummed records (TFRecord), each an ``Event`` proto, the first of which
 names the format. TensorBoard takes each file whose name holds ``tfevents``.
@@ -69,7 +69,7 @@ class TFEventWriter(Monitor):
 def read_events(logdir: Path | str) -> dict[str, dict[int, float]]:
     """The scalars in the event files of a directory: for each name, step to value.
 
-    Where training was interrupted and gone on with, each step is there once, as it counted.
+    If training was interrupted and continued, each step is there once, with its final value.
     """
     files = Path(logdir).glob("*tfevents*")
     runs = sorted((list(_events(path)) for path in files), key=_began)
@@ -84,7 +84,7 @@ def read_events(logdir: Path | str) -> dict[str, dict[int, float]]:
 
 
 def _events(path: Path) -> Iterator[tf.compat.v1.Event]:
-    with suppress(tf.errors.DataLossError):  # a killed writer leaves its last record torn
+    with suppress(tf.errors.DataLossError):  # the last record of a killed writer is incomplete
         for record in tf.data.TFRecordDataset(str(path), buffer_size=1 << 18):
             yield _Event.FromString(cast("bytes", record.numpy()))
 

@@ -1,4 +1,4 @@
-"""What a trainer needs of a model and of an optimizer, and a base class for models."""
+"""The protocols of models and optimizers for a trainer, and a base class for models."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import tensorflow as tf
 from flowdsl.errors import InvalidFlow
 
 Scalars: TypeAlias = Mapping[str, tf.Tensor]
-"""Scalars to be monitored, by name."""
+"""Scalars to monitor, by name."""
 
 Loss: TypeAlias = tf.Tensor | tuple[tf.Tensor, Scalars]
-"""A scalar, the mean over the batch; and other means over the batch, to be monitored."""
+"""The loss, a scalar mean over the batch; or a pair of it and other batch means to monitor."""
 
 
 class Model(Protocol):
-    """Variables, and the loss of one element; the components of the element are its arguments.
+    """Variables, and a loss whose arguments are the components of one element.
 
     ``loss`` is traced as it is, without AutoGraph, as Keras 3 does: where it needs an ``if`` over
     tensors, decorate that part with ``tf.function``. A checkpoint holds what TensorFlow can track,
@@ -65,7 +65,7 @@ class ModelDesc(tf.Module):
 
 
 class Optimizer(Protocol):
-    """All that a trainer asks of an optimizer; those of Keras 3 have it.
+    """The methods that a trainer needs of an optimizer; Keras 3's optimizers have them.
 
     ``apply`` runs on every tower, with the tower's gradients of ``loss / towers``. It adds them up
     over the towers, as Keras does, and applies the sum to the tower's copy of each variable.
@@ -100,7 +100,7 @@ def check_model(model: Model, components: Sequence[str]) -> None:
 
 
 def named_scalars(model: Model, inputs: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The loss of one element, as ``"loss"``, and what else the model wants monitored.
+    """The loss of one element, as ``"loss"``, and the model's other scalars to monitor.
 
     Raises:
         InvalidFlow: One of them is not a scalar, or is called ``loss`` too.

@@ -21,22 +21,22 @@ class MonitorsState(TypedDict):
 
 
 class Monitor:
-    """Takes what is recorded; each method may be left out.
+    """Receives the recorded scalars; a subclass overrides the methods it needs.
 
     Source: ``TrainingMonitor`` in tensorpack.
     """
 
     def start(self, logdir: Path | None, step: int) -> None:
-        """Training begins after ``step``; what was recorded of later steps will come again."""
+        """Training begins after ``step``; scalars of later steps will be recorded again."""
 
     def process_step(self, step: int, scalars: Mapping[str, float]) -> None:
         """The scalars of one step."""
 
     def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:
-        """The means of an epoch that ended at ``step``, and what callbacks put beside them."""
+        """The means of an epoch that ended at ``step``, and the scalars that callbacks added."""
 
     def flush(self) -> None:
-        """Write out what is held back."""
+        """Write out buffered scalars."""
 
     def close(self) -> None:
         """The end of training."""
@@ -119,7 +119,7 @@ class JSONWriter(Monitor):
 
 
 def read_stats(logdir: Path | str) -> list[dict[str, float | None]]:
-    """What ``JSONWriter`` has written; an empty list where there is nothing yet."""
+    """The epochs that ``JSONWriter`` has written; empty if there are none yet."""
     path = Path(logdir) / "stats.json"
     if not path.exists():
         return []
@@ -146,7 +146,7 @@ class ScalarPrinter(Monitor):
 class History(Monitor):
     """Keeps the scalars of every step of this process: ``history["loss"]`` maps step to value.
 
-    What earlier processes of the same training recorded is in the event files: ``read_events``.
+    Scalars of earlier processes of the same training are in the event files: ``read_events``.
     """
 
     def __init__(self) -> None:

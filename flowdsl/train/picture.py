@@ -1,4 +1,4 @@
-"""A picture of training, for people who would rather look than read."""
+"""Draws the curves of a training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.train.events import read_events
 
 _LARGEST_WINDOW = 41
-"""Steps that the smooth line averages over, at most."""
+"""The most steps that the smooth line averages over."""
 
 
 def draw_curves(

@@ -41,8 +41,8 @@ class SyncMultiGPUTrainerReplicated(Trainer):
             )
 
 
-@cache  # a second strategy's collective operations are taken for the first's (tensorflow #62790)
+@cache  # TensorFlow confuses the collectives of two strategies (tensorflow #62790)
 def _mirrored(devices: tuple[str, ...]) -> tf.distribute.Strategy:
     on_cpu = all("cpu" in device.lower() for device in devices)
-    reduction = tf.distribute.ReductionToOneDevice() if on_cpu else None  # or what suits the GPUs
+    reduction = tf.distribute.ReductionToOneDevice() if on_cpu else None  # None: the GPUs' default
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)

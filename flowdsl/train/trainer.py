@@ -24,11 +24,11 @@ _log = logging.getLogger(__name__)
 
 
 class LeftOver(UserWarning):
-    """Elements at the end of a pass that were too few for a step of all towers."""
+    """Warns of elements at the end of a pass that were too few for a step of all towers."""
 
 
 class TrainerState(TypedDict):
-    """Where training is, beside the variables."""
+    """The position of training, without the variables."""
 
     epoch_num: int
     local_step: int
@@ -47,19 +47,19 @@ class Trainer:
     """
 
     epoch_num: int
-    """The number of the present epoch."""
+    """The number of the current epoch."""
 
     local_step: int
-    """The steps of this epoch that are finished."""
+    """The number of finished steps in the current epoch."""
 
     global_step: int
-    """The steps of all epochs that are finished."""
+    """The number of finished steps in all epochs."""
 
     scalars: Mapping[str, float]
-    """The loss and what else the model reports, averaged over the towers; and ``queue_fill``."""
+    """The loss and the model's other scalars, averaged over the towers; and ``queue_fill``."""
 
     left_over: int
-    """Elements that were not trained on, because a pass ended before they filled a step."""
+    """The number of elements not trained on, because a pass ended before they filled a step."""
 
     def __init__(self, config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
         self.config = config
@@ -137,7 +137,7 @@ class Trainer:
             self.scalars = read | {"queue_fill": float(self.input.fill)}
 
     def state_dict(self) -> TrainerState:
-        """Where training is, beside the variables; a finished epoch is the start of the next."""
+        """The position of training, without variables; after an epoch, the start of the next."""
         finished = self.local_step >= self.steps_per_epoch
         return {
             "epoch_num": self.epoch_num + finished,
@@ -148,14 +148,14 @@ class Trainer:
         }
 
     def load_state_dict(self, state: TrainerState) -> None:
-        """Take up a saved state; the input follows when training begins."""
+        """Restore a saved state; the input's state is restored when training begins."""
         self.epoch_num, self.local_step = state["epoch_num"], state["local_step"]
         self.left_over = state["left_over"]
         self.monitors.load_state_dict(state["monitors"])
         self._input_state = state["input"]
 
     def _callbacks(self) -> list[Callback]:
-        """All of them; what is to be in a checkpoint comes before what saves it."""
+        """All callbacks; savers come last, so that checkpoints include the others' state."""
         given = [*self.config.callbacks, *self.config.extra_callbacks]
         savers = [callback for callback in given if isinstance(callback, ModelSaver)]
         others = [callback for callback in given if not isinstance(callback, ModelSaver)]
@@ -209,7 +209,7 @@ class Trainer:
 
         @tf.function(input_signature=source.signature, autograph=False)
         def step(*args: tf.Tensor) -> dict[str, tf.Tensor]:
-            # Taken across the towers: a step has an element for each of them, or does not run.
+            # Taken for all towers at once: a step has an element for each, or does not run.
             elements = [source.tensors(*args) for _ in range(towers)]
             inputs = [_spread(strategy, component) for component in zip(*elements, strict=True)]
             scalars = strategy.run(tower, args=inputs)

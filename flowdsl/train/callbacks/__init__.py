@@ -1,4 +1,4 @@
-"""What may happen beside the steps of training."""
+"""Actions at the stations of training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen at the stations of training."""
+"""The base class of callbacks, with a method for each station of training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ProgressBar: how far an epoch is."""
+"""ProgressBar: shows the progress of an epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.progress import (
 from flowdsl.train.callbacks.base import Callback
 
 _REFRESH = 0.1
-"""Seconds between two drawings; a bar that draws by itself takes time from the steps."""
+"""Seconds between two drawings; a bar with a drawing thread would take time from the steps."""
 
 
 class ProgressBar(Callback):

@@ -1,4 +1,4 @@
-"""ModelSaver: checkpoints to go on from."""
+"""ModelSaver: saves checkpoints from which training can continue."""
 
 from __future__ import annotations
 
