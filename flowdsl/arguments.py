@@ -1,6 +1,6 @@
-"""The arguments of operators: what all of them check in the same way, and in the same words.
+"""The checks and error messages that the arguments of all operators share.
 
-And the words for what they are given: functions, and elements that they fail on.
+Also how messages spell functions, and the elements that an operator failed on.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class Titled(Protocol):
-    """A node, as far as a message names it."""
+    """What a message needs of a node."""
 
     @property
     def title(self) -> str: ...
 
 
 MOST_ELEMENTS = 2**62
-"""Positions and epochs are int64, and some arithmetic is done on them."""
+"""Positions and epochs stay below this: they are int64, with room for arithmetic."""
 
 
 def at_least(
     minimum: int, most: int | None = MOST_ELEMENTS
 ) -> Callable[[Titled, attrs.Attribute[int], object], None]:
-    """An attrs validator: an int from ``minimum`` to below ``most``, in the words of the chain."""
+    """An attrs validator: the field must be an int >= ``minimum`` and below ``most``."""
 
     def check(node: Titled, field: attrs.Attribute[int], value: object) -> None:
         if not is_int(value, minimum, most):
@@ -47,7 +47,7 @@ def at_least(
 def checked_int(
     argument: str, value: object, minimum: int, most: int | None = MOST_ELEMENTS
 ) -> int:
-    """An int from ``minimum`` to below ``most`` as a plain one, whether it is NumPy's or not.
+    """A Python or NumPy int >= ``minimum`` and below ``most``, as a Python int.
 
     >>> checked_int("QueueInput: capacity", np.int32(50), 1)
     50
@@ -72,34 +72,34 @@ def _no_int(argument: str, value: object, minimum: int, most: int | None) -> Inv
 
 
 def is_callable(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
-    """An attrs validator: something to call."""
+    """An attrs validator: the field must be callable."""
     if not callable(value):
         raise InvalidFlow(f"{spelled(node)}: {field.name} must be callable, got {value!r}")
 
 
 def is_flag(node: Titled, field: attrs.Attribute[bool], value: object) -> None:
-    """An attrs validator: True or False."""
+    """An attrs validator: the field must be True or False."""
     if not isinstance(value, bool):
         raise InvalidFlow(f"{spelled(node)}: {field.name} must be True or False, got {value!r}")
 
 
 def plain_int(value: Any) -> Any:
-    """An attrs converter: a NumPy int as an int, which neither wraps around nor fails in JSON."""
+    """An attrs converter: NumPy ints become Python ints, which never overflow and work in JSON."""
     return int(value) if isinstance(value, np.integer) else value
 
 
 def is_int(value: object, minimum: int, most: int | None = MOST_ELEMENTS) -> bool:
-    """Whether it is an int, and no bool, of at least this much, and below ``most``."""
+    """Whether the value is an int (not a bool) >= ``minimum`` and below ``most``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         return False
     return bool(value >= minimum and (most is None or value < most))
 
 
 def elsewhere(**advice: str) -> Callable[[F], F]:
-    """Decorates an operator: the keywords that others have for it are errors that name its own.
+    """Decorates an operator: keywords of other libraries raise an error that says what to write.
 
-    In an advice ``{name}`` stands for the operator, ``{}`` for what is given, and ``{n}`` for the
-    same where it is a number of something. Any other unknown keyword is a ``TypeError``, as ever.
+    In the advice, ``{name}`` stands for the operator, ``{}`` for the given value, and ``{n}`` for
+    that value if it is a count (otherwise ``n``). Other unknown keywords are a ``TypeError``.
     """
 
     def decorate(operator: F) -> F:
@@ -113,7 +113,7 @@ def elsewhere(**advice: str) -> Callable[[F], F]:
                     raise InvalidFlow(f"{operator.__name__}: there is no {name}=; {told}")
             return operator(*args, **kw)
 
-        return cast("F", called)  # which is called as it is
+        return cast("F", called)  # it has the operator's signature
 
     return decorate
 
@@ -125,23 +125,23 @@ PARALLEL = {
     "num_proc": _PROCS,
     "deterministic": "the order is kept, but where prefetch(ordered=False) gives it up",
 }
-"""What others ask of each operator, and this library once of a flow."""
+"""Arguments that other libraries have on each operator, and this one only on ``prefetch``."""
 
 BATCHED = {
     "batch_size": "write {name}({n})",
     "drop_last": "write drop_remainder={}",
     "remainder": "a last one that is smaller is given, but with drop_remainder=True",
 }
-"""What others call the arguments of what makes batches."""
+"""Other libraries' names for the arguments of batching operators."""
 
 
 def spelled(node: Titled) -> str:
-    """The operator's method; validators run when all fields are set, so it has its title."""
+    """The name of the operator's method. Validators run once all fields are set, as titles need."""
     return node.title.partition("(")[0]
 
 
 def titled(operator: str, *given: str) -> str:
-    """How a chain spells an operator, with what is given of its arguments.
+    """How a chain spells an operator, with the arguments in ``given``.
 
     >>> titled("shuffle", "buffer=8", unless("seed", 0, 0))
     'shuffle(buffer=8)'
@@ -150,7 +150,7 @@ def titled(operator: str, *given: str) -> str:
 
 
 def unless(name: str, value: object, default: object) -> str:
-    """An argument as it is written; nothing where it need not be."""
+    """The argument as ``name=value``; empty if the value is the default."""
     return "" if value == default else f"{name}={value!r}"
 
 
@@ -170,9 +170,9 @@ _MOST_OF_AN_ELEMENT = 200
 
 
 def the_element(x: object) -> str:
-    """How an error says what a function failed on.
+    """How an error describes the element that a function failed on.
 
-    Arrays are spelled by dtype and shape, everything else by its ``repr``, cut where it is long.
+    Arrays are spelled by dtype and shape, all other values by their ``repr``, cut if it is long.
 
     >>> the_element((np.zeros((224, 224, 3), np.uint8), "cat"))
     "the element was (uint8[224, 224, 3], 'cat')"
@@ -181,7 +181,7 @@ def the_element(x: object) -> str:
 
 
 def the_group(xs: Sequence[object]) -> str:
-    """The words for what an operator failed on that makes one element of several.
+    """How an error describes the elements that an operator failed to make into one.
 
     >>> the_group((1, 2))
     'the group was [1, 2]'
@@ -192,14 +192,14 @@ def the_group(xs: Sequence[object]) -> str:
 def _brief(x: object) -> str:
     try:
         text = _SPELLING.repr(x)
-    except Exception as error:  # to say what failed must not fail
+    except Exception as error:  # an error message must not fail itself
         text = f"of {type(x).__name__}, whose repr raised {type(error).__name__}"
     text = " ".join(text.splitlines())
     return text if len(text) <= _MOST_OF_AN_ELEMENT else f"{text[: _MOST_OF_AN_ELEMENT - 3]}..."
 
 
 class _Spelling(Repr):
-    """A ``repr`` of no more than some of the components, some levels deep."""
+    """A ``repr`` with a limited number of components and levels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -232,11 +232,11 @@ class _Spelling(Repr):
     def _whole(self, x: Any, level: int) -> str:
         try:
             return super().repr1(x, level)
-        except Exception as error:  # to say what failed must not fail, nor hide the rest
+        except Exception as error:  # a message must not fail, or hide the rest
             return f"<{type(x).__name__}, whose repr raised {type(error).__name__}>"
 
     def repr_instance(self, x: Any, level: int) -> str:
-        text = repr(x)  # not that of ``Repr``, which says where it lies in memory if this fails
+        text = repr(x)  # unlike ``Repr``, which gives a memory address if this fails
         return text if len(text) <= self.maxother else f"{text[: self.maxother - 3]}..."
 
 

@@ -1,8 +1,8 @@
-"""What is an array: a list of numbers is one, and so is a tensor of another library.
+"""What counts as an array: arrays, lists of numbers, and tensors of other libraries.
 
 No dtype depends on the values: arrays and NumPy scalars keep theirs; bool, int, float and complex
-have one each, in lists too. What is no array is refused, with the component, the row, both sides
-and what to do.
+have one each, in lists too. Anything else is refused; the error names the component, the row, both
+sides and the remedy.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from flowdsl.errors import SpecMismatch
 from flowdsl.specs import ArraySpec, Spec, spec_of
 
 Join: TypeAlias = Callable[[list[NDArray[Any]]], NDArray[Any]]
-"""Makes one array of those of a list, along a new axis."""
+"""Joins a list of arrays into one, along a new axis."""
 
 NUMBERS = (int, float, complex)
-"""Those of Python; a bool is an int, and so is a member of an ``IntEnum``."""
+"""Python's number types; a bool is an int, and so is a member of an ``IntEnum``."""
 
 TEXT = (str, bytes)
 
@@ -33,23 +33,23 @@ _DTYPES = {
 }
 
 _ARRAYS = {np.ndarray, np.memmap}
-"""Other subclasses mean more than their numbers: a mask, a matrix product."""
+"""The array classes that stack; other subclasses add meaning: a mask, a matrix product."""
 
 
 def dtype_of_number(kind: type) -> np.dtype[Any]:
-    """The dtype of a Python number's class, whatever the values."""
+    """The dtype of a class of Python numbers, for all values."""
     return _DTYPES.get(kind) or next(d for base, d in _DTYPES.items() if issubclass(kind, base))
 
 
 def is_alike(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Whether it is one dtype; how wide text is, depends on what is written there."""
+    """Whether two dtypes are equal, apart from the width of text."""
     if one.kind in "US":
         return (one.kind, one.byteorder) == (other.kind, other.byteorder)
     return one == other
 
 
 def dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
-    """The dtype that arrays share; of text, the widest.
+    """The dtype that all arrays share; for text, the widest.
 
     Raises:
         SpecMismatch: They differ in dtype, or do not stack.
@@ -57,7 +57,7 @@ def dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
     dtype = cast("np.dtype[Any]", rows[0].dtype)
     if type(rows[0]) not in _ARRAYS:
         raise unstackable(type(rows[0]).__name__, at)
-    # Most often the dtype is the very same; those that are no builtin ones may only be equal.
+    # Most often all rows share one dtype object; dtypes that are not builtin may only be equal.
     if not set(map(type, rows)) <= _ARRAYS or any(row.dtype is not dtype for row in rows):
         for i, row in enumerate(rows):
             if type(row) not in _ARRAYS or not is_alike(row.dtype, dtype):
@@ -73,7 +73,7 @@ def dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
 
 
 def arrays_of_tensors(rows: Sequence[Any], at: str) -> list[NDArray[Any]]:
-    """The arrays that another library's tensors are.
+    """Another library's tensors as arrays.
 
     Raises:
         SpecMismatch: They are no tensors, or NumPy cannot read one.
@@ -96,9 +96,9 @@ def _array_of_tensor(value: object, where: str) -> NDArray[Any]:
 def arrays_of_lists(
     rows: Sequence[list[Any]], at: str, join: Join | None = None
 ) -> list[NDArray[Any]] | None:
-    """The arrays that lists of numbers are; None for lists of text.
+    """Lists of numbers as arrays; None for lists of text.
 
-    ``join`` makes one array of the unequal ones in a ragged list, which is refused without it.
+    ``join`` joins the unequal arrays in a ragged list, which is refused without it.
 
     Raises:
         SpecMismatch: A list is no array, or the lists differ, or nothing tells their dtype.
@@ -123,11 +123,11 @@ def arrays_of_lists(
 
 
 _OF_TEXT = np.dtype(object)
-"""Stands for text, which stays a list; arrays of objects are refused."""
+"""Marks lists of text, which stay lists; arrays of objects are refused."""
 
 
 def _dtype_of_list(items: list[Any], where: str) -> np.dtype[Any] | None:
-    """The dtype of the array that a list is; None where there is nothing in it."""
+    """The dtype of a list as an array; None for a list without items."""
     kinds = _kinds_in(items)
     if not kinds:
         return None
@@ -154,7 +154,7 @@ def _dtype_of_list(items: list[Any], where: str) -> np.dtype[Any] | None:
 
 
 def _kinds_in(items: list[Any]) -> set[type]:
-    """The types of what is in a list, and in the lists in it."""
+    """The types of a list's items; for a list of lists, those of the inner items."""
     kinds = set(map(type, items))
     return set[type]().union(*map(_kinds_in, items)) if kinds == {list} else kinds
 
@@ -168,20 +168,20 @@ def _items_in(items: list[Any]) -> Iterator[Any]:
 
 
 def _as_array(item: Any, where: str) -> Any:
-    """An array or NumPy scalar is what it is; a tensor is made one."""
+    """An array or NumPy scalar unchanged; a tensor as an array."""
     return item if isinstance(item, (np.ndarray, np.generic)) else _array_of_tensor(item, where)
 
 
 def _array_of_list(
     items: list[Any], dtype: np.dtype[Any], where: str, join: Join | None
 ) -> NDArray[Any]:
-    """The array of this dtype that a list is."""
+    """A list as an array of this dtype."""
     if isinstance(next(_items_in(items), 0), (*NUMBERS, np.generic)):
         try:
             return np.array(items, dtype)
         except OverflowError as error:
             raise SpecMismatch(f"{where} has an int too large for int64") from error
-        except ValueError:  # it is ragged: numbers of one kind make no other trouble
+        except ValueError:  # ragged: numbers of one kind fail for no other reason
             pass
     if isinstance(items[0], list):
         parts = _of_one_rank([_array_of_list(item, dtype, where, join) for item in items])
@@ -196,7 +196,7 @@ def _array_of_list(
         if dtype.kind in "US":  # as wide as the widest
             return np.stack(parts)
         shape = (len(parts), *parts[0].shape)
-        return np.stack(parts, out=np.empty(shape, dtype))  # in the byte order that they have
+        return np.stack(parts, out=np.empty(shape, dtype))  # keeps their byte order
     if join is None:
         raise SpecMismatch(
             f"{where} is a ragged list: its items differ in shape; padded_batch pads them, or make "
@@ -206,7 +206,7 @@ def _array_of_list(
 
 
 def _of_one_rank(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Those of lists without items get the axes that nothing told of."""
+    """Give arrays of empty lists the axes that they lack."""
     rank = max(array.ndim for array in arrays)
     return [
         array if array.size else array.reshape(array.shape + (0,) * (rank - array.ndim))
@@ -223,7 +223,7 @@ _OF_NONE = (
 
 
 def differ(rows: Sequence[Any], at: str, i: int | None = None, first: int = 0) -> SpecMismatch:
-    """Row ``i`` is not like the first; without ``i``, the first row that is not."""
+    """The error that row ``i``, or else the first such row, differs from row ``first``."""
     kind, spec = type(rows[first]), spec_of(rows[first])
     if i is None:
         i = next(i for i, x in enumerate(rows) if type(x) is not kind or spec_of(x) != spec)
@@ -245,7 +245,7 @@ def differ(rows: Sequence[Any], at: str, i: int | None = None, first: int = 0) -
 
 
 def _is_ragged(one: Spec, other: Spec) -> bool:
-    """Whether arrays differ in nothing but the sizes of their axes."""
+    """Whether two arrays differ only in the sizes of their axes."""
     return (
         isinstance(one, ArraySpec)
         and isinstance(other, ArraySpec)
@@ -255,7 +255,7 @@ def _is_ragged(one: Spec, other: Spec) -> bool:
 
 
 def unstackable(what: str, at: str) -> SpecMismatch:
-    """A single value that is no array, number or text."""
+    """The error for a value that is no array, number or text."""
     if what == "NoneType":
         return SpecMismatch(f"{at}: {_OF_NONE}")
     return SpecMismatch(
@@ -265,7 +265,7 @@ def unstackable(what: str, at: str) -> SpecMismatch:
 
 
 def unstackable_list(what: str, at: str) -> SpecMismatch:
-    """A list of such values, or of tuples, dicts or records."""
+    """The error for a list of values that do not stack, such as tuples, dicts or records."""
     if what == "NoneType":
         return SpecMismatch(f"{at} is a list of None; {_OF_NONE}")
     return SpecMismatch(

@@ -1,11 +1,11 @@
-"""What ``on_error`` puts into a flow: operators that are attempted, and what leaves failures out.
+"""The nodes of ``on_error``: operators that are attempted, and one that leaves failures out.
 
 A failure is a value in the place of the element. Operators that choose or reorder move it like any
-other, the functions above it are not called, and the first operator that would look into it has a
-``LeaveOut`` below it. So late reading stays: a shuffled file whose row 7 is damaged is still read
-by number, and what is left out is the element whose turn row 7 was.
+other, later functions are not called on it, and a ``LeaveOut`` comes before the first operator that
+would look into it. So late reading still works: a shuffled file whose row 7 is damaged is still
+read by number, and only the element of row 7 is left out.
 
-They are kinds: whatever operator is attempted, a planner and a runtime know them as they know
+These nodes are kinds: the planner and the runtime treat all attempted operators alike, as they do
 ``Elementwise``.
 """
 
@@ -38,17 +38,17 @@ from flowdsl.node import (
 from flowdsl.specs import UNKNOWN, Spec, spec_of
 
 _MOST_PROBED = 1000
-"""So many elements are tried before it is left open what one looks like."""
+"""A probe tries at most this many elements, then leaves the spec unknown."""
 
 Handler: TypeAlias = Callable[[ElementError], object]
 
 NOT_KNOWN = -1
-"""The number of an attempt of which only the end is known: that a worker died on it."""
+"""The number of an attempt if a worker died and it is not known which attempt it was."""
 
 
 @attrs.frozen
 class _Nothing(Node[Any, Effect]):
-    """The place of the source in an operator that is kept for its function."""
+    """Stands in for the source of an operator that is kept only for its function."""
 
     @property
     def title(self) -> str:
@@ -67,7 +67,7 @@ class _Nothing(Node[Any, Effect]):
 
 @attrs.frozen
 class Held:
-    """An operator by itself: a planner that looks for sources does not see it."""
+    """An operator without its sources, hidden from a planner that looks for sources."""
 
     node: Any
 
@@ -77,7 +77,7 @@ class Held:
 
 
 class _Attempted:
-    """Goes by the name of what it attempts."""
+    """Has the title and the fingerprint of the operator that it attempts."""
 
     __slots__ = ()
     held: Held
@@ -93,14 +93,14 @@ class _Attempted:
 
 @attrs.frozen
 class Attempt(_Attempted, Elementwise[A, Any, E], Transparent[Any, E], Generic[A, E]):
-    """An operator on one element; a failure stands in the element's place."""
+    """An attempted operator on one element: a failure takes the element's place."""
 
     held: Held
     number: int
 
     @property
     def depth(self) -> int:
-        return self.source.depth + int(self.held.node.depth) - 1  # as it would be by itself
+        return self.source.depth + int(self.held.node.depth) - 1  # as without the attempt
 
     @property
     def unseen(self) -> AnyNode:
@@ -122,19 +122,19 @@ class Attempt(_Attempted, Elementwise[A, Any, E], Transparent[Any, E], Generic[A
 
 @attrs.frozen
 class AttemptToFilter(Attempt[A, E | Unsized], Generic[A, E]):
-    """An operator that may leave an element out."""
+    """An attempted operator that may leave an element out."""
 
     drops: ClassVar[bool] = True
 
 
 @attrs.frozen
 class AttemptToCount(Attempt[A, E], Counting[A, Any, E], Generic[A, E]):
-    """One that looks at the element's number; those that failed have theirs."""
+    """An attempted operator that uses the element's number; failures are numbered too."""
 
 
 @attrs.frozen
 class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
-    """The elements that an operator can make something of: those that a probe of it looks at."""
+    """The elements on which an operator does not fail: a probe of it looks only at these."""
 
     drops: ClassVar[bool] = True
     held: Held
@@ -164,7 +164,7 @@ class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
 
 @attrs.frozen
 class AttemptToRead(_Attempted, IndexedSource[Any]):
-    """A source that is read by number; a failure stands in the row's place."""
+    """An attempted source that is read by number: a failure takes the row's place."""
 
     held: Held
     number: int
@@ -190,7 +190,7 @@ class AttemptToRead(_Attempted, IndexedSource[Any]):
     def spec(self, probe: bool) -> Spec:
         try:
             known: Spec = self.held.node.spec(probe)
-        except Exception:  # of the row that was read to see what one looks like
+        except Exception:  # from the row that the probe read
             known = UNKNOWN
             if probe:
                 tried = (x for _, x in islice(self.rows(0, ()), _MOST_PROBED))
@@ -200,7 +200,7 @@ class AttemptToRead(_Attempted, IndexedSource[Any]):
 
 @attrs.frozen
 class AttemptToReadHere(AttemptToRead):
-    """One whose rows lie in this process's memory."""
+    """An attempted source whose rows lie in this process's memory."""
 
     portable: ClassVar[bool] = False
 
@@ -211,7 +211,7 @@ class LeaveOut(
     Transparent[A, E | Resampled | Unsized],
     Generic[A, E],
 ):
-    """The elements that could be made; of each other one, ``handler`` is given the error."""
+    """Leaves failures out; ``handler`` is called with the error of each."""
 
     drops: ClassVar[bool] = True
     light: ClassVar[bool] = True
@@ -224,7 +224,7 @@ class LeaveOut(
 
     @property
     def fingerprint(self) -> str:
-        return 'on_error="skip"'  # the same elements, whoever is told
+        return 'on_error="skip"'  # the handler does not change the elements
 
     @property
     def depth(self) -> int:
@@ -235,7 +235,7 @@ class LeaveOut(
         return self.silent()
 
     def silent(self) -> LeaveOut[A, E]:
-        """With nobody to tell: what a probe looks at, and what travels to workers."""
+        """This node without its handler, for probes and for workers."""
         return self if self.handler is None else attrs.evolve(self, handler=None)
 
     def apply(self, x: A, epoch: int, position: int) -> A | Dropped:
@@ -250,7 +250,7 @@ class LeaveOut(
     def rows_telling(
         self, epoch: int, sources: Sequence[Passes], tell: Callable[[Failed], object]
     ) -> Iterator[Row[A]]:
-        """The rows of a pass; ``tell`` is called with what is left out, in its place."""
+        """The rows of a pass; ``tell`` is called with each failure that is left out."""
         for position, x in sources[0](epoch):
             if isinstance(x, Failed):
                 tell(x)
@@ -270,7 +270,7 @@ class LeaveOut(
 
 
 def attempts(node: AnyNode) -> Iterator[Attempt[Any, Any] | AttemptToRead]:
-    """The operators whose failures can stand among the elements of this one."""
+    """The attempted operators whose failures can be among this node's elements."""
     if isinstance(node, LeaveOut):
         return
     if isinstance(node, Attempt | AttemptToRead):

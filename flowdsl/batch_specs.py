@@ -1,4 +1,4 @@
-"""The spec of a batch, from the spec of its rows: what ``stacking`` will make of them."""
+"""The spec of a batch, from the spec of its rows: it predicts what ``stacking`` makes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from flowdsl.stacking import (
 
 
 def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
-    """The spec of ``stack``, from the spec of its rows.
+    """The spec of what ``stack`` makes, from the spec of its rows.
 
-    A tuple that named tuples stack into keeps their names here, for messages.
+    NamedTuples stack into a plain tuple, whose spec keeps their names, for messages.
 
     Raises:
         SpecMismatch: Rows of this spec cannot stack.
@@ -79,7 +79,7 @@ def _of_lists(spec: ListSpec, n: int | None, at: str) -> Spec:
 
 
 def spec_of_parts(spec: Spec, collate: CollateParts, n: int | None) -> Spec:
-    """The spec of ``collated`` with functions of components, from the spec of its rows.
+    """The spec of what ``collated`` makes with functions by component, from the spec of its rows.
 
     Raises:
         SpecMismatch: Rows of this spec have no such components, or those without a function do not
@@ -99,9 +99,9 @@ def spec_of_parts(spec: Spec, collate: CollateParts, n: int | None) -> Spec:
 
 
 def _names_in(spec: StructSpec) -> list[str]:
-    """The names by which components are asked for.
+    """The names by which users select components.
 
-    The spec of a batch of named tuples has theirs for messages only: it is a plain tuple.
+    The spec of a batch of NamedTuples keeps their names for messages only: it is a plain tuple.
     """
     if spec.form is tuple:
         return list(map(str, range(len(spec.fields))))
@@ -109,7 +109,7 @@ def _names_in(spec: StructSpec) -> list[str]:
 
 
 def spec_of_padded_batch(spec: Spec, n: int | None, padding: Padding, at: str = "element") -> Spec:
-    """The spec of ``pad``, from the spec of its rows.
+    """The spec of what ``pad`` makes, from the spec of its rows.
 
     Raises:
         SpecMismatch: Rows of this spec cannot stack, or not with this padding.
@@ -139,7 +139,7 @@ def spec_of_row(spec: Spec, at: str = "element") -> Spec:
     if isinstance(spec, StructSpec):
         fields = tuple((name, spec_of_row(part, f"{at}.{name}")) for name, part in spec.fields)
         return StructSpec(dict if spec.form is dict else tuple, fields)
-    if isinstance(spec, ListSpec):  # its items tell no size of those of other lists
+    if isinstance(spec, ListSpec):  # items of other lists may have other sizes
         return with_sizes(spec.item, UNKNOWN)
     if isinstance(spec, ValueSpec):
         if spec.type is not object and not issubclass(spec.type, list):

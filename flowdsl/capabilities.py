@@ -1,7 +1,7 @@
-"""What an operator may be able to do besides giving its elements.
+"""Optional abilities of an operator, besides giving its elements.
 
-A node derives from these where it can. Whoever needs one asks for it by ``isinstance``; of a node
-without it, a run makes elements again, or says that it cannot go on.
+A node derives from a class for each ability that it has, and ``isinstance`` asks for it. Where a
+node lacks one, a run makes elements again, or says that it cannot go on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flowdsl.node import AnyNode, E, Node, Passes, Row, T
 
 @attrs.frozen
 class Continuing(Node[T, E], Generic[T, E]):
-    """Goes on with a pass after some elements, from their number, without making them again."""
+    """Resumes a pass after a number of elements, without making them again."""
 
     @abstractmethod
     def rows_after(
@@ -27,8 +27,8 @@ class Continuing(Node[T, E], Generic[T, E]):
     ) -> Iterator[Row[T]]:
         """The rows of a pass that come after the first ``given``.
 
-        By then ``over`` passes of the source were over. Of the next one the runtime has the source
-        give only what had not been taken of it; of each later one, all.
+        By then ``over`` passes of the source had ended. The runtime starts the next one after the
+        elements that were taken from it; later passes are whole.
         """
 
     @final
@@ -36,34 +36,34 @@ class Continuing(Node[T, E], Generic[T, E]):
         return self.rows_after(epoch, 0, 0, sources)
 
     def taken(self, given: int) -> tuple[int, int]:
-        """After so many elements: the passes of its source that were over, and the elements of one.
+        """After ``given`` elements: the ended passes of its source, and what was taken of the next.
 
-        Where nothing below leaves elements out, so that it is arithmetic.
+        It is arithmetic, valid only where nothing below leaves elements out.
         """
         return 0, given
 
 
 @attrs.frozen
 class Reshardable(Node[T, E], Generic[T, E]):
-    """Tells where it goes on over shards of another number than a state was saved with."""
+    """Can resume over another number of shards than a state was saved with."""
 
     @abstractmethod
     def same_place(self, there: AnyNode, position: int) -> int | None:
-        """Where this flow goes on, over a shard, after what ``there`` has given by a position.
+        """The position where this flow, over a shard, resumes after ``there`` came to ``position``.
 
-        ``there`` is this flow over shards of another number, all of which stand at that position.
-        None where no position here follows just what they gave.
+        ``there`` is this flow over another number of shards, which all stand at that position.
+        None if no position here continues exactly where those shards stopped.
         """
 
 
 def same_place(node: AnyNode, there: AnyNode, position: int) -> int | None:
-    """``Reshardable.same_place`` of any node: None where it cannot tell."""
+    """``Reshardable.same_place`` of any node: None if the node is not ``Reshardable``."""
     return node.same_place(there, position) if isinstance(node, Reshardable) else None
 
 
 @attrs.frozen
 class Live(Node[T, E], Generic[T, E]):
-    """Gives what comes, once, such as from a queue: no later pass comes by what was delivered."""
+    """Gives each element once, as it arrives, such as from a queue: no later pass repeats it."""
 
 
 # -- to be probed ----------------------------------------------------------------------------------
@@ -71,11 +71,11 @@ class Live(Node[T, E], Generic[T, E]):
 
 @attrs.frozen
 class Transparent(Node[T, E], Generic[T, E]):
-    """Gives, in epoch 0, the elements of its source: a probe need not come through it."""
+    """Gives the elements of its source in epoch 0, so that a probe can skip this node."""
 
     @property
     def unseen(self) -> AnyNode:
-        """What a probe reads in its place, so that nobody sees, or keeps, the elements it makes."""
+        """The node that a probe reads instead, so that its elements are not reported or kept."""
         return self.sources[0]
 
 
@@ -89,4 +89,4 @@ class Holding(Node[T, E], Generic[T, E]):
     @property
     @abstractmethod
     def holds(self) -> int:
-        """How many of them at a time."""
+        """How many elements of its source it keeps at a time."""

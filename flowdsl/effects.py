@@ -1,11 +1,11 @@
 """What the operators of a flow do to the rows of its sources: a row of tags, joined by ``|``.
 
-``Flow[T, Reordered | Endless]`` may permute its rows and never stops. A row of tags is a promise by
-what it leaves out, so ``Exact``, which carries none, is assignable to every other, and ``Flow[T]``
-promises nothing at all. Rows are counted through grouping: a batch is its rows. The rows of a flow
-are those that the chain asks for: ``take`` and ``filter`` say which, and that is no effect.
+``Flow[T, Reordered | Endless]`` may permute its rows and never stops. The tags that are absent are
+the promise, so ``Exact``, which has none, is assignable to every other row of tags, and ``Flow[T]``
+promises nothing. A batch counts as the rows in it. Leaving out rows by ``take`` or ``filter`` is no
+effect: the chain asks for it.
 
-Each tag is a sentence, and a law of the test suite holds every operator to it.
+Each tag is a sentence, which a law of the test suite checks on every operator.
 
 The idea is the effect row of Koka (Leijen, "Koka: Programming with Row-Polymorphic Effect Types",
 2014), written with what a Python type checker has: unions and inheritance.
@@ -46,16 +46,16 @@ class Exact(Reordered, Resampled, Unsized, Endless):
 Tag: TypeAlias = type[Effect]
 
 Counted: TypeAlias = Reordered | Resampled
-"""Allows what still has a known length."""
+"""Allows flows of known length."""
 
 Finite: TypeAlias = Reordered | Resampled | Unsized
-"""Allows what ends."""
+"""Allows flows that end."""
 
 InOrder: TypeAlias = Unsized | Endless
-"""Allows what keeps every row, in order."""
+"""Allows flows that keep every row, in order."""
 
 Unmoved: TypeAlias = Resampled | Unsized | Endless
-"""Allows what has not been reordered: its elements can be told, and paired, by position."""
+"""Allows flows that are not reordered: positions identify their elements, for pairing."""
 
 TAGS: tuple[Tag, ...] = (Reordered, Resampled, Unsized, Endless)
 

@@ -27,7 +27,7 @@ Rows: TypeAlias = tuple[Any, ...]
 
 
 class Stackable(Protocol[D_co]):
-    """An array or a NumPy scalar: something that knows its dtype."""
+    """An array or a NumPy scalar: anything with a dtype."""
 
     @property
     def dtype(self) -> np.dtype[D_co]: ...
@@ -123,7 +123,7 @@ def batch_type(record: type[Record[object]]) -> type:
 
 
 _SINGLE = (np.ndarray, np.generic, int, float, str, bytes, list)
-"""Most values are of these: they need not be asked for fields."""
+"""The common classes of single values, which have no fields."""
 
 
 def components(element: object) -> list[tuple[str, Any]] | None:
@@ -149,16 +149,16 @@ def assemble(form: type, values: dict[str, Any]) -> Any:
 
 
 def arguments(form: type, values: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a constructor for components; what it sets by itself is left out."""
+    """The constructor arguments for components, without the fields that it sets by itself."""
     names = arguments_of(form) or {name: name for name in values}
     pairs = ((names[name], value) for name, value in values.items())
     return {name: value for name, value in pairs if name is not None}
 
 
 def arguments_of(form: type) -> dict[str, str | None] | None:
-    """The fields of an attrs class or a dataclass, and the arguments of its constructor for them.
+    """The fields of an attrs class or a dataclass, each with its constructor argument.
 
-    A field that the constructor sets by itself has none. None for any other class.
+    The argument is None if the constructor sets the field itself. Other classes give None.
     """
     if attrs.has(form):  # a field ``_x`` is the argument ``x``
         return {f.name: (f.alias or f.name) if f.init else None for f in attrs.fields(form)}
@@ -168,12 +168,12 @@ def arguments_of(form: type) -> dict[str, str | None] | None:
 
 
 def is_tensor(kind: type) -> bool:
-    """Whether this is a class of arrays of another library, which NumPy may be able to read."""
+    """Whether this is another library's array class, which NumPy may be able to read."""
     return hasattr(kind, "__dlpack__") and not issubclass(kind, np.ndarray)
 
 
 def from_dlpack(tensor: Any) -> NDArray[Any]:
-    """The array that another library's tensor is, in its memory.
+    """Another library's tensor as an array that shares its memory.
 
     Raises:
         SpecMismatch: NumPy cannot read it; the message says why.
@@ -189,12 +189,12 @@ def from_dlpack(tensor: Any) -> NDArray[Any]:
 
 
 def form_of(element: object) -> type:
-    """The form of a structured element, as its spec has it."""
+    """The class of a structured element in its spec: ``dict`` for all dicts."""
     return dict if isinstance(element, dict) else type(element)
 
 
 def leaves(element: object) -> list[object]:
-    """The components of an element, nested ones opened, in order; a single value is its own."""
+    """The components of an element in order, nested ones flattened; a single value is one leaf."""
     parts = components(element)
     if parts is None:
         return [element]
@@ -202,7 +202,7 @@ def leaves(element: object) -> list[object]:
 
 
 def nbytes_of(element: object) -> int:
-    """The bytes in an element: arrays, NumPy scalars, bytes and text; other values count for none.
+    """The bytes in an element: arrays, NumPy scalars, bytes and text; other values count as 0.
 
     >>> import numpy as np
     >>> nbytes_of((np.zeros(3), "abc", 7))

@@ -81,7 +81,7 @@ class EndlessFlow(FlowError):
 
 
 class NotResumable(FlowError):
-    """No position tells what a pass has given: its order is not known, or a source goes on."""
+    """No position says what was given: the order is unknown, or a source gives elements once."""
 
 
 class SpecMismatch(FlowError, TypeError):
@@ -111,8 +111,8 @@ ZeroDivisionError('integer division or modulo by zero'); the element was 0
     ) -> None:
         """``operator`` is how the chain spells it; ``position`` counts from 0 within ``epoch``.
 
-        ``given`` says what it failed on, such as "the element was 0": in words, since an error is
-        kept for longer than an element should be.
+        ``given`` says in words what it failed on, such as "the element was 0": an error may be kept
+        for longer than the element should be.
         """
         super().__init__(operator, position, epoch, origin, given)
         self.operator = operator
@@ -145,7 +145,7 @@ _MOST_OF_A_REASON = 1000
 def _reason(cause: BaseException) -> str:
     try:
         text = repr(cause)
-    except Exception as error:  # to say what failed must not fail
+    except Exception as error:  # an error message must not fail itself
         text = f"{type(cause).__name__}, whose repr raised {type(error).__name__}"
     return text if len(text) <= _MOST_OF_A_REASON else f"{text[: _MOST_OF_A_REASON - 3]}..."
 
@@ -159,9 +159,9 @@ def _caused(
 
 
 def travelling(error: BaseException) -> BaseException:
-    """The exception as it can be sent to another process, with its traceback as a note.
+    """The exception in a form that can be sent to another process, with its traceback as a note.
 
-    One that cannot be pickled, or not be made again, is sent as a ``RuntimeError`` that says so.
+    An exception that cannot be pickled and restored becomes a ``RuntimeError`` that names it.
     """
     trace = "".join(traceback.format_exception(error))
     try:

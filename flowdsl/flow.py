@@ -88,10 +88,10 @@ class Flow(
     def epochs(self, n: int, resume: Mapping[str, object] | None = None) -> Iterator[Run[T]]:
         """``n`` passes in turn: ``for run in flow.epochs(3): for x in run: ...``.
 
-        With ``resume``, a state that such a loop saved, the loop goes on where it was taken: first
-        with the rest of that epoch, then with the later ones. ``n`` is how many there are in all,
-        as in the loop that was stopped, and ``run.epoch`` is the number of each. The rest of an
-        epoch that had come to its end is empty; nothing comes twice, and nothing is left out.
+        With ``resume``, a state that such a loop saved, the loop goes on where the state was taken:
+        first with the rest of that epoch, then with the later ones. ``n`` counts all epochs, as in
+        the loop that was stopped, and ``run.epoch`` is the number of each. If that epoch had ended,
+        its rest is empty; no element is repeated or left out.
 
         Errors, at the call: ``InvalidFlow`` for ``n < 0``, and for a state of an epoch beyond the
         last; ``StateMismatch`` for a state of another flow. See ``resume``.
@@ -127,15 +127,15 @@ class Flow(
     def resume(self, state: Mapping[str, object]) -> Run[T]:
         """Continue a pass from what ``run.state_dict()`` gave, under any number of processes.
 
-        A flow over random-access sources reads nothing of what was delivered before. After a filter
-        or ``on_error`` that is so if only functions, batches, ``repeat`` and what counts elements
-        follow (``enumerate``, ``take``, ``skip``, ``shard``), and workers are sent nothing that was
-        made after it; else those elements are made again and left out. A stream is read again from
-        its beginning.
+        A flow over random-access sources reads nothing again that was delivered before. After a
+        filter or ``on_error`` this holds if only functions, batches, ``repeat`` and operators that
+        count elements (``enumerate``, ``take``, ``skip``, ``shard``) follow, and workers are sent
+        nothing that was made after it; otherwise those elements are made again and left out. A
+        stream is read again from its beginning.
 
-        A state of one of ``n`` shards, when all stood at the same position, resumes any of another
-        number of them, if what they had delivered together is a whole number of elements for each
-        of those, and nothing but functions, batches and ``repeat`` comes after the ``shard``.
+        A state of one of ``n`` shards, taken when all stood at the same position, resumes any shard
+        of another number of shards, if what was delivered in all is a whole number of elements for
+        each of those, and only functions, batches and ``repeat`` come after the ``shard``.
 
         Errors: ``StateMismatch``, naming the operator that differs, for a state of another flow or
         of another file's rows. Functions are told apart by name, and items in memory by number.
@@ -163,7 +163,7 @@ class Flow(
         return self.node.length
 
     def __len__(self) -> int:
-        return Flow.size(self)  # type: ignore[arg-type]  # of any row: size() asks at run time
+        return Flow.size(self)  # type: ignore[arg-type]  # size() checks the effects at run time
 
     def __repr__(self) -> str:
         return _spelled(self.node)
@@ -178,7 +178,7 @@ class Flow(
         return plan_bundle(self)
 
     def _repr_html_(self) -> str | None:
-        """The plan as HTML, for notebooks that ask for nothing else."""
+        """The plan as HTML, for notebooks that ask only for HTML."""
         return self._repr_mimebundle_().get("text/html")
 
     @property
@@ -190,8 +190,8 @@ class Flow(
     def spec(self) -> Spec:
         """What an element looks like: its components' dtypes and shapes.
 
-        A function without a useful return annotation is asked by making the first element, which
-        runs the chain up to it; sizes that nothing declares are those of that element.
+        If a function has no useful return annotation, the first element is made, which runs the
+        chain up to there; sizes that nothing declares are those of that element.
         """
         return self.node.spec(probe=True)
 
@@ -227,8 +227,9 @@ class Flow(
 
         It runs from epoch 0 on, and through further epochs where a pass is short; the seconds count
         from when all workers are at work. ``step`` is what the consumer does with an element, as a
-        training step would: without it the consumer does nothing, and what limits is in the flow.
-        Every operator is timed, at about 0.1 µs a call. What a source gives once only is used up.
+        training step would: without it the consumer does nothing, so the limit is in the flow.
+        Every operator is timed, at about 0.1 µs a call. Elements that a source gives only once are
+        used up.
 
         Print the profile, or ``save`` it as a picture, ``.svg`` or ``.html``. docs/seeing.md says
         what the figures mean, and how the verdict is reached.
@@ -291,7 +292,7 @@ class Flow(
 
 
 def _spelled(node: AnyNode) -> str:
-    """The chain that makes a flow, as far as titles tell it."""
+    """The chain that makes a flow, written with its titles."""
     if not node.sources:
         return node.title
     first, *others = map(_spelled, node.sources)
@@ -300,7 +301,7 @@ def _spelled(node: AnyNode) -> str:
 
 
 def _unsized_part(node: AnyNode) -> str:
-    """The operator from which on a flow has no known length."""
+    """The title of the first operator whose length is unknown."""
     for source in node.sources:
         if source.length is None:
             return _unsized_part(source)

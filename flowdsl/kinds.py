@@ -3,18 +3,18 @@
 A kind tells the layers above, which never name an operator, what they may do with it:
 
 Source       begins a flow. An ``IndexedSource`` reads any row by its number.
-Elementwise  one element in; one out, or none. Any process may run it on any element; one that is
-             ``Counting``, if it knows the element's number.
-Gathering    ``n`` consecutive elements in, one out. A ``Grouping`` shares none between two of them.
+Elementwise  one element in; one out, or none. Any process may run it on any element; a ``Counting``
+             one only if the process knows the element's number.
+Gathering    ``n`` consecutive elements in, one out. The groups of a ``Grouping`` do not overlap.
 Indexing     chooses or reorders whole elements. Over a random-access flow it is arithmetic on
              positions, and no element moves (databases call this late materialization).
 Copying      several passes of the same flow, in turn.
-Merging      the same over several flows: each element is an element of one of them.
-Joining      several flows in; the elements at a position, one of each, make one.
-Placement    says where to run, and by whom. It changes no element.
-Unordered    gives up the order of what is below it, which may then come as it is ready.
+Merging      merges several flows: each element is an element of one of them.
+Joining      several flows in; the elements at one position, one of each flow, make one.
+Placement    says which workers run the operators below it. It changes no element.
+Unordered    gives up the order of the elements below it, which may then come as they are ready.
 
-A node of no kind runs in the consuming process, by its reference.
+A node of none of these kinds runs in the consuming process, by its reference.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class IndexedSource(Node[T, Exact], Generic[T]):
     """A source with numbered rows, any of which can be read by itself."""
 
     portable: ClassVar[bool] = True
-    """Each process opens it for itself; False where the rows lie in this process's memory."""
+    """Whether every process can open it; False if its rows lie in this process's memory."""
 
     @property
     def line(self) -> str:
-        """How a loop makes a row of its number, with the reader; see ``Elementwise.line``."""
+        """The line of Python that reads a row by its number in a loop; see ``Elementwise.line``."""
         return "x = {open}(x)"
 
     @property
@@ -88,7 +88,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 
     @abstractmethod
     def open(self) -> Callable[[int], T]:
-        """A reader of rows by number, for one process; what it holds open closes with it."""
+        """A reader of rows by number, for one process; the files that it opens close with it."""
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         read = self.open()
@@ -108,24 +108,24 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 
 @attrs.frozen
 class Elementwise(Reshardable[U, E], Generic[A, U, E]):
-    """An operator that looks at one element at a time; it keeps positions."""
+    """An operator on one element at a time, which keeps the element's position."""
 
     drops: ClassVar[bool] = False
-    """It may leave elements out."""
+    """Whether the operator may leave elements out."""
 
     light: ClassVar[bool] = False
-    """It is no work: by itself not worth the way to a worker."""
+    """Whether it is so cheap that it alone is not worth sending elements to a worker."""
 
     source: Node[A, E]
 
     @property
     def line(self) -> str:
-        """``apply`` in a line of Python, as a loop takes it in; see ``Spelled``."""
+        """``apply`` as a line of Python, for use in a loop; see ``Spelled``."""
         return "x = {apply}(x, {epoch}, {position})"
 
     @abstractmethod
     def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
-        """What becomes of one element; ``DROPPED`` leaves it out."""
+        """The new element for one element; ``DROPPED`` leaves it out."""
 
     @property
     @remembered
@@ -163,17 +163,17 @@ class Elementwise(Reshardable[U, E], Generic[A, U, E]):
 
 @attrs.frozen
 class Spelled(Elementwise[A, U, E], Generic[A, U, E]):
-    """One that is a line of Python, so that a loop goes by no method to its function.
+    """An elementwise operator given as a line of Python, which a loop runs without a method call.
 
-    Next to a small function, the call of a method costs as much as the function does.
+    A method call would cost as much as a small function.
     """
 
     @property
     @abstractmethod
     def line(self) -> str:
-        """The line, which makes ``x`` anew, or makes it ``DROPPED``.
+        """The line, which sets ``x`` to the new element or to ``DROPPED``.
 
-        A name in braces is that of an attribute, such as the function; or ``epoch``, ``position``.
+        A name in braces is an attribute of the node, such as ``func``, or ``epoch``, ``position``.
         """
 
     @final
@@ -183,7 +183,7 @@ class Spelled(Elementwise[A, U, E], Generic[A, U, E]):
 
 @lru_cache(maxsize=1024)
 def _function(line: str) -> Callable[[object, object, int, int], object]:
-    """The line as a function of the node that spells it, an element, and where that stands."""
+    """The line as a function of its node, an element, and the element's epoch and position."""
     names = {name for _, name, _, _ in Formatter().parse(line) if name is not None}
     own = {name: f"node.{name}" for name in names - {"epoch", "position"}}
     body = line.format_map({"epoch": "epoch", "position": "position"} | own)
@@ -195,9 +195,9 @@ def _function(line: str) -> Callable[[object, object, int, int], object]:
 
 @attrs.frozen
 class Counting(Continuing[U, E], Elementwise[A, U, E], Generic[A, U, E]):
-    """One whose position is the number of the element: it is run where that number is known.
+    """An operator that is given the element's number: it runs where that number is known.
 
-    It leaves no element out: the number would not tell how many it has given.
+    It leaves no element out, as the number would then not say how many it has given.
     """
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -232,12 +232,12 @@ class Gathering(Holding[U, E], Generic[A, U, E]):
 
     @property
     def stride(self) -> int:
-        """How many elements after one group the next begins."""
+        """How many elements after the start of one group the next group starts."""
         return self.n
 
     @abstractmethod
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
-        """One element of a group; large arrays in it come from ``allocate``."""
+        """Make one element of a group; large arrays in it come from ``allocate``."""
 
     @property
     @remembered
@@ -256,7 +256,7 @@ class Gathering(Holding[U, E], Generic[A, U, E]):
 
 @attrs.frozen
 class Grouping(Gathering[A, U, E], Continuing[U, E], Reshardable[U, E], Generic[A, U, E]):
-    """A gathering whose groups follow one another: every element is in one of them."""
+    """A gathering whose groups follow one another without overlap."""
 
     @property
     @remembered
@@ -268,7 +268,7 @@ class Grouping(Gathering[A, U, E], Continuing[U, E], Reshardable[U, E], Generic[
 
     def same_place(self, there: AnyNode, position: int) -> int | None:
         given = position * self.n
-        if there.length == position:  # the last group of a pass may be a part of one
+        if there.length == position:  # the last group of a pass may be smaller
             given = there.sources[0].length or given
         taken = same_place(self.source, there.sources[0], given)
         if taken is not None and taken == self.source.length:
@@ -301,24 +301,24 @@ class Indexing(Node[T, E], Generic[T, E]):
     """An operator that chooses or reorders elements without looking at them."""
 
     keeps_positions: ClassVar[bool] = False
-    """The element at a position is the one at that position of the source."""
+    """Whether each element keeps the position that it has in the source."""
 
     @property
     def shard(self) -> tuple[int, int] | None:
-        """Into how many parts it divides the source, and which it takes; None where it does not."""
+        """The number of shards and the one that it takes; None if it does not shard the source."""
         return None
 
     def first_of(self, n: int) -> AnyNode:
-        """This operator as the first of another number of shards."""
+        """This operator as the first of ``n`` shards."""
         raise AssertionError(f"{self.title} takes no part of its source; asked for one of {n}")
 
     source: Node[T, E]
 
     @abstractmethod
     def resolve(self, at: Addresses) -> Addresses:
-        """Where the elements at these addresses stand in the source: as many, in their order.
+        """The addresses in the source of the elements at these addresses, in the same order.
 
-        It is asked only if the operator is indexable.
+        It is called only if the operator is indexable.
         """
 
     @property
@@ -346,7 +346,7 @@ class Indexing(Node[T, E], Generic[T, E]):
 
 @attrs.frozen
 class Copying(Indexing[T, E], Generic[T, E]):
-    """``n`` passes of the source at once, in turn: pass ``k`` of epoch ``e`` is ``e * n + k``.
+    """``n`` interleaved passes of the source: pass ``k`` of epoch ``e`` is ``e * n + k``.
 
     Its ``rows`` may be given the source ``n`` times, each read by another worker.
     """
@@ -369,12 +369,12 @@ class Copying(Indexing[T, E], Generic[T, E]):
 
 
 def epoch_of_copy(epoch: _Number, n: int, copy: _Number) -> _Number:
-    """The pass that a copy is at, within an epoch; one that was drawn may be as large as any."""
+    """The source's epoch for a copy; it wraps around, as a drawn epoch may be very large."""
     return (epoch * n + copy) % MOST_ELEMENTS
 
 
 def in_turn(passes: list[Iterator[Row[A]]]) -> Iterator[A]:
-    """An element of each, again and again; one that has ended is passed over."""
+    """One element of each pass in turn; passes that have ended are skipped."""
     while passes:
         for one in list(passes):
             row = next(one, None)
@@ -400,8 +400,8 @@ class Merging(Node[T, E], Generic[T, E]):
     parts: tuple[Node[T, E], ...] = attrs.field(validator=_are_alike)
 
     def difference(self, probe: bool) -> str | None:
-        """In what the elements of two parts differ, but for sizes, and what to do about it."""
-        found = dict[Spec, tuple[Spec, str]]()  # of many flows, few differ
+        """How the elements of two parts differ, apart from sizes, and what to do about it."""
+        found = dict[Spec, tuple[Spec, str]]()  # many flows have few specs
         for part in self.parts:
             spec = part.spec(probe)
             found.setdefault(without_shapes(spec), (spec, _beside(part).title))
@@ -415,7 +415,7 @@ class Merging(Node[T, E], Generic[T, E]):
         """For each address the number of the part, and the address there.
 
         The numbers have the shape ``(elements,)`` and the dtype ``int64`` of the addresses. It is
-        asked only if the operator is indexable.
+        called only if the operator is indexable.
         """
 
     @property
@@ -435,22 +435,22 @@ class Merging(Node[T, E], Generic[T, E]):
 
 
 def _beside(node: AnyNode) -> AnyNode:
-    """The operator that makes the elements: no prefetch does."""
+    """The operator that makes the elements, below any prefetch."""
     return _beside(node.source) if isinstance(node, Aside) else node
 
 
 @attrs.frozen
 class Joining(Node[T, E], Generic[T, E]):
-    """An operator that makes one element of those at a position, one of each part."""
+    """An operator that makes one element of the parts' elements at the same position."""
 
     parts: tuple[AnyNode, ...]
 
     @abstractmethod
     def gather(self, group: Sequence[Any]) -> T:
-        """One element of a group."""
+        """Make one element of a group."""
 
     def join(self, group: Sequence[Any]) -> Any:
-        """One element of a group; if some of it have failed, the first of those."""
+        """Make one element of a group, or give the first failure in it."""
         failed = (x for x in group if isinstance(x, Failed))
         return next(failed, None) or self.gather(group)
 
@@ -471,7 +471,7 @@ class Joining(Node[T, E], Generic[T, E]):
 
 @attrs.frozen
 class Aside(Transparent[T, E], Reshardable[T, E], Generic[T, E]):
-    """An operator beside the elements, which pass through it as they are."""
+    """A node that the elements of its source pass through unchanged."""
 
     source: Node[T, E]
 
@@ -521,7 +521,7 @@ class Placement(Aside[T, E], Generic[T, E]):
 
 @attrs.frozen
 class Unordered(Aside[T, E | Reordered], Generic[T, E]):
-    """The elements in any order: as they are ready, where workers make them right below it."""
+    """The elements in any order: as they are ready, if workers make them directly below."""
 
     shuffles: ClassVar[bool | None] = True
 
@@ -531,4 +531,4 @@ class Unordered(Aside[T, E | Reordered], Generic[T, E]):
 
     @property
     def dense(self) -> bool:
-        return False  # they are all there, and not in their places
+        return False  # none is missing, but they are out of place

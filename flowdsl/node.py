@@ -1,8 +1,8 @@
 """The description of a flow: a tree of frozen nodes.
 
 A node is its validated fields, one sentence, and a few facts: what it yields (``rows``, the
-reference), how many, of what spec, with what effects. What a planner may do with it is for its kind
-to say (see ``kinds``).
+reference), how many, of what spec, with what effects. Its kind says what a planner may do with it
+(see ``kinds``).
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ Row: TypeAlias = tuple[int, A]
 so that the element at a position is the same whichever process looks at it."""
 
 Passes: TypeAlias = Callable[[int], Iterator[Row[Any]]]
-"""Begins a pass over a source, that of an epoch, and gives its rows."""
+"""Begins the pass of an epoch over a source, and gives its rows."""
 
 Positions: TypeAlias = NDArray[np.int64]
-"""Positions in passes, or other counts, one for each of some elements: of shape ``(elements,)``."""
+"""Positions in passes, or other counts, one for each element: of shape ``(elements,)``."""
 
 
 @attrs.frozen
@@ -70,7 +70,7 @@ class Addresses:
     epoch: Positions
     """The number of each element's pass."""
     position: Positions
-    """Its position in that pass."""
+    """The position of each element in its pass."""
 
     @classmethod
     def span(cls, epoch: int, start: int, stop: int) -> Addresses:
@@ -84,7 +84,7 @@ class Addresses:
         return cls(np.full(len(position), epoch, np.int64), position)
 
     def where(self, chosen: NDArray[np.bool_]) -> Addresses:
-        """Those of them that are chosen."""
+        """The addresses where ``chosen`` is True."""
         return Addresses(self.epoch[chosen], self.position[chosen])
 
 
@@ -101,7 +101,7 @@ DROPPED: Final = Dropped()
 
 @attrs.frozen(eq=False)
 class Failed:
-    """What stands in the place of an element that could not be made, where that is no error."""
+    """Takes the place of an element that could not be made, where ``on_error`` allows that."""
 
     step: int
     """The number of the operator that failed, among those that were attempted."""
@@ -129,16 +129,16 @@ def _tags_written_on(cls: type) -> frozenset[Tag]:
 
 
 class Memory(dict[object, Any]):
-    """What is remembered of a node; it stays behind when the node travels."""
+    """A node's cached answers, which are not pickled with the node."""
 
     def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
         return Memory, ()
 
 
 def remembered(ask: Callable[Concatenate[N, P], A]) -> Callable[Concatenate[N, P], A]:
-    """Decorates a method of a node, or what is below a ``property``: each node is asked once.
+    """Decorates a node's method, or a function below ``property``, to cache its answers per node.
 
-    Its arguments, if it has any, are hashable.
+    The arguments, if any, must be hashable.
     """
 
     @wraps(ask)
@@ -157,21 +157,21 @@ class Node(ABC, Generic[T, E]):
     """One operator of a flow, with its arguments and its sources."""
 
     adds: ClassVar[frozenset[Tag]] = frozenset()
-    """The tags that this operator adds to the row; read off the class's own base."""
+    """The tags that this operator adds to the row, as its base class names them."""
 
     bounds: ClassVar[bool] = False
-    """It ends an endless flow, at a length known beforehand."""
+    """Whether the operator ends an endless flow, at a length known beforehand."""
 
     positional: ClassVar[bool] = False
-    """It looks at positions: over a reordered flow, which rows it takes is chance."""
+    """Whether it chooses rows by position, which is by chance over a reordered flow."""
 
     shuffles: ClassVar[bool | None] = None
-    """It puts elements in another order in each epoch, or (False) in one order for all of them;
-    None where that is for its sources to say."""
+    """Whether it orders elements anew in each epoch; False if in one order for all epochs, None if
+    its sources decide."""
 
     _memory: Memory = attrs.field(factory=lambda: Memory(), init=False, eq=False, repr=False)
-    """What was asked of it before. A fact is made of those of the sources, some of them several
-    times: without a memory, the cost of asking would double with every operator."""
+    """Cached answers. An answer may ask the sources several times: without a cache, the cost would
+    double with every operator."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -212,7 +212,7 @@ class Node(ABC, Generic[T, E]):
 
     @property
     def fingerprint(self) -> str:
-        """What a saved position holds it to: another one, other elements; none, no matter."""
+        """What a saved state compares: if it differs, so do the elements; if empty, no check."""
         return self.title
 
     @property
@@ -222,34 +222,34 @@ class Node(ABC, Generic[T, E]):
 
     @property
     def indexable(self) -> bool:
-        """Any element can be made from its position alone."""
+        """Whether any element can be made from its position alone."""
         return False
 
     @property
     def dense(self) -> bool:
-        """Positions have no gaps, so that consecutive elements can be told by number."""
+        """Whether positions have no gaps, so that they number the elements."""
         return True
 
     @property
     def replayable(self) -> bool:
-        """A second pass is possible."""
+        """Whether a second pass is possible."""
         return all(source.replayable for source in self.sources)
 
     @abstractmethod
     def spec(self, probe: bool) -> Spec:
-        """What its elements look like; with ``probe``, unknowns are settled by making one."""
+        """What the elements look like; with ``probe``, one is made to settle unknowns."""
 
     @abstractmethod
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
-        """What a pass yields, in order, made of passes over the sources: the operator's meaning.
+        """What a pass yields, in order, from passes over the sources: the operator's meaning.
 
-        A run gives it sources that are read elsewhere; so it asks them, and never ``self.source``.
+        It reads ``sources``, never ``self.source``: in a run, these may be read elsewhere.
         """
 
     def reference(self, epoch: int) -> Iterator[Row[T]]:
         """What a pass over the flow yields, in order, in one process, with no tricks.
 
-        Whatever else runs a flow is held to this.
+        Every other way to run a flow must yield this.
         """
         return self.rows(epoch, [source.reference for source in self.sources])
 
@@ -261,7 +261,7 @@ class Node(ABC, Generic[T, E]):
     def failure(self, epoch: int, position: int, given: str | None = None) -> ElementError:
         """The error that names this operator and the element it was making.
 
-        ``given`` says what it made that of: ``arguments.the_element`` words it.
+        ``given`` says what it failed on, in words such as those of ``arguments.the_element``.
         """
         return ElementError(self.title, position, epoch, str(self.origin(epoch, position)), given)
 
@@ -270,7 +270,7 @@ class Node(ABC, Generic[T, E]):
     def depth(self) -> int:
         """The number of operators up to this one, along the longest way from a source.
 
-        It tells seeded operators from each other.
+        It distinguishes seeded operators from each other.
         """
         return 1 + max((source.depth for source in self.sources), default=0)
 
@@ -306,7 +306,7 @@ class Pass(Iterator[T], Protocol[T]):
     """An iterator over one pass, which can be ended before its end."""
 
     def close(self) -> None:
-        """Let go of what the pass holds."""
+        """Release what the pass holds."""
         ...
 
 

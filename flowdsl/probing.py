@@ -1,4 +1,4 @@
-"""Probing: settling what no annotation says of an operator's result, by making one element."""
+"""Probing: making one element to settle what no annotation says of an operator's result."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def spec_of_result(function: object) -> Spec:
 def probed(node: AnyNode, known: Spec) -> Spec:
     """Settle what is unknown by making the first element, if a pass can be repeated.
 
-    One element does not tell which of its sizes hold for all. An axis that varies in the source, as
-    the first one of batches does, is taken to vary in the result where it has the same size.
+    One element does not show which sizes hold for all. An axis that varies in the source, such as
+    the first of a batch, is assumed to vary in the result if it has the same size there.
     """
     if is_settled(known) or not node.replayable:
         return known
@@ -50,7 +50,7 @@ def probed(node: AnyNode, known: Spec) -> Spec:
     seen = spec_of(first[1])
     for source in node.sources:
         row = next(_unmoved(source).reference(0), None)
-        if row is None:  # of a stream that was longer the first time
+        if row is None:  # a stream that was longer the first time
             return known
         seen = without_axes(seen, varying_axes(source.spec(True), spec_of(row[1])))
     met = meet(known, seen, f"{node.title}: element 0")
@@ -58,13 +58,13 @@ def probed(node: AnyNode, known: Spec) -> Spec:
 
 
 _of_all: ContextVar[bool] = ContextVar("_of_all", default=False)
-"""Sizes that only the first element is known to have are left open."""
+"""Whether a probe leaves sizes open that it knows only of the first element."""
 
 
 def spec_of_all(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
-    """What is known of all elements, where that is known of those of the sources.
+    """What is known of all elements, given what is known of all elements of each source.
 
-    Dtypes and forms may come from looking at one element, as in ``node.spec(True)``; sizes do not.
+    Dtypes and forms may come from one element, as in ``node.spec(True)``; sizes do not.
     """
     if not sources:
         return with_sizes(node.spec(True), node.spec(False))
@@ -80,7 +80,7 @@ def spec_of_all(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
 
 @attrs.frozen(eq=False)
 class _Known(Transparent[Any, Effect]):
-    """A flow of whose elements this is known."""
+    """A flow with a given spec of its elements."""
 
     source: AnyNode
     known: Spec
@@ -111,7 +111,7 @@ def _gives_its_source(node: AnyNode) -> bool:
 def _unmoved(node: AnyNode) -> AnyNode:
     """The flow in its source's order: the first element of a shuffle would cost all others.
 
-    Nor does anybody see it go by, or keep it: a probe is no pass.
+    Operators that report or keep elements are skipped too: a probe is no pass.
     """
     if isinstance(node, Transparent) and (unseen := node.unseen) is not node:
         return _unmoved(unseen)

@@ -1,7 +1,7 @@
 """Specs: what is known of elements before they exist.
 
-A spec comes from a file's header, an annotation, or one element that was made to look at; a
-contradiction among them is an error. TensorFlow's input sources are made from it.
+A spec comes from a file's header, an annotation, or one element made as a probe; a contradiction
+among them is an error. TensorFlow's input sources are made from it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Shape:
 
 
 def _comparable(dtype: np.dtype[Any] | None) -> tuple[bool, np.dtype[Any] | None]:
-    """What dtypes are compared by: to NumPy, float64 equals None."""
+    """A key for comparing dtypes: to NumPy, float64 equals None."""
     return dtype is None, dtype
 
 
@@ -66,7 +66,7 @@ class ArraySpec:
         )
         if self.dtype is None:
             return f"?[{dims}]"
-        # ``<U0``, text of any width, would be read as text of none.
+        # ``<U0``, text of any width, would be read as text of width 0.
         return f"{self.dtype if self.dtype.itemsize else self.dtype.name}[{dims}]"
 
 
@@ -110,7 +110,7 @@ UNKNOWN = ValueSpec(object)
 
 
 def is_settled(spec: Spec) -> bool:
-    """Dtype and rank of every component are known."""
+    """Whether dtype and rank of every component are known."""
     if isinstance(spec, StructSpec):
         return all(is_settled(part) for _, part in spec.fields)
     if isinstance(spec, ArraySpec):
@@ -121,7 +121,7 @@ def is_settled(spec: Spec) -> bool:
 
 
 def spec_of(element: object) -> Spec:
-    """The spec of one element as it stands.
+    """The spec of one element, with its own sizes.
 
     >>> str(spec_of((np.zeros((2, 3), np.uint8), 7)))
     '(uint8[2, 3], int)'
@@ -137,7 +137,7 @@ def spec_of(element: object) -> Spec:
 
 
 def _spec_of_tensor(tensor: object) -> ArraySpec:
-    with suppress(SpecMismatch):  # one that lies elsewhere is an array of which nothing is known
+    with suppress(SpecMismatch):  # NumPy cannot read it: dtype and shape are unknown
         array = from_dlpack(tensor)
         return ArraySpec(array.dtype, array.shape)
     return ArraySpec()
@@ -245,10 +245,10 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
 
 
 def spec_declared(whose: str, form: Any) -> Spec:
-    """The spec that an annotation declares for elements that are held to it; ``object``: any.
+    """The spec that an annotation declares, to check elements against; ``object`` allows any.
 
-    Of ``dict[str, A]``, ``list[A]`` and ``tuple[A, ...]`` it is the container, and of its parts
-    nothing. ``whose`` elements they are is for the message.
+    For ``dict[str, A]`` and ``tuple[A, ...]`` it is the container only, and not its parts. The
+    message begins with ``whose`` elements they are.
 
     Raises:
         InvalidFlow: Elements cannot be checked against it.
@@ -266,9 +266,9 @@ def spec_declared(whose: str, form: Any) -> Spec:
 
 
 def as_declared(seen: Spec, declared: Spec) -> Spec:
-    """The spec of tuples and dicts, all that is kept, in the classes that are declared for them.
+    """The spec of stored tuples and dicts, with the classes that are declared for them.
 
-    A class may be declared for a tuple, by position, or for a dict, by name.
+    A declared class matches a tuple by position, and a dict by name.
     """
     if isinstance(declared, ListSpec) and isinstance(seen, ListSpec):
         return ListSpec(as_declared(seen.item, declared.item), seen.length)
@@ -288,7 +288,7 @@ def as_declared(seen: Spec, declared: Spec) -> Spec:
 
 
 def names_classes(spec: Spec) -> bool:
-    """An element of this spec is kept without its classes."""
+    """Whether a spec names classes, which are not stored with its elements."""
     if isinstance(spec, ListSpec):
         return names_classes(spec.item)
     if not isinstance(spec, StructSpec):
@@ -297,7 +297,7 @@ def names_classes(spec: Spec) -> bool:
 
 
 def in_classes(x: Any, spec: Spec) -> Any:
-    """A value in the classes that its spec names; one that was pickled is in them already.
+    """A value in the classes that its spec names; a pickled value has them already.
 
     Raises:
         SpecMismatch: A list holds something else.
@@ -305,7 +305,7 @@ def in_classes(x: Any, spec: Spec) -> Any:
     if isinstance(spec, ListSpec) and names_classes(spec):
         try:
             return [in_classes(item, spec.item) for item in x]
-        except (KeyError, TypeError, ValueError) as error:  # the spec of a list tells no outlier
+        except (KeyError, TypeError, ValueError) as error:  # a list's spec shows no outlier
             raise SpecMismatch(f"an item of a list is not {spec.item}: {error}") from error
     if not isinstance(spec, StructSpec):
         return x
@@ -324,7 +324,7 @@ def _alike(a: StructSpec, b: StructSpec) -> bool:
 
 
 def _named(a: StructSpec, b: StructSpec) -> StructSpec | None:
-    """The one with the names, if both may describe one value: a tuple has none, but an order."""
+    """The spec that has names, if both can describe one value: a plain tuple has only an order."""
     if _alike(a, b):
         return a
     tuples = issubclass(a.form, tuple) and issubclass(b.form, tuple)
@@ -343,12 +343,12 @@ def class_of(spec: Spec) -> type:
 
 
 def text_of_any_width(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """How wide text is, depends on what is written there: NumPy's own way to leave it open."""
+    """The dtype with the width of text left open, in NumPy's way; other dtypes are unchanged."""
     return np.dtype(f"{dtype.byteorder}{dtype.kind}") if dtype.kind in "US" else dtype
 
 
 def _narrower(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] | None:
-    """The second where the first leaves it open."""
+    """``b`` if ``a`` leaves the dtype, or the width of text, open; otherwise ``a``."""
     return b if a is None or (b is not None and text_of_any_width(b) == a) else a
 
 
@@ -382,7 +382,7 @@ def join(a: Spec, b: Spec) -> Spec:
 
 
 def without_shapes(spec: Spec) -> Spec:
-    """What a spec says of forms and dtypes; how wide text is, is a size too."""
+    """A spec's forms and dtypes, without sizes; the width of text is a size too."""
     if isinstance(spec, StructSpec):
         return StructSpec(spec.form, tuple((n, without_shapes(s)) for n, s in spec.fields))
     if isinstance(spec, ListSpec):
@@ -393,10 +393,10 @@ def without_shapes(spec: Spec) -> Spec:
 
 
 def differences(a: Spec, b: Spec, at: str = "element") -> Iterator[tuple[str, Spec, Spec]]:
-    """The components that no one value could be by both, but for sizes: what each says of it."""
+    """The components on which two specs contradict each other, sizes apart, with both sides."""
     if isinstance(a, StructSpec) and isinstance(b, StructSpec):
         ours, theirs = dict(a.fields), dict(b.fields)
-        if tuple in (a.form, b.form):  # which has no names, but an order
+        if tuple in (a.form, b.form):  # a tuple has no names, but an order
             theirs = dict(zip(ours, theirs.values(), strict=False))
         same_form = issubclass(a.form, b.form) or issubclass(b.form, a.form)
         if not same_form or ours.keys() != theirs.keys() or len(a.fields) != len(b.fields):
@@ -416,11 +416,11 @@ def differences(a: Spec, b: Spec, at: str = "element") -> Iterator[tuple[str, Sp
 
 
 def _may_be_one(a: Spec, b: Spec) -> bool:
-    """Whether one of them includes the other; None may stand for what is not there."""
+    """Whether one spec includes the other; None is allowed, as a missing value."""
     classes = [np.ndarray if isinstance(spec, ArraySpec) else class_of(spec) for spec in (a, b)]
     if type(None) in classes or classes[0] is classes[1]:
         return True
-    if not {bool, int, float}.isdisjoint(classes):  # they stack with their like alone
+    if not {bool, int, float}.isdisjoint(classes):  # they stack only with their own class
         return object in classes
     return issubclass(*classes) or issubclass(*reversed(classes))
 
@@ -433,7 +433,7 @@ def _shared(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] |
 
 
 def varying_axes(spec: Spec, seen: Spec) -> frozenset[tuple[int, int]]:
-    """The axes whose size a spec leaves open, each with the size that one element has there."""
+    """The axes whose size a spec leaves open, each with its size in one element."""
     found: set[tuple[int, int]] = set()
     for (_, one), (_, other) in zip(leaf_specs(spec), leaf_specs(seen), strict=False):
         if isinstance(one, ArraySpec) and isinstance(other, ArraySpec):
@@ -458,7 +458,7 @@ def without_axes(spec: Spec, axes: frozenset[tuple[int, int]]) -> Spec:
 
 
 def with_sizes(seen: Spec, declared: Spec) -> Spec:
-    """What was seen of one element, with the sizes left open that are not declared for all.
+    """The spec seen of one element, with only those sizes that are declared for all.
 
     >>> str(with_sizes(spec_of((np.zeros((2, 3)), 1)), UNKNOWN))
     '(float64[?, ?], int)'

@@ -1,7 +1,7 @@
-"""Stacking: how rows become a batch, and a batch rows.
+"""Stacking: how rows become a batch, and a batch becomes rows.
 
-Nothing is cast. What differs is an error that names the component, the row, both sides and what to
-do.
+Nothing is cast. Rows that differ raise an error that names the component, the row, both sides and
+what to do.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]
 
 PaddingValue: TypeAlias = int | complex | str | bytes | np.generic
 Padding: TypeAlias = PaddingValue | tuple["Padding", ...] | Mapping[str, "Padding"] | None
-"""What arrays are padded with: one value for all of them, or a tuple or dict of them by component.
-``None``: not at all."""
+"""What arrays are padded with: one value for all, or a tuple or dict of values by component.
+``None``: no padding."""
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -118,9 +118,9 @@ CollateParts: TypeAlias = Mapping[str, Collate | None] | tuple[Collate | None, .
 def collated(
     rows: list[Any], collate: Collate | CollateParts | None, allocate: Allocate | None = None
 ) -> Any:
-    """A batch of rows, by a function of all of them or by functions of their components.
+    """A batch of rows, made by a function of all rows or by functions of their components.
 
-    What has no function stacks.
+    Components without a function stack.
 
     Raises:
         SpecMismatch: The rows have no such components.
@@ -166,7 +166,7 @@ def functions_of(collate: CollateParts, names: Sequence[str]) -> dict[str, Colla
 
 
 def no_components(what: str) -> SpecMismatch:
-    """A single value, and ``collate`` has a function for each component."""
+    """The error for a single value if ``collate`` has a function for each component."""
     return SpecMismatch(
         f"element: {what} has no components that collate could name; give one function"
     )
@@ -191,7 +191,7 @@ def unstack(batch: Any) -> Iterator[Any]:
 
 
 def _leading_sizes(batch: Any, at: str) -> list[tuple[str, int]]:
-    """The number of rows of each component, nested ones opened."""
+    """The number of rows of each component, nested ones included."""
     if is_tensor(type(batch)):
         batch = from_dlpack(batch)
     if isinstance(batch, list) or (isinstance(batch, np.ndarray) and batch.ndim):
@@ -214,12 +214,12 @@ def _rows_of(batch: Any, n: int) -> Iterator[Any]:
 
 
 def not_a_batch(what: str, at: str) -> SpecMismatch:
-    """What is no array or list cannot be taken apart."""
+    """The error for a value that is no array or list, and so has no rows."""
     return SpecMismatch(f"{at}: {what} has no rows; arrays with a leading axis and lists have")
 
 
 def batch_form(form: type) -> type:
-    """What rows of this form become."""
+    """The class that rows of this class stack into."""
     if issubclass(form, Record):
         return batch_type(form)
     return dict if issubclass(form, dict) else tuple
@@ -249,7 +249,7 @@ def _stack_scalars(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[
         dtype = cast("np.dtype[Any]", first.dtype)
         if dtype.hasobject:
             raise unstackable(f"a {type(first).__name__} of Python objects", at)
-        if any(row.dtype != dtype for row in rows):  # times of one type, in other units
+        if any(row.dtype != dtype for row in rows):  # such as times in other units
             raise differ(rows, at)
     else:
         dtype = dtype_of_number(cast("type", type(first)))
@@ -326,7 +326,7 @@ def padding_of(padding: Padding, names: Sequence[str], at: str) -> dict[str, Pad
 
 
 def fitting(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
-    """The value of this dtype that the padding is; what is no number has no 0, but is empty."""
+    """The padding as a value of this dtype; if that is not numeric, 0 means the empty value."""
     check_single(padding, at)
     if dtype.kind not in "biufc" and repr(padding) == "0":
         return np.datetime64("NaT") if dtype.kind == "M" else np.zeros((), dtype)[()]
@@ -351,7 +351,7 @@ def _unfit(padding: Padding, dtype: np.dtype[Any], at: str, hint: str = "") -> S
 
 
 def check_single(padding: Padding, at: str) -> None:
-    """A single component has a single padding."""
+    """Refuse several paddings for a single component."""
     if isinstance(padding, (tuple, Mapping)):
         raise SpecMismatch(f"{at}: a single component, and padding has several: {padding!r}")
 

@@ -1,7 +1,7 @@
 """The kinds of worker: what each is called, what is true of it, and where its crews come from.
 
-All else that is to be known of a kind lies in the file of its crew. So a kind of worker is added by
-one file, yours or ours: docs/adding-a-worker-kind.md.
+Everything else about a kind is in the file of its crew, so that one file, yours or ours, adds a
+kind of worker: docs/adding-a-worker-kind.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Noun:
 
     @property
     def any(self) -> str:
-        """One of them, whichever.
+        """The noun for one, with its article.
 
         >>> Noun("thread", "threads").any, Noun("actor", "actors").any
         ('a thread', 'an actor')
@@ -28,7 +28,7 @@ class Noun:
         return f"{'an' if self.one[0] in 'aeiou' else 'a'} {self.one}"
 
     def counted(self, n: int, one: str = "1") -> str:
-        """So many of them; ``one`` is how 1 is spelled.
+        """The number with its noun; ``one`` is how 1 is spelled.
 
         >>> Noun("thread", "threads").counted(1, "one"), Noun("thread", "threads").counted(2)
         ('one thread', '2 threads')
@@ -41,20 +41,20 @@ class WorkerKind:
     """A kind of worker. It is plain data: it travels with a plan and stays with statistics."""
 
     keyword: str
-    """How an argument spells the number of them, such as ``procs``."""
+    """The argument that gives the number of workers, such as ``procs``."""
     noun: Noun
-    """What people call them."""
+    """What people call the workers."""
     crew: str
-    """The factory of their crews, a ``flowdsl.workers.crew.Factory``, such as
+    """The factory of the crews, a ``flowdsl.workers.crew.Factory``, such as
     ``flowdsl.workers.threads:Threads``. It is imported when the first crew is needed."""
     short: Noun = attrs.field(
         default=attrs.Factory(lambda kind: kind.noun, takes_self=True), kw_only=True
     )
-    """Its short name, where it is plain that workers are meant, as in a table of stages."""
+    """The short noun, where it is clear that workers are meant, as in a table of stages."""
     mortal: bool = attrs.field(default=True, kw_only=True)
-    """One may end before its work does, and is ended where it takes longer than ``timeout``."""
+    """Whether a worker may die before its work is done, and is ended after ``timeout``."""
     shares_lock: bool = attrs.field(default=False, kw_only=True)
-    """They run under the consumer's interpreter lock."""
+    """Whether the workers run under the consumer's interpreter lock."""
 
 
 PROCESSES = WorkerKind(
@@ -75,7 +75,7 @@ THREADS = WorkerKind(
 
 @attrs.frozen
 class Workers:
-    """Who runs a stage: so many workers of a kind, or nobody but the consumer.
+    """Who runs a stage: a number of workers of one kind, or only the consumer.
 
     >>> str(Workers(PROCESSES, 2)), str(Workers(THREADS, 1))
     ('2 worker processes', '1 thread')
@@ -83,13 +83,13 @@ class Workers:
 
     kind: WorkerKind = PROCESSES
     count: int = 0
-    """How many work at a time; 0 where the consumer does it itself."""
+    """The number of workers; 0 if the consumer runs the stage itself."""
     memory: int | None = None
     """The bytes that may be in flight; None for the runtime's own bound."""
     deaths: int = 3
-    """So many workers may end on one element before it is given up."""
+    """How many workers may die on one element before it is given up."""
     timeout: float | None = None
-    """The seconds that a worker may take for one element; then it is ended."""
+    """The seconds that a worker may take for one element before the worker is ended."""
 
     def within(self, others: Iterable[Workers]) -> Workers:
         """These workers with the strictest limits of all, as far as their kind can keep them."""
@@ -104,7 +104,7 @@ class Workers:
         )
 
     def share(self, k: int) -> Workers:
-        """Those for one of ``k`` flows that share them: at least one, if there are any."""
+        """The workers for one of ``k`` flows that share these: at least one, if there are any."""
         count = max(min(1, self.count), self.count // max(1, k))
         return attrs.evolve(self.part_of_memory(k), count=count)
 

@@ -10,11 +10,11 @@ from flowdsl.plan.tree import Step
 from flowdsl.statistics.run import OperatorCost
 
 Costs: TypeAlias = dict[Path, tuple[int, float]]
-"""Calls and seconds, of the operator at each path."""
+"""The calls and seconds of the operator at each path."""
 
 
 def add_costs(total: Costs, more: Costs) -> None:
-    """Add to what they have cost before."""
+    """Add the costs in ``more`` to ``total``."""
     for path, (calls, seconds) in more.items():
         before = total.get(path, (0, 0.0))
         total[path] = before[0] + calls, before[1] + seconds

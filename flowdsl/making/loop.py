@@ -1,8 +1,8 @@
 """A loop: the operators of a chain, each on one element at a time, as a person would write it.
 
-To call a method for each operator, to ask each for its kind and to hand its element from generator
-to generator costs several times what a small function does. So the lines that the operators spell
-are put together in one function, such as
+Calling a method of each operator, asking for its kind and passing elements from generator to
+generator cost several times what a small function does. So the operators' lines are put together in
+one function, such as
 
     def elements(columns, had, left_out, failed, instead, spent):
         (open_0,), (func_1,), (keep_2,), = had
@@ -20,9 +20,9 @@ are put together in one function, such as
             failed(error, x)
             raise
 
-Each operator has a line of its own, so that the line in which an exception was raised tells whose
-it is: as long as nothing fails, that costs nothing. Nor does the ``try`` around the line of an
-operator that is attempted. One function serves all chains that are spelled alike.
+Each operator has a line of its own, so that the line number of an exception tells which operator
+raised it. As long as nothing fails this costs nothing, and so does the ``try`` around an attempted
+operator. All chains that are spelled alike share one function.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from flowdsl.arguments import the_element
 from flowdsl.node import DROPPED, Addresses, Dropped, Failed, Positions
 
 Path: TypeAlias = tuple[int, ...]
-"""The way from a program's end down to an operator: which source to follow, at each."""
+"""The path from a program's end down to an operator: the source to follow at each step."""
 
 
 @attrs.frozen
 class Form:
-    """What a loop is made of; one is made for all operators of these forms."""
+    """What a loop is made from: operators of equal forms share one loop function."""
 
     text: str = "x = {it}(x)"
-    """See ``Spelled.line``; empty for what only looks for failures."""
+    """The line, as in ``Spelled.line``; empty if the operator only looks for failures."""
     drops: bool = False
-    """It may leave the element out."""
+    """Whether the operator may leave the element out."""
     attempted: bool = False
-    """A failure is left alone, and one of its own stands in the place of the element."""
+    """Whether failures pass it unchanged, and its own failure takes the element's place."""
 
 
 LEAVES_OUT = Form("", drops=True)
-"""It leaves out what has failed."""
+"""The form of ``LeaveOut``, which leaves failures out."""
 
 
 @attrs.frozen
@@ -66,37 +66,37 @@ class Line:
 
     path: Path
     at: Addresses
-    """Where its elements stand."""
+    """The addresses of the operator's elements."""
     ready: Callable[[str], Any]
-    """Gives what a name in its text stands for, once the first element is asked for."""
+    """Gives the value of a name in the line, once the first element is asked for."""
     form: Form = Form()
     number: int = -1
-    """Of the attempt, where it is one."""
+    """The number of the attempt; -1 if it is none."""
     given: Callable[[Any], str] | None = the_element
-    """Words for what it fails on; None where that is a number that the error names anyway."""
+    """Describes what it failed on; None if that is a number that the error names anyway."""
 
 
 class Watcher(Protocol):
-    """Who is told what becomes of elements that a loop does not yield."""
+    """Receives what a loop does not yield: failures, and elements that are left out."""
 
     costs: dict[Path, tuple[int, float]]
 
     def begins(self, to_come: Iterator[int], path: Path, /) -> None:
-        """A loop that ends in the operator at ``path`` takes one of these for each element."""
+        """A loop begins that ends in the operator at ``path``, and takes a number per element."""
         ...
 
     def error(self, path: Path, epoch: int, position: int, given: str | None, /) -> Exception:
-        """What to raise where the operator at ``path`` failed, and on what, in words."""
+        """The exception to raise: the operator at ``path`` failed, on what ``given`` says."""
         ...
 
     def left_out(self, x: Dropped | Failed, path: Path, /) -> None:
-        """The operator at ``path`` gave this in the place of an element, or found it there."""
+        """The operator at ``path`` left an element out, or found ``x``, a failure, in its place."""
         ...
 
 
 @lru_cache(maxsize=1024)
 def names_in(text: str) -> tuple[str, ...]:
-    """The names in a line that stand for what its operator has.
+    """The names in a line that stand for its operator's attributes.
 
     >>> names_in("x = {func}(x, {epoch}) if x else {other}"), names_in("pass")
     (('func', 'other'), ())
@@ -113,7 +113,7 @@ def elements(
     places: Addresses | None,
     clock: bool,
 ) -> Iterator[Any]:
-    """The lines, the first first, on each element of the base, or on the positions of the first.
+    """Run the lines in order on each element of the base, or on the first line's positions.
 
     With ``places``, each element comes with its position there. With ``clock``, each line's calls
     and seconds are added to ``watcher.costs``.
@@ -131,14 +131,14 @@ def elements(
         columns.append(_values(places.position))
 
     def place_of(line: Line) -> tuple[int, int]:
-        """The epoch and the position there of the element under way."""
+        """The epoch and the position, at this line, of the current element."""
         row = len(positions) - length_hint(numbers) - 1
         return int(line.at.epoch[row]), int(line.at.position[row])
 
     def failed(error: Exception, x: Any) -> None:
         assert error.__traceback__ is not None
         k = line_at.get(error.__traceback__.tb_lineno)
-        if k is not None:  # else it came from below, where it was told already
+        if k is not None:  # otherwise it was raised, and reported, below
             line = lines[k]
             given = None if line.given is None else line.given(x)
             raise watcher.error(line.path, *place_of(line), given) from error
@@ -162,7 +162,7 @@ def elements(
 
 
 def _values(column: Positions) -> Sequence[int]:
-    """The numbers of a column; consecutive ones are made as they are needed, which is faster."""
+    """The numbers of a column; consecutive ones as a range, which is faster."""
     first, last = int(column[0]), int(column[-1])
     if last - first == len(column) - 1 and bool((np.diff(column) == 1).all()):
         return range(first, last + 1)
@@ -174,7 +174,7 @@ def _values(column: Positions) -> Sequence[int]:
 def _loop(
     forms: tuple[Form, ...], base: bool, places: bool, clock: bool
 ) -> tuple[Callable[..., Iterator[Any]], dict[int, int]]:
-    """The function for these forms, and which of them is in each of its lines."""
+    """The function for these forms, and the index of the form at each line number."""
     columns, taken, body = ["number", "x"] if base else ["x"], list[str](), list[str]()
     line_at: dict[int, int] = {}
     attempting = False
@@ -226,4 +226,4 @@ _FIRST = 6
 """The number of the first line in the loop's body."""
 
 _CAUGHT = ["    except Exception as error:", "        x = instead(error, x)"]
-"""The end of what is attempted: of several operators together, since one that fails is the last."""
+"""The end of a ``try``: attempts in a row share one, as no later one runs after a failure."""

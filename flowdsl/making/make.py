@@ -1,4 +1,4 @@
-"""Making the elements of a lease: what every kind of worker does, and what it has to say of it."""
+"""Making the elements of a lease, and reporting on it: what every kind of worker does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowdsl.plan.tree import Step
 from flowdsl.stacking import Allocate
 
 MOST_TIMED = 256
-"""Elements of a lease that are timed each by itself; of more, each takes less than it is worth."""
+"""In leases of at most so many elements each one is timed; in larger ones it is not worth it."""
 
 
 @attrs.frozen
@@ -28,7 +28,7 @@ class Failure:
     """What stopped a lease: where, and the exception."""
 
     path: Path | None
-    """As in ``OperatorFailed``; None where ``cause`` says it all."""
+    """The path of the operator that failed; None if ``cause`` says it all."""
     epoch: int
     position: int
     cause: BaseException
@@ -38,10 +38,10 @@ class Failure:
 
 @attrs.frozen
 class Left:
-    """An element that was left out since it failed."""
+    """An element that was left out because it failed."""
 
     path: Path
-    """Of the operator that left it out."""
+    """The path of the operator that left it out."""
     failed: Failed
     before: int = 0
     """How many elements of the lease come before it."""
@@ -58,11 +58,11 @@ class Made:
     failure: Failure | None = None
     seconds: float = 0.0
     cpu: float = 0.0
-    """Of these, those in which the thread computed."""
+    """The seconds of CPU time that the thread used."""
     times: list[float] = attrs.field(factory=list[float])
-    """The seconds of each element, where there are few."""
+    """The seconds of each element, if there are few."""
     costs: dict[Path, tuple[int, float]] = attrs.field(factory=dict[Path, tuple[int, float]])
-    """What each operator was called and took, with a clock."""
+    """The calls and seconds of each operator, with a clock."""
 
 
 class Maker(Protocol):
@@ -71,11 +71,11 @@ class Maker(Protocol):
     filtered: int
     left: list[Left]
     made: list[Any]
-    """Where the elements go that are made now."""
+    """The list that receives the elements of the current lease."""
 
     @property
     def drops(self) -> bool:
-        """It may leave elements out."""
+        """Whether it may leave elements out."""
         ...
 
     def rows(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
@@ -88,20 +88,20 @@ class Maker(Protocol):
 
     @property
     def costs(self) -> dict[Path, tuple[int, float]]:
-        """What each operator was called and took so far, with a clock."""
+        """The calls and seconds of each operator so far, with a clock."""
         ...
 
     def rest(self) -> None:
-        """The pass is over, for all that is known: close what only it was reading."""
+        """The pass is over, as far as is known: close what only it was reading."""
         ...
 
 
 @attrs.define
 class Whole:
-    """One process's hold on a flow that it runs from end to end, by its reference.
+    """A flow that one process runs from end to end, by its reference.
 
-    An element is reached by way of those before it; a lease that goes on where the last one ended
-    costs no more than its own.
+    To reach an element it makes all those before it; a lease that starts where the last one ended
+    makes only its own.
     """
 
     root: AnyNode
@@ -123,7 +123,7 @@ class Whole:
         if (epoch, start) != self._next:
             self._rows = (x for _, x in self._pass(self.root, (), epoch))
             deque(islice(self._rows, start), maxlen=0)
-            self.left.clear()  # the elements before the start were told of by another worker
+            self.left.clear()  # another worker reported those before the start
         self._next = epoch, start + len(at.position)
         return islice(self._rows, len(at.position))
 
@@ -135,7 +135,7 @@ class Whole:
         self._rows, self._next = iter(()), (-1, -1)
 
     def _pass(self, node: AnyNode, path: Path, epoch: int) -> Iterator[Row[Any]]:
-        """The reference, which notes what is left out."""
+        """The reference, recording what is left out."""
         sources = [partial(self._pass, s, (*path, k)) for k, s in enumerate(node.sources)]
         if isinstance(node, LeaveOut):
             return node.rows_telling(epoch, sources, partial(self._leave, path))
@@ -147,13 +147,13 @@ class Whole:
 
 @attrs.define
 class _Counted(Program):
-    """A program that tells what failed from what was filtered."""
+    """A program that records failed elements apart from filtered ones."""
 
     left: list[Left] = attrs.field(factory=list[Left], init=False)
     made: list[Any] = attrs.field(factory=list[Any], init=False)
 
     def rest(self) -> None:
-        """What it has open is read by number: it stays so for the next pass."""
+        """Keep readers open for the next pass, as they read by number."""
 
     def left_out(self, x: Dropped | Failed, path: Path) -> None:
         if isinstance(x, Failed):
@@ -165,18 +165,18 @@ class _Counted(Program):
 def maker(
     root: AnyNode, whole: bool, allocate: Allocate | None = None, clock: bool = False
 ) -> Maker:
-    """What runs this in one worker."""
+    """The maker that runs ``root`` in one worker."""
     return Whole(root) if whole else _Counted(root, allocate, clock)
 
 
 Tell: TypeAlias = Callable[[Step, Failed], None]
-"""Is called with an element that is left out, and the ``LeaveOut`` that does."""
+"""Is called with a ``LeaveOut`` step and the failure that it leaves out."""
 
 
 def answerable(step: Step, epoch: int, position: int) -> tuple[Step | None, int, int]:
-    """The step that knows what is to become of an element that nobody can make, if any.
+    """The step that decides about an element that no worker can make, if there is one.
 
-    With where the element stands there: what chooses or reorders may lie above it.
+    With the element's epoch and position there, as steps above it may choose or reorder.
     """
     while not isinstance(node := step.node, LeaveOut | Attempt | AttemptToRead):
         at = Addresses.at(epoch, [position])
@@ -187,7 +187,7 @@ def answerable(step: Step, epoch: int, position: int) -> tuple[Step | None, int,
             at, step = node.resolve(at), step.sources[0]
         elif isinstance(node, Aside):
             step = step.sources[0]
-        else:  # whether a worker died on what lies below it, or on this, is not known
+        else:  # it is not known whether a worker died on this step or below it
             return None, epoch, position
         epoch, position = int(at.epoch[0]), int(at.position[0])
     return step, epoch, position

@@ -1,7 +1,7 @@
 """A program: the operators of a stage, run over some of their positions.
 
-The same code runs in a worker process and in the consumer's own, so where an element is made can
-not change what it is. Addresses are resolved downwards, a block at a time, with arrays; elements
+The same code runs in a worker process and in the consumer's own, so an element does not depend on
+where it is made. Addresses are resolved downwards, a block at a time, with arrays; elements
 are then made upwards, one at a time and only when asked for.
 """
 
@@ -45,32 +45,32 @@ Supply: TypeAlias = list[Iterator[Any]]
 
 @attrs.define
 class Program:
-    """One process's hold on the operators of a stage, with what they have open."""
+    """The operators of a stage in one process, with the readers that they have open."""
 
     root: AnyNode
     allocate: Allocate | None = None
     clock: bool = False
-    """Time each operator's own work (see ``costs``)."""
+    """Whether to time each operator's own work (see ``costs``)."""
     error: Callable[[Path, int, int, str | None], Exception] = OperatorFailed
-    """Makes what is raised where an operator fails: of its path, the epoch and the position, and of
+    """Makes the exception for an operator that fails, from its path, the epoch, the position and
     the words for what it failed on."""
     filtered: int = attrs.field(default=0, init=False)
     """How many elements operators have left out."""
     costs: dict[Path, tuple[int, float]] = attrs.field(
         factory=dict[Path, tuple[int, float]], init=False
     )
-    """How often each operator was called, and the seconds that took: its own, with a ``clock``."""
+    """The calls of each operator, and the seconds of its own work, with a ``clock``."""
     _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
     _to_come: Iterator[int] | None = attrs.field(default=None, init=False)
     _last: list[AnyNode] = attrs.field(init=False)
-    """The operators whose output leaves the program: only their arrays are worth placing."""
+    """The operators whose output leaves the program: only their arrays use ``allocate``."""
 
     def __attrs_post_init__(self) -> None:
         self._last = list(_last(self.root))
 
     @property
     def drops(self) -> bool:
-        """It may give fewer elements than there are addresses."""
+        """Whether it may give fewer elements than there are addresses."""
         node = self.root
         while isinstance(node, Elementwise):
             if node.drops:
@@ -81,8 +81,8 @@ class Program:
     def rows(self, at: Addresses, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
         """Make the elements at these addresses, in their order, with their positions.
 
-        ``supplied`` are the elements that they are made of, of each base, in the order in which
-        they are used (see ``needed``).
+        ``supplied`` are, for each base, the elements that they are made of, in the order of use
+        (see ``needed``).
 
         Raises:
             OperatorFailed: At the place of the element that failed; or what ``error`` makes.
@@ -98,16 +98,16 @@ class Program:
 
     @property
     def to_come(self) -> int | None:
-        """How many of the addresses last asked for it has not come to yet, where that is known."""
+        """How many of the addresses last asked for are still to be made; None if unknown."""
         return None if self._to_come is None else length_hint(self._to_come)
 
     def begins(self, to_come: Iterator[int], path: Path) -> None:
-        """Take note of what its last loop counts by."""
+        """Keep the numbers that the last loop takes, for ``to_come``."""
         if not path:
             self._to_come = to_come
 
     def left_out(self, x: Dropped | Failed, path: Path) -> None:
-        """Take note of an element that the operator at ``path`` has left out, or of its failure."""
+        """Count an element that the operator at ``path`` left out, or its failure."""
         self.filtered += 1
 
     def _elements(
@@ -144,7 +144,7 @@ class Program:
     def _base(
         self, node: AnyNode, at: Addresses, supplied: Supply, path: Path
     ) -> tuple[Iterator[Any] | None, Line | None]:
-        """What a loop begins with, or None for positions; and a first line, if it takes one."""
+        """The input of a loop, or None for positions; and its first line, if it needs one."""
         if isinstance(node, IndexedSource):
             source: IndexedSource[Any] = node
             number, form = -1, Form(node.line)
@@ -213,14 +213,14 @@ def _last(node: AnyNode) -> Iterator[AnyNode]:
 
 
 def distinct(at: Addresses) -> tuple[Addresses, NDArray[np.bool_]]:
-    """The addresses without those that repeat the one before, and which these are not."""
+    """The addresses without those that repeat the one before, and a mask of those kept."""
     fresh = np.ones(len(at.position), np.bool_)
     fresh[1:] = (np.diff(at.position) != 0) | (np.diff(at.epoch) != 0)
     return at.where(fresh), fresh
 
 
 def _held(elements: Iterator[Any], fresh: list[bool]) -> Iterator[Any]:
-    """Each element until the next is asked for."""
+    """Give each element again until ``fresh`` asks for the next."""
     element: Any = None
     for new in fresh:
         if new:
@@ -233,8 +233,8 @@ def members_of(
 ) -> tuple[Addresses, Positions, Positions]:
     """The addresses of the rows that these groups are made of.
 
-    With how many each group adds, and how many it shares with the one before it, which are made
-    once. The last group of a pass may have fewer than ``n`` in all.
+    With how many rows each group adds, and how many it shares with the group before it, which are
+    made once. The last group of a pass may have fewer than ``n`` rows.
     """
     first = at.position * node.stride
     fresh, shared = np.full(len(first), node.n), np.zeros(len(first), np.int64)
@@ -250,7 +250,7 @@ def members_of(
 
 
 def needed(node: AnyNode, at: Addresses) -> dict[int, Addresses]:
-    """Where the elements stand, in each base, that these elements of a program are made of."""
+    """The addresses, in each base, of the elements that these elements are made of."""
     if isinstance(node, Supplied):
         return {node.slot: at}
     if isinstance(node, Merging):

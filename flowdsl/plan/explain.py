@@ -24,12 +24,11 @@ _HEADER = ("#", "operator", "effects", "length", "element")
 def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None) -> str:
     """What a flow does and promises, at a stage of planning.
 
-    A line is an operator, with what leaves it: effects, number of elements, and the spec of one.
-    Specs that no annotation gives are found by making one element, which does not tell the sizes
-    of the others: those are ``?``. An operator keeps the number
-    that it has in the chain as written, whatever the rules moved; ``prefetch`` and its arguments
-    have none. The operators of a flow that is combined with another are set in. Notes come last.
-    ``plan`` is the flow's, where it has been made already.
+    A line is an operator with its output: effects, number of elements, and the spec of one. Specs
+    that no annotation gives are found by making one element, which does not show the sizes of the
+    others: those are ``?``. An operator keeps its number in the chain as written, whatever the
+    rules moved; ``prefetch`` and its arguments have none. The operators of a flow that is combined
+    with another are indented. Notes come last. ``plan`` is the flow's plan, if it is made already.
 
     Raises:
         InvalidFlow: ``stage`` is not "flow", "rules" or "plan".
@@ -53,10 +52,10 @@ def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None
 
 
 def _notes(node: AnyNode) -> Iterator[str]:
-    """What a chain may do, but is seldom meant to.
+    """Notes on what a chain may do, but is seldom meant to.
 
-    Taking rows by their place, though that is another in each epoch; but over what is repeated it
-    says how many elements there are to be. And merging elements that turn out to differ.
+    One is taking rows by position after a shuffle that differs in each epoch, unless rows may
+    repeat: then it sets the number of elements. The other is merging elements that differ.
     """
     for part in walk(node):
         if isinstance(part, Merging) and (difference := _difference(part)):
@@ -78,14 +77,14 @@ def _difference(node: Merging[Any, Any]) -> str | None:
 
 
 def _shuffled_by(node: AnyNode) -> AnyNode | None:
-    """What puts its elements in another order in each epoch: itself, or an operator below."""
+    """The operator that orders the elements anew in each epoch: this one, or one below."""
     if node.shuffles is not None:
         return node if node.shuffles else None
     return next(filter(None, map(_shuffled_by, node.sources)), None)
 
 
 def _placed(part: Base) -> Iterator[tuple[str, Step]]:
-    """Every operator with its place; what a stage is supplied with comes before the stage."""
+    """Every operator with its place; the bases of a stage come before the stage."""
     if isinstance(part, Stage):
         yield from _all_placed(part.bases)
         yield from ((_where(part), step) for step in part.steps)
@@ -128,7 +127,7 @@ def _length(node: AnyNode) -> str:
 
 
 class _Specs:
-    """What is known of all elements of each operator; what was only seen of the first is open."""
+    """What is known of all elements of each operator; sizes seen only in the first are open."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[AnyNode, Spec | FlowError]] = {}
@@ -137,7 +136,7 @@ class _Specs:
         """The spec, or why there is none."""
         try:
             return str(self._of(node))
-        except FlowError as error:  # a run raises it at its place; a plan can be read all the same
+        except FlowError as error:  # a run raises it in its turn; the plan can still be read
             told = isinstance(error, ElementError) or error.__cause__ is None
             return f"! {error}" if told else f"! {error}: {error.__cause__!r}"
 

@@ -1,4 +1,4 @@
-"""From steps to a plan: what runs together, where, and what travels to it.
+"""From steps to a plan: what runs together, where, and what is sent there.
 
 Late reading: over random-access sources, operators that only choose or reorder are arithmetic on
 positions. A stage over such a flow is sent ranges of positions, a few bytes each; its workers read,
@@ -26,13 +26,13 @@ from flowdsl.worker_kinds import PROCESSES, Workers
 
 @attrs.frozen
 class Supplied(Node[Any, Effect]):
-    """The place in a program where elements arrive from the coordinating process.
+    """The place in a program where elements arrive from the consumer's process.
 
-    The operators above it see what they saw of the base: they may ask for any of it again.
+    It has the length, effects and random access of the base, for the operators above to use.
     """
 
     slot: int
-    """The number of the base, among those of the stage."""
+    """The number of the base among the bases of the stage."""
     rows_supplied: int | None
     random_access: bool
     tags: frozenset[Tag]
@@ -96,7 +96,7 @@ class _Lowering:
         return self._stage(top, bases, workers=workers, ordered=ordered)
 
     def _base(self, step: Step) -> Base:
-        """One in memory is looked up as it is needed; any other is a stream."""
+        """A base in memory is looked up as it is needed; any other is a stream."""
         part = self.part(step)
         if isinstance(part, Stage) and not part.workers.count:
             self.stages.remove(part)
@@ -104,7 +104,7 @@ class _Lowering:
         return part
 
     def _copy(self, top: Step) -> Stage:
-        """A process for all of it; of a prefetch there, only what it says of elements remains."""
+        """One process for a whole copy; of a prefetch at its top, only the limits remain."""
         limits = top.node.workers if isinstance(top.node, Placement) else NOBODY
         workers = attrs.evolve(limits, kind=PROCESSES, count=1)
         return self._stage(top, (), workers=workers, whole=True)
@@ -117,14 +117,14 @@ class _Lowering:
 
 
 def _from_positions(node: AnyNode) -> bool:
-    """Whether it is random-access, or made of what is, an element of each or none."""
+    """Whether it is random-access, or made elementwise from a random-access flow."""
     if isinstance(node, Elementwise) and not isinstance(node, Counting):
         return _from_positions(node.source)
     return node.indexable
 
 
 def _supplied(step: Step, slots: dict[int, int]) -> AnyNode:
-    """What runs: supplied in the places of the bases, and with nobody to tell of what fails."""
+    """The program: with ``Supplied`` in place of the bases, and without handlers of failures."""
     if id(step) in slots:
         return Supplied.like(step.node, slots[id(step)])
     node = with_sources(step.node, tuple(_supplied(source, slots) for source in step.sources))
@@ -132,12 +132,12 @@ def _supplied(step: Step, slots: dict[int, int]) -> AnyNode:
 
 
 def held_above(root: Part, stage: Stage) -> int:
-    """How many elements of a stage the operators of this process above it keep at a time."""
+    """How many elements of a stage are kept at a time by operators above it in this process."""
     return (_held(root, stage) or (1, 0))[1]
 
 
 def _held(part: Base, stage: Stage) -> tuple[int, int] | None:
-    """The elements of the stage in one of the part, and those that are kept up to it."""
+    """How many elements of the stage one of the part is made of, and how many are kept below."""
     if part is stage:
         return 1, 0
     if isinstance(part, Lookup):
@@ -145,7 +145,7 @@ def _held(part: Base, stage: Stage) -> tuple[int, int] | None:
     for source in part.sources if isinstance(part, Hosted) else part.bases:
         if (below := _held(source, stage)) is not None:
             if isinstance(part, Stage):
-                return 1, 0  # what is sent on from here is in flight there
+                return 1, 0  # elements sent on to it are in flight there
             node, (size, held) = part.top.node, below
             holds = node.holds if isinstance(node, Holding) else 0
             return size * (node.n if isinstance(node, Gathering) else 1), held + holds * size

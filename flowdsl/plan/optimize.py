@@ -1,4 +1,4 @@
-"""Apply the rules until none changes a step, and hold each to its promise."""
+"""Apply the rules until none changes a step, and check that promises are kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOST_ROUNDS = 100
 
 
 def optimize(step: Step) -> Step:
-    """The steps of the flow in a form that runs sooner.
+    """The steps of the flow in a form that runs faster.
 
     Raises:
         AssertionError: A rule changed what the flow promises, or the rules never settle: a defect

@@ -1,7 +1,7 @@
-"""A plan: what of a flow runs together, where, and what travels to it.
+"""A plan: which operators of a flow run together, where, and what is sent there.
 
-It is a value, made once for a flow: a run binds it to workers, to a position and to whom it tells
-of what is left out, and changes nothing in it.
+A plan is a value, made once for a flow: a run binds it to workers, to a position and to a handler
+of failures, and changes nothing in it.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ class Lookup:
     """Rows in the consumer's memory, looked up by position as a stage is supplied with them."""
 
     top: Step
-    """The last of its operators."""
+    """The last operator of the lookup."""
 
     @property
     def steps(self) -> Sequence[Step]:
-        """Its operators, in the order in which elements meet them."""
+        """The operators of the lookup, in the order in which elements meet them."""
         return walk(self.top)
 
 
 @attrs.frozen(eq=False)
 class Hosted:
-    """An operator that the consumer's thread runs by its meaning, over what the parts give."""
+    """An operator that the consumer's thread runs by its reference, over the parts below."""
 
     top: Step
     sources: tuple[Part, ...]
-    """One for each of its own sources; of a ``Copying``, one for each copy."""
+    """The parts below: one for each source of the operator, or each copy of a ``Copying``."""
 
 
 @attrs.frozen(eq=False)
@@ -49,57 +49,57 @@ class Stage:
     """Operators that run together as a program, in workers or in the consumer's thread."""
 
     number: int
-    """Among the stages of the plan, and in the statistics of a run."""
+    """The stage's number in the plan, and in the statistics of a run."""
 
     top: Step
-    """The last of its operators; with all that is below it, it says what the elements mean."""
+    """The last operator of the stage; with all that is below it, it defines the elements."""
 
     program: AnyNode
-    """What is run: the operators, begun by ``Supplied`` where elements travel."""
+    """The operators as they are run, over ``Supplied`` where elements are sent to the stage."""
 
     bases: tuple[Base, ...] = ()
-    """What the consumer's thread reads and sends to the workers; none where they read alone."""
+    """The parts that the consumer's thread reads and sends to workers; none if these read."""
 
     workers: Workers = NOBODY
-    """Who runs it: the consumer's thread itself, where there are none."""
+    """The workers that run the stage; with none, the consumer's thread does."""
 
     ordered: bool = True
-    """Its elements are delivered in their order, and not as they are ready."""
+    """Whether elements are delivered in their order, and not as they are ready."""
 
     whole: bool = False
-    """A worker runs it from end to end, by its reference, and not a lease here and there."""
+    """Whether one worker runs the whole stage from end to end, by its reference."""
 
     @property
     def meaning(self) -> AnyNode:
-        """The flow whose elements it gives."""
+        """The flow whose elements the stage gives."""
         return self.top.node
 
     @cached_property
     def steps(self) -> Sequence[Step]:
-        """The operators that it runs itself, in the order in which elements meet them."""
+        """The operators that the stage runs itself, in the order in which elements meet them."""
         others = {id(step) for base in self.bases for step in walk(base.top)}
         return tuple(step for step in walk(self.top) if id(step) not in others)
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
-        """How a chain spells them; what stands for an argument of ``prefetch`` is none."""
+        """The titles of the stage's operators, without arguments of ``prefetch``."""
         return tuple(step.node.title for step in self.steps if not isinstance(step.node, Aside))
 
     @cached_property
     def drops(self) -> bool:
-        """It may give fewer elements than the positions it is sent."""
+        """Whether the stage may give fewer elements than the positions it is sent."""
         return any(isinstance(node, Elementwise) and node.drops for node in walk(self.program))
 
     @cached_property
     def copies(self) -> Literal["rows", "passes"] | None:
-        """What its workers share, where ``replicate`` asked for them: rows, or passes, one each."""
+        """What workers of a ``replicate`` divide among them: rows, or passes, one each."""
         if self.whole:
             return "passes"
         return "rows" if isinstance(self.meaning, Copying) else None
 
     @cached_property
     def positions(self) -> int | None:
-        """The end of its positions: its own length, or that of what it filters."""
+        """The end of the stage's positions: its length, or that of the flow that it filters."""
         node = self.meaning
         while not node.indexable:
             node = node.sources[0]
@@ -111,7 +111,7 @@ class Stage:
         return prod(group.n for group in self._groupings)
 
     def elements_of(self, rows: int) -> int:
-        """How many elements so many rows of a streaming base make, the last of the stream."""
+        """How many elements the last ``rows`` rows of a streaming base make."""
         for group in self._groupings:
             rows = rows // group.n if group.drop_remainder else -(-rows // group.n)
         return rows
@@ -133,4 +133,4 @@ class Plan(Generic[T]):
     """The flow as it is written."""
     root: Part
     stages: tuple[Stage, ...]
-    """By their numbers: in the order in which elements meet them."""
+    """The stages by number, in the order in which elements meet them."""

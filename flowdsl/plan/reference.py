@@ -1,4 +1,4 @@
-"""The meaning of a flow: one process, no tricks. Every other way to run it is held to this one."""
+"""The meaning of a flow: one process, no tricks. Every other way to run it must give the same."""
 
 from __future__ import annotations
 

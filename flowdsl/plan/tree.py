@@ -1,4 +1,4 @@
-"""Steps: the operators of a flow, each at its place, and what of them a worker can run."""
+"""Steps: the operators of a flow, each at its place, and which of them a worker can run."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from flowdsl.node import AnyNode, with_sources
 class Step:
     """An operator at its place in a flow.
 
-    A rule that moves an operator makes a new node of it, over other sources; its step keeps the
-    number, which tells it from others of the same title.
+    A rule that moves an operator makes a new node over other sources; the step keeps its number,
+    which distinguishes it from others of the same title.
     """
 
     node: AnyNode
     sources: tuple[Step, ...]
     number: int
-    """In the flow as it is written, from 1; 0 for what is an argument of ``prefetch``."""
+    """The operator's number in the flow as written, from 1; 0 for an argument of ``prefetch``."""
     depth: int
-    """The number of flows that it is inside of, as an argument."""
+    """How deeply the operator is nested in flows that are arguments of others."""
 
     def at(self, path: Sequence[int]) -> Step:
-        """The step at the end of a path from here down: which source to follow, at each."""
+        """The step at the end of a path: the index of the source to follow, at each step."""
         step = self
         for source in path:
             step = step.sources[source]
@@ -64,7 +64,7 @@ def _step(node: AnyNode, numbers: Iterator[int], depth: int) -> Step:
 
 
 def is_of_prefetch(node: AnyNode) -> bool:
-    """It stands for an argument of ``prefetch``, and is no operator of the chain."""
+    """Whether the node stands for an argument of ``prefetch``, and is no operator of the chain."""
     return isinstance(node, Aside) or (isinstance(node, Elementwise) and node.light)
 
 
@@ -75,7 +75,7 @@ def walk(tree: AnyNode) -> list[AnyNode]: ...
 def walk(tree: Any) -> list[Any]:
     """Every step, or node, in the order that elements meet them: sources first."""
     found, waiting = list[Any](), [tree]
-    while waiting:  # from the end, so that no depth of a chain is too much
+    while waiting:  # not recursive, so that a chain can have any depth
         found.append(one := waiting.pop())
         waiting += one.sources
     return found[::-1]
@@ -96,7 +96,7 @@ def runs_in_worker(node: AnyNode) -> bool:
 
 
 def bases_of(step: Step) -> tuple[Step, ...]:
-    """The parts of what workers are to run that only this process can, in the order of the walk.
+    """The parts of a workers' flow that only this process can run, in the order of the walk.
 
     They are one stream, or any number of random-access flows whose rows lie in this process.
     """
@@ -106,7 +106,7 @@ def bases_of(step: Step) -> tuple[Step, ...]:
     if isinstance(node, Indexing | Merging | Joining) and node.indexable:
         each = [bases_of(source) for source in step.sources]
         if all(base and base[0] is part for base, part in zip(each, step.sources, strict=True)):
-            return (step,)  # it chooses among rows that are here: what it chooses travels
+            return (step,)  # it chooses among rows in this process: the chosen ones are sent
         return tuple(base for bases in each for base in bases)
     if isinstance(node, IndexedSource) and node.portable:
         return ()
@@ -114,12 +114,12 @@ def bases_of(step: Step) -> tuple[Step, ...]:
 
 
 def has_work(step: Step) -> bool:
-    """Whether workers could do some of what makes these elements."""
+    """Whether workers could run some operator that makes these elements."""
     return any(map(is_work, walk(step)))
 
 
 def is_work(step: Step) -> bool:
-    """Whether workers could run this operator, and it is worth the way to them."""
+    """Whether workers could run this operator, and it is worth sending elements to them."""
     node = step.node
     light = isinstance(node, Elementwise) and node.light
     return not light and runs_in_worker(node) and all(base is not step for base in bases_of(step))

@@ -2,8 +2,8 @@
 
 A rule looks at one step and gives its replacement, or the step itself. It reads what nodes declare
 (their kind, whether they are one-to-one, indexable, or keep positions), never which operator it is,
-so that a new operator gets the rules it deserves. Whatever a rule does, the reference sequence, the
-effects and the length stay the same.
+so that the rules fit new operators too. No rule changes the reference sequence, the effects or the
+length.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RULES: tuple[Rule, ...] = (
     take_before_map,  # choose first, so that less is computed
     hoist_prefetch,  # choosing costs nothing in a worker, and decides what is made there
     absorb_prefetch,  # one pool of workers runs all that it can
-    split_prefetch,  # what it cannot run is fed by another
+    split_prefetch,  # work below what that pool cannot run gets another
     sink_prefetch,  # what needs the whole sequence stays with the consumer
     drop_idle_prefetch,  # a prefetch with nothing to run, or nobody to run it
 )

@@ -12,9 +12,8 @@ from flowdsl.worker_kinds import Workers
 def absorb_prefetch(step: Step) -> Step:
     """``x.map(f).prefetch(2).map(g).prefetch(4)`` runs both maps in the four processes.
 
-    A worker has no workers of its own, and an element that goes to one process and back to the
-    next pays for the way twice. The strictest limits hold; above a ``batch(32)`` an element may
-    take 32 times as long.
+    A worker has no workers of its own, and an element that goes through two processes is sent
+    twice. The strictest limits hold; above a ``batch(32)`` an element may take 32 times as long.
     """
     node = step.node
     if isinstance(node, Placement) and node.workers.count:
@@ -26,7 +25,7 @@ def absorb_prefetch(step: Step) -> Step:
 
 
 def _without_prefetch(step: Step, rows: int, absorbed: list[Workers]) -> Step:
-    """``rows`` of this step's elements make one of what is run."""
+    """Remove the prefetches; ``rows`` of this step's elements make one element at the top."""
     node = step.node
     if isinstance(node, Placement):
         timeout = node.workers.timeout

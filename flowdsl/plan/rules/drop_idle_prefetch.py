@@ -1,4 +1,4 @@
-"""prefetch without processes, or over what only this process can make, goes."""
+"""prefetch without workers, or over what only this process can make, is removed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from flowdsl.plan.tree import Step, is_work
 
 
 def drop_idle_prefetch(step: Step) -> Step:
-    """``x.prefetch(procs=0)`` is ``x``; so is a prefetch over a stream, or a list and its order.
+    """``x.prefetch(procs=0)`` is ``x``; so is a prefetch over a stream, or a reordered list.
 
-    Likewise where all the work below it is another's, unless that is to be absorbed by it.
+    So is one whose work all belongs to prefetches further down, unless it is to absorb one.
     """
     if isinstance(step.node, Placement):
         (below,) = step.sources
@@ -20,7 +20,7 @@ def drop_idle_prefetch(step: Step) -> Step:
 
 
 def _has_own_work(step: Step) -> bool:
-    """Whether there is some down to the next prefetch."""
+    """Whether there is work for workers down to the next prefetch."""
     if isinstance(step.node, Placement):
         return False
     return is_work(step) or any(map(_has_own_work, step.sources))

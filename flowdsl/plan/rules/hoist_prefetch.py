@@ -11,9 +11,9 @@ from flowdsl.plan.tree import Step
 def hoist_prefetch(step: Step) -> Step:
     """``x.map(f).prefetch(p).shuffle()`` becomes ``x.map(f).shuffle().prefetch(p)``.
 
-    Over random-access flows the choice is arithmetic on positions, so the workers make just what
-    is chosen, in the order in which it is wanted. Several flows get as many as the one with most,
-    and the strictest limits of any.
+    Over random-access flows the choice is arithmetic on positions, so the workers make only the
+    chosen elements, in their final order. Several flows together get as many workers as the flow
+    with the most, and the strictest limits of any.
     """
     if isinstance(step.node, Indexing | Merging | Joining) and step.node.indexable:
         placed = [(s, s.node.workers) for s in step.sources if isinstance(s.node, Placement)]

@@ -11,8 +11,8 @@ from flowdsl.plan.tree import Step, has_work, runs_in_worker
 def sink_prefetch(step: Step) -> Step:
     """``x.filter(f).batch(n).prefetch(p)`` becomes ``x.filter(f).prefetch(p).batch(n)``.
 
-    Where a batch starts depends on how many rows were dropped before it, so it is formed at the
-    merge, and the workers run what is below it. Below an operator over several flows, those with
+    Where a batch starts depends on how many rows were dropped before it, so the consumer forms it,
+    and the workers run the operators below it. Below an operator over several flows, the flows with
     work share the processes.
     """
     if isinstance(step.node, Placement):

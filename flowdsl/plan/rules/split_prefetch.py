@@ -11,15 +11,15 @@ from flowdsl.plan.tree import Step, bases_of, is_work, rewrite, walk
 def split_prefetch(step: Step) -> Step:
     """``x.map(f).shuffle(9).map(g).prefetch(p)`` runs ``f`` in processes too, below the shuffle.
 
-    The work above such an operator needs workers that are fed with what it gives; those below it
-    are others, which share its memory.
+    The work above such an operator needs workers that are sent its elements; the work below needs
+    others. Each get half of the memory.
     """
     node = step.node
     if isinstance(node, Placement) and node.workers.count:
         (below,) = step.sources
         busy = [base for base in bases_of(below) if base is not below and _has_work(base)]
         if busy:
-            (base,) = busy  # a stream: what lies in memory has no work
+            (base,) = busy  # a stream: bases in memory have no work
             half = node.workers.part_of_memory(2)
             placed = attrs.evolve(step.over(base, workers=half), depth=base.depth)
             above = rewrite(below, lambda part: placed if part is base else part)
@@ -28,7 +28,7 @@ def split_prefetch(step: Step) -> Step:
 
 
 def _has_work(base: Step) -> bool:
-    """It holds operators that could run in workers, and none that does already."""
+    """Whether it has operators that could run in workers, and none that does already."""
     parts = list(walk(base))
     return not any(isinstance(part.node, Placement) for part in parts) and any(
         isinstance(part.node, Elementwise | Gathering) and is_work(part) for part in parts
