@@ -384,7 +384,7 @@ def gaps_are_told(trial: Trial) -> None:
 
 
 def hear_returns_when_nothing_happens(trial: Trial) -> None:
-    """``hear`` returns if no worker has work, and if all work for long."""
+    """``hear`` returns even if no worker has work, or if all work for a long time."""
     with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
         (worker,) = hired.all_ready()
         _soon(hired.crew.hear, "hear, while nobody has work,")
@@ -617,7 +617,7 @@ def the_next_pass_runs_what_the_flow_says_then(trial: Trial) -> None:
 
 
 def runs_have_workers_of_their_own(trial: Trial) -> None:
-    """Two runs over one flow at once do not share workers, nor does a run that is abandoned."""
+    """Two runs over one flow at once, and a third that is abandoned, share no workers."""
     ahead = trial.over(from_range(200).map(_negative))
     with iter(ahead) as left:
         next(left)
