@@ -29,7 +29,7 @@ Counts: TypeAlias = tuple[int, ...]
 """The count of each part."""
 
 LEAF = 1024
-"""Positions that are drawn together: fewer make a single look-up cheaper, more save memory."""
+"""Positions drawn together: trades the cost of one look-up against what is kept for many."""
 
 MOST = 10**9
 """NumPy can draw hypergeometric numbers only from populations smaller than this."""

@@ -47,7 +47,7 @@ class Setup:
     """A secret that only this worker and the consumer know; identifies the worker's messages."""
     program: bytes
     whole: bool
-    """Whether the worker runs the program from end to end, as its reference."""
+    """Whether the worker runs the program from end to end, by the operators' reference."""
     clock: bool
     """Whether the worker times each operator."""
     memory: int
