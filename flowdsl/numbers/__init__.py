@@ -1,1 +1,1 @@
-"""Random numbers that depend on a seed and a position alone, and the permutations made of them."""
+"""Random numbers that depend only on a seed and a position, and permutations made of them."""

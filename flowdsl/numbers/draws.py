@@ -1,9 +1,10 @@
-"""Random sequences of the numbers of parts, any place of which is found by itself.
+"""Random sequences of part numbers that can be looked up at any position.
 
-Which part stands at a position, and how many of the same stand before it? To answer for a position
-far on, without walking there, takes a tree. A node knows how many of each part its range holds, and
-draws how many of these lie in its left half, which is hypergeometric; at a leaf, what is left is
-shuffled. Every draw is a function of its place, so any way down the tree tells the same.
+Which part stands at a position, and how many times does that part stand before it? A tree answers
+this for any position without drawing all those before it. A node knows how many of each part its
+range holds, and draws from a hypergeometric distribution how many of them lie in its left half; a
+leaf shuffles the parts it holds. Every draw depends only on its place in the tree, so every descent
+gives the same sequence.
 
 The idea is that of random sampling by divide and conquer (Sanders et al., "Efficient Parallel
 Random Sampling", ACM TOMS 2018).
@@ -25,31 +26,31 @@ from flowdsl.node import Positions
 from flowdsl.numbers.randomness import generator
 
 Counts: TypeAlias = tuple[int, ...]
-"""How many of each part."""
+"""The count of each part."""
 
 LEAF = 1024
-"""Positions that are drawn together: what one costs alone, against what is held of many."""
+"""Positions drawn together: trades the cost of one look-up against what is kept for many."""
 
 MOST = 10**9
-"""NumPy draws hypergeometric numbers from fewer than this."""
+"""NumPy can draw hypergeometric numbers only from populations smaller than this."""
 
 _DOUBLINGS = 19
 _MOST_A_BLOCK = LEAF << _DOUBLINGS
 _LEAVES_HELD = 4096
-"""Of 4 KiB each: a shuffle above finds any of four million places at once."""
+"""Leaves in the cache, of 4 KiB each: four million positions, for a shuffle above."""
 
 _HALVES_HELD = 1 << 16
 
 _SPAN = 16 * LEAF
-"""Where all places can be held, those of a part are listed for so many: fewer lists to look at."""
+"""Positions per list in ``Mixed.find_each`` if the lists of all positions fit in the cache."""
 
 _LISTS_HELD = 512
-"""Of 32 KiB at most: eight million places."""
+"""Lists in the cache, of 32 KiB at most each: eight million positions."""
 
 
 @attrs.frozen
 class Draws(ABC):
-    """A random sequence of the numbers of parts: a function of its seed, salt and epoch."""
+    """A random sequence of part numbers, determined by its seed, salt and epoch."""
 
     seed: int
     salt: str
@@ -57,20 +58,20 @@ class Draws(ABC):
 
     @abstractmethod
     def block_at(self, position: int) -> int:
-        """The number of the block that holds a position: a block is the range of a tree."""
+        """The number of the block that holds a position; each block has a tree of its own."""
 
     @abstractmethod
     def span(self, block: int) -> tuple[int, int]:
-        """Where a block begins, and how long it is."""
+        """The first position of a block, and its length."""
 
     @abstractmethod
     def counts(self, block: int) -> Counts:
-        """How many of each part are in a block."""
+        """The count of each part in a block."""
 
     def locate(self, position: Positions) -> tuple[Positions, Positions]:
-        """For each position, the part there and how many of that part stand before it.
+        """For each position, the part there and how many times that part stands before it.
 
-        All three have the shape ``(positions,)`` and the dtype ``int64``.
+        Argument and results have the shape ``(positions,)`` and the dtype ``int64``.
         """
         part, rank = np.empty_like(position), np.empty_like(position)
         leaf = position // LEAF
@@ -84,7 +85,7 @@ class Draws(ABC):
         return part, rank
 
     def find(self, part: int, rank: int) -> int:
-        """The position at which a part stands for the first time after ``rank`` times."""
+        """The position of a part's occurrence number ``rank``, counted from 0."""
         block, counts = 0, self.counts(0)
         while rank >= counts[part]:
             rank -= counts[part]
@@ -101,19 +102,19 @@ class Draws(ABC):
         return low + int(np.flatnonzero(_shuffled(self, low, counts) == part)[rank])
 
     def before(self, position: int) -> Positions:
-        """How many of each part stand before a position."""
+        """The count of each part before a position."""
         parts, _, before = _leaf(self, position // LEAF)
         return before + np.bincount(parts[: position % LEAF], minlength=len(before))
 
     def parts(self) -> Iterator[int]:
-        """The sequence, from its start."""
+        """Iterate over the sequence from its start."""
         for leaf in count():
             yield from _leaf(self, leaf)[0].tolist()
 
 
 @attrs.frozen
 class Independent(Draws):
-    """Each place by itself, a part as often as its weight says; without end."""
+    """An endless sequence: each position draws a part independently, with given probabilities."""
 
     weights: tuple[float, ...]
 
@@ -125,7 +126,7 @@ class Independent(Draws):
     def span(self, block: int) -> tuple[int, int]:
         if block == 0:
             return 0, LEAF
-        if block <= _DOUBLINGS + 1:  # each as long as all before it: a short pass costs little
+        if block <= _DOUBLINGS + 1:  # as long as all blocks before it: a short pass costs little
             return LEAF << block - 1, LEAF << block - 1
         return (block - _DOUBLINGS) * _MOST_A_BLOCK, _MOST_A_BLOCK
 
@@ -135,7 +136,7 @@ class Independent(Draws):
 
 @attrs.frozen
 class Mixed(Draws):
-    """So many of each part, in an order of which each is as likely; fewer than ``MOST`` in all."""
+    """A given count of each part, all orders equally likely; fewer than ``MOST`` in all."""
 
     rows: Counts
 
@@ -149,14 +150,14 @@ class Mixed(Draws):
         return self.rows
 
     def find_each(self, part: int, rank: Positions) -> Positions:
-        """``find`` for many ranks: the positions at which a part stands for these times."""
+        """``find`` for many ranks: the positions of these occurrences of a part."""
         found = np.empty_like(rank)
         order = np.argsort(rank, kind="stable")
         ranks = rank[order]
         total = sum(self.rows)
         span = _SPAN if total <= _SPAN * _LISTS_HELD else LEAF
         waiting = [(0, total, self.rows, 0, 0, len(rank))]
-        while waiting:  # a range, the part's times before it, and which of the ranks are in it
+        while waiting:  # a range, the part's occurrences before it, and the ranks that lie in it
             low, size, counts, before, begin, end = waiting.pop()
             if begin == end:
                 continue
@@ -173,9 +174,9 @@ class Mixed(Draws):
         return found
 
 
-# Each place in a tree has draws of its own. For the halves of a range they are numbered by twice
-# the position of its middle, which no other range has; for a block by twice that of its start; for
-# a leaf by one more.
+# Each draw has a number of its own: for the halves of a range, twice the position of its middle,
+# which no other range shares; for a block, twice the position of its start; for a leaf, one more
+# than twice the position of its start.
 
 
 @lru_cache(maxsize=_HALVES_HELD)
@@ -187,7 +188,7 @@ def _multinomial(draws: Independent, block: int) -> Counts:
 
 @lru_cache(maxsize=64)
 def _prefixes(draws: Draws) -> list[Positions]:
-    """How many of each part stand before each block, as far as was asked."""
+    """The count of each part before each block, for the blocks asked for so far."""
     return [np.zeros(len(draws.counts(0)), np.int64)]
 
 
@@ -200,7 +201,7 @@ def _before(draws: Draws, block: int) -> Positions:
 
 @lru_cache(maxsize=_HALVES_HELD)
 def _left(draws: Draws, low: int, half: int, counts: Counts) -> Counts:
-    """How many of each part lie in the left half of a range."""
+    """The count of each part in the left half of a range."""
     rng = generator(draws.seed, draws.salt, draws.epoch, 2 * (low + half))
     return tuple(rng.multivariate_hypergeometric(counts, half, method="marginals").tolist())
 
@@ -212,7 +213,7 @@ def _shuffled(draws: Draws, low: int, counts: Counts) -> Positions:
 
 @lru_cache(maxsize=_LEAVES_HELD)
 def _leaf(draws: Draws, number: int) -> tuple[NDArray[np.int16], NDArray[np.int16], Positions]:
-    """The parts in a leaf, how many of the same stand in it before each, and how many before it."""
+    """The parts in a leaf, the rank of each in the leaf, and the count of each part before it."""
     block = draws.block_at(number * LEAF)
     low, size = draws.span(block)
     counts, before = draws.counts(block), _before(draws, block).copy()
@@ -233,13 +234,13 @@ def _leaf(draws: Draws, number: int) -> tuple[NDArray[np.int16], NDArray[np.int1
 
 @lru_cache(maxsize=_LISTS_HELD)
 def _places(draws: Mixed, low: int, size: int, counts: Counts, part: int) -> NDArray[np.int16]:
-    """Where in a range a part stands."""
+    """The offsets in a range at which a part stands."""
     here = np.flatnonzero(_drawn(draws, low, size, counts) == part)
     return here.astype(np.int16)
 
 
 def _drawn(draws: Draws, low: int, size: int, counts: Counts) -> Positions:
-    """The parts in a range."""
+    """The part at each position of a range."""
     if size <= LEAF:
         return _shuffled(draws, low, counts)
     half = _half(size)
@@ -249,7 +250,7 @@ def _drawn(draws: Draws, low: int, size: int, counts: Counts) -> Positions:
 
 
 def _half(size: int) -> int:
-    """The largest number of leaves that is a power of two, and leaves something to the right."""
+    """The length of a range's left half: the largest power of two of leaves below its length."""
     return LEAF << ((size - 1) // LEAF).bit_length() - 1
 
 

@@ -1,6 +1,6 @@
-"""Randomness as a function of where an element stands: never of a worker, or of what came before.
+"""Random numbers that depend on an element's position, never on a worker or on earlier elements.
 
-All of it can be computed for any element by itself, so that a resume replays nothing.
+They can be computed for any element alone, so that a resume replays nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flowdsl.node import Positions
 
 
 def generator(seed: int, salt: int | str, epoch: int, position: int) -> np.random.Generator:
-    """The random generator of one element: a function of where it stands, not of who asks.
+    """The random generator of one element: depends on its seed, salt, epoch and position alone.
 
     The position is the counter of a counter-based generator, so that any element's draws are
     reached without making those before it (Salmon et al., "Parallel Random Numbers: As Easy as
@@ -29,10 +29,10 @@ def generator(seed: int, salt: int | str, epoch: int, position: int) -> np.rando
 def permute(position: Positions, n: int, key: str) -> Positions:
     """Where a keyed pseudo-random permutation of ``range(n)`` sends each position.
 
-    Computed for a position by itself, in constant memory: a Feistel network with halves of at most
-    a bit's difference permutes the next power of two, and positions that land outside ``range(n)``
-    are sent on until they land inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
-    CT-RSA 2002). Small ranges are put in order outright: all their permutations are as likely.
+    Each position is computed alone, in constant memory: a Feistel network whose halves differ by at
+    most one bit permutes the next power of two, and positions that land outside ``range(n)`` are
+    sent on until they land inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
+    CT-RSA 2002). Small ranges are permuted as a whole, with all permutations equally likely.
 
     Shapes: as ``position``. Raises ``IndexError`` for positions outside ``range(n)``.
 
@@ -44,7 +44,7 @@ def permute(position: Positions, n: int, key: str) -> Positions:
     digest = hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS).digest()
     keys = np.frombuffer(digest, np.uint64)
     if n <= _SMALL:
-        # Of raw numbers, since what NumPy makes of them may be another thing in another version.
+        # Raw numbers are stable; what NumPy derives from them may change between versions.
         order: Positions = np.argsort(np.random.Philox(key=keys[:2]).random_raw(n), kind="stable")
         return order[position]
     bits = (n - 1).bit_length()
@@ -60,11 +60,11 @@ _ROUNDS = 6
 """Four rounds are the least for a network that looks random (Luby and Rackoff, 1988)."""
 
 _SMALL = 1024
-"""Below it, to put all in order costs no more than to send one through the network."""
+"""Up to this size, sorting the whole range costs no more than one pass through the network."""
 
 
 def _feistel(block: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A permutation of the numbers of so many bits."""
+    """Permute the numbers of ``bits`` bits by a keyed Feistel network."""
     width = np.uint64(bits // 2)
     masks = [np.uint64((1 << bits // 2) - 1), np.uint64((1 << (bits - bits // 2)) - 1)]
     ours, other = block & masks[0], block >> width
@@ -89,10 +89,10 @@ def _mix(x: NDArray[np.uint64]) -> None:
 
 
 def epoch_of_pass(epoch: Positions, passes: Positions) -> Positions:
-    """The epoch that a repeated flow is in, in its ``passes``-th pass within an ``epoch``.
+    """The epoch of a repeated flow in its ``passes``-th pass within an ``epoch``.
 
-    In epoch 0 it is the number of the pass. In others it is a number that no two (epoch, pass)
-    pairs share but by a chance of one in 2**62.
+    In epoch 0 it is the number of the pass. In others it is a number that two (epoch, pass) pairs
+    share only with a chance of one in 2**62.
 
     >>> epoch_of_pass(np.array([0, 0, 7]), np.array([0, 5, 5])).tolist()
     [0, 5, 4545109523256510152]

@@ -1,1 +1,1 @@
-"""Seeing what a run does: a verdict in words, a table, a picture, a bar."""
+"""Reports on a run: a verdict in words, a table, a picture, and a progress bar."""

@@ -1,4 +1,4 @@
-"""The drawing of a bar: a line on the run, and one for each stage of workers."""
+"""Drawing a progress bar: a line for the run, and one for each stage with workers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
 
 RECENT = 2.0
-"""Seconds that rates and fills are taken over, at least."""
+"""The least number of seconds over which rates and fills are averaged."""
 
 
 def shows(console: Console) -> bool:
-    """Whether someone can see a bar: a terminal, or a notebook that has what it takes."""
+    """Whether a bar can be seen: in a terminal, or a notebook with the packages it needs."""
     if console.is_jupyter:
         return find_spec("ipywidgets") is not None
     return console.is_terminal and not console.is_dumb_terminal
@@ -38,12 +38,12 @@ def shows(console: Console) -> bool:
 
 @cache
 def standard_error() -> Console:
-    """One for all bars, so that they know of each other."""
+    """The console on standard error, shared by all bars so that they know of each other."""
     return Console(stderr=True)
 
 
 class _Lines(Progress):
-    """A bar, with lines of text under it."""
+    """A progress bar with lines of text under it."""
 
     text: tuple[str, ...] = ()
 
@@ -54,10 +54,10 @@ class _Lines(Progress):
 
 
 class Bar:
-    """Shows how a run stands, when it is told to; up while the context lasts."""
+    """A context manager that shows a progress bar; ``draw`` updates it."""
 
     def __init__(self, run: Run[Any], description: str, console: Console) -> None:
-        """Nothing is drawn yet."""
+        """Prepare a bar; nothing is drawn yet."""
         self._run = run
         self._before = self._middle = run.statistics()
         columns = [
@@ -71,8 +71,8 @@ class Bar:
         self._progress = _Lines(
             *(columns if description else columns[1:]),
             console=console,
-            auto_refresh=False,  # no thread: the loop itself draws
-            redirect_stdout=console.is_jupyter or sys.stdout.isatty(),  # else it goes to a file
+            auto_refresh=False,  # no thread: the user's loop draws
+            redirect_stdout=console.is_jupyter or sys.stdout.isatty(),  # leave a file alone
         )
         total = self._before.length
         self._task = self._progress.add_task(description, total=total, rate="")
@@ -80,7 +80,7 @@ class Bar:
     def __enter__(self) -> Self:
         try:
             self._progress.start()
-        except BaseException:  # Ctrl-C in the midst of it
+        except BaseException:  # such as Ctrl-C while drawing
             self._progress.stop()
             raise
         return self
@@ -92,7 +92,7 @@ class Bar:
             self._progress.stop()
 
     def draw(self) -> None:
-        """How it stands now, with rates and fills of the last few seconds."""
+        """Draw the current state, with rates and fills of the last few seconds."""
         now = self._run.statistics()
         if now.seconds - self._middle.seconds >= RECENT:
             self._before, self._middle = self._middle, now

@@ -1,4 +1,4 @@
-"""How many processes can compute at a time."""
+"""The number of processes that can compute at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def cores(quota: Path = _QUOTA) -> int:
-    """The cores that this process may use: those it is bound to, and a container's share of them.
+    """The cores this process may use, by its CPU affinity and its container's quota.
 
     >>> cores() >= 1
     True

@@ -1,6 +1,6 @@
-"""A plan as a diagram of boxes: what runs together, where, and what goes from one to the next.
+"""A plan as a diagram of boxes: operators that run together, where, and what flows between them.
 
-Nothing here runs a function of the user's: a plan is read off the chain alone.
+Nothing here runs a user's function: a plan is derived from the chain of operators alone.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ Sent: TypeAlias = Literal["positions", "elements"]
 
 @attrs.frozen
 class Operator:
-    """A line in a box."""
+    """An operator, as a line in a box."""
 
     title: str
     note: str
-    """The effects and the number of the elements that leave it."""
+    """The operator's effects, and the number of elements that leave it."""
     depth: int = 0
-    """The number of flows that it is inside of, as an argument."""
+    """How deep the operator is nested in flows that are arguments of others."""
     stage: int | None = None
-    """The number of the stage whose figures it is part of."""
+    """The number of the stage, in the diagram, whose figures include the operator."""
     step: int = 0
-    """Its number in ``flow.explain()``."""
+    """The operator's number in ``flow.explain()``."""
 
 
 @attrs.frozen
 class Box:
-    """Operators that run together."""
+    """Operators that run together, drawn as one box."""
 
     where: str
     operators: tuple[Operator, ...]
     sources: tuple[Box, ...] = ()
-    """Where its elements come from."""
+    """The boxes that this box gets its elements from."""
     receives: Sent | None = None
-    """What workers are sent; None for what runs in the consumer's thread."""
+    """What the workers are sent; None if the consumer's thread runs the operators."""
     stage: int | None = None
-    """The number of the stage, among those of the plan, whose elements leave it."""
+    """The number of the stage, in the diagram, whose elements leave the box."""
 
     def by_stage(self) -> dict[int, tuple[Operator, ...]]:
-        """The operators of each stage that begins here or before."""
+        """The operators of each stage in this box and its sources."""
         found: dict[int, tuple[Operator, ...]] = {}
         for source in self.sources:
             found |= source.by_stage()
@@ -66,16 +66,15 @@ Numbers: TypeAlias = tuple[int, ...]
 
 @attrs.frozen
 class Diagram:
-    """The boxes of a flow, from the last one on, and the stages of a run of it."""
+    """The boxes of a flow, starting from the last, and the stages that figures are shown for."""
 
     root: Box
     stages: tuple[Numbers | StageStatistics, ...]
-    """In the order of elements: the numbers that a stage has in the statistics of a run, several
-    where they are copies of one; or what stands for operators that run with the consumer, which a
-    run has no figures of."""
+    """For each stage, sources first: its numbers in the statistics of a run (several if it has
+    copies), or empty statistics for operators of the consumer's thread that are in no stage."""
 
     def over(self, statistics: RunStatistics) -> RunStatistics:
-        """The figures of a run, a stage for each of these."""
+        """The statistics of a run, rearranged to one entry for each of ``stages``."""
         numbers = [number for one in self.stages if isinstance(one, tuple) for number in one]
         assert len(numbers) == len(statistics.stages), "these are the figures of another plan"
         operators = self.root.by_stage()
@@ -94,7 +93,7 @@ class Diagram:
 
 
 def diagram_of(plan: Plan[Any]) -> Diagram:
-    """What will run where.
+    """The diagram of a plan: what will run where.
 
     >>> import flowdsl as fl
     >>> from flowdsl.plan.lower import plan_of
@@ -122,7 +121,7 @@ class _Drawing:
             return Box("this process", tuple(_lines(part.steps, part.top, None)))
         if isinstance(part.top.node, Copying):
             return self._copied(part)
-        if isinstance(part.top.node, Aside):  # it says where and how, and does nothing itself
+        if isinstance(part.top.node, Aside):  # it sets where or how to run, and makes no elements
             return self._box(part.sources[0])
         return self._with(part.top, [self._box(source) for source in part.sources])
 
@@ -154,7 +153,7 @@ class _Drawing:
         return self._with(part.top, [one])
 
     def _with(self, step: Step, below: list[Box]) -> Box:
-        """An operator of the consumer's thread, with those below it that run there too."""
+        """A box of an operator in the consumer's thread and those below it that run there too."""
         lines: list[Operator] = []
         sources: list[Box] = []
         for k, box in enumerate(below):
@@ -168,7 +167,7 @@ class _Drawing:
         return Box("this process", tuple(lines), tuple(sources), None, stage)
 
     def _host(self, node: AnyNode, below: list[Operator]) -> int:
-        """Add an operator to the stage of those that run with the consumer, or begin one."""
+        """Add an operator of the consumer's thread to the last such stage, or begin a new one."""
         stays = () if runs_in_worker(node) else (node.title,)
         last = self.stages[-1] if self.stages else None
         number = len(self.stages) - 1
@@ -182,7 +181,7 @@ class _Drawing:
 
 
 def _lines(steps: Iterable[Step], top: Step, stage: int | None) -> Iterator[Operator]:
-    """What is written in a box, set in as far as it is deeper than the last of its operators."""
+    """The lines of a box, each with its depth relative to the box's last operator."""
     for step in steps:
         node, depth = step.node, step.depth - top.depth
         yield Operator(node.title, _note(node), depth, stage, step.number)

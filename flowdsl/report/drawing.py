@@ -1,7 +1,7 @@
-"""A few shapes in SVG, readable on light and on dark ground without a script.
+"""A few shapes in SVG, readable on light and dark backgrounds without a script.
 
-Colours are classes, so that one rule can change them. The rules are those of this picture alone, as
-it may stand in a page with others.
+Colours are CSS classes, so that one rule can change them. The rules apply to this picture alone,
+since it may be embedded in a page with others.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ _DARK = """
 """
 
 _WIDE, _MONO = 0.56, 0.605
-"""The width of a character, as a part of its height: on average, and of each in even type."""
+"""The width of a character relative to its height: on average, and in a monospaced font."""
 
 _SIZES = {"large": 14, "small": 11}
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What a file's name may hold, and a picture not."""
+"""Characters that XML forbids, though a file's name may contain them."""
 
 
 class Drawing:
-    """Shapes on a ground that grows with them."""
+    """Shapes on a canvas that grows to fit them."""
 
     def __init__(self, title: str) -> None:
-        """``title`` is what a reader is told who does not see the picture."""
+        """``title`` is the text for readers who cannot see the picture."""
         self._shapes: list[ElementTree.Element] = []
         self._title = title
         self.width = self.height = 0.0
@@ -78,7 +78,7 @@ class Drawing:
     def box(
         self, x: float, y: float, width: float, height: float, kind: str, radius: float = 0
     ) -> None:
-        """A rectangle."""
+        """Draw a rectangle."""
         if width <= 0 or height <= 0:
             return
         given = {"x": x, "y": y, "width": width, "height": height}
@@ -88,7 +88,7 @@ class Drawing:
         self._reach(x + width, y + height)
 
     def text(self, x: float, y: float, text: str, kind: str = "", whole: str | None = None) -> None:
-        """A line of text; ``whole`` is shown for it where it was cut."""
+        """Draw a line of text; ``whole`` is the full text of one that was cut, as a tooltip."""
         shape = self._add("text", kind, x=x, y=y)
         shape.text = _clean(text)
         if whole is not None and whole != text:
@@ -96,7 +96,7 @@ class Drawing:
         self._reach(x if "end" in kind else x + text_width(text, kind), y + 4)
 
     def arrow(self, x: float, top: float, to: float, bottom: float) -> None:
-        """A way down, by the middle where it leads aside."""
+        """Draw an arrow downwards, curved if it does not end straight below its start."""
         middle = (top + bottom) / 2
         path = f"M{_number(x)},{_number(top)}"
         if abs(x - to) > 0.5:
@@ -109,7 +109,7 @@ class Drawing:
         self._add("path", "tip", d=tip)
 
     def svg(self) -> str:
-        """The picture, dark where the reader's device is."""
+        """The picture as SVG, dark if the reader's device is in dark mode."""
         width, height = _number(self.width), _number(self.height)
         root = ElementTree.Element(
             "svg",
@@ -142,7 +142,7 @@ class Drawing:
 
 
 def text_width(text: str, kind: str = "") -> float:
-    """About how wide a text is.
+    """The approximate width of a text.
 
     >>> text_width("mmmm", "mono") > text_width("mmmm") > text_width("mm")
     True
@@ -152,7 +152,7 @@ def text_width(text: str, kind: str = "") -> float:
 
 
 def cut(text: str, width: float, kind: str = "") -> str:
-    """A text that fits, without its end if need be.
+    """The text, its end cut off if it does not fit in ``width``.
 
     >>> cut("from_lmdb('digits.lmdb')", 80), cut("batch(32)", 80)
     ('from_lmdb(…', 'batch(32)')
@@ -164,7 +164,7 @@ def cut(text: str, width: float, kind: str = "") -> str:
 
 
 def lines(text: str, width: float, kind: str = "") -> Iterable[str]:
-    """A text in lines that fit."""
+    """The text broken into lines that fit in ``width``."""
     return wrap(text, max(20, int(width / text_width("x", kind))))
 
 
@@ -173,5 +173,5 @@ def _clean(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Short, and the same on every machine."""
+    """A number in short form, the same on every machine."""
     return f"{value:.1f}".removesuffix(".0")

@@ -1,12 +1,12 @@
-"""How a verdict is reached, from the shares of a run's time.
+"""Reaching a verdict from the shares of a run's time.
 
-Whoever takes part in a run is a resource: the workers of each stage, and the one thread that
-iterates. That thread's time is split in what the consumer does with the elements, what is read for
-the workers, the operators that no worker runs, and handing elements over; the rest it waits.
+A run has two kinds of resource: the workers of each stage, and the one thread that iterates. That
+thread's time is split into the consumer's own work on the elements, reading for the workers,
+operators that no worker runs, and handing elements over; the rest is waiting.
 
-In the long run a part that is busy a share ``u`` of the time can bear a rate of ``1 / u`` times the
-present one, and no more. So the part with the greatest share limits, the next greatest says how far
-the others could go, and adding workers divides the share of theirs, and of nothing else (Amdahl).
+In the long run a part that is busy for a share ``u`` of the time can sustain ``1 / u`` times the
+current rate, and no more. So the part with the greatest share limits, the next greatest tells how
+fast the others could go, and adding workers divides only the share of their stage (Amdahl).
 
 Source: the utilisation law and the bounds on throughput of operational analysis (Denning and
 Buzen, 1978).
@@ -26,27 +26,27 @@ from flowdsl.statistics.figures import about, duration, name, number, share, whe
 from flowdsl.statistics.run import RunStatistics, StageStatistics
 
 BUSY = 0.7
-"""From this share of its time on, a worker is what others wait for."""
+"""Workers that are busy for at least this share of their time are what others wait for."""
 
 ALIKE = 1.15
-"""Two parts limit together, if to relieve one of them gains less than this."""
+"""Two parts limit together if relieving one of them gains less than this factor."""
 
 UNEVEN = 0.3
-"""So much more than the average is the busiest worker busy, if it is at fault."""
+"""A worker is a straggler if it is busy longer than the average by at least this share."""
 
 SLOW_ELEMENT = 10
-"""So many times the median do slow elements take, if they are at fault."""
+"""Slow elements are at fault if they take at least this many times the median."""
 
 WORTHWHILE = 1.15
-"""Advice should gain at least this."""
+"""The least factor that advice should gain."""
 
 
 def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
-    """Say what limits a run.
+    """Find what limits a run.
 
-    ``cores`` is the number of processes that can compute at a time, by default what this process
-    may use. The figures of a profiled run tell most: without one it is not known which operator of
-    a stage costs what, nor, without workers, what the consumer does.
+    ``cores`` is the number of processes that can compute at the same time, by default what this
+    process may use. A profiled run tells most: otherwise the cost of each operator is unknown and,
+    without workers, so is the time of the consumer's own work.
 
     >>> verdict(RunStatistics(0, 0.0, 0.0, ())).limiting
     'unclear'
@@ -67,7 +67,7 @@ def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
 
 @attrs.frozen
 class Case:
-    """A run that is judged."""
+    """A run to reach a verdict on."""
 
     words: Words
 
@@ -246,7 +246,7 @@ class Case:
                 f"{self.words.rest(headroom)}."
             )
             return self._verdict("thread", finding, advice, headroom, stage=k, operator=operator)
-        left = 1 - self.shares.blocked - moved  # the thread's, when the others have the rest
+        left = 1 - self.shares.blocked - moved  # the thread's share once ``moved`` runs in workers
         headroom = inverse(max(left, self.shares.most_utilised))
         workers = max(
             1, min(self.words.cores, math.ceil(min(moved * headroom, MOST_WORKERS) - 0.1))
@@ -404,6 +404,6 @@ class Case:
 
 
 def _busiest(stage: StageStatistics) -> float:
-    """The part of its time that the busiest of its workers worked."""
+    """The share of the run's time in which the stage's busiest worker was busy."""
     most = max((worker.busy for worker in stage.workers), default=0.0)
     return most / stage.seconds if stage.seconds else 0.0

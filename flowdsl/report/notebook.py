@@ -1,7 +1,7 @@
-"""How a flow looks in a notebook: its plan, as a picture.
+"""How a notebook shows a flow: its plan as a picture.
 
-Showing a flow makes no element, calls no function of the user's and starts no worker. Nor does it
-fail: a notebook shows what stands at the end of a cell, whether it was asked to or not.
+Showing a flow makes no element, calls no user function and starts no worker. It also never fails,
+since a notebook shows the last value of a cell even when the user did not ask for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flowdsl.report.picture import picture
 
 
 def plan_bundle(flow: FlowBase[Any, Any]) -> dict[str, str]:
-    """A flow by kind of content; as text alone where an operator cannot be planned.
+    """A flow by MIME type; only as text if an operator cannot be planned.
 
     >>> import flowdsl as fl
     >>> bundle = plan_bundle(fl.from_range(3).map(abs))
@@ -23,7 +23,7 @@ def plan_bundle(flow: FlowBase[Any, Any]) -> dict[str, str]:
     ('from_range(3).map(abs)', True)
     """
     bundle = {"text/plain": object.__repr__(flow)}
-    try:  # an operator of the user's may be half written: iterating it will tell
+    try:  # a user's operator may be half written; iterating it will raise the error
         bundle["text/plain"] = repr(flow)
         bundle["text/html"] = picture(diagram_of(plan_of(flow.node))).svg()
     except Exception:

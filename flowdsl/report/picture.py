@@ -1,4 +1,4 @@
-"""A plan as a picture, with the figures of a run on it."""
+"""A plan as a picture, optionally with the figures of a run."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from flowdsl.statistics.figures import duration, losses, number, share, size, su
 from flowdsl.statistics.run import OperatorCost, RunStatistics, StageStatistics
 
 _WIDTH = 460.0
-"""Of a box."""
+"""The width of a box."""
 
 _LINE = 21.0
 _HEAD = 30.0
 _PAD = 12.0
 _GAP = 20.0
-"""Between boxes that stand side by side."""
+"""The space between boxes side by side."""
 
 _WAY = 40.0
-"""Between a box and the one below it."""
+"""The space between a box and the one below it."""
 
 _MARGIN = 20.0
 _BAR = 92.0
@@ -39,16 +39,16 @@ _WORDS: dict[Part, str] = {
 
 @attrs.frozen
 class Figures:
-    """What is drawn onto a plan."""
+    """The figures of a run to draw on a plan."""
 
     statistics: RunStatistics
-    """With a stage for what runs with the consumer, as ``Diagram.over`` gives."""
+    """The run's statistics with the diagram's stages, as ``Diagram.over`` gives them."""
     verdict: Verdict
 
 
 @attrs.frozen
 class _Placed:
-    """A box, and how wide everything is that leads to it."""
+    """A box, and the width of it and everything above it."""
 
     box: Box
     sources: tuple[_Placed, ...]
@@ -57,7 +57,7 @@ class _Placed:
 
 
 def picture(plan: Diagram, figures: Figures | None = None) -> Drawing:
-    """Draw a plan: elements come down from the sources to the consumer."""
+    """Draw a plan: elements flow down from the sources to the consumer."""
     return _Picture(plan, figures).draw()
 
 
@@ -83,7 +83,7 @@ pre {{ overflow-x: auto; font-size: 12px; margin-top: 2rem; }}
 
 
 def page(svg: str, tables: str) -> str:
-    """A picture as a page of its own."""
+    """A picture and tables as an HTML page."""
     return _PAGE.format(title="A flow's profile", svg=svg, tables=escape(tables))
 
 
@@ -107,7 +107,7 @@ class _Picture:
         on.height = bottom + _MARGIN
         return on
 
-    # -- where everything stands ---------------------------------------------------------------
+    # -- layout --------------------------------------------------------------------------------
 
     def _placed(self, box: Box) -> _Placed:
         sources = tuple(map(self._placed, box.sources))
@@ -120,13 +120,13 @@ class _Picture:
         return above + _WAY + placed.height
 
     def _begins(self, placed: _Placed) -> bool:
-        """Nothing leads to it, not even positions."""
+        """Whether no arrow leads to the box, not even one of positions."""
         return placed.box.receives is None and not placed.sources
 
     # -- drawing -------------------------------------------------------------------------------
 
     def _draw(self, placed: _Placed, left: float, foot: float) -> float:
-        """Everything down to this foot; gives the middle of the last box."""
+        """Draw a box with its foot at ``foot`` and all above it; gives the middle of the box."""
         center = left + placed.span / 2
         top = foot - placed.height
         self._box(placed.box, center - _WIDTH / 2, top, placed.height)
@@ -161,7 +161,7 @@ class _Picture:
             y += _LINE
 
     def _mark(self, x: float, y: float) -> None:
-        """Say that the box that begins here limits."""
+        """Mark the box whose corner is here as the limiting one."""
         edge = x + _WIDTH - _PAD
         self._on.box(edge - 44, y + 7, 44, 18, "hot", 9)
         self._on.text(edge - 22, y + 20, "limits", "small strong middle on-hot")
@@ -187,7 +187,7 @@ class _Picture:
         )
 
     def _facts(self, box: Box) -> Iterator[Callable[[float, float], None]]:
-        """The lines under the operators."""
+        """Functions that draw the lines under the operators of a box."""
         stage = self._stage(box)
         if stage is None or not stage.workers or not stage.seconds:
             return
@@ -202,7 +202,7 @@ class _Picture:
             yield lambda x, y: self._on.text(x + _PAD, y + 12, losses(stage), "small faint")
 
     def _workers(self, stage: StageStatistics, x: float, y: float) -> None:
-        """A bar for each worker, as full as it was busy."""
+        """Draw a bar for each worker, filled by the share of time it was busy."""
         on = self._on
         busy = [min(1.0, worker.busy / stage.seconds) for worker in stage.workers]
         shown = busy[:16]
@@ -219,7 +219,7 @@ class _Picture:
         on.text(left, y + 12, told, "small faint")
 
     def _consumer(self, center: float, top: float) -> float:
-        """Where the elements go; gives where it ends."""
+        """Draw the consumer, below the plan; gives its lower edge."""
         on, x = self._on, center - _WIDTH / 2
         on.arrow(center, top, center, top + _WAY)
         run = self._figures.statistics if self._figures else None
@@ -268,7 +268,7 @@ class _Picture:
         return y + 30
 
     def _label(self, x: float, y: float, text: str, before: bool = False) -> None:
-        """Beside a way, on the side that it does not lead to."""
+        """Draw a label beside an arrow, on the side that it does not lead to."""
         self._on.text(x - 10 if before else x + 10, y, text, "small faint" + " end" * before)
 
     # -- figures -------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ class _Picture:
 
 
 def _costs_by_line(box: Box, statistics: RunStatistics) -> dict[int, OperatorCost]:
-    """The cost of each operator: those of a title in the order in which they stand."""
+    """The cost of each operator; those with the same title are matched in order."""
     found: dict[int, OperatorCost] = {}
     left = {k: list(stage.costs) for k, stage in enumerate(statistics.stages)}
     for line in box.operators:

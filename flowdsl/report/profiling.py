@@ -1,4 +1,4 @@
-"""A profile: a flow run for a while with its clock on, and what that shows."""
+"""A profile: the timings of a flow that was run for a while, and what they show."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOK, _PATIENCE = 0.02, 1.0
-"""Seconds: between two looks whether all workers are at work, and how long that is waited for."""
+"""Seconds between two checks that all workers are at work, and the longest wait for that."""
 
 
 @attrs.frozen(repr=False)
 class Profile:
-    """What ``flow.profile`` saw: print it, or save it as a picture.
+    """The result of ``flow.profile``: print it, or save it as a picture.
 
     >>> import flowdsl as fl
     >>> profile = fl.from_range(100).map(abs).batch(10).profile(seconds=0.01)
@@ -44,20 +44,20 @@ class Profile:
     """
 
     statistics: RunStatistics
-    """With a stage for the operators that run in the consumer's thread outside of any."""
+    """The run's statistics, with extra stages for the operators that run outside of stages."""
     verdict: Verdict
     _diagram: Diagram
 
     def svg(self) -> str:
-        """The plan with its figures, as a picture that is light or dark as the reader's device."""
+        """The plan with its figures as SVG, light or dark like the reader's device."""
         return picture(self._diagram, Figures(self.statistics, self.verdict)).svg()
 
     def html(self) -> str:
-        """The picture and the tables, as one page without scripts or anything to load."""
+        """The picture and the tables as one self-contained page without scripts."""
         return page(self.svg(), self._tables())
 
     def save(self, path: Path | str) -> None:
-        """Write the picture; ``path`` ends in the format, ``.svg`` or ``.html``."""
+        """Write the picture to ``path``, whose suffix sets the format: ``.svg`` or ``.html``."""
         path = Path(path)
         made = {".svg": self.svg, ".html": self.html}.get(path.suffix)
         if made is None:
@@ -79,7 +79,7 @@ class Profile:
         return Group(words, "", *self._parts())
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """For notebooks."""
+        """The profile by MIME type, for notebooks."""
         return {"text/plain": str(self), "text/html": self.svg()}
 
     def _parts(self) -> Iterator[RenderableType]:
@@ -95,7 +95,7 @@ class Profile:
 
 
 def profile(plan: Plan[T], seconds: float, step: Callable[[T], object] | None = None) -> Profile:
-    """Run a flow from epoch 0 on for so many seconds, and look at where the time goes.
+    """Run a flow from epoch 0 for ``seconds`` seconds, and find where the time goes.
 
     Raises:
         InvalidFlow: ``seconds`` is no number > 0, or ``step`` cannot be called.
@@ -127,11 +127,10 @@ def profile(plan: Plan[T], seconds: float, step: Callable[[T], object] | None = 
 
 @attrs.define
 class _Watch(Generic[T]):
-    """Looks at passes for so many seconds, once they are under way.
+    """Measures passes for ``seconds`` seconds, after a warm-up.
 
-    What comes before does not count: workers start, files are opened, modules are imported. It has
-    come to its end with the first element that is given when all workers have been at work, or with
-    the first after a while.
+    The warm-up does not count: workers start, files are opened, modules are imported. It ends with
+    the first element delivered after all workers have made one, or after a time limit.
     """
 
     seconds: float
@@ -140,7 +139,7 @@ class _Watch(Generic[T]):
     done: bool = False
 
     def over(self, run: Run[T]) -> RunStatistics:
-        """What a pass does, up to its end or the deadline."""
+        """The statistics of a pass, without the warm-up, up to its end or the deadline."""
         before: RunStatistics | None = None
         clock, step = time.perf_counter, self.step
         due, latest = 0.0, None
@@ -160,7 +159,7 @@ class _Watch(Generic[T]):
                     if now >= latest or at_work(before):
                         self.deadline = now + self.seconds
         seen = run.statistics()
-        if self.deadline is None:  # so short a pass counts whole
+        if self.deadline is None:  # a pass shorter than the warm-up counts as a whole
             self.deadline = clock() + self.seconds
             return seen
         if before is None or seen.elements == before.elements:
@@ -169,6 +168,6 @@ class _Watch(Generic[T]):
 
 
 def at_work(seen: RunStatistics) -> bool:
-    """Whether all workers have made something; a stage that has not begun has none yet."""
+    """Whether all workers have made an element; a stage that has not begun has no workers yet."""
     pools = [stage.workers for stage in seen.stages if stage.kind is not None]
     return all(workers and all(worker.elements for worker in workers) for workers in pools)

@@ -1,4 +1,4 @@
-"""A pass with a bar that shows how far it is, on the standard error stream of a terminal."""
+"""A progress bar for a pass, in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EVERY = 0.25
-"""Seconds between two drawings, each of which takes about half a millisecond from the loop."""
+"""Seconds between two drawings, each of which costs the loop about half a millisecond."""
 
 QUICK, MOST_A_LOOK = 0.001, 16
-"""Where elements come quickly, the time is looked at after so many of them, not after each."""
+"""If elements come faster than ``QUICK`` seconds, the clock is read once per ``MOST_A_LOOK``."""
 
 
 @attrs.frozen
 class Watched(Iterable[T], Generic[T]):
-    """A run, with a bar while a loop goes through it.
+    """A run that shows a progress bar while a loop iterates over it.
 
-    The loop itself draws, a few times a second, and takes the bar down where it ends, however it
-    does: at the end of the pass, by ``break``, by an error, by Ctrl-C. For that, each loop is an
-    iterator of its own, which nobody else holds. The next one goes on with the run from there.
+    The loop itself draws, a few times a second, and removes the bar when it ends, be it at the end
+    of the pass, by ``break``, by an error or by Ctrl-C. For that, each loop gets an iterator of its
+    own, which nothing else refers to. The next loop continues the run from there.
     """
 
     run: Run[T]
     description: str = ""
     console: Console | None = None
-    """Where to draw: on the standard error stream, unless said otherwise."""
+    """The console to draw on; None for the standard error stream."""
 
     def __iter__(self) -> Iterator[T]:
-        """A loop over what is left; where nobody sees a bar it is the run itself, at no cost."""
+        """Iterate over the rest; if no bar can be seen this is the run itself, at no cost."""
         console = _seen(self.console)
         return self.run if console is None else _drawn(self.run, self.description, console)
 
 
 def progress(run: Run[T] | FlowBase[T, Effect], description: str = "") -> Iterable[T]:
-    """Show how far a run, or the first pass of a flow, is while a loop goes through it.
+    """Show the progress of a run, or of a flow's first pass, while a loop iterates over it.
 
-    In a terminal it is drawn on the standard error stream, in a notebook under the cell: elements
-    so far and per second, the time that is left where the length is known, and for each stage of
-    workers how busy they are and how full their queue is. What the loop prints stands above it.
-    Elsewhere nothing is drawn, and the loop is as fast as without. What the loop asks the run, such
-    as its ``statistics()``, it asks the run itself.
+    The bar is drawn on the standard error stream of a terminal, or under a notebook's cell. It
+    shows the elements so far and per second, the time left if the length is known, and for each
+    stage with workers how busy they are and how full their queue is. What the loop prints appears
+    above the bar. Elsewhere nothing is drawn, and the loop is as fast as without ``progress``. The
+    loop calls methods such as ``statistics()`` on the run itself.
 
     Errors: ``InvalidFlow`` for anything but a flow or a run of one.
 
@@ -76,7 +76,7 @@ def progress(run: Run[T] | FlowBase[T, Effect], description: str = "") -> Iterab
 
 
 def _drawn(run: Run[T], description: str, console: Console) -> Iterator[T]:
-    from flowdsl.report.bars import Bar  # rich is slow to import, and not everyone watches
+    from flowdsl.report.bars import Bar  # rich is slow to import, and often no bar is shown
 
     clock = time.monotonic
     with Bar(run, description, console) as bar:
@@ -95,7 +95,7 @@ def _drawn(run: Run[T], description: str, console: Console) -> Iterator[T]:
 
 
 def _seen(console: Console | None) -> Console | None:
-    """The console to draw on, if anyone looks at it."""
+    """The console to draw on, or None if no bar can be seen there."""
     if console is None and not sys.stderr.isatty() and "IPython" not in sys.modules:
         return None
     from flowdsl.report.bars import shows, standard_error

@@ -1,4 +1,4 @@
-"""Where the time of a run went: each part of it, as a share of the whole."""
+"""Where the time of a run went: each activity as a share of the whole."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ import attrs
 from flowdsl.statistics.run import RunStatistics, StageStatistics
 
 Part: TypeAlias = Literal["consumer", "input", "thread", "handing over"]
-"""What the consumer's thread may do: the consumer's own work, reading what workers are supplied
-with, running operators, and moving elements between workers and consumer."""
+"""The activities of the consumer's thread: the consumer's own work, reading rows for workers,
+running operators, and moving elements between workers and consumer."""
 
 
 @attrs.frozen
 class Shares:
-    """A run, as shares of its time."""
+    """The time of a run, split into shares."""
 
     run: RunStatistics
 
     @property
     def pools(self) -> dict[int, StageStatistics]:
-        """The stages with workers."""
+        """The stages with workers, by number."""
         return {k: s for k, s in enumerate(self.run.stages) if s.kind is not None}
 
     @property
     def hosted(self) -> dict[int, StageStatistics]:
-        """The stages in the consumer's thread, but for those that workers are supplied by."""
+        """The stages in the consumer's thread, by number, without those that supply workers."""
         supplied = max((k for k, pool in self.pools.items() if pool.input_seconds), default=-1)
         stages = enumerate(self.run.stages)
         return {k: s for k, s in stages if k > supplied and s.kind is None}
 
     @property
     def blocked(self) -> float:
-        """The part of its time in which the consumer's thread does nothing."""
+        """The share of the time in which the consumer's thread waits for workers."""
         inside = max(0.0, self.run.seconds - self.run.consumer_seconds)
         return min(inside, sum(s.waited for s in self.pools.values())) / self.run.seconds
 
     @property
     def thread(self) -> dict[Part, float]:
-        """What the consumer's thread does, as parts of the time."""
+        """The share of the time that each activity of the consumer's thread takes."""
         seconds = self.run.seconds
         consumer = min(1.0, self.run.consumer_seconds / seconds)
         work = max(0.0, 1 - consumer - self.blocked)
         own = [0.0, *self.inputs.values()]
-        both = sum(own)  # of branches; of a chain, the later reading includes the earlier one
+        both = sum(own)  # for branches; in a chain, the later reading includes the earlier one
         read = min(work, both if both <= work else max(own))
         if not self.pools:
             inline = work
@@ -59,7 +59,7 @@ class Shares:
 
     @property
     def inputs(self) -> dict[int, float]:
-        """The part of the time in which the thread read for each stage, and did not wait."""
+        """The share of the time in which the thread read for each stage without waiting."""
         read: dict[int, float] = {}
         waited = 0.0
         for k, stage in self.pools.items():
@@ -68,17 +68,17 @@ class Shares:
         return read
 
     def others(self, but: Part | int) -> float:
-        """The greatest share of a part other than this one: a stage, or something in the thread."""
+        """The greatest share except that of ``but``: of a stage, or of the consumer's thread."""
         stages = [s.utilisation for k, s in self.pools.items() if k != but]
         parts = sum(part for what, part in self.thread.items() if what != but)
         return max([parts, *stages])
 
     @property
     def most_utilised(self) -> float:
-        """The share of their time that the busiest stage's workers work."""
+        """The share of time in which the workers of the busiest stage are busy."""
         return max((stage.utilisation for stage in self.pools.values()), default=0.0)
 
 
 def inverse(busy: float) -> float:
-    """How many times its rate a part could bear that is busy for this share of the time."""
+    """How many times the current rate a part could sustain that is busy for this share of time."""
     return 1 / busy if busy > 0 else math.inf

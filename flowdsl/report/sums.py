@@ -1,4 +1,4 @@
-"""Sums and differences of the figures of runs of one flow, and of the copies of a stage."""
+"""Sums and differences of statistics: of runs of one flow, and of the copies of a stage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowdsl.statistics.run import (
 
 
 def together(one: RunStatistics, other: RunStatistics) -> RunStatistics:
-    """Both runs as one: one pass, and then the other.
+    """The statistics of two runs, one after the other, as those of one run.
 
     >>> run = RunStatistics(10, 2.0, 1.0, ())
     >>> together(run, run).rate, since(together(run, run), run) == run
@@ -31,12 +31,12 @@ def together(one: RunStatistics, other: RunStatistics) -> RunStatistics:
 
 
 def since(now: RunStatistics, then: RunStatistics) -> RunStatistics:
-    """What a run has done since it had these figures."""
+    """What a run has done since it had the statistics ``then``."""
     return _combined(now, then, -1)
 
 
 def as_one(copies: Sequence[StageStatistics]) -> StageStatistics:
-    """Copies of a stage, which ran at once, with the workers of all."""
+    """The statistics of copies of a stage that ran at the same time, as those of one stage."""
     return attrs.evolve(
         reduce(lambda one, other: _stage(one, other, 1), copies),
         seconds=max(one.seconds for one in copies),
@@ -103,7 +103,7 @@ def _times(one: Bins, other: Bins, sign: int) -> Bins:
 def _costs(
     one: tuple[OperatorCost, ...], other: tuple[OperatorCost, ...], sign: int
 ) -> tuple[OperatorCost, ...]:
-    """By their place, where the operators are alike; not all may have been called yet."""
+    """Costs combined in order while the operators match; some may not have been called yet."""
     if [(cost.step, cost.title) for cost in one] != [(cost.step, cost.title) for cost in other]:
         return one or other
     return tuple(

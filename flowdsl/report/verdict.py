@@ -1,4 +1,4 @@
-"""A verdict: what limits a run, in words."""
+"""A verdict: a statement of what limits a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Limit: TypeAlias = Literal[
 ]
 """What limits a run:
 
-``workers``       the workers of a stage: they are all busy
+``workers``       the workers of a stage, which are all busy
 ``straggler``     one slow worker, or a few slow elements, that the others wait for
 ``thread``        operators that run in the consumer's thread
 ``input``         what is read in the consumer's thread, for workers
@@ -48,23 +48,23 @@ elements/s.
 
     limiting: Limit
     stage: int | None
-    """The number of the limiting stage in the statistics, where it is one."""
+    """The number of the limiting stage in the statistics; None if no stage limits."""
     operator: str | None
-    """The title of the operator in it that costs most, where operators were timed."""
+    """The title of the limiting stage's most costly operator, if known."""
     rate: float
-    """Elements per second, now."""
+    """The current rate in elements per second."""
     headroom: float
-    """How many times as fast everything else could go; infinite where nothing else does much."""
+    """How many times as fast everything else could go; infinite if nothing else takes time."""
     waited: float
-    """The part of its time in which the consumer waits for elements, from 0 to 1."""
+    """The share of the time in which the consumer waits for elements, from 0 to 1."""
     finding: str
     """What limits, as a sentence."""
     advice: str
     """What to change, as a sentence."""
     expected: float | None = None
-    """Elements per second that the advice would give, where that can be told."""
+    """The elements per second expected if the advice is followed; None if unknown."""
     workers: int | None = None
-    """The number of workers that is advised."""
+    """The number of workers that the advice suggests; None if it suggests none."""
 
     def __str__(self) -> str:
         said = [self.finding]

@@ -1,4 +1,4 @@
-"""Channels: a plan bound to a run, where the rows of each of its parts come from."""
+"""Channels: where a run gets the rows of each part of its plan from."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Runner(Protocol):
 
     @property
     def by_position(self) -> bool:
-        """It begins at any position, without what comes before it."""
+        """Whether a pass can begin at any position, without the elements before it."""
         ...
 
     @property
     def place(self) -> int | None:
-        """The position that comes next, where that is known; by positions."""
+        """The position that comes next, if known and if a pass can begin at any position."""
         ...
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
-        """One pass, from a position on."""
+        """The rows of one pass, from the position ``start`` on."""
         ...
 
     def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
@@ -47,23 +47,23 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything it holds."""
         ...
 
     def statistics(self) -> StageStatistics:
-        """What has been done so far."""
+        """The statistics of the stage so far."""
         ...
 
 
 @attrs.define
 class Spent:
-    """What was spent on the rows that came through a channel."""
+    """The number of rows that came through a channel, and the time they took."""
 
     calls: int = 0
     seconds: float = 0.0
 
     def timed(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
-        """The rows, the time of each added."""
+        """The same rows; the time that each takes is added up."""
         clock = time.perf_counter
         while True:
             began = clock()
@@ -85,48 +85,48 @@ class StageChannel:
     runner: Runner
     standing: Standing = attrs.field(factory=Standing)
     clocked: Spent | None = None
-    """Where what is above it is timed."""
+    """The time spent on its rows; None unless the operator above it is timed."""
 
     @property
     def step(self) -> Step:
-        """The last of its operators."""
+        """The last operator of the stage."""
         return self.stage.top
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
-        """One pass, from where the run is to begin with it."""
+        """The rows of one pass, from the position at which the run begins or resumes."""
         start, _ = self.standing.begin()
         rows = self.runner.rows(epoch, start)
         return rows if self.clocked is None else self.clocked.timed(rows)
 
     def elements(self, epoch: int) -> Iterator[Any]:
-        """The elements of one pass without their positions, which saves the cost of those."""
+        """The elements of one pass without their positions, which is cheaper than ``rows``."""
         start, _ = self.standing.begin()
         return self.runner.elements(epoch, start)
 
 
 class Reading(chain[Row[Any]]):
-    """The rows of an operator in one pass, closed when nobody asks for more of them.
+    """The rows of an operator in one pass, closed as soon as they are no longer needed.
 
-    A traceback may hold what a run was reading for as long as somebody keeps the error, and what a
-    file's or a socket's generator does in its ``finally`` is not to wait for that. So a run closes
-    them at its end; before that, they close when the operator above lets go of them.
+    An error that somebody keeps holds a traceback, which may hold the generator that a run was
+    reading. The ``finally`` of a generator over a file or a socket must not wait for that. So a run
+    closes its readings when it ends; before that, each closes when nothing refers to it any more.
     """
 
-    # A chain, since that gives one row after another in C.
+    # A subclass of chain, which iterates in C.
 
     __slots__ = ("__weakref__", "_failed", "_rows")
     _rows: Any
     _failed: Callable[[Exception], None]
 
     def __new__(cls, rows: Iterator[Row[Any]], failed: Callable[[Exception], None]) -> Self:
-        """``failed`` is told of what is raised as they close."""
+        """``failed`` is called with any exception that closing the rows raises."""
         rows = rows if hasattr(rows, "close") else _closable(rows)
         reading = super().__new__(cls, rows)
         reading._rows, reading._failed = rows, failed
         return reading
 
     def close(self) -> None:
-        """Whoever asks for more of them gets none."""
+        """Close the rows: no more of them come."""
         try:
             self._rows.close()
         except Exception as error:
@@ -137,29 +137,29 @@ class Reading(chain[Row[Any]]):
 
 
 def _closable(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
-    """The rows from a generator, which lets go of them when it is closed."""
+    """The same rows from a generator, which can be closed."""
     yield from rows
 
 
 @attrs.frozen(eq=False)
 class HostedChannel:
-    """The rows of an operator that the consumer's thread runs by its meaning."""
+    """The rows of an operator that is part of no stage and runs in the consumer's thread."""
 
     step: Step
     sources: tuple[Channel, ...]
     standing: Standing | None
-    """Where it stands, if it can go on from there."""
+    """Where the operator stands, if it can resume from there."""
     tell: Tell
-    """Is called with what it leaves out."""
+    """Called with each element that the operator leaves out."""
     failures: list[FlowError]
-    """What the run has to say yet: of what failed as it was closed."""
+    """Errors raised by closing generators, which the run has yet to report."""
     clocked: Spent | None = None
-    """Where it is timed, or what is above it is: with all that is below."""
+    """The time spent on its rows, that of the operators below included; None if not timed."""
     _open: WeakSet[Reading] = attrs.field(factory=WeakSet[Reading], init=False)
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
-        """One pass, from where the run is to begin with it."""
-        if self.failures:  # a pass below an endless ``repeat``: its end is all there is to say it
+        """The rows of one pass, from the place at which the run begins or resumes."""
+        if self.failures:  # below an endless ``repeat``, only the next pass can report them
             raise self.failures.pop(0)
         node, sources = self.step.node, [source.rows for source in self.sources]
         if self.standing is not None and isinstance(node, Continuing):
@@ -178,12 +178,12 @@ class HostedChannel:
         return reading
 
     def end(self) -> None:
-        """Close what it has open."""
+        """Close all rows that it still has open."""
         for reading in list(self._open):
             reading.close()
 
     def cost(self) -> OperatorCost | None:
-        """What it has cost by itself, if it was timed."""
+        """The operator's own cost, without the operators below it; None if it was not timed."""
         if self.clocked is None or not is_timed(self.step):
             return None
         below = sum(source.clocked.seconds for source in self.sources if source.clocked is not None)
@@ -195,7 +195,7 @@ Channel: TypeAlias = StageChannel | HostedChannel
 
 
 def is_timed(step: Step) -> bool:
-    """Whether its own cost is of interest: an argument of ``prefetch`` has none."""
+    """Whether the operator's own cost is reported; an argument of ``prefetch`` has none."""
     return not is_of_prefetch(step.node)
 
 

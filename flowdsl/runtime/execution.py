@@ -1,4 +1,4 @@
-"""An execution: a pass over a flow by what its plan says, from its beginning to its end."""
+"""An execution: one pass over a flow, as its plan says."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _element: Callable[[Row[Any]], Any] = itemgetter(1)
 
 
 class Execution(Generic[T]):
-    """One pass over a flow, from a position on: its stages, where they run, and their books."""
+    """One pass over a flow, from a position on: runs its stages and keeps their statistics."""
 
     def __init__(self, plan: Plan[T], epoch: int, start: int, mark: Mark, profile: bool) -> None:
-        """It goes on from a mark, and leaves out what comes from there to ``start``.
+        """Continue from ``mark``, and leave out the elements between it and ``start``.
 
         With ``profile`` every operator is timed.
         """
@@ -47,33 +47,33 @@ class Execution(Generic[T]):
         self.start = start
         self.pools: list[Pool] = []
         self.ended = False
-        """It has come to its end."""
+        """Whether the pass has reached its end."""
         self._profile = profile
         self._runners: dict[int, Runner] = {}
-        """Of each stage, by its number."""
+        """The runner of each stage, by the stage's number."""
         self._hosted: list[HostedChannel] = []
-        """The operators of this process, each after what it reads."""
+        """The operators that run in this process outside of stages, each after its sources."""
         self._failures: list[FlowError] = []
-        """Of what failed as it was closed."""
+        """Errors raised by closing generators, not reported yet."""
         self._stages: tuple[StageStatistics, ...] | None = None
         self._to_come = repeat(True, MOST_ELEMENTS)
         self._mark = mark
-        """Where it stood when it was asked last."""
+        """Where the pass stood when a mark was last taken."""
         self._marks = [mark]
-        """Where it began, and stood since, as far as that was to be kept."""
+        """The marks that were kept, the oldest first; at the start, where the pass began."""
         self._standings: list[Standing] = []
-        """Of the operators that have a place, the uppermost first, if all of them know it."""
+        """The standings of the operators that have a place, the last operator of the flow first."""
         self._bottom: Runner | None = None
-        """What runs the last of them, if it is no operator of this process."""
+        """The runner of the lowest of these operators, if a stage runs it."""
         self._skips = Skips()
         self._told_ahead = False
-        """What a pool reads may tell of elements that are left out further on."""
+        """Whether elements left out below a pool may be reported ahead of their turn."""
         self._delivers = False
-        """What the last stage makes is what the consumer gets."""
+        """Whether the last stage's elements go to the consumer, with no operator between."""
         self._passed_over = start
-        """The elements before ``start`` that were not made again."""
+        """The number of elements before ``start`` that are not made again."""
         self._cut_short = False
-        """It ended within an element, so that some operators stand beyond the last one."""
+        """Whether an error ended the pass within an element, past which some operators stand."""
         self._forked = False
         self._began: float | None = None
         self._closed: float | None = None
@@ -81,15 +81,15 @@ class Execution(Generic[T]):
 
     @property
     def position(self) -> int:
-        """How many elements of the pass have been delivered, those before ``start`` included."""
+        """The number of elements of the pass delivered so far, those before ``start`` included."""
         return self.start + MOST_ELEMENTS - length_hint(self._to_come)
 
     def elements(self) -> Generator[T]:
-        """The elements, once."""
+        """Iterate over the elements; works once."""
         try:
             # Taking a True for each element counts them at no cost.
             yield from compress(self._begin(), self._to_come)
-        except GeneratorExit:  # nobody goes on: the workers go when nobody holds this
+        except GeneratorExit:  # abandoned: the workers end when this object is collected
             self._end_passes()
             raise
         except BaseException as error:
@@ -108,7 +108,7 @@ class Execution(Generic[T]):
             self._skips.report()
 
     def _end_passes(self, because: BaseException | None = None) -> None:
-        """Close what was opened to be read: the files and sockets of generators.
+        """Close the sources' generators, and with them their files and sockets.
 
         Raises:
             FlowError: One failed as it was closed; where there is an error already, its notes tell.
@@ -126,7 +126,7 @@ class Execution(Generic[T]):
             raise told
 
     def close(self) -> None:
-        """End the pass and its workers; elements that were delivered stay valid."""
+        """End the pass and its workers; elements already delivered stay valid."""
         if self._closed is not None:
             return
         self._closed = time.perf_counter()
@@ -139,10 +139,10 @@ class Execution(Generic[T]):
                 pool.close()
 
     def statistics(self) -> RunStatistics:
-        """What has been done so far: the books of its stages, and where the time went."""
+        """The statistics so far: the counts of each stage, and where the time went."""
         now = self._closed or time.perf_counter()
         outside = self._outside
-        if not self._profile:  # as the last stage has seen it, which costs nothing to know
+        if not self._profile:  # the last pool measures it anyway
             outside = self.pools[-1].outside if self.pools else 0.0
         return RunStatistics(
             elements=self.position - self.start,
@@ -158,20 +158,20 @@ class Execution(Generic[T]):
 
     def _stages_now(self) -> tuple[StageStatistics, ...]:
         stages = [runner.statistics() for _, runner in sorted(self._runners.items())]
-        if self._delivers:  # it counts what it has done with; here is known what was taken of that
+        if self._delivers:  # the stage counts whole blocks; here each element taken is counted
             last, taken = stages[-1], self.position - self._passed_over
             more = taken - last.delivered
             stages[-1] = attrs.evolve(last, delivered=taken, in_flight=last.in_flight - more)
         return tuple(stages)
 
     def mark(self) -> None:
-        """Take note of where the pass stands, between two elements."""
+        """Note where the pass stands; only between two elements."""
         places = self._places()
         if places:
             self._mark = Mark(self.position, places)
 
     def keep_mark(self, since: int) -> None:
-        """Take note of it for later; of the marks from before ``since``, only the last is kept."""
+        """Take a mark and keep it; of the marks up to ``since``, only the last is kept."""
         self.mark()
         if not self._marks or self._marks[-1] != self._mark:
             self._marks.append(self._mark)
@@ -179,12 +179,12 @@ class Execution(Generic[T]):
             del self._marks[0]
 
     def mark_at(self, position: int) -> Mark:
-        """The last place that was noted, up to this position."""
+        """The last mark that was taken at or before ``position``."""
         marks = sorted((*self._marks, self._mark), key=lambda mark: mark.delivered)
         return next((mark for mark in reversed(marks) if mark.delivered <= position), BEGINNING)
 
     def _places(self) -> tuple[Place, ...]:
-        """Of the operators that have one; none where they are not known."""
+        """The places of the operators that have one; empty if they are not known."""
         if not self._standings or self._cut_short:
             return ()
         *above, last = self._standings
@@ -194,7 +194,7 @@ class Execution(Generic[T]):
         return (*(standing.place() for standing in above), last.place(row))
 
     def fork(self) -> None:
-        """This process is a fork of the one that began it, whose workers these are."""
+        """Called in a fork of the process that began this pass and owns its workers."""
         self._forked = True
 
     def _begin(self) -> Iterator[T]:
@@ -212,7 +212,7 @@ class Execution(Generic[T]):
                 else map(_element, root.rows(self.epoch))
             )
             again = self.start - self._passed_over
-            self._skips.muted = not self._told_ahead  # who is told was told when they came
+            self._skips.muted = not self._told_ahead  # the resumed run has reported them already
             next(islice(elements, again, again), None)
             self._skips.muted = False
         if self.pools:
@@ -221,13 +221,13 @@ class Execution(Generic[T]):
         return self._clocked(elements) if self._profile else elements
 
     def _go_on(self, root: Channel) -> int:
-        """Have the operators begin where they stood; gives what was delivered by then."""
+        """Set the operators to where the mark says; gives the elements delivered by then."""
         placed, passed = way(self.node), list(_way(root))
         for (_, standing), (_, below) in pairwise(passed):
             standing.below = below
         if placed and passed:
             count, mark = len(placed), self._mark
-        elif passed and self.node.indexable:  # where it is to begin tells where all stood
+        elif passed and self.node.indexable:  # the position alone tells where all operators stood
             count, mark = 1, Mark(self.start, ((0, self.start),))
         else:
             return 0
@@ -246,7 +246,7 @@ class Execution(Generic[T]):
         return mark.delivered
 
     def _unless_forked(self, elements: Iterator[T]) -> Iterator[T]:
-        """Not even what has come already: part of it would come to both processes."""
+        """The elements; in a fork an error, even for those already here: both would get them."""
         for element in elements:
             if self._forked:
                 raise FlowError(FORKED)
@@ -259,7 +259,7 @@ class Execution(Generic[T]):
             self._outside += time.perf_counter() - began
 
     def _bind(self, part: Part) -> Channel:
-        """The channel that the rows of a part come through."""
+        """The channel for the rows of a part of the plan."""
         spent = Spent() if self._profile else None
         if isinstance(part, Stage):
             return StageChannel(part, self._runner(part), clocked=spent)
@@ -286,7 +286,7 @@ class Execution(Generic[T]):
         return pool
 
     def _check(self) -> None:
-        """Whether the pass had as many elements as it was to have."""
+        """Check that the pass had as many elements as the flow's length says."""
         length = self.node.length
         if length is not None and self.position != length:
             raise FlowError(
@@ -296,9 +296,9 @@ class Execution(Generic[T]):
 
 
 def _way(root: Channel) -> Iterator[tuple[Channel, Standing]]:
-    """The operators of this process on the way down from this one, and where they stand.
+    """The channels from this one down that have a standing, and their standings.
 
-    The last is a stage that begins at any position; there are none if the way does not lead to one.
+    The last is a stage that can begin at any position; empty if the way leads to no such stage.
     """
     found, channel = list[tuple[Channel, Standing]](), root
     while isinstance(channel, HostedChannel):
@@ -313,7 +313,7 @@ def _way(root: Channel) -> Iterator[tuple[Channel, Standing]]:
 
 
 _with_workers: WeakSet[Execution[Any]] = WeakSet()
-"""Those of this process that a fork of it cannot go on with."""
+"""The executions of this process that have workers, which a fork of it cannot use."""
 
 
 def _forked() -> None:
@@ -321,5 +321,5 @@ def _forked() -> None:
         execution.fork()
 
 
-if hasattr(os, "register_at_fork"):  # not everywhere are there forks
+if hasattr(os, "register_at_fork"):  # not every system can fork
     os.register_at_fork(after_in_child=_forked)

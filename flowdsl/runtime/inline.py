@@ -1,4 +1,4 @@
-"""A stage in the consumer's own thread, an element at a time."""
+"""Runs a stage in the consumer's own thread, one element at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_ROWS_A_BLOCK = 8192
 
 
 class Inline:
-    """Runs a stage in the consumer's thread. Nothing is made before it is asked for."""
+    """Runs a stage in the consumer's thread. An element is made only when it is asked for."""
 
     def __init__(self, stage: Stage, tell: Tell, clock: bool = False) -> None:
         self._stage = stage
@@ -32,7 +32,7 @@ class Inline:
         self._entered = self._done = self._stop = 0
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
-        """One pass, from a position on."""
+        """The rows of one pass, from the position ``start`` on."""
         return chain.from_iterable(map(self._program.rows, self._blocks(epoch, start)))
 
     def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
@@ -41,20 +41,20 @@ class Inline:
 
     @property
     def by_position(self) -> bool:
-        """It begins at any position."""
+        """Whether a pass can begin at any position: always."""
         return True
 
     @property
     def place(self) -> int | None:
-        """The position that comes next, where that is known."""
+        """The position that comes next, if known."""
         to_come = self._program.to_come
         return None if to_come is None else self._stop - to_come
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: this runner holds no resources."""
 
     def statistics(self) -> StageStatistics:
-        """What has been done so far; of elements, what is known of the blocks that are done."""
+        """The statistics so far; elements delivered are counted by finished blocks."""
         now = time.perf_counter()
         left_out = self._program.filtered + self._program.skipped
         delivered = max(0, self._done - left_out)
@@ -70,7 +70,7 @@ class Inline:
         )
 
     def _blocks(self, epoch: int, start: int) -> Iterator[Addresses]:
-        """Addresses to resolve at a time: few at first, so that the first element comes soon."""
+        """Addresses in blocks: small ones first, so that the first element comes soon."""
         self._began = self._began or time.perf_counter()
         most = max(1, _MOST_ROWS_A_BLOCK // self._stage.rows_per_element)
         end, size = self._stage.positions, 1
@@ -85,7 +85,7 @@ class Inline:
 
 @attrs.define
 class _Telling(Program):
-    """A program that tells of an element that failed as soon as it is left out."""
+    """A program that reports a failed element as soon as it is left out."""
 
     stage: Stage = attrs.field(kw_only=True)
     tell: Tell = attrs.field(kw_only=True)

@@ -1,10 +1,10 @@
-"""Places: where the operators of a pass stand, so that it goes on without making anything again.
+"""Places: where the operators of a pass stand, so that a resume makes no element again.
 
-Where every element can be made from its position, a pass goes on by that alone. Above a filter the
-position tells nothing of the row. Then each operator on the way from the end of the flow down to
-what is read by number says where it stands, if it can go on from there: a batch by how many it has
-made, a ``repeat`` by its pass, too, and what is read by number by the row that comes next. Nobody
-reads ahead on that way, so each stands at what was delivered last.
+Where every element can be made from its position, the position is enough to resume. Above a filter
+the position does not tell the row. Then each operator from the end of the flow down to the part
+that is read by position states its place, if it can resume from one: a batch the number of batches
+it has made, a ``repeat`` its pass as well, and the part read by position its next row. None of
+these operators reads ahead, so each stands at the element that was delivered last.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from flowdsl.node import AnyNode
 A = TypeVar("A")
 
 Place: TypeAlias = tuple[int, int]
-"""Of an operator: the number of its pass, in one pass of the operator above, and how many elements
-it has given in it; of what is read by number, which has all positions, the one that comes next."""
+"""Two numbers: an operator's pass, counted within one pass of the operator above, and the elements
+it has given in that pass; for the part that is read by position, the second is its next position.
+"""
 
 _MOST_PLACES = 6
-"""A state of more would be no small one."""
+"""A flow with more places than this keeps none, so that its state stays small."""
 
 
 @attrs.frozen
 class Mark:
-    """Where a pass stood after some element."""
+    """Where a pass stood after a certain element."""
 
     delivered: int
-    """How many elements had been."""
+    """The number of elements delivered by then."""
     places: tuple[Place, ...] = ()
-    """Of the operators on the way, the uppermost first; empty where they are not known."""
+    """The places of the operators, the last operator of the flow first; empty if not known."""
 
     def numbers(self) -> list[int]:
         """The mark as a state holds it: a list of integers."""
@@ -46,7 +47,7 @@ class Mark:
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> Mark:
-        """The mark of these numbers."""
+        """The mark that ``numbers()`` gave these integers for."""
         delivered, *rest = numbers
         return cls(delivered, tuple(zip(rest[::2], rest[1::2], strict=True)))
 
@@ -55,10 +56,10 @@ BEGINNING = Mark(0)
 
 
 def way(node: AnyNode) -> tuple[AnyNode, ...]:
-    """The operators of a flow that have a place, the uppermost first, wherever they run.
+    """The operators of a flow that have a place, the last one first, wherever they run.
 
-    There are none where the position of an element is enough, and none where some operator has more
-    to go on from than numbers.
+    Empty if the position of an element is enough to resume, or if numbers are not enough for some
+    operator to resume from.
     """
     end, placed = node, list[AnyNode]()
     while not node.indexable:
@@ -71,40 +72,40 @@ def way(node: AnyNode) -> tuple[AnyNode, ...]:
 
 
 def passes_on(node: AnyNode) -> bool:
-    """It has nothing of its own to go on from: it stands where its source does."""
+    """Whether an operator has no place of its own and stands where its source does."""
     return isinstance(node, Aside | Elementwise) and not isinstance(node, Continuing)
 
 
 @attrs.define
 class Standing:
-    """Where an operator of a run stands, on the way through it."""
+    """Where an operator stands while a run is under way."""
 
     begins_at: Place | None = None
-    """Where a run that goes on begins."""
+    """The place at which a resumed run begins; None once it has begun."""
     below: Standing | None = None
     _number: int = -1
     _given: int = 0
-    """In the pass under way, before those that are counted."""
+    """Elements of the current pass that were given before counting began."""
     _to_come: Iterator[bool] = attrs.field(factory=lambda: repeat(True, MOST_ELEMENTS))
 
     def begin(self) -> tuple[int, int]:
-        """A pass over it begins: after how many elements, and in which pass of what is below."""
+        """Begin a pass; gives the elements to leave out and the pass of the operator below."""
         self._to_come = repeat(True, MOST_ELEMENTS)
         if self.begins_at is not None:
             (self._number, self._given), self.begins_at = self.begins_at, None
             over = self.below.begins_at if self.below is not None else None
             return self._given, over[0] if over is not None else 0
         self._number, self._given = self._number + 1, 0
-        if self.below is not None:  # its passes are counted anew, and the last may not be used up
+        if self.below is not None:  # its passes count from 0 again; its last may not be used up
             self.below._number, self.below.begins_at = -1, None
         return 0, 0
 
     def counted(self, rows: Iterator[A]) -> Iterator[A]:
-        """The rows, counted at no cost: a True is taken for each."""
+        """The rows, counted at almost no cost: each takes one True from ``_to_come``."""
         return compress(rows, self._to_come)
 
     def place(self, given: int | None = None) -> Place:
-        """Where it stands; ``given`` is what was not counted here."""
+        """The operator's place; ``given`` replaces the count of elements kept here."""
         if given is None:
             given = self._given + MOST_ELEMENTS - length_hint(self._to_come)
-        return max(0, self._number), given  # what is above it may never have asked for any
+        return max(0, self._number), given  # -1 if the operator above never asked for an element

@@ -1,4 +1,4 @@
-"""A run: one pass over a flow, under way."""
+"""A run: an iterator over one pass of a flow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Run(chain[T]):
     True
     """
 
-    # A ``__next__`` of ours would cost more than a small function does. A chain has one in C.
+    # A ``__next__`` in Python would cost more than a small user function; that of chain is in C.
 
     _execution: Execution[T]
     _elements: Generator[T]
@@ -47,12 +47,12 @@ class Run(chain[T]):
         mark: Mark = BEGINNING,
         profile: bool = False,
     ) -> Run[T]:
-        """A pass over a flow by its plan, or of its node, for which one is made.
+        """Begin a pass over a flow, given by its plan or by a node, for which a plan is made.
 
-        ``position`` elements of the pass are left out, as already delivered.
+        The first ``position`` elements of the pass are left out, as already delivered.
 
-        Where some of them have to be made again, those after ``mark`` are. With ``profile`` every
-        operator is timed, which costs a little.
+        If some of these have to be made again, only those after ``mark`` are. With ``profile``
+        every operator is timed, which costs a little.
         """
         plan = flow if isinstance(flow, Plan) else plan_of(flow)
         execution = Execution(plan, epoch, position, mark, profile)
@@ -63,12 +63,12 @@ class Run(chain[T]):
 
     @property
     def epoch(self) -> int:
-        """The number of the pass."""
+        """The epoch of the pass."""
         return self._execution.epoch
 
     @property
     def position(self) -> int:
-        """How many elements of the pass have been delivered, those before a resume included."""
+        """The number of elements of the pass delivered so far, those before a resume included."""
         return self._execution.position
 
     def __length_hint__(self) -> int:
@@ -94,13 +94,13 @@ class Run(chain[T]):
             error.add_note(f"and {failed}")
 
     def close(self) -> None:
-        """End the pass and its workers; elements that were delivered stay valid.
+        """End the pass and its workers; elements already delivered stay valid.
 
         Generators and files that the pass was reading are closed with it, as they are at its end,
-        with an error, and when nobody holds the run any more.
+        after an error, and when nothing refers to the run any more.
 
-        After it, and after an error, ``next`` is a ``FlowError``: what was cut short does not look
-        like the end.
+        After ``close`` or an error, ``next`` raises a ``FlowError``, so that a pass that was cut
+        short is not mistaken for a complete one.
 
         Raises:
             FlowError: The run is at work on an element: one of its functions asks for this, or
@@ -115,10 +115,10 @@ class Run(chain[T]):
             self._execution.close()
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
-        """Where the pass stands, as plain JSON values: what ``flow.resume`` continues from.
+        """Where the pass stands, as plain JSON values; ``flow.resume`` continues from it.
 
-        ``position`` asks for an earlier place, e.g. that of the last element a queue's consumer
-        took, out of more that were fetched.
+        ``position`` asks for an earlier state, e.g. that of the last element that the consumer of a
+        queue took, when more were fetched.
 
         Raises:
             ValueError: ``position`` is not between where the run began and where it is.
@@ -136,11 +136,11 @@ class Run(chain[T]):
         return {**state_of(execution.node, execution.epoch, position, mark)}
 
     def mark(self, since: int | None = None) -> None:
-        """Take note of where the pass stands, for a ``state_dict`` of this position or a later one.
+        """Note where the pass stands, for a ``state_dict`` of this position or a later one.
 
-        Above a filter, what comes between the last mark and the position of a state is made again
-        when it is resumed. What was marked is kept for states from position ``since`` on, which is
-        the present one unless said. It costs a few microseconds.
+        Above a filter, a resume makes the elements between the last mark and the position of the
+        state again. Marks are kept as needed for states from position ``since`` on, by default the
+        current one. A call costs a few microseconds.
         """
         if not self._is_at_work:
             self._execution.keep_mark(self.position if since is None else since)
@@ -150,7 +150,7 @@ class Run(chain[T]):
         return getgeneratorstate(self._elements) == GEN_RUNNING
 
     def statistics(self) -> RunStatistics:
-        """What the run has done so far: the books of its stages, and where the time went."""
+        """The statistics so far: the counts of each stage, and where the time went."""
         return self._execution.statistics()
 
     def __reduce__(self) -> NoReturn:
@@ -158,7 +158,7 @@ class Run(chain[T]):
 
 
 class _Rest(Iterator[NoReturn]):
-    """What comes after the elements of an execution: the end, if it came to it."""
+    """What follows the last element: the end of the pass, or an error if it was cut short."""
 
     def __init__(self, execution: Execution[T]) -> None:
         self._execution = execution

@@ -1,4 +1,4 @@
-"""The elements of a run that were left out."""
+"""The elements that a run left out because they failed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _log = logging.getLogger("flowdsl")
 
 @attrs.define
 class Skips:
-    """Counts them, keeps the first, and sees when nothing else will ever come."""
+    """Counts the elements left out, keeps the first, and detects passes that leave out all."""
 
     count: int = 0
     first: list[Skip] = attrs.field(factory=list[Skip])
     muted: bool = False
-    """They are not left out now: they were by the run that this one goes on from."""
+    """True while a resumed run makes elements again: the run before has reported those already."""
     _passes: dict[int, _Pass] = attrs.field(factory=dict[int, "_Pass"])
-    """Of each operator that leaves out, by the identity of its step."""
+    """The count for each operator that leaves elements out, by the identity of its step."""
 
     def tell(self, step: Step, failed: Failed) -> None:
-        """Take note of one that this ``LeaveOut`` leaves out, and call its handler.
+        """Note an element that a ``LeaveOut`` step leaves out, and call the step's handler.
 
         Raises:
             EndlessFlow: A whole pass was left out of what is repeated for ever.
@@ -49,7 +49,7 @@ class Skips:
             node.handler(error)
 
     def report(self) -> None:
-        """Say at the end of the pass what is missing in it."""
+        """Log, at the end of the pass, how many elements were left out of it."""
         if self.count:
             _log.warning(
                 "left out since they failed: %d elements, the first: %s",
@@ -59,7 +59,7 @@ class Skips:
 
 
 def _number(leaving: Step, failed: Failed) -> int:
-    """The number of the operator that failed."""
+    """The number of the failed operator in ``flow.explain()``."""
     for step in walk(leaving):
         if isinstance(step.node, Attempt | AttemptToRead) and step.node.number == failed.step:
             return step.number
@@ -68,7 +68,7 @@ def _number(leaving: Step, failed: Failed) -> int:
 
 @attrs.define
 class _Pass:
-    """What is left out of one pass over what is repeated."""
+    """Counts the elements left out of one pass over a flow that is repeated for ever."""
 
     length: int
     number: int = -1
@@ -77,7 +77,7 @@ class _Pass:
     def note(self, error: ElementError) -> None:
         if not self.length:
             return
-        # Below the repetition a pass has an epoch of its own; above it the positions count on.
+        # Below the ``repeat`` each pass has its own epoch; above it positions go on counting.
         number = error.epoch + error.position // self.length
         self.count = self.count + 1 if number == self.number else 1
         self.number = number
@@ -89,6 +89,6 @@ class _Pass:
 
 
 def _repeated(node: AnyNode) -> int:
-    """How many elements a pass has, of what is repeated for ever; 0 where that is not known."""
+    """The length of one pass over the flow that is repeated for ever; 0 if not known."""
     ends = (s for p in walk(node) for s in p.sources if Endless in p.effects - s.effects)
     return max((source.length or 0 for source in ends), default=0)

@@ -1,9 +1,8 @@
 """A state: where a pass stands, as JSON of less than a kilobyte.
 
-It holds the epoch, the number of elements delivered, the places of operators that need them to go
-on (see ``places``), and what tells the flow from another: a digest of its operators, and their
-spelling, as far as there is room, so that a difference can be named. Where the work ran is no part
-of it.
+It holds the epoch, the number of elements delivered, the places of operators that need them to
+resume (see ``places``), a digest of the flow's operators, which identifies the flow, and as much of
+their spelling as fits, so that an error can name a difference. It does not hold where the work ran.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ from flowdsl.runtime.places import BEGINNING, Mark, way
 
 _VERSION = 3
 _ROOM = 700
-"""Characters for the spelling of the operators, and the places."""
+"""Characters available in a state for the places and the spelling of the operators."""
 
 _LEAST = 12
-"""Characters that an operator is cut to, before the last ones are left out."""
+"""The fewest characters that an operator is cut to, before whole operators are left out."""
 
 _CUT = "..."
 
 
 class State(TypedDict):
-    """What ``run.state_dict()`` gives."""
+    """The dict that ``run.state_dict()`` returns."""
 
     version: int
     epoch: int
     position: int
     places: list[int]
-    """How many elements had been delivered when they were taken, and the numbers of each place."""
+    """The elements delivered when the places were taken, then the two numbers of each place."""
     shards: list[list[int]]
-    """Of each ``shard``, how many there are, and which it is."""
+    """For each ``shard`` of the flow, the number of shards and the index of this one."""
     digest: str
     flow: list[str]
 
@@ -49,7 +48,7 @@ class State(TypedDict):
 def state_of(node: AnyNode, epoch: int, position: int, mark: Mark = BEGINNING) -> State:
     """The state of a run of this flow that has delivered ``position`` elements.
 
-    ``mark`` is where it stood then, or before.
+    ``mark`` is where the run stood at that position or before.
 
     Raises:
         NotResumable: The order of the elements is not known, or a source goes on by itself.
@@ -85,7 +84,7 @@ def _shards(node: AnyNode) -> Iterator[tuple[AnyNode, tuple[int, int]]]:
 
 
 def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Mark]:
-    """The epoch and the position at which a flow goes on from a state, and the mark before it.
+    """The epoch and position at which a flow resumes from a state, and the mark before it.
 
     Raises:
         StateMismatch: It is a state of another flow, or is no state.
@@ -97,7 +96,7 @@ def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Mark
     if shards == here["shards"]:
         mark = _mark_of(node, places, position)
     else:
-        mark = BEGINNING  # in another shard other rows pass a filter
+        mark = BEGINNING  # a filter lets other rows through in another shard
         if [n for n, _ in shards] != [n for n, _ in here["shards"]]:
             position = _among_others(node, [n for n, _ in shards], position)
     if node.length is not None and position > node.length:
@@ -108,7 +107,7 @@ def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Mark
 def _mark_of(node: AnyNode, places: list[int], position: int) -> Mark:
     placed = way(node)
     if not placed or len(places) != 1 + 2 * len(placed):
-        return BEGINNING  # of the same flow with an ``inspect`` more or less
+        return BEGINNING  # an ``inspect`` was added to the flow or removed
     rows = placed[-1].length
     if places[0] > position or (rows is not None and places[-1] > rows):
         raise StateMismatch(f"resume: no places of this flow at position {position}: {places}")
@@ -145,7 +144,7 @@ def _is_shard(value: object) -> bool:
 
 
 def _among_others(node: AnyNode, shards: list[int], position: int) -> int:
-    """Where a shard goes on among another number of them, all of which stood at this position."""
+    """The position to resume at with another number of shards, if all stood at ``position``."""
     now = same_place(node, _with_shards(node, shards), position)
     if now is None:
         here = [part for part, _ in _shards(node)]
@@ -159,7 +158,7 @@ def _among_others(node: AnyNode, shards: list[int], position: int) -> int:
 
 
 def _with_shards(node: AnyNode, numbers: Iterable[int]) -> AnyNode:
-    """The flow as it was, with so many shards, of which this is the first."""
+    """The flow with these numbers of shards, as the first of each."""
     remaining = iter(numbers)
 
     def put(node: AnyNode) -> AnyNode:
@@ -188,7 +187,7 @@ def _difference(saved: object, here: list[str]) -> str:
 
 
 def _operators(node: AnyNode) -> list[str]:
-    """Every operator that says which elements come, and in what order."""
+    """The spelling of every operator that determines the elements or their order."""
     return [
         part.fingerprint if len(part.sources) < 2 else f"{part.fingerprint} of {len(part.sources)}"
         for part in walk(node)
@@ -201,7 +200,7 @@ def _digest(operators: list[str]) -> str:
 
 
 def _fitted(operators: list[str], most: int) -> list[str]:
-    """The operators, the long ones cut, and the last ones left out, until they fit."""
+    """The operators in ``most`` characters: long ones are cut, then the last ones left out."""
     room = max((len(one) for one in operators), default=0)
     fitted = operators
     while len(json.dumps(fitted)) > most and room > _LEAST:
@@ -213,7 +212,7 @@ def _fitted(operators: list[str], most: int) -> list[str]:
 
 
 def _cut(text: str, size: int) -> str:
-    """The text without its middle."""
+    """The text in at most ``size`` characters, its middle replaced by ``...``."""
     if len(text) <= size:
         return text
     head = (size - len(_CUT) + 1) // 2

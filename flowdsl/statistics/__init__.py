@@ -1,1 +1,1 @@
-"""What a run has done, as figures, and how figures are spelled."""
+"""The statistics of a run, and how figures are formatted."""

@@ -1,8 +1,8 @@
-"""The books of a stage: what went in, and what became of it.
+"""The books of a stage: how many elements entered it, and what became of them.
 
-What goes in is counted where work is handed out, what comes out where the consumer takes it, and
-what is left out where a result says so, by the workers' count. So the three agree only if nothing
-was lost on the way, and nothing came twice.
+Elements that enter are counted when work is handed out, those delivered when the consumer takes
+them, and those left out by the workers, who report the number with each result. So the counts
+balance only if no element was lost or came twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flowdsl.errors import FlowError
 
 @attrs.define
 class Books:
-    """Counts of elements, over a pass."""
+    """Counts of the elements of a stage."""
 
     entered: int = 0
     delivered: int = 0
@@ -29,15 +29,15 @@ class Books:
 
     @property
     def under_way(self) -> int:
-        """What went in, and is not accounted for yet."""
+        """The elements that entered and are not accounted for yet."""
         return self.entered - self.delivered - self.filtered - self.skipped
 
     def settle(self) -> None:
-        """A pass was cut short: what was under way then did not enter."""
+        """After a pass that was cut short: count elements under way as not entered."""
         self.entered -= self.under_way
 
     def check(self, title: str) -> None:
-        """At the end of a pass.
+        """Check, at the end of a pass, that the books balance.
 
         Raises:
             FlowError: They do not balance, which is a defect of flowdsl, or of an operator.
@@ -51,36 +51,36 @@ class Books:
 
 
 _BINS_AN_OCTAVE = 8
-"""Bins of 9%, which is finer than times repeat."""
+"""Each bin spans 9%, less than times vary from run to run."""
 
 Bins: TypeAlias = tuple[tuple[int, int], ...]
-"""Bins by the logarithm of the seconds, the shortest first, and the number of elements in each."""
+"""Pairs of a bin, by the logarithm of the seconds, and its number of elements; shortest first."""
 
 
 @attrs.define
 class Times:
-    """How long elements took: their number by the logarithm of the seconds."""
+    """A histogram of the time that elements took, by the logarithm of the seconds."""
 
     _bins: Counter[int] = attrs.field(factory=Counter[int])
 
     def add(self, seconds: Iterable[float]) -> None:
-        """Times of one element each."""
+        """Add the times of single elements."""
         for one in seconds:
             self._bins[_bin(one)] += 1
 
     def add_mean(self, seconds: float, count: int) -> None:
-        """So many elements, of which only the time of all together is known."""
+        """Add ``count`` elements of which only the total time is known."""
         if count:
             self._bins[_bin(seconds / count)] += count
 
     @property
     def bins(self) -> Bins:
-        """What there is so far."""
+        """The histogram so far."""
         return tuple(sorted(self._bins.items()))
 
 
 def quantile(bins: Bins, q: float) -> float:
-    """The seconds that this part of the elements took at most; 0 where there are none."""
+    """The seconds that a fraction ``q`` of the elements took at most; 0 without elements."""
     left = q * sum(count for _, count in bins)
     for place, count in bins:
         left -= count

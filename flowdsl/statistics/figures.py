@@ -1,4 +1,4 @@
-"""How figures are spelled, and those of a stage."""
+"""How figures are formatted, and the figures shown for a stage."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ HEADER = (
     "p50",
     "p99",
 )
-"""What ``stage_cells`` gives, a word each; docs/seeing.md says what they mean."""
+"""The names of the columns of ``stage_cells``; docs/seeing.md explains them."""
 
 
 def number(value: float) -> str:
-    """A count or a rate, as exact as it is of use.
+    """A count or a rate, to three digits or to the nearest whole number.
 
     >>> number(81234.6), number(812.34), number(8.1234), number(0.01234), number(math.inf)
     ('81,235', '812', '8.12', '0.0123', 'inf')
@@ -36,7 +36,7 @@ def number(value: float) -> str:
 
 
 def about(value: float) -> str:
-    """A forecast, which has two digits at most.
+    """A forecast, with two significant digits at most.
 
     >>> about(1587.0), about(162000.0), about(7.77), about(0.0)
     ('1,600', '160,000', '7.8', '0')
@@ -48,7 +48,7 @@ def about(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A part of a whole.
+    """A share of a whole, in percent.
 
     >>> share(0.384), share(0.0004), share(0)
     ('38%', '<1%', '0%')
@@ -57,7 +57,7 @@ def share(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds, in the unit that suits.
+    """Seconds, in a unit of suitable size.
 
     >>> duration(2.5), duration(0.0123), duration(4.2e-5), duration(3e-7), duration(0)
     ('2.5 s', '12.3 ms', '42 µs', '300 ns', '0')
@@ -84,19 +84,19 @@ def size(nbytes: float) -> str:
 
 
 def where(stage: StageStatistics, one: str = "1") -> str:
-    """Where a stage runs, with the number of its workers; ``one`` is how 1 is spelled."""
+    """Where a stage runs, with the number of its workers; ``one`` is the spelling of 1."""
     if stage.kind is None:
         return "this process"
     return stage.kind.short.counted(len(stage.workers), one)
 
 
 def name(stage: StageStatistics) -> str:
-    """A stage by its first operator and its last."""
+    """The name of a stage: its first and last operator."""
     return " … ".join(dict.fromkeys((stage.operators[0], stage.operators[-1])))
 
 
 def stage_cells(stage: StageStatistics) -> tuple[str, ...]:
-    """The figures of a stage, under ``HEADER``; empty where they say nothing."""
+    """The figures of a stage for the columns in ``HEADER``; empty where there is nothing to say."""
     seconds, workers = stage.seconds, stage.kind is not None
     return (
         name(stage),
@@ -114,7 +114,7 @@ def stage_cells(stage: StageStatistics) -> tuple[str, ...]:
 
 
 def summary(statistics: RunStatistics) -> str:
-    """One line on a run."""
+    """A run summed up in one line."""
     whole = "" if statistics.length is None else f" of {statistics.length:,}"
     left_out = f"; {statistics.skipped:,} were left out" if statistics.skipped else ""
     return (
@@ -125,7 +125,7 @@ def summary(statistics: RunStatistics) -> str:
 
 
 def losses(stage: StageStatistics) -> str:
-    """What did not go smoothly in a stage, if anything."""
+    """The elements that a stage filtered, skipped or retried, and its deaths; empty without any."""
     counted = (
         (stage.filtered, "filtered"),
         (stage.skipped, "skipped"),

@@ -1,7 +1,7 @@
-"""What a run has done so far: the books of every stage, and where the time went.
+"""The statistics of a run: the counts of every stage, and where the time went.
 
-Times are in seconds of the clock, sizes in bytes. All of it is plain data, without a reference to
-the run: it can be kept, compared and sent on.
+Times are in seconds of wall time, sizes in bytes. All of it is plain data without a reference to
+the run: it can be kept, compared and pickled.
 """
 
 from __future__ import annotations
@@ -15,115 +15,115 @@ from flowdsl.statistics.books import Bins, quantile
 from flowdsl.worker_kinds import WorkerKind
 
 MOST_SKIPS = 100
-"""So many elements that were left out are told of."""
+"""The most elements left out that are listed in ``skips``."""
 
 
 @attrs.frozen
 class OperatorCost:
-    """What one operator of a stage has cost, as far as a profile has timed it."""
+    """The time that one operator took, as far as a profile has timed it."""
 
     title: str
     calls: int
     seconds: float
-    """In it alone, without the operators below it."""
+    """Seconds in the operator alone, without the operators below it."""
     step: int = 0
-    """The operator's number in ``flow.explain()``, which tells it from others of its title."""
+    """The operator's number in ``flow.explain()``; tells apart operators with the same title."""
 
     @property
     def mean(self) -> float:
-        """Seconds a call."""
+        """Mean seconds per call."""
         return self.seconds / self.calls if self.calls else 0.0
 
 
 @attrs.frozen
 class WorkerStatistics:
-    """One worker of a stage."""
+    """The figures of one worker of a stage."""
 
     elements: int
     busy: float
-    """Seconds spent on leases, from the first element to the last one packed."""
+    """Seconds spent on leases, packing the results included."""
     cpu: float | None = None
-    """Seconds of them on a processor, as against waiting for one or for files; None if unknown."""
+    """Seconds of ``busy`` on a processor, not waiting for one or for files; None if unknown."""
 
 
 @attrs.frozen
 class StageStatistics:
-    """A stage: operators that run together.
+    """The figures of a stage: operators that run together.
 
-    An element is one of the stage's own: where it ends in ``batch(32)``, a batch.
+    Elements are those that the stage delivers: batches, if it ends in ``batch(32)``.
     """
 
     operators: tuple[str, ...]
-    """The titles of what it runs, in the order in which elements meet them."""
+    """The titles of the stage's operators, sources first."""
     seconds: float
-    """Since the first element was asked for."""
+    """Seconds since the first element was asked for."""
     entered: int
-    """Positions that were given to the stage to make elements of."""
+    """Positions that the stage was given to make elements for."""
     delivered: int
-    """Elements that the consumer was given."""
+    """Elements that were given to the consumer."""
     filtered: int = 0
-    """Left out by filters."""
+    """Elements left out by filters."""
     skipped: int = 0
-    """Left out because they failed, or killed workers, where ``on_error`` says so."""
+    """Elements left out because of ``on_error``: they failed, or killed workers."""
     retried: int = 0
-    """Given out again, because a worker ended or was stopped."""
+    """Elements handed out again because a worker ended or was stopped."""
     in_flight: int = 0
-    """Given out, and not yet delivered."""
+    """Elements handed out and not yet delivered."""
     deaths: int = 0
-    """Workers that ended, or were ended, before their work was done."""
+    """Workers that ended or were ended before their work was done."""
     kind: WorkerKind | None = None
-    """That of its workers; None where the thread that iterates runs it, the consumer's."""
+    """The kind of the stage's workers; None if the consumer's thread runs the stage."""
     workers: tuple[WorkerStatistics, ...] = ()
-    """Those at work now, or at the end; empty for the consumer's thread."""
+    """The current workers, or those at the end; empty if the consumer's thread runs the stage."""
     input_seconds: float = 0.0
-    """In which the consumer's thread read what the stage is supplied with."""
+    """Seconds in which the consumer's thread read the rows that the workers are supplied with."""
     waited: float = 0.0
-    """In which the consumer had nothing to do but wait for this stage."""
+    """Seconds in which the consumer's thread did nothing but wait for this stage."""
     fill: float = 0.0
-    """The part of what may be in flight that was finished and waiting, from 0 to 1, on average."""
+    """The average share of the credit held by finished results that wait, from 0 to 1."""
     nbytes: int = 0
-    """Of all results, arrays and messages."""
+    """Bytes of all results, arrays and messages included."""
     times: Bins = ()
-    """How long elements took to make."""
+    """A histogram of the time that elements took to make."""
     costs: tuple[OperatorCost, ...] = ()
-    """Per operator, where the run was profiled; sources first."""
+    """The cost of each operator, sources first; empty unless the run was profiled."""
     ordered: bool = True
-    """Its elements are delivered in their order, whoever is done first."""
+    """Whether elements are delivered in order, whichever worker finishes first."""
     copies: Literal["rows", "passes"] | None = None
-    """Where ``replicate`` asked for workers: they share the rows of all copies, or have a copy each
-    to run from end to end, so that another number of them would be another flow."""
+    """Set if ``replicate`` asked for the workers: with "rows" they share the rows of all copies;
+    with "passes" each runs a copy from end to end, so their number is part of the flow."""
     stays: tuple[str, ...] = ()
-    """The titles of those of its operators that no worker can run."""
+    """The titles of the stage's operators that no worker can run."""
 
     @property
     def rate(self) -> float:
-        """Elements delivered per second."""
+        """The elements delivered per second."""
         return self.delivered / self.seconds if self.seconds else 0.0
 
     @property
     def p50(self) -> float:
-        """The median of the seconds that an element took to make."""
+        """The median time to make an element, in seconds."""
         return quantile(self.times, 0.5)
 
     @property
     def p99(self) -> float:
-        """What 99 of 100 elements took at most."""
+        """The time that 99 of 100 elements took at most to make, in seconds."""
         return quantile(self.times, 0.99)
 
     @property
     def busy(self) -> float:
-        """Seconds that workers have spent on leases, together."""
+        """The seconds that all workers together have spent on leases."""
         return sum(worker.busy for worker in self.workers)
 
     @property
     def utilisation(self) -> float:
-        """The part of the workers' time that they were busy, from 0 to 1."""
+        """The share of the workers' time in which they were busy, from 0 to 1."""
         available = self.seconds * len(self.workers)
         return min(1.0, self.busy / available) if available else 0.0
 
     @property
     def computing(self) -> float | None:
-        """The part of their busy time that its workers were on a processor; None if unknown."""
+        """The share of the workers' busy time on a processor, from 0 to 1; None if unknown."""
         spent = [worker.cpu for worker in self.workers if worker.cpu is not None]
         if not self.busy or len(spent) < len(self.workers):
             return None
@@ -131,7 +131,7 @@ class StageStatistics:
 
     @property
     def skew(self) -> float:
-        """How much longer the busiest worker was busy than the average one: 0 for none."""
+        """How much longer the busiest worker was busy than the average: 0 for equally long."""
         if not self.busy:
             return 0.0
         return max(worker.busy for worker in self.workers) * len(self.workers) / self.busy - 1
@@ -139,44 +139,44 @@ class StageStatistics:
 
 @attrs.frozen
 class Skip:
-    """An element that was left out."""
+    """An element that was left out because it failed."""
 
     error: str
     """The message of the error, which names the operator, the element and its row."""
     step: int = 0
-    """The operator's number in ``flow.explain()``."""
+    """The number of the failed operator in ``flow.explain()``."""
 
 
 @attrs.frozen
 class RunStatistics:
-    """A run: its stages, sources first, and its consumer."""
+    """The figures of a run: its stages, sources first, and its consumer."""
 
     elements: int
-    """Delivered in this run, without those before a resume."""
+    """Elements delivered in this run, without those before a resume."""
     seconds: float
-    """Since the first element was asked for."""
+    """Seconds since the first element was asked for."""
     consumer_seconds: float
-    """In which the consumer had an element and did not ask for the next: its own work."""
+    """Seconds of the consumer's own work, between getting an element and asking for the next."""
     stages: tuple[StageStatistics, ...]
     skipped: int = 0
-    """Elements that were left out since they failed."""
+    """The number of elements that were left out because they failed."""
     skips: tuple[Skip, ...] = ()
-    """The first ``MOST_SKIPS`` of the elements that were left out."""
+    """The first ``MOST_SKIPS`` elements that were left out because they failed."""
     length: int | None = None
-    """The elements of the pass, where that is known."""
+    """The number of elements in the whole pass, if known."""
     profiled: bool = False
-    """Every operator and the consumer were timed; else only what costs nothing to time."""
+    """Whether every operator and the consumer were timed, not only what costs nothing to time."""
     hosted: tuple[OperatorCost, ...] = ()
-    """Of the operators that no stage runs but the consumer's thread, where the run was profiled."""
+    """The costs of operators outside of stages, if profiled; the consumer's thread runs them."""
 
     @property
     def rate(self) -> float:
-        """Elements per second."""
+        """The elements delivered per second."""
         return self.elements / self.seconds if self.seconds else 0.0
 
     @property
     def waited_share(self) -> float:
-        """The part of its time in which the consumer waited for elements, from 0 to 1."""
+        """The share of the run's time in which the consumer waited for elements, from 0 to 1."""
         if not self.seconds:
             return 0.0
         return max(0.0, 1 - self.consumer_seconds / self.seconds)

@@ -18,14 +18,14 @@ _MOST_A_BLOCK = 256
 
 @attrs.frozen
 class Speed:
-    """What ``flow.measure`` saw."""
+    """The result of ``flow.measure``."""
 
     elements: int
-    """How many were timed."""
+    """The number of elements that were timed."""
     seconds: float
-    """From asking for the first of them to having the last."""
+    """Seconds from asking for the first timed element to having the last."""
     nbytes: int
-    """What is in them: arrays, NumPy scalars, bytes and text; other values count for nothing."""
+    """The size of the elements: arrays, NumPy scalars, bytes and text; other values count as 0."""
 
     @property
     def rate(self) -> float:
@@ -45,7 +45,7 @@ class Speed:
 
 
 def measure(elements: Iterator[object], size: int, warmup: int) -> Speed:
-    """Time up to ``size`` elements after ``warmup`` others.
+    """Time up to ``size`` elements, after ``warmup`` elements that are not timed.
 
     Raises:
         FlowError: There is none to time.
@@ -68,7 +68,7 @@ def measure(elements: Iterator[object], size: int, warmup: int) -> Speed:
 
 
 def _timed(elements: Iterator[object], most: int) -> tuple[list[object], float]:
-    """A block of elements, and how long it took; they are looked at off the clock."""
+    """A block of elements, and the seconds it took; their size is taken later, off the clock."""
     block: list[object] = []
     began = now = time.perf_counter()
     while len(block) < most and now - began < _BLOCK_SECONDS:

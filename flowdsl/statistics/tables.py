@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from flowdsl.statistics.run import RunStatistics, StageStatistics
 
 _WORDS = 2
-"""So many columns are words; the others are figures."""
+"""The number of columns that hold words; the others hold figures."""
 
 _COLUMNS = 120
-"""Of what is printed without rich."""
+"""The width of the text that ``printed`` gives."""
 
 
 def text(statistics: RunStatistics) -> str:
-    """The figures of a run, for those who print them.
+    """The figures of a run as text, for printing.
 
     >>> from flowdsl.statistics.run import RunStatistics
     >>> text(RunStatistics(9, 2.0, 0.5, ()))
@@ -41,14 +41,14 @@ def text(statistics: RunStatistics) -> str:
 
 
 def table(statistics: RunStatistics, limiting: int | None = None) -> Table:
-    """A row for each stage; that of the limiting one stands out. docs/seeing.md tells the columns.
+    """A table with a row per stage, the limiting one highlighted; docs/seeing.md has the columns.
 
     >>> from flowdsl.statistics.run import RunStatistics, StageStatistics
     >>> stage = StageStatistics(("from_range(9)",), 2.0, 9, 9)
     >>> table(RunStatistics(9, 2.0, 0.5, (stage,))).row_count
     1
     """
-    from rich.table import Table  # slow to import, and not every run is looked at
+    from rich.table import Table  # slow to import, and often not needed
     from rich.text import Text
 
     rows = [stage_cells(stage) for stage in statistics.stages]
@@ -65,7 +65,7 @@ def table(statistics: RunStatistics, limiting: int | None = None) -> Table:
 
 
 def costs_table(statistics: RunStatistics, operator: str | None = None) -> Table:
-    """A row for each operator that was timed, with its part of its stage."""
+    """A table with a row per timed operator, and its share of the stage's time."""
     from rich.table import Table
     from rich.text import Text
 
@@ -82,7 +82,7 @@ def costs_table(statistics: RunStatistics, operator: str | None = None) -> Table
 
 
 def printed(*parts: RenderableType) -> str:
-    """What rich would show, as text without colours."""
+    """What rich would print, as text without colours."""
     from rich.console import Console
 
     out = io.StringIO()

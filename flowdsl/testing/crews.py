@@ -1,7 +1,7 @@
-"""The laws of crews: what a pool relies on, whatever its workers are.
+"""The laws of crews: what a pool relies on with workers of any kind.
 
-A law is a function of a ``Trial``, a kind of worker and how one of them dies. It raises an
-``AssertionError`` where the kind breaks it. In a file of tests:
+A law is a test function that takes a ``Trial``: a kind of worker, and a way to kill one. It raises
+an ``AssertionError`` if the kind breaks the law. In a test file:
 
     TRIAL = Trial(ACTORS, die=end_this_actor)
 
@@ -9,8 +9,8 @@ A law is a function of a ``Trial``, a kind of worker and how one of them dies. I
     def test_actors(law: Law) -> None:
         law(TRIAL)
 
-A law starts a few workers, which find this module under its name, and see the files of a temporary
-folder. It waits for what has to happen as long as ``PATIENCE``, which only a broken law takes.
+A law starts a few workers, which must be able to import this module and to see the files of a
+temporary folder. It waits up to ``PATIENCE`` for an event; only a broken law takes that long.
 """
 
 from __future__ import annotations
@@ -61,26 +61,26 @@ AnyFlow: TypeAlias = Flow[Any, Any]
 Error = TypeVar("Error", bound=Exception)
 
 PATIENCE = 60.0
-"""Seconds to wait for what has to happen, on however busy a machine."""
+"""Seconds to wait for an event that has to come, however busy the machine is."""
 
 SOON = 20 * SECONDS_TO_HEAR
-"""Seconds in which anything is over that does not wait for workers."""
+"""Seconds within which anything that does not wait for workers is done."""
 
 
 @attrs.frozen
 class Trial:
-    """A kind of worker that is put to the laws."""
+    """A kind of worker to test by the laws."""
 
     kind: WorkerKind
     die: Callable[[], object] | None = None
-    """Ends the worker that calls it. It is one that workers can be sent, such as ``os.abort``."""
+    """Kills the worker that calls it; must be picklable, such as ``os.abort``."""
 
     def __attrs_post_init__(self) -> None:
         if self.kind.mortal and self.die is None:
             raise TypeError(f"Trial: say how {self.kind.noun.any} dies; or the kind is not mortal")
 
     def over(self, flow: AnyFlow, n: int = 2, **limits: Any) -> AnyFlow:
-        """The flow, run by so many workers."""
+        """The flow, run by ``n`` workers of this kind."""
         return flow.apply(Prefetch, Workers(self.kind, n, **limits))
 
 
@@ -88,7 +88,7 @@ Law: TypeAlias = Callable[[Trial], None]
 
 
 def laws(trial: Trial) -> tuple[Law, ...]:
-    """Those that the kind has to keep."""
+    """The laws that the trial's kind of worker has to keep."""
     return (*LAWS, *LAWS_OF_MORTALS) if trial.kind.mortal else LAWS
 
 
@@ -136,7 +136,7 @@ def _dies_once(row: int, die: Callable[[], object], folder: str, i: int) -> int:
 
 
 def _waits(folder: str, i: int) -> int:
-    """Any but row 0 is not made before it may be."""
+    """Return row 0 at once, and any other row only when the gate is open."""
     if i:
         Path(folder, f"begun {i}").touch()
         while not Path(folder, "go").exists():
@@ -146,7 +146,7 @@ def _waits(folder: str, i: int) -> int:
 
 @attrs.frozen
 class _Gate:
-    """What lets the functions go on that wait."""
+    """Releases the functions that wait."""
 
     folder: str
 
@@ -171,11 +171,11 @@ def _gate() -> Iterator[_Gate]:
         gate = _Gate(folder)
         try:
             yield gate
-        finally:  # or a thread that nobody can end would wait for ever
+        finally:  # a thread cannot be killed and would wait for ever
             gate.open()
 
 
-# -- a crew, and as much of a pool as it takes to see what it does ---------------------------------
+# -- a crew, and as much of a pool as is needed to observe it --------------------------------------
 
 
 @attrs.define
@@ -186,7 +186,7 @@ class _Hired:
     numbers: Iterator[int] = attrs.field(factory=count)
 
     def until(self, true: Callable[[], bool], what: str) -> None:
-        """Hear of what happens, until this has."""
+        """Collect events until ``true()`` holds."""
         deadline = time.monotonic() + PATIENCE
         while not true():
             assert time.monotonic() < deadline, f"{what}: not within {PATIENCE:g} seconds"
@@ -205,19 +205,19 @@ class _Hired:
         return piece
 
     def done(self, piece: Piece) -> Done:
-        """What became of a piece, taken out of its worker's hands."""
+        """Wait until a piece is done, and remove it from its worker."""
         number = piece.lease.number
 
         def found() -> list[Done]:
             return [e for e in self.heard if isinstance(e, Done) and e.result.number == number]
 
         self.until(lambda: bool(found()), f"piece {number} is not done")
-        (event,) = found()  # heard of once
+        (event,) = found()  # reported exactly once
         assert event.worker.held.pop(number, None) is piece, "it is done, and its worker had it not"
         return event
 
     def elements(self, piece: Piece) -> list[Any]:
-        """What is made of a piece that goes well."""
+        """The elements of a piece, which must not fail."""
         event = self.done(piece)
         assert event.result.failure is None, event.result.failure
         elements = list(event.delivery.open())
@@ -254,7 +254,7 @@ def _hired(
 
 
 def _alive() -> set[object]:
-    """The threads of this process, and the processes that it has started, if that can be seen."""
+    """The threads and, where the system shows them, the child processes of this process."""
     found: set[object] = set(threading.enumerate())
     with suppress(OSError):
         for task in Path("/proc/self/task").iterdir():
@@ -264,7 +264,7 @@ def _alive() -> set[object]:
 
 
 def _alive_without(trial: Trial) -> set[object]:
-    """What is alive though no crew is: an engine that came with the first one may stay."""
+    """What stays alive without a crew: an engine that the first crew started may stay."""
     with _hired(trial, from_range(9).map(_negative)) as hired:
         hired.all_ready()
     return _alive()
@@ -278,7 +278,7 @@ def _all_gone(but: set[object]) -> bool:
 
 
 def _soon(action: Callable[[], object], what: str) -> None:
-    """Do what should not take long; what never ends is left behind."""
+    """Run an action that should be quick; one that never ends is left behind."""
     failures: list[BaseException] = []
 
     def act() -> None:
@@ -296,7 +296,7 @@ def _soon(action: Callable[[], object], what: str) -> None:
 
 
 def _raised(kind: type[Error], action: Callable[[], object]) -> Error:
-    """The error that this ends with."""
+    """The error that the action raises, which must be of this kind."""
     try:
         action()
     except kind as error:
@@ -308,7 +308,7 @@ def _raised(kind: type[Error], action: Callable[[], object]) -> Error:
 
 
 def they_are_as_many_as_asked_for(trial: Trial) -> None:
-    """All get ready, each with a name of its own; to start again changes nothing."""
+    """All workers get ready, each with its own name; a second ``start`` changes nothing."""
     crew = hire(_stage(trial, from_range(9).map(_negative), 3))
     assert crew.workers == [], "there are workers before the start"
     crew.close()
@@ -322,7 +322,7 @@ def they_are_as_many_as_asked_for(trial: Trial) -> None:
 
 
 def a_piece_gives_its_elements(trial: Trial) -> None:
-    """Those of its positions and its epoch, whoever makes them, and however many it has in hand."""
+    """A piece gives the elements of its epoch and positions, whichever worker makes them."""
     flow = from_range(60).shuffle(seed=1).random_map(_drawn, seed=2)
     with _hired(trial, flow) as hired:
         pieces = [
@@ -336,7 +336,7 @@ def a_piece_gives_its_elements(trial: Trial) -> None:
 
 
 def rows_travel_to_workers(trial: Trial) -> None:
-    """Of any class and size."""
+    """Rows of any class and size can be sent to workers."""
     rows: list[Any] = [np.arange(20_000.0), "text", {"a": [1, (2, None)]}, b"", np.float32(1.5)]
     with _hired(trial, from_iterable(rows).map(_itself), 1) as hired:
         (worker,) = hired.all_ready()
@@ -348,7 +348,7 @@ def rows_travel_to_workers(trial: Trial) -> None:
 
 
 def what_was_given_stays_valid(trial: Trial) -> None:
-    """While the worker makes more, and when it is gone."""
+    """Delivered elements stay valid while the worker makes more, and after it has ended."""
     with _hired(trial, from_range(60).map(_large), 1) as hired:
         (worker,) = hired.all_ready()
         first = hired.done(hired.give(worker, 0, 3))
@@ -360,7 +360,7 @@ def what_was_given_stays_valid(trial: Trial) -> None:
 
 
 def a_function_that_fails_is_no_death(trial: Trial) -> None:
-    """What was made before it counts, and the worker goes on."""
+    """Elements made before the failure are kept, and the worker goes on."""
     with _hired(trial, from_range(60).map(partial(_fails_at, 5)), 1) as hired:
         (worker,) = hired.all_ready()
         done = hired.done(hired.give(worker, 3, 9))
@@ -375,7 +375,7 @@ def a_function_that_fails_is_no_death(trial: Trial) -> None:
 
 
 def gaps_are_told(trial: Trial) -> None:
-    """Where a filter leaves elements out, the positions of the others come with them."""
+    """Where a filter leaves elements out, the result has the positions of the others."""
     with _hired(trial, from_range(60).filter(_is_odd), 1) as hired:
         (worker,) = hired.all_ready()
         done = hired.done(hired.give(worker, 10, 16))
@@ -384,7 +384,7 @@ def gaps_are_told(trial: Trial) -> None:
 
 
 def hear_returns_when_nothing_happens(trial: Trial) -> None:
-    """Be it that nobody has work, or that all are at it for long."""
+    """``hear`` returns even if no worker has work, or if all work for a long time."""
     with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
         (worker,) = hired.all_ready()
         _soon(hired.crew.hear, "hear, while nobody has work,")
@@ -395,7 +395,7 @@ def hear_returns_when_nothing_happens(trial: Trial) -> None:
 
 
 def operators_are_timed_if_asked(trial: Trial) -> None:
-    """With a clock, each operator's calls and seconds come with a result; without, none do."""
+    """With a clock, a result has each operator's calls and seconds; without, it has none."""
     flow = from_range(60).map(_negative)
     for clock in (True, False):
         with _hired(trial, flow, 1, clock) as hired:
@@ -409,7 +409,7 @@ def operators_are_timed_if_asked(trial: Trial) -> None:
 
 
 def nobody_rests_who_holds_a_piece(trial: Trial) -> None:
-    """Its result would come in the midst of another pass."""
+    """Workers do not rest while one holds a piece: its result would come in another pass."""
     with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
         (worker,) = hired.all_ready()
         piece = hired.give(worker, 1, 2)
@@ -419,7 +419,7 @@ def nobody_rests_who_holds_a_piece(trial: Trial) -> None:
 
 
 def those_who_rest_serve_again(trial: Trial) -> None:
-    """As if they were new: with counts at 0, for pieces whose numbers begin anew; ready or not."""
+    """Rested workers serve as new ones do, ready or not: counts are 0, numbers begin anew."""
     flow = from_range(60).map(_negative)
     for ready in (True, False):
         with _hired(trial, flow) as hired:
@@ -428,7 +428,7 @@ def those_who_rest_serve_again(trial: Trial) -> None:
                 worker.elements, worker.busy, worker.cpu = 3, 1.0, 1.0
                 hired.elements(hired.give(worker, 0, 3))
             if not hired.crew.rest():
-                return  # the kind does not
+                return  # the kind does not rest
             counts = [(w.elements, w.busy, w.cpu) for w in hired.crew.workers]
             assert counts == [(0, 0.0, 0.0)] * 2
             assert hired.crew.serves(hired.stage, False), "a crew that rests does not serve again"
@@ -438,7 +438,7 @@ def those_who_rest_serve_again(trial: Trial) -> None:
 
 
 def those_who_rest_serve_no_other_stage(trial: Trial) -> None:
-    """Neither another function, nor another number of workers, nor a clock that they lack."""
+    """Rested workers refuse another function, number of workers, or clock."""
     flow = from_range(60).map(_negative)
     with _hired(trial, flow) as hired:
         hired.all_ready()
@@ -453,7 +453,7 @@ def those_who_rest_serve_no_other_stage(trial: Trial) -> None:
 
 
 def close_leaves_nobody(trial: Trial) -> None:
-    """Neither a thread nor a process, though results are on their way; twice, it does no harm."""
+    """No thread or process is left, even with results on their way; closing twice is harmless."""
     before = _alive_without(trial)
     with _hired(trial, from_range(60).map(_large)) as hired:
         for worker in hired.all_ready():
@@ -463,7 +463,7 @@ def close_leaves_nobody(trial: Trial) -> None:
 
 
 def close_waits_for_no_function(trial: Trial) -> None:
-    """A worker that can be ended is; any other leaves by itself as soon as it can."""
+    """A worker that can be killed is; any other leaves by itself as soon as it can."""
     before = _alive_without(trial)
     with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
         (worker,) = hired.all_ready()
@@ -479,7 +479,7 @@ def close_waits_for_no_function(trial: Trial) -> None:
 
 
 def a_crew_that_nobody_holds_ends(trial: Trial) -> None:
-    """As if it were closed."""
+    """A crew that nothing refers to any more ends as if it were closed."""
     before = _alive_without(trial)
     stage = _stage(trial, from_range(60).map(_negative))
     crew = hire(stage)
@@ -492,7 +492,7 @@ def a_crew_that_nobody_holds_ends(trial: Trial) -> None:
 
 
 def a_fork_is_refused(trial: Trial) -> None:
-    """It gets an error where it would go on, and ends nobody: the workers are not its own."""
+    """A fork that uses the crew gets an error; it ends no worker, since none is its own."""
     if not hasattr(os, "fork"):
         return
     with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
@@ -520,7 +520,7 @@ def a_fork_is_refused(trial: Trial) -> None:
 
 
 def _in_fork(child: Callable[[], None]) -> None:
-    """Run this in a fork of this process; it fails as the fork does, and ends in time."""
+    """Run ``child`` in a fork of this process; fails if the fork fails or takes too long."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # this process has threads
         pid = os.fork()
@@ -547,7 +547,7 @@ def _in_fork(child: Callable[[], None]) -> None:
 
 
 def _flows() -> dict[str, AnyFlow]:
-    """What is sent to workers differs: positions, elements of a stream, rows in memory."""
+    """Flows that send workers different things: positions, elements of a stream, rows in memory."""
     return {
         "numbered": from_range(50).shuffle(seed=1).random_map(_drawn, seed=2),
         "batches of arrays": from_range(20).map(_large).batch(3),
@@ -563,7 +563,7 @@ def _flows() -> dict[str, AnyFlow]:
 
 
 def a_flow_gives_its_reference(trial: Trial) -> None:
-    """Its elements in their order, in any epoch, by one worker or by several."""
+    """A flow gives its elements in order, in any epoch, with one worker or several."""
     for n, (name, flow) in zip(cycle([1, 2, 3]), _flows().items(), strict=False):
         ahead = trial.over(flow, n)
         for epoch in (0, 2):
@@ -572,7 +572,7 @@ def a_flow_gives_its_reference(trial: Trial) -> None:
 
 
 def an_error_comes_at_its_place(trial: Trial) -> None:
-    """After all that is before it, with its cause, and the row; whatever it stands for."""
+    """An error comes after all elements before it, with its cause and the row."""
     run = iter(trial.over(from_range(50).map(partial(_fails_at, 20))))
     assert list(islice(run, 20)) == list(range(20))
     error = _raised(ElementError, partial(next, run))
@@ -581,7 +581,7 @@ def an_error_comes_at_its_place(trial: Trial) -> None:
 
 
 def a_run_goes_on_from_its_state(trial: Trial) -> None:
-    """With other workers, or with none."""
+    """A run resumes from its state with other workers or with none."""
     flow = from_range(50).shuffle(seed=1).map(_negative)
     with iter(trial.over(flow)) as run:
         first = list(islice(run, 20))
@@ -591,13 +591,13 @@ def a_run_goes_on_from_its_state(trial: Trial) -> None:
 
 
 def unordered_elements_come_once(trial: Trial) -> None:
-    """Each, at whatever place."""
+    """Without order, each element still comes exactly once."""
     ahead = trial.over(from_range(50).map(_negative)).apply(Unordered)
     assert sorted(ahead.collect()) == sorted(-i for i in range(50))
 
 
 def what_fails_is_left_out(trial: Trial) -> None:
-    """With ``on_error``; it is told of, and the books balance."""
+    """With ``on_error``, failed elements are left out and reported, and the books balance."""
     told: list[str] = []
     flow = from_range(50).map(partial(_fails_at, 20))
     run = iter(trial.over(flow.prefetch(on_error=lambda error: told.append(error.origin))))
@@ -608,7 +608,7 @@ def what_fails_is_left_out(trial: Trial) -> None:
 
 
 def the_next_pass_runs_what_the_flow_says_then(trial: Trial) -> None:
-    """Workers may stay for it, and not what a function referred to before."""
+    """Workers may stay for the next pass, but not the old values that functions refer to."""
     step = 1
     ahead = trial.over(from_range(20).map(lambda i: i + step))
     assert ahead.collect() == ahead.collect() == list(range(1, 21))
@@ -617,7 +617,7 @@ def the_next_pass_runs_what_the_flow_says_then(trial: Trial) -> None:
 
 
 def runs_have_workers_of_their_own(trial: Trial) -> None:
-    """Two at once over one flow, and one that is left in the midst of it."""
+    """Two runs over one flow at once, and a third that is abandoned, share no workers."""
     ahead = trial.over(from_range(200).map(_negative))
     with iter(ahead) as left:
         next(left)
@@ -627,7 +627,7 @@ def runs_have_workers_of_their_own(trial: Trial) -> None:
 
 
 def it_goes_by_its_own_words(trial: Trial) -> None:
-    """In titles, plans, pictures, statistics and verdicts."""
+    """The kind's own words stand in titles, plans, pictures, statistics and verdicts."""
     kind = trial.kind
     flow = from_range(50).map(_negative)
     ahead = trial.over(flow)
@@ -649,7 +649,7 @@ def it_goes_by_its_own_words(trial: Trial) -> None:
 
 
 def a_profile_times_its_operators(trial: Trial) -> None:
-    """All that its workers run."""
+    """A profile times every operator that workers run."""
     run = Run(trial.over(from_range(50).map(_negative).map(_itself)).node, profile=True)
     list(run)
     (stage,) = run.statistics().stages
@@ -684,7 +684,7 @@ LAWS: tuple[Law, ...] = (
     it_goes_by_its_own_words,
     a_profile_times_its_operators,
 )
-"""What workers of every kind keep."""
+"""The laws for workers of every kind."""
 
 
 # -- workers that die ------------------------------------------------------------------------------
@@ -696,7 +696,7 @@ def _dying(trial: Trial, row: int) -> AnyFlow:
 
 
 def a_death_is_heard_of_once(trial: Trial) -> None:
-    """With how it came, and the piece that was begun last; pieces stay in the dead one's hands."""
+    """A death is reported once, with its cause and the lease begun last; its pieces stay held."""
     with _hired(trial, _dying(trial, 4), 1) as hired:
         (worker,) = hired.all_ready()
         pieces = [hired.give(worker, start, start + 3) for start in (0, 3, 6)]
@@ -714,7 +714,7 @@ def a_death_is_heard_of_once(trial: Trial) -> None:
 
 
 def one_that_died_is_replaced(trial: Trial) -> None:
-    """By one more that has nothing in hand; the others keep what they have."""
+    """A new worker without pieces replaces a dead one; the others keep their pieces."""
     assert trial.die is not None
     with _gate() as gate:
         flow = gate.flow.map(partial(_dies_at, 0, trial.die))
@@ -736,7 +736,7 @@ def one_that_died_is_replaced(trial: Trial) -> None:
 
 
 def one_that_takes_too_long_is_ended(trial: Trial) -> None:
-    """Which is a death like any other; one that is in time, or has nothing to do, is left alone."""
+    """A worker over its timeout is killed; one that is in time, or idle, is left alone."""
     with _gate() as gate, _hired(trial, gate.flow, 1, timeout=PATIENCE) as hired:
         (worker,) = hired.all_ready()
         piece = hired.give(worker, 1, 2)
@@ -756,7 +756,7 @@ def one_that_takes_too_long_is_ended(trial: Trial) -> None:
 
 
 def a_death_changes_no_element(trial: Trial) -> None:
-    """What was in hand is made again, and the statistics tell."""
+    """Pieces that a dead worker held are made again, and the statistics count them."""
     assert trial.die is not None
     with tempfile.TemporaryDirectory() as folder:
         flow = from_range(50).map(partial(_dies_once, 20, trial.die, folder))
@@ -769,7 +769,7 @@ def a_death_changes_no_element(trial: Trial) -> None:
 
 
 def an_element_that_workers_die_on_is_named(trial: Trial) -> None:
-    """After all that is before it; or it is left out, and all others come."""
+    """An element that kills workers is an error after those before it, or is left out."""
     run = iter(trial.over(_dying(trial, 20), deaths=2))
     assert list(islice(run, 20)) == list(range(20))
     error = _raised(WorkerDied, partial(next, run))
@@ -785,4 +785,4 @@ LAWS_OF_MORTALS: tuple[Law, ...] = (
     a_death_changes_no_element,
     an_element_that_workers_die_on_is_named,
 )
-"""What workers keep besides that can die."""
+"""The further laws for kinds of worker that can die."""

@@ -1,1 +1,1 @@
-"""Workers, of any kind: how work is handed out to them, and what they made put in order."""
+"""Workers of any kind: handing out work to them, and putting their results in order."""

@@ -1,8 +1,8 @@
 """A crew: workers of one kind, as a pool sees them.
 
-A pool gives pieces of work and hears of events. What a worker is, and how it is reached, only its
-crew knows: a process, a thread, or an actor of a distributed engine. ``flowdsl.testing.crews`` has
-the laws of the protocol, for a crew of any kind.
+A pool hands out pieces of work and receives events. Only the crew knows what its workers are
+(processes, threads, or actors of a distributed engine) and how to reach them.
+``flowdsl.testing.crews`` has tests of this protocol for crews of any kind.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ FORKED = (
 )
 
 SECONDS_TO_HEAR = 0.5
-"""For so long does a crew wait to hear of something."""
+"""The longest time that ``Crew.hear`` waits for an event."""
 
 
 @attrs.define(eq=False)
 class Worker:
-    """One worker, and what it has in hand."""
+    """One worker, and the pieces of work that were given to it."""
 
     name: str
-    """For messages, such as ``worker process 1234``."""
+    """How messages call the worker, such as ``worker process 1234``."""
     ready: bool = False
     held: dict[int, Piece] = attrs.field(factory=dict[int, Piece])
-    """The pieces in hand by number, the oldest first."""
+    """The pieces given to the worker and not done yet, by lease number, the oldest first."""
     elements: int = 0
     busy: float = 0.0
     cpu: float = 0.0
@@ -45,12 +45,12 @@ class Worker:
 
 @attrs.frozen
 class Result:
-    """What became of a piece."""
+    """The outcome of a piece: counts, times, and a failure if there was one."""
 
     number: int
     count: int
     positions: list[int] | None
-    """The position of each element, where a filter left gaps; else they are consecutive."""
+    """The position of each element if a filter left gaps; None if they are consecutive."""
     filtered: int
     left: list[Left]
     failure: Failure | None
@@ -61,7 +61,7 @@ class Result:
 
 
 def result_of(made: Made, lease: Lease) -> Result:
-    """What there is to say of what was made of a lease."""
+    """The result to report for a lease, from what was made of it."""
     consecutive = list(range(lease.start, lease.start + len(made.elements)))
     return Result(
         lease.number,
@@ -82,28 +82,28 @@ class Delivery(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """The memory that they take."""
+        """The memory that the elements take, in bytes."""
         ...
 
     def open(self) -> Sequence[Any]:
-        """Take them."""
+        """Take the elements."""
         ...
 
     def discard(self) -> None:
-        """Nobody will."""
+        """Release the elements, which nobody will take."""
         ...
 
 
 @attrs.frozen
 class Ready:
-    """A worker can be given work."""
+    """The event that a worker can be given work."""
 
     worker: Worker
 
 
 @attrs.frozen
 class Done:
-    """A worker has done a piece."""
+    """The event that a worker has finished a piece."""
 
     worker: Worker
     result: Result
@@ -112,13 +112,13 @@ class Done:
 
 @attrs.frozen
 class Died:
-    """A worker has ended, or was ended; what it had in hand is not done."""
+    """The event that a worker has ended or was ended; the pieces it held are not done."""
 
     worker: Worker
     how: str
-    """For messages, such as ``signal SIGKILL``."""
+    """How the worker ended, for messages, such as ``signal SIGKILL``."""
     begun: int | None = None
-    """The number of the last lease that it began, if any; others in hand it had not looked at."""
+    """The number of the last lease that it began, if any; of others it held it began none."""
 
 
 Event: TypeAlias = Ready | Done | Died
@@ -128,75 +128,76 @@ class Crew(Protocol):
     """The workers of a stage.
 
     A crew belongs to the process that made it. In a fork of that process ``start``, ``give`` and
-    ``hear`` raise a ``FlowError``, ``serves`` is False, and neither ``close`` nor the end of the
-    crew itself touches the workers, which are not the fork's. An ``Owner`` tells where it is.
+    ``hear`` raise a ``FlowError``, ``serves`` is False, and ``close`` and garbage collection leave
+    the workers alone, which are not the fork's. An ``Owner`` tells a fork from the owning process.
 
-    One that nobody holds any more ends as if it were closed.
+    A crew that nothing refers to any more ends as if it were closed.
     """
 
     @property
     def workers(self) -> list[Worker]:
-        """Those at work now; none before the start."""
+        """The current workers; empty before ``start``."""
         ...
 
     def start(self) -> None:
-        """Have as many workers at work as the stage asks for, or on their way to it.
+        """Start as many workers as the stage asks for; they need not be ready on return.
 
-        Those that are there already stay.
+        Workers that were started before are kept.
         """
         ...
 
     def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
-        """Rows as they travel to a worker, and their bytes; fails for what cannot."""
+        """Rows packed for a worker, and their bytes; raises if they cannot be sent."""
         ...
 
     def give(self, worker: Worker, piece: Piece) -> None:
-        """Hand out a piece, which stands in ``worker.held`` from now on.
+        """Give a piece to a worker and add it to ``worker.held``.
 
-        Whoever hears what became of it takes it out.
+        The caller of ``hear`` removes it when the piece is done or its worker has died.
         """
         ...
 
     def hear(self) -> list[Event]:
-        """What has happened since, each event once.
+        """The events since the last call, each once.
 
-        Waits for something to happen, ``SECONDS_TO_HEAR`` at most; gives nothing if nothing has.
-        Raises what no worker can go on after.
+        Waits for an event for ``SECONDS_TO_HEAR`` at most, and gives an empty list if none came.
+        Raises any error after which no worker can continue.
         """
         ...
 
     def replace(self, worker: Worker) -> None:
-        """Put a new worker in the place of one that has died; asked for none that cannot."""
+        """Start a new worker in place of one that died; not called if the kind cannot die."""
         ...
 
     def rest(self) -> bool:
-        """A pass is over: whether the workers stay for another, with their counts at 0.
+        """After a pass: whether the workers stay for the next one, with their counts reset to 0.
 
-        They do not if one still holds a piece, or if the kind does not rest. Then they are closed.
+        False if a worker still holds a piece or if the kind does not rest; the caller then closes
+        the crew.
         """
         ...
 
     def serves(self, stage: Stage, clock: bool) -> bool:
-        """Whether these workers, which rest, are as good for this stage as new ones.
+        """Whether these resting workers can serve this stage as new ones would.
 
-        If so, they are at work again. They run what they were started with: any other program,
-        clock or limits are not theirs, and neither are surroundings that have changed.
+        If so, they are at work again. False if the program, the clock, the limits or the
+        surroundings (working folder, environment) differ from those they were started with.
         """
         ...
 
     def close(self) -> None:
-        """End the workers, soon, whatever they are doing. What the consumer was given stays valid.
+        """End the workers soon, whatever they are doing; delivered elements stay valid.
 
-        May be called twice, and before the start.
+        May be called twice, and before ``start``.
         """
         ...
 
 
 class Factory(Protocol):
-    """Makes a crew, of which nothing is started yet: a class of crews, most often."""
+    """Makes a crew without starting any worker; most often a class of crews."""
 
     def __call__(self, stage: Stage, clock: bool) -> Crew:
-        """For this stage, with ``clock`` timing each operator.
+        """A crew for ``stage``; with ``clock`` its workers time each operator.
 
         Raises:
             NotShippable: The program cannot travel.
@@ -205,7 +206,7 @@ class Factory(Protocol):
 
 
 def hire(stage: Stage, clock: bool = False) -> Crew:
-    """A new crew of the kind that a stage asks for.
+    """A new crew of the kind of worker that a stage asks for.
 
     Raises:
         InvalidFlow: There is no such factory as the kind names, or no module that it needs.
@@ -221,17 +222,17 @@ def hire(stage: Stage, clock: bool = False) -> Crew:
 
 @attrs.define
 class Owner:
-    """The process that a crew belongs to, which made it."""
+    """The process that made a crew, and to which the crew belongs."""
 
     process: int = attrs.field(factory=os.getpid)
 
     @property
     def is_here(self) -> bool:
-        """It is this process, which is no fork of it."""
+        """Whether this process is the owner, and not a fork of it."""
         return os.getpid() == self.process
 
     def check(self) -> None:
-        """Refuse a fork.
+        """Refuse to go on in a fork of the owner.
 
         Raises:
             FlowError: This process is one.

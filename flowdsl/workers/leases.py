@@ -1,4 +1,4 @@
-"""Leases: the work of a pass in numbered pieces, and how large a piece should be."""
+"""Leases: the work of a pass cut into numbered pieces, and the size of each."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ from flowdsl.plan.plan import Base, Lookup, Stage
 from flowdsl.workers.wire import first_unpackable
 
 SECONDS_A_LEASE = 0.03
-"""What a lease should cost: many messages' worth of work, and little to wait for."""
+"""The seconds that a lease should take: long beside a message, short to wait for."""
 
 SECONDS_A_SMALL_LEASE = 0.15
-"""What a lease should cost whose result is small. Around each, worker and consumer do about a
-millisecond of other work on cold caches, 2.4% of 0.03 seconds; a large result would itself be cold
-by its end."""
+"""The seconds that a lease with a small result should take. Around each lease, worker and consumer
+do about a millisecond of other work on cold caches, 2.4% of 0.03 seconds; a large result would
+itself be out of the caches by its end."""
 
 SECONDS_A_READ = 0.01
-"""For so long a stream is read at a time."""
+"""The longest time that a stream is read for one lease."""
 
 BYTES_A_LEASE = 8 << 20
 BYTES_A_SMALL_LEASE = 1 << 20
 BYTES_IN_FLIGHT = 1 << 30
-"""Where ``memory`` says nothing else."""
+"""The bytes that may be in flight unless ``memory`` is given."""
 
 MOST_A_LEASE = 4096
 
 
 @attrs.frozen
 class Lease:
-    """Work: some consecutive elements of a stage's output."""
+    """A unit of work: some consecutive elements of a stage's output."""
 
     number: int
-    """Counts from 0 over the life of a pool, and is never given twice: of two results of the same
-    work, made before and after a death, one is known to be stale."""
+    """Counts from 0 over the life of a pool and is never reused: if the same work is done before
+    and after a worker's death, the number tells which result is stale."""
     epoch: int
     start: int
     stop: int
     positions: list[int] | None = None
-    """The position of each element, where the stage's base left gaps; else they are consecutive."""
+    """The position of each element if the stage's base left gaps; None if they are consecutive."""
 
     @property
     def first(self) -> int:
-        """The position of its first element."""
+        """The position of the lease's first element."""
         return self.start if self.positions is None else self.positions[0]
 
     def addresses(self) -> Addresses:
-        """What is to be made."""
+        """The addresses of the elements to make."""
         if self.positions is None:
             return Addresses.span(self.epoch, self.start, self.stop)
         return Addresses.at(self.epoch, self.positions)
@@ -62,17 +62,17 @@ class Lease:
 
 @attrs.frozen
 class Piece:
-    """A lease, with the rows of this process that it is made of."""
+    """A lease, with the rows that the consumer's process supplies for it."""
 
     lease: Lease
     rows: list[list[Any]] = attrs.field(factory=list[list[Any]], repr=False)
-    """Of each base, in the order in which they are used."""
+    """The rows of each base, in the order in which they are used."""
     packed: Any = attrs.field(default=None, repr=False)
-    """The rows as they travel."""
+    """The rows in the form that is sent to a worker."""
     nbytes: int = 0
-    """Of what travels."""
+    """The bytes that are sent."""
     deaths: int = 0
-    """How many workers have died on it, or on a larger piece that it was part of."""
+    """The workers that have died on this piece, or on a larger piece that it was cut from."""
 
     @property
     def size(self) -> int:
@@ -80,19 +80,19 @@ class Piece:
 
 
 Pack: TypeAlias = Callable[[list[list[Any]]], tuple[Any, int]]
-"""Makes rows ready to travel; gives them and their bytes, or fails for what cannot."""
+"""Packs rows for sending; gives them and their bytes, or raises if they cannot be sent."""
 
 
 class Pace:
-    """How many elements a lease should hold, from what the last ones cost."""
+    """How many elements a lease should hold, from the cost of the last leases."""
 
     def __init__(
         self, workers: int, nbytes: int = BYTES_A_LEASE, timeout: float | None = None
     ) -> None:
-        """``nbytes`` are what the result of a lease should hold at most.
+        """``nbytes`` is the most that the result of a lease should take.
 
-        A lease should take a fifth of ``timeout`` seconds at most, so that one is not taken for an
-        element that never ends.
+        A lease should take a fifth of ``timeout`` seconds at most, so that it is not mistaken for
+        an element that never ends.
         """
         self._workers = workers
         self._most = [
@@ -102,17 +102,17 @@ class Pace:
                 (SECONDS_A_SMALL_LEASE, BYTES_A_SMALL_LEASE),
             )
         ]
-        """Seconds and bytes: a lease may grow to what is allowed by any of the pairs."""
+        """Pairs of limits in seconds and bytes; a lease may grow as far as any one pair allows."""
         self._size = 1
 
     def size(self, remaining: int | None) -> int:
-        """For the next lease; towards the end of a pass, no more than a fair share of the rest."""
+        """The size of the next lease; near the end of a pass, at most a fair share of the rest."""
         if remaining is None:
             return self._size
         return max(1, min(self._size, remaining // (2 * self._workers)))
 
     def observe(self, count: int, seconds: float, nbytes: int) -> None:
-        """Learn from a finished lease."""
+        """Adjust the size to the cost of a finished lease."""
         each, size = max(seconds, 1e-6) / count, max(nbytes, 1) / count
         allowed = max(min(most / each, large / size) for most, large in self._most)
         self._size = int(max(1, min(allowed, 2 * self._size, MOST_A_LEASE)))
@@ -120,22 +120,22 @@ class Pace:
 
 @attrs.frozen
 class Work:
-    """The work of a stage in pieces, each with the rows that it is supplied with, if any."""
+    """Cuts the work of a stage into pieces, each with the rows that it needs from this process."""
 
     stage: Stage
     bases: tuple[Passes, ...]
-    """Passes over the stage's bases, where they are streams."""
+    """Functions that begin a pass over a base of the stage; empty unless its base is a stream."""
     pace: Pace
     pack: Pack
     numbers: Iterator[int] = attrs.field(factory=count)
     programs: list[Program] = attrs.field(factory=list[Program])
-    """Of the bases whose rows lie in memory."""
+    """The programs of the bases whose rows lie in this process's memory."""
 
     def __attrs_post_init__(self) -> None:
         self.programs.extend(Program(b.top.node) for b in self.stage.bases if isinstance(b, Lookup))
 
     def pieces(self, epoch: int, start: int) -> Iterator[Piece]:
-        """One pass, from an element on.
+        """The pieces of one pass, from the element ``start`` on.
 
         Raises:
             ElementError: A base failed, after the pieces of all that was before it.
@@ -148,11 +148,11 @@ class Work:
 
     @property
     def streams(self) -> bool:
-        """Its rows come one after another; else each is reached by its position."""
+        """Whether the rows come one after another; if not, each is reached by its position."""
         return bool(self.bases)
 
     def split(self, piece: Piece) -> list[Piece]:
-        """The work of a piece, in pieces of one element with new numbers."""
+        """The piece cut into pieces of one element each, with new numbers."""
         lease = piece.lease
         singles = [
             Lease(
@@ -179,7 +179,7 @@ class Work:
         return [attrs.evolve(part, deaths=piece.deaths) for part in parts]
 
     def again(self, piece: Piece) -> Piece:
-        """The work of a piece, under a new number."""
+        """The same piece under a new number."""
         return attrs.evolve(piece, lease=attrs.evolve(piece.lease, number=next(self.numbers)))
 
     def _spans(self, epoch: int, start: int) -> Iterator[Lease]:
@@ -191,7 +191,7 @@ class Work:
             start = stop
 
     def _looked_up(self, leases: Iterator[Lease]) -> Iterator[Piece]:
-        """From rows in this process's memory: those that a span is made of go with it."""
+        """Pieces from rows in this process's memory: each takes along the rows it needs."""
         bases = self.stage.bases
         for lease in leases:
             wanted = needed(self.stage.program, lease.addresses())
@@ -217,9 +217,9 @@ class Work:
             raise failures[short]
 
     def _whole(self, lease: Lease, rows: list[int]) -> tuple[int, list[int], int]:
-        """Up to where a lease can be made of so many rows of each base.
+        """How much of a lease can be made from ``rows`` rows of each base.
 
-        Gives its end, how many rows of each that takes, and the base that falls short there.
+        Gives where that part ends, the rows of each base it takes, and the base that runs short.
         """
         used = [0] * len(rows)
         for stop in range(lease.start, lease.stop):
@@ -233,7 +233,7 @@ class Work:
         raise AssertionError("a base failed at a row that the lease does not need")
 
     def _streamed(self, epoch: int, start: int) -> Iterator[Piece]:
-        """From a stream: as many rows as come in the time that a lease should cost."""
+        """Pieces from a stream: each has the rows that come within ``SECONDS_A_READ``."""
         (read,), (base,) = self.bases, self.stage.bases
         ratio = self.stage.rows_per_element
         stream = islice(read(epoch), start * ratio, None)
@@ -272,7 +272,7 @@ class Work:
     def _packed(
         self, rows: list[list[Any]]
     ) -> tuple[tuple[Any, int], dict[int, tuple[int, Exception]]]:
-        """Rows as they travel, or the first of each base that cannot, and why."""
+        """The packed rows, or the first row of each base that cannot be sent, and why."""
         try:
             return self.pack(rows), {}
         except Exception:
@@ -283,11 +283,11 @@ class Work:
 
 
 def _look_up(base: Base, program: Program, at: Addresses) -> tuple[list[Any], Exception | None]:
-    """The rows of a base at these addresses, up to one that fails, and why."""
+    """The rows of a base at these addresses up to the first that fails, and its error."""
     rows: list[Any] = []
     try:
         for _, x in program.rows(at):
-            rows.append(x)  # what came before a failure counts
+            rows.append(x)  # rows before a failure are used
     except OperatorFailed as error:
         failed = failure_in(base, *error.args)
         failed.__cause__ = error.__cause__
@@ -296,7 +296,7 @@ def _look_up(base: Base, program: Program, at: Addresses) -> tuple[list[Any], Ex
 
 
 def _can_not_travel(base: Base, at: Addresses, i: int, cause: Exception, x: object) -> ElementError:
-    """The error for an element of the base that no worker can be given."""
+    """The error for an element of the base that cannot be sent to a worker."""
     error = base.top.node.failure(int(at.epoch[i]), int(at.position[i]), the_element(x))
     error.__cause__ = cause
     return error

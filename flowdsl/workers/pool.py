@@ -1,13 +1,14 @@
-"""A pool: the workers of one stage at work on a pass, and the order of what they make.
+"""A pool: hands the work of one stage to its workers, and delivers their results in order.
 
-The consumer's own thread coordinates: each time it needs a result it hands out more leases and
-takes in what has come. There is no thread of ours in its process. Credit bounds what is in flight,
-by count and by bytes, so a consumer that stops reading stops the workers soon after.
+The consumer's own thread coordinates: each time it needs a result, it hands out more leases and
+takes in the results that have come. flowdsl adds no thread to the consumer's process. Credit bounds
+the work in flight, by count and by bytes, so when the consumer stops reading, the workers soon stop
+too.
 
-Contract: every lease is delivered once, and in the order of its elements, whoever finished first,
-and whoever died over it. A worker that dies is replaced, and what it held is handed out again; what
-it was at work on when it died, which it marks as begun before it looks at it, is cut into single
-elements, so that it is known which one kills.
+Contract: every lease is delivered once, in the order of its elements, whichever worker finishes
+first and whichever dies. A worker that dies is replaced, and the leases it held are handed out
+again. A worker marks each lease as begun before it works on it; the lease it was working on when it
+died is cut into single elements, to find the one that kills workers.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from flowdsl.workers.crew import Crew, Delivery, Died, Done, Result, Worker
 from flowdsl.workers.leases import BYTES_IN_FLIGHT, Lease, Pace, Piece, Work
 
 LEASES_IN_HAND = 2
-"""For each worker: one it works on, and one so that it need not wait for the next."""
+"""Leases held by each worker: one to work on, and one so that it need not wait for the next."""
 
 LEASES_AHEAD = 6
-"""For each worker: finished and waiting for their turn, behind an element that takes long."""
+"""Finished leases for each worker that may wait for their turn behind a slow one."""
 
 STILLBIRTHS = 3
-"""So many workers in a row may end before they are ready."""
+"""When this many workers in a row have ended before they were ready, the pass fails."""
 
 
 @attrs.frozen
 class _Arrived:
-    """What waits for its turn: a result, or the end of those who tried."""
+    """A lease that waits to be delivered: its result, or the death that it led to."""
 
     lease: Lease
     nbytes: int
@@ -54,7 +55,7 @@ class _Arrived:
 
 
 class Pool:
-    """One pass over a stage at a time, by the workers of a crew."""
+    """Runs a stage by the workers of a crew, one pass at a time."""
 
     def __init__(
         self,
@@ -64,10 +65,10 @@ class Pool:
         tell: Tell,
         held: int = 0,
     ) -> None:
-        """``bases`` begin passes over those of the stage, where they are streams.
+        """Prepare a pool; ``bases`` begin passes over the stage's bases that are streams.
 
-        ``tell`` is called with what is left out. ``held`` elements are kept by the operators above,
-        and count as in flight.
+        ``tell`` is called with each element that is left out. ``held`` is the number of elements
+        kept by the operators above, which count as in flight.
         """
         self.stage = stage
         self._leave_out = tell
@@ -80,7 +81,7 @@ class Pool:
         self._work = Work(stage, bases, self._pace, crew.pack)
         self._clear()
         self._delivering: tuple[int, Sequence[int], Iterator[Any]] | None = None
-        """Where the lease starts, and of its elements the positions and those that are left."""
+        """The lease being delivered: its start, its elements' positions, and the elements left."""
         self._stillborn = 0
         self._books = Books()
         self._costs: Costs = {}
@@ -91,14 +92,14 @@ class Pool:
         self._reading = self._waited = self._outside = self._filled = 0.0
         self._nbytes = 0
         self._most_bytes = self._most_sent = 0.0
-        """Of an element of a recent result, and of the rows that were sent for it."""
+        """The largest recent bytes per element: of a result, and of the rows sent for it."""
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
-        """One pass over the stage, from a position on; a new call abandons the last."""
+        """The rows of one pass from the position ``start`` on; ends the pass before it."""
         return self._pass(epoch, start, places=True)
 
     def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """One pass over the stage, from a position on, without the positions."""
+        """The elements of one pass from the position ``start`` on, without their positions."""
         return self._pass(epoch, start, places=False)
 
     def _pass(self, epoch: int, start: int, places: bool) -> Iterator[Any]:
@@ -111,7 +112,7 @@ class Pool:
         """
         self._began = self._began or time.perf_counter()
         self._ended = None
-        self.crew.start()  # a fork is refused here, before it gives back what is not its own
+        self.crew.start()  # raises in a fork, before the fork could discard the owner's results
         self._discard()
         self._books.settle()
         self._turn, self._delivering = start, None
@@ -132,12 +133,12 @@ class Pool:
 
     @property
     def by_position(self) -> bool:
-        """It begins at any position: not where it is sent what comes before, too."""
+        """Whether a pass can begin at any position: not if its base is a stream."""
         return not self._work.streams
 
     @property
     def place(self) -> int:
-        """The position that comes next, in a pass that goes by positions."""
+        """The position that comes next, in a pass that can begin at any position."""
         if self._delivering is None:
             return self._turn
         start, positions, to_come = self._delivering
@@ -145,20 +146,20 @@ class Pool:
         return positions[given - 1] + 1 if given else start
 
     def end(self) -> None:
-        """The run is over, however far this pass came: the workers may rest."""
+        """End the pass, however far it came, so that the workers may rest."""
         turn = self.place
         self._discard()
         self._turn, self._delivering = turn, None
 
     def close(self) -> None:
-        """End the workers. Arrays that the consumer holds stay valid."""
+        """End the workers; arrays that the consumer holds stay valid."""
         self._ended = self._ended or time.perf_counter()
         self._turn, self._delivering = self.place, None
         self._arrived.clear()
         self.crew.close()
 
     def statistics(self) -> StageStatistics:
-        """What has been done so far."""
+        """The statistics of the stage so far."""
         now = self._ended or time.perf_counter()
         seconds = now - (self._began or now)
         workers = self.crew.workers
@@ -186,13 +187,13 @@ class Pool:
 
     @property
     def outside(self) -> float:
-        """The seconds in which the consumer had elements, and did something else."""
+        """The seconds that the consumer spent outside the pool while it had elements."""
         return self._outside
 
     # -- handing out ---------------------------------------------------------------------------
 
     def _discard(self) -> None:
-        """Give back what has come and nobody took."""
+        """Discard results that have come and were not delivered."""
         for stale in self._arrived.values():
             if stale.delivery is not None:
                 stale.delivery.discard()
@@ -201,12 +202,12 @@ class Pool:
     def _clear(self) -> None:
         self._leased: dict[int, Lease] = {}
         self._again: list[Piece] = []
-        """To be handed out again, the first first: what waits for it keeps its place in the credit,
-        so there is always room for it."""
+        """Pieces to retry, in order of position. The results that wait for them keep their credit,
+        so there is always room for a retry."""
         self._arrived: dict[int, _Arrived] = {}
-        """By the position at which they start."""
+        """Leases that wait to be delivered, by the position at which they start."""
         self._in_flight = 0
-        """Bytes: those sent and not answered, and those that have come and wait."""
+        """Bytes in flight: rows sent and not answered, and results that wait to be delivered."""
         self._exhausted = False
         self._failed: Exception | None = None
         self._turn = 0
@@ -227,7 +228,7 @@ class Pool:
                 except StopIteration:
                     self._exhausted = True
                     return
-                except Exception as error:  # of the base: first, all that was before it
+                except Exception as error:  # of the base: raised after all elements before it
                     self._exhausted, self._failed = True, error
                     return
                 finally:
@@ -239,12 +240,12 @@ class Pool:
             self.crew.give(worker, piece)
 
     def _idle(self) -> Worker | None:
-        """The worker with the least to do, if one has room for another piece."""
+        """The worker with the fewest pieces, if any has room for another."""
         roomy = (w for w in self.crew.workers if w.ready and len(w.held) < LEASES_IN_HAND)
         return min(roomy, key=lambda worker: len(worker.held), default=None)
 
     def _may_hand_out(self) -> bool:
-        """Whether another piece may be in flight; the one that all others wait for always may."""
+        """Whether credit allows another piece; one that all others wait for is always allowed."""
         if not self._leased and not self._arrived:
             return True
         if self._again and self._again[0].lease.start == self._turn:
@@ -268,7 +269,7 @@ class Pool:
     # -- taking in -----------------------------------------------------------------------------
 
     def _take_in(self) -> None:
-        """Wait for something to happen, and act on all that has."""
+        """Wait for events from the workers, and act on them."""
         began = time.perf_counter()
         events = self.crew.hear()
         waited = time.perf_counter() - began
@@ -286,7 +287,7 @@ class Pool:
         worker, result = event.worker, event.result
         piece = worker.held.pop(result.number, None)
         lease = self._leased.pop(result.number, None)
-        if lease is None or piece is None:  # of a pass that was abandoned
+        if lease is None or piece is None:  # the result belongs to a pass that was abandoned
             event.delivery.discard()
             return
         nbytes = event.delivery.nbytes
@@ -316,7 +317,7 @@ class Pool:
                 raise WorkerDied(f"{worker.name} ended before it was ready ({event.how})")
         pieces = [p for p in worker.held.values() if p.lease.number in self._leased]
         blamed, most = event.begun, self.stage.workers.deaths
-        if blamed not in worker.held and pieces:  # it had begun with none of them, as far as known
+        if blamed not in worker.held and pieces:  # as far as is known, it had begun none of them
             blamed, most = pieces[0].lease.number, max(most, STILLBIRTHS)
         worker.held.clear()
         again: list[Piece] = []
@@ -340,7 +341,7 @@ class Pool:
     def _give_up(self, piece: Piece, event: Died) -> None:
         lease, meaning = piece.lease, self.stage.meaning
         if isinstance(meaning, LeaveOut):
-            meaning = meaning.source  # which it does its work for
+            meaning = meaning.source  # the operator whose failures it leaves out
         many = piece.deaths > 1
         who = f"{piece.deaths} workers died, one after another," if many else "a worker died"
         died = WorkerDied(
@@ -353,7 +354,7 @@ class Pool:
     # -- delivering ----------------------------------------------------------------------------
 
     def _next(self) -> _Arrived | None:
-        """What is to be delivered now, if it is here."""
+        """The lease to deliver now, if it has arrived."""
         turn = self._turn if self.stage.ordered else next(iter(self._arrived), None)
         return None if turn is None else self._arrived.pop(turn, None)
 
@@ -370,7 +371,7 @@ class Pool:
         began = time.perf_counter()
         rows = zip(positions, elements, strict=True) if places else elements
         given = 0
-        for left in result.left:  # a handler that raises does so at the place of its element
+        for left in result.left:  # an error of a handler is raised at its element's position
             yield from islice(rows, left.before - given)
             given = left.before
             self._tell(left)
@@ -398,7 +399,7 @@ class Pool:
         self._leave_out(self.stage.top.at(left.path), left.failed)
 
     def _leave(self, lease: Lease, death: WorkerDied | None) -> Iterator[Row[Any]]:
-        """The element that workers died on: an error, nothing, or what stands in its place."""
+        """Handle an element that workers died on: raise, leave it out, or deliver a stand-in."""
         assert death is not None
         step, epoch, there = answerable(self.stage.top, lease.epoch, lease.first)
         if step is None or self.stage.whole:
@@ -406,6 +407,6 @@ class Pool:
         if isinstance(step.node, LeaveOut):
             self._books.skipped += 1
             self._leave_out(step, Failed(NOT_KNOWN, epoch, there, death))
-        elif isinstance(step.node, Attempt | AttemptToRead):  # it is left out further on
+        elif isinstance(step.node, Attempt | AttemptToRead):  # an operator above leaves it out
             self._books.delivered += 1
             yield lease.first, Failed(step.node.number, epoch, there, death)

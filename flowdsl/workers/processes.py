@@ -1,8 +1,8 @@
-"""Workers that are processes: how they are started, spoken to, watched and ended.
+"""Workers that are processes: starting, watching and ending them, and exchanging messages.
 
-Messages go by ZMQ; arrays lie in shared memory that only their descriptors travel for. A worker is
-known by a secret that only it was told, so no other process is listened to. Its end is seen at once
-by a descriptor of the process itself, whatever it or its children are doing.
+Messages go by ZMQ; arrays lie in shared memory, of which only descriptors are sent. A worker is
+identified by a secret that only it was given, so messages of other processes are ignored. A process
+descriptor shows the end of a worker at once, whatever the worker or its children are doing.
 """
 
 from __future__ import annotations
@@ -44,38 +44,38 @@ from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup, main
 
 SECONDS_TO_LEAVE = 0.5
 SECONDS_STOPPED = 5.0
-"""After which a process that a signal has stopped counts as dead."""
+"""A process that a signal has stopped counts as dead after this time."""
 
 SECONDS_AT_REST = 30.0
-"""How long workers wait for another pass over their flow; then they leave."""
+"""How long workers at rest wait for another pass over their flow before they leave."""
 
 _START = str(Path(__file__).with_name("start.py"))
 
 _TICK = SECONDS_TO_HEAR
-"""Seconds between two looks at what no message tells: who is stopped, or late."""
+"""Seconds between two checks for stopped or late workers, which no message reports."""
 
 
 @attrs.define(eq=False)
 class Process(Worker):
-    """One process, as the coordinator sees it."""
+    """A worker process, as the consumer's process sees it."""
 
     identity: bytes = b""
     process: subprocess.Popen[bytes] = attrs.field(kw_only=True)
     link: socket.socket = attrs.field(kw_only=True)
     end: int = attrs.field(kw_only=True)
-    """A descriptor that is readable when the process has ended."""
+    """A descriptor that becomes readable when the process has ended."""
     window: Window = attrs.field(factory=Window)
     since: float = 0.0
-    """When it began with the oldest piece that it has in hand, by ``time.monotonic``."""
+    """When the process began its oldest piece, by ``time.monotonic``."""
     stopped: float | None = None
-    """Since when it has been seen stopped."""
+    """When the process was first seen stopped; None while it is not."""
     why: str | None = None
-    """For what it was ended by us."""
+    """Why flowdsl ended the process, if it did."""
 
 
 @attrs.frozen
 class _Sent:
-    """Elements as they came from a process: a pickle, and places in its slabs."""
+    """Elements as a process sent them: a pickle, and the places of their arrays in its slabs."""
 
     window: Window
     content: bytes
@@ -91,17 +91,17 @@ class _Sent:
 
 
 def spawn_process(setup: Setup) -> Process:
-    """Start a worker: a fresh interpreter that runs ``start.py`` and no code of the user's."""
+    """Start a worker: a new interpreter that runs ``start.py``, not the user's script."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-P", _START, main.__module__, str(theirs.fileno()), *sys.path],
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            process_group=0,  # so that Ctrl-C in a terminal is the consumer's alone to handle
+            process_group=0,  # so that Ctrl-C in a terminal reaches the consumer alone
         )
     told = whole(setup)
-    with contextlib.suppress(ConnectionError):  # it died already: the poller will tell
+    with contextlib.suppress(ConnectionError):  # it has died already: the poller will show it
         ours.sendall(LENGTH.pack(len(told)) + told)
     ours.setblocking(False)
     return Process(
@@ -117,10 +117,10 @@ class Processes:
     """The processes of a stage."""
 
     spawn = staticmethod(spawn_process)
-    """How a worker is started: anything that serves leases over a link will do."""
+    """Starts a worker; may be replaced by any function that starts one serving the same link."""
 
     def __init__(self, stage: Stage, clock: bool = False) -> None:
-        """Nothing is started yet.
+        """Pack the program; no process is started yet.
 
         Raises:
             NotShippable: The program cannot travel.
@@ -128,7 +128,7 @@ class Processes:
         self.program = ship(stage.program, stage.workers.kind)
         self._asked = stage.workers
         self._surroundings = _surroundings()
-        self._whole = stage.whole  # and not the stage: it knows the run, and that the flow
+        self._whole = stage.whole  # do not keep the stage: it refers to the run, and so to the flow
         self.clock = clock
         self._members: dict[bytes, Process] = {}
         self._poller = zmq.Poller()
@@ -170,7 +170,7 @@ class Processes:
         if not worker.held:
             worker.since = time.monotonic()
         worker.held[piece.lease.number] = piece
-        with contextlib.suppress(zmq.ZMQError):  # it has died: its end will tell
+        with contextlib.suppress(zmq.ZMQError):  # it has died: its descriptor will show it
             self._control.send_multipart(
                 [worker.identity, whole(piece.lease), *(piece.packed or ())]
             )
@@ -232,9 +232,9 @@ class Processes:
             worker.window.detach()
 
     def _tell_to_wait(self, worker: Process, milliseconds: int) -> None:
-        """For a lease for so long, and then to leave."""
+        """Tell a worker to wait this long for its next lease, and then to leave."""
         told = REST + LENGTH.pack(milliseconds)
-        with contextlib.suppress(zmq.ZMQError):  # it is still on its way, or gone
+        with contextlib.suppress(zmq.ZMQError):  # it has not connected yet, or has ended
             self._control.send_multipart([worker.identity, told])
 
     def _add(self) -> None:
@@ -266,17 +266,17 @@ class Processes:
             shown.register(worker.link, select.POLLIN)
             shown.poll()
             if not _attach_slab(worker):
-                return None  # it died before it had shown what it made; its end will tell
+                return None  # it died before it sent the slab; its descriptor will show it
         worker.window.drop(dropped)
-        worker.since = time.monotonic()  # before the look at who is late: this may have waited
+        worker.since = time.monotonic()  # before the check for late workers: this may have waited
         nbytes = len(frames[1]) + worker.window.nbytes(places)
         return Done(worker, result, _Sent(worker.window, frames[1], places, nbytes))
 
     def _buried(self, worker: Process) -> str:
-        """How a process has ended, which it has, or is about to."""
+        """How a process has ended, for messages; waits for the end, and kills it after a second."""
         try:
             status = worker.process.wait(timeout=1)
-        except subprocess.TimeoutExpired:  # it closed its link, and goes on
+        except subprocess.TimeoutExpired:  # it closed its link but runs on
             worker.process.kill()
             status = worker.process.wait()
         if worker.why is not None:
@@ -284,7 +284,7 @@ class Processes:
         return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
     def _look(self) -> None:
-        """End those that are stopped, or late; their deaths are heard of next."""
+        """Kill workers that are stopped or late; the next ``hear`` reports their deaths."""
         now = time.monotonic()
         if now - self._looked < _TICK:
             return
@@ -307,19 +307,19 @@ class Processes:
 
 @attrs.define
 class _Owner(Owner):
-    """And the thread, which waits to hear of the workers."""
+    """The process that a crew belongs to, and the thread that waits for events of its workers."""
 
     thread: int | None = attrs.field(factory=threading.get_ident)
-    """None while they rest: then nobody waits."""
+    """The waiting thread; None while the workers rest."""
 
     def take_over(self) -> bool:
-        """Be the owner from now on, if this is the same process."""
+        """Make this thread the one that waits; gives whether this is the owning process."""
         self.thread = threading.get_ident()
         return self.is_here
 
 
 def _surroundings() -> tuple[str, dict[str, str]]:
-    """What a process inherits when it starts: its folder and its environment."""
+    """What a new process inherits: the working folder and the environment."""
     return os.getcwd(), dict(os.environ)
 
 
@@ -331,10 +331,10 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _attach_slab(worker: Process) -> bool:
-    """Take in a slab, if the worker shows one; False when the worker is gone."""
+    """Attach a slab if the worker has sent one; False if the worker is gone."""
     try:
         data, fds, _, _ = socket.recv_fds(worker.link, LENGTH.size, 1)
-    except BlockingIOError:  # a result that lies in it has brought it in already
+    except BlockingIOError:  # attached already, when a result in it came
         return True
     except ConnectionError:
         return False
@@ -372,7 +372,7 @@ def _end(
         except subprocess.TimeoutExpired:
             worker.process.kill()
             worker.process.wait()
-    mine = owner.thread in (None, threading.get_ident())  # at exit, another may wait to hear
-    if mine or crew() is None:  # nobody does who is collected, by whatever thread
-        control.close(0)  # by its own name: collected in a cycle, a context forgets its sockets
+    mine = owner.thread in (None, threading.get_ident())  # at exit, another thread may be waiting
+    if mine or crew() is None:  # no thread waits on a crew that was collected
+        control.close(0)  # explicitly: a context collected in a cycle forgets its sockets
         context.destroy(0)

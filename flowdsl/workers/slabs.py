@@ -1,13 +1,12 @@
-"""Slabs: shared memory that a worker fills and the consumer's arrays look into.
+"""Slabs: shared memory that a worker fills, and that the consumer's arrays are views of.
 
-A slab is an anonymous file (``memfd``): it has no name, so nothing can leak or collide, it does not
-count against ``/dev/shm``, and it goes when the last process that maps it does. Its pages are
-reserved when it is made, so that a full machine is an error here and not a SIGBUS later.
+A slab is an anonymous file (``memfd``): it has no name that could leak or collide, it does not
+count against ``/dev/shm``, and it is freed when no process maps it any more. Its pages are reserved
+when it is made, so that a lack of memory is an error then and not a SIGBUS later.
 
 A slab starts with a header whose first byte says whether it is in use. The worker sets it when it
 sends a result; the consumer's process clears it when the last array that views the slab is gone,
-and only then does the worker fill it again. No message is needed for that, and no view is ever
-overwritten.
+and only then does the worker fill it again. This needs no message, and no view is ever overwritten.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGNMENT = 64
-"""Bytes. TensorFlow reads memory so aligned without copying it."""
+"""In bytes. TensorFlow reads memory aligned to this without copying it."""
 
 _HEADER = ALIGNMENT
 _SMALLEST = 1 << 16
 _LARGEST_AHEAD = 1 << 20
 _MOST_FREE = 16
-"""Slabs that a worker keeps for later; more than it fills while the consumer keeps pace."""
+"""The most free slabs that a worker keeps; more than it needs while the consumer keeps pace."""
 
 Place = tuple[int, int, int]
-"""Where bytes lie: the slab's number, the offset and the size, both in bytes."""
+"""Where some bytes lie: the slab's number, then the offset and the size in bytes."""
 
 
 def _aligned(size: int) -> int:
@@ -68,16 +67,16 @@ class Slab:
 
 _BEGUN = struct.Struct("<Q")
 _MARK = (1 << 64) - 1
-"""The number of the slab in which a worker notes what it is at work on."""
+"""The number of the slab in which a worker notes the lease that it has begun."""
 
 
 class Slabs:
     """The slabs that one worker owns; it fills a few of them for each result."""
 
     def __init__(self, publish: Callable[[int, int], None], most_free: int = 1 << 30) -> None:
-        """``publish(number, fd)`` shows a new slab to the consumer, before any result in it.
+        """``publish(number, fd)`` sends a new slab to the consumer, before any result in it.
 
-        No more than ``most_free`` bytes of slabs that nobody uses are kept.
+        At most ``most_free`` bytes of unused slabs are kept.
         """
         self._publish = publish
         self._most_free = most_free
@@ -89,21 +88,21 @@ class Slabs:
         self._mark: Slab | None = None
 
     def note(self, lease: int) -> None:
-        """Note the number of the lease that is begun, where it is read when this worker is dead.
+        """Note the number of the lease begun in shared memory, readable after this worker's death.
 
-        A message could be lost with the worker, and one of those that it leaves blamed for it.
+        A message could be lost with the worker, and another lease blamed for its death.
         """
         if self._mark is None:
             self._mark = self._publish_new(_MARK, mmap.PAGESIZE)
         _BEGUN.pack_into(self._mark.memory, 0, lease + 1)
 
     def begin(self) -> list[int]:
-        """Start a result; what was placed for the last one belongs to the consumer now.
+        """Start a new result; the slabs of the last one belong to the consumer now.
 
-        Gives the numbers of slabs that are not kept: the consumer held many, and gave them back.
+        Gives the numbers of slabs to drop: free ones beyond the number or bytes to keep.
         """
         for slab in self._filling:
-            if slab.number not in self._placed:  # it failed, or copied what it had allocated
+            if slab.number not in self._placed:  # the work failed, or copied the allocated array
                 slab.in_use = False
         self._filling = []
         self._placed.clear()
@@ -119,7 +118,7 @@ class Slabs:
         return sorted(surplus)
 
     def allocate(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """A new array; a large one lies in a slab. Its contents are undefined."""
+        """A new uninitialized array; a large one lies in a slab."""
         nbytes = prod(shape) * dtype.itemsize
         if nbytes < WORTH_SHARING:
             return np.empty(shape, dtype)
@@ -127,7 +126,7 @@ class Slabs:
         return np.ndarray(tuple(shape), dtype, slab.memory, start)
 
     def place(self, content: memoryview) -> Place:
-        """Where these bytes lie in the slabs of this result; copies them in if they do not yet."""
+        """The place of these bytes in the result's slabs; copies them in if they lie elsewhere."""
         array = np.frombuffer(content, np.uint8)
         for slab in self._filling:
             offset = array.ctypes.data - slab.address
@@ -156,7 +155,7 @@ class Slabs:
 
     def _create(self, nbytes: int) -> Slab:
         size = max(_SMALLEST, 1 << (_HEADER + nbytes - 1).bit_length())
-        if self._filling:  # a result of several arrays: the next of them will want room too
+        if self._filling:  # the result has several arrays: leave room for the next
             size = max(size, min(2 * self._filling[-1].size, _LARGEST_AHEAD))
         slab = self._publish_new(next(self._numbers), size)
         self._all.append(slab)
@@ -174,30 +173,30 @@ class Slabs:
 
 
 WORTH_SHARING = 8192
-"""Bytes from which an array goes through a slab; below, a message is as fast."""
+"""Arrays of at least this many bytes go through a slab; for smaller ones a message is as fast."""
 
 
 class _View(np.ndarray[Any, Any]):
-    """All of a slab, for one result: the base of every array in it, so the last of them to go."""
+    """A whole slab as seen by one result: the base of the result's arrays, so it outlives them."""
 
 
 @attrs.define(eq=False)
 class Window:
-    """The consumer's side: the slabs that one worker has shown it."""
+    """The consumer's side: the slabs that one worker has sent to it."""
 
     _slabs: dict[int, Slab] = attrs.field(factory=dict[int, Slab])
     _views: dict[int, weakref.ref[_View]] = attrs.field(factory=dict[int, "weakref.ref[_View]"])
-    """By identity: an array has no hash, and so neither has a reference to it."""
+    """Weak references to the views in use, by their ``id``, since they cannot be hashed."""
 
     def attach(self, number: int, fd: int) -> None:
-        """Map a slab that the worker made; closes ``fd``."""
+        """Map a slab that the worker made, and close ``fd``."""
         try:
             self._slabs[number] = Slab(number, mmap.mmap(fd, os.fstat(fd).st_size))
         finally:
             os.close(fd)
 
     def detach(self) -> None:
-        """Let go of all slabs; those that are still viewed go with their last view."""
+        """Release all slabs; one that is still viewed is freed with its last view."""
         self._slabs.clear()
 
     @property
@@ -208,17 +207,17 @@ class Window:
         return number - 1 if number else None
 
     def settle(self) -> None:
-        """All that the worker has begun is done; the leases of another pass have other numbers."""
+        """Clear the note of the lease begun: all are done, and the next pass reuses numbers."""
         if (mark := self._slabs.get(_MARK)) is not None:
             _BEGUN.pack_into(mark.memory, 0, 0)
 
     def drop(self, numbers: Sequence[int]) -> None:
-        """Let go of slabs that the worker will not fill again."""
+        """Release slabs that the worker will not fill again."""
         for number in numbers:
             self._slabs.pop(number, None)
 
     def nbytes(self, places: Sequence[Place]) -> int:
-        """The memory that these places take: all of their slabs."""
+        """The bytes of memory that these places keep in use: their whole slabs."""
         return sum(self._slabs[number].size for number in {number for number, _, _ in places})
 
     def has(self, places: Sequence[Place]) -> bool:
@@ -226,27 +225,27 @@ class Window:
         return all(number in self._slabs for number, _, _ in places)
 
     def buffers(self, places: Sequence[Place]) -> list[NDArray[np.uint8]]:
-        """The bytes at these places, not copied; their slabs are held while any is viewed."""
+        """The bytes at these places as views, not copies; a slab stays in use while viewed."""
         numbers = {number for number, _, _ in places}
         views = {number: self._view(self._slabs[number]) for number in numbers}
         return [views[number][start : start + size] for number, start, size in places]
 
     def discard(self, places: Sequence[Place]) -> None:
-        """Give the slabs of a result back that nobody will look at."""
-        # Once each: the worker may fill it again as soon as it is free.
+        """Mark the slabs of an unused result as free."""
+        # Each slab only once: the worker may fill it again as soon as it is free.
         for number in {number for number, _, _ in places}:
             if number in self._slabs:
                 self._slabs[number].in_use = False
 
     def _view(self, slab: Slab) -> _View:
-        """One view a slab a result: when it is gone, so is every array of the result in it."""
+        """A view of a slab for one result; when it is gone, so are the result's arrays in it."""
         view = _View((slab.size,), np.uint8, slab.memory)
 
         process = os.getpid()
 
         def release(ref: weakref.ref[_View]) -> None:
             del self._views[id(ref)]
-            if os.getpid() == process:  # a fork's copy of a view says nothing of the original
+            if os.getpid() == process:  # a copy of the view in a fork does not count
                 slab.in_use = False
 
         ref = weakref.ref(view, release)

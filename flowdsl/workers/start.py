@@ -1,8 +1,8 @@
-"""The script that a worker process is started with: no module of the package is imported before it.
+"""The script that a worker process runs first, before any module of flowdsl is imported.
 
-What a worker runs needs a part of flowdsl only; all of its public names take longer to import than
-everything else that a worker does until its first element. So the package stands there empty, until
-a function of the user's asks it for a name.
+A worker needs only a part of flowdsl; importing all of its public names takes longer than
+everything else that a worker does before its first element. So the package stays empty until a
+function of the user asks it for a name.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 
 class Package(ModuleType):
-    """A package that is run when it is first asked for a name."""
+    """A package whose code runs only when it is first asked for a name."""
 
     def __getattr__(self, name: str) -> Any:
-        self.__class__ = ModuleType  # type: ignore[assignment]  # from here on it is what it seems
+        self.__class__ = ModuleType  # type: ignore[assignment]  # an ordinary module from here on
         assert self.__spec__ is not None
         assert self.__spec__.loader is not None
         self.__spec__.loader.exec_module(self)
@@ -26,7 +26,7 @@ class Package(ModuleType):
 
 
 def stand_in(name: str) -> None:
-    """Put a package in its place that is not run yet."""
+    """Register a package in ``sys.modules`` without running its code yet."""
     spec = find_spec(name)
     assert spec is not None
     package = Package(name)
@@ -37,8 +37,8 @@ def stand_in(name: str) -> None:
 
 
 def whole_surface(node: Any) -> Any:
-    """The flow over a node, for a function of the user's that builds one: all of the package."""
-    return import_module("flowdsl.flow").Flow(node)  # whose import puts itself in the place of this
+    """The flow over a node, for user functions that build flows; imports the whole package."""
+    return import_module("flowdsl.flow").Flow(node)  # the import replaces this function as surface
 
 
 if __name__ == "__main__":

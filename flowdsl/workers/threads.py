@@ -1,7 +1,6 @@
-"""Workers that are threads of the consumer's process: for functions that release its lock.
+"""Workers that are threads of the consumer's process: for functions that release the GIL.
 
-Nothing travels: a thread is given the rows themselves, and its elements are the consumer's as they
-are.
+Nothing is packed or copied: a thread gets the rows themselves, and the consumer gets its elements.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class _Thread(Worker):
 
 @attrs.frozen
 class _Handed:
-    """Elements that are here already."""
+    """Elements that are in the consumer's process already."""
 
     elements: list[Any]
     nbytes: int
@@ -44,7 +43,7 @@ class _Handed:
         return self.elements
 
     def discard(self) -> None:
-        """Nothing holds them."""
+        """Do nothing: the elements hold no resource."""
 
 
 class Threads:
@@ -102,7 +101,7 @@ class Threads:
         raise AssertionError("a thread does not die")
 
     def rest(self) -> bool:
-        return False  # new ones cost next to nothing
+        return False  # starting new threads costs next to nothing
 
     def serves(self, stage: Stage, clock: bool) -> bool:
         return False
@@ -126,7 +125,7 @@ def _serve(
             made = make(making, lease.addresses(), piece.rows)
             nbytes = sum(map(nbytes_of, made.elements[:1])) * len(made.elements)
             events.put(Done(worker, result_of(made, lease), _Handed(made.elements, nbytes)))
-    except BaseException as error:  # of a function that means to end its process, too
+    except BaseException as error:  # also SystemExit, from a function that means to end its process
         events.put(error)
 
 

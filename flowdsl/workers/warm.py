@@ -1,7 +1,7 @@
-"""Workers at rest: those of a flow that was iterated stay for its next pass.
+"""Workers at rest: after a pass over a flow, its workers stay for the next one.
 
-They belong to the flow: when it is gone, so are they. They also leave by themselves after a while,
-and a flow whose functions have changed what they refer to gets new ones.
+They belong to the flow and end with it. They also leave by themselves after a while, and are
+replaced by new ones if the values that the flow's functions refer to have changed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from flowdsl.plan.plan import Plan, Stage
 from flowdsl.workers.crew import Crew, hire
 
 _resting: dict[int, dict[int, Crew]] = {}
-"""By the identity of the flow's plan, and the number of the stage."""
+"""The resting crews, by the identity of the flow's plan and the number of the stage."""
 
-_lock = threading.RLock()  # the end of a flow, which takes it too, may come in the midst of this
+_lock = threading.RLock()  # reentrant: a flow may be collected while this thread holds it
 
 
 def take(plan: Plan[Any], stage: Stage, clock: bool) -> Crew:
-    """Workers for a stage of a flow: those at rest, if they still can serve it, or new ones."""
+    """A crew for a stage of a flow: the resting one if it can still serve, or a new one."""
     with _lock:
         crew = _resting.get(id(plan), {}).pop(stage.number, None)
     if crew is not None:
@@ -31,7 +31,7 @@ def take(plan: Plan[Any], stage: Stage, clock: bool) -> Crew:
 
 
 def leave(plan: Plan[Any], stage: Stage, crew: Crew) -> None:
-    """Let the workers of a pass that is over rest, if they can."""
+    """After a pass: let its workers rest if they can, or end them."""
     if not crew.rest():
         crew.close()
         return
@@ -41,7 +41,7 @@ def leave(plan: Plan[Any], stage: Stage, crew: Crew) -> None:
             weakref.finalize(plan, _dismiss, id(plan)).atexit = False
         other = _resting[id(plan)].pop(stage.number, None)
         _resting[id(plan)][stage.number] = crew
-    if other is not None:  # of another run of the same flow, at the same time
+    if other is not None:  # left by another run of the same flow at the same time
         other.close()
 
 

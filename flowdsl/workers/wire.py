@@ -1,8 +1,8 @@
-"""How work and results travel between this process and its own workers.
+"""How work and results are sent between the consumer's process and its workers.
 
-Values are pickled, which is safe here and nowhere else: both ends are one program, and the channel
-is private to them. Large arrays do not go through the pickle but beside it (PEP 574): in a slab
-from worker to consumer, as message frames the other way.
+Values are pickled, which is safe only because both ends are one program and the channel is private
+to them. Large arrays are sent beside the pickle (PEP 574): in a slab from worker to consumer, as
+message frames from consumer to worker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Frame: TypeAlias = bytes | memoryview
 
 
 def ship(program: AnyNode, kind: WorkerKind) -> bytes:
-    """Pickle a program, functions defined in scripts and notebooks included, for such workers.
+    """Pickle a program for workers of a kind; functions of scripts and notebooks are included.
 
     Raises:
         NotShippable: Names the operator and its argument that cannot travel.
@@ -39,7 +39,7 @@ def ship(program: AnyNode, kind: WorkerKind) -> bytes:
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Refuses an open file, which cloudpickle would copy: each worker would read all of it anew."""
+    """Refuses open files, which cloudpickle would copy: each worker would read the whole file."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, io.TextIOWrapper):
@@ -69,18 +69,18 @@ def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
 
 
 def supply(elements: list[list[Any]]) -> list[Frame]:
-    """The frames of elements, a list a base, for a worker that never saw a script's classes."""
+    """The frames for rows, one list per base; classes of the user's script are sent along."""
     content, beside = _pickle(cloudpickle.dumps, elements)
     return [content, *beside]
 
 
 def nbytes_of_frames(frames: Sequence[Frame]) -> int:
-    """The bytes of a message."""
+    """The size of a message in bytes."""
     return sum(map(len, frames))
 
 
 def pack(value: object) -> tuple[bytes, list[memoryview]]:
-    """Pickle a value; gives the contents of its large arrays beside the pickle."""
+    """Pickle a value; gives the pickle and, apart from it, the contents of large arrays."""
     try:
         return _pickle(pickle.dumps, value)
     except (pickle.PicklingError, AttributeError, TypeError):  # a class or function without a name
@@ -101,7 +101,7 @@ def _pickle(dumps: Callable[..., bytes], value: object) -> tuple[bytes, list[mem
 
 
 def pack_into(slabs: Slabs, elements: list[Any]) -> tuple[bytes, list[Place]]:
-    """Pickle elements, with their large arrays in slabs."""
+    """Pickle elements, with their large arrays placed in slabs."""
     if elements:
         _adopt(elements[0])
     data, beside = pack(elements)
@@ -109,7 +109,7 @@ def pack_into(slabs: Slabs, elements: list[Any]) -> tuple[bytes, list[Place]]:
 
 
 def whole(value: object) -> bytes:
-    """Pickle a value with all that is in it."""
+    """Pickle a value, large arrays included."""
     try:
         return pickle.dumps(value, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -127,15 +127,15 @@ def first_unpackable(elements: Sequence[Any]) -> tuple[int, Exception] | None:
 
 
 def unpack(data: bytes, buffers: Sequence[Any] = ()) -> Any:
-    """The value of a pickle and of the buffers that went beside it."""
+    """The value of a pickle and of the buffers that were sent beside it."""
     return pickle.loads(data, buffers=buffers)
 
 
 def _adopt(element: object) -> None:
     """Let classes of the user's script be pickled by name.
 
-    They came here by value, and belong to a ``__main__`` that is not this process's. Its own stands
-    in for it, so that the consumer finds its very own class under the name.
+    They came here by value, and belong to a ``__main__`` that is not this process's. They are added
+    to this process's ``__main__``, so that the consumer finds its own class under the name.
     """
     kind = type(element)
     main = sys.modules["__main__"]

@@ -1,9 +1,9 @@
-"""A worker process: takes leases of work, runs its program on them, and sends the results.
+"""A worker process: takes leases, runs its program on them, and sends the results.
 
-It is started as a new interpreter whose ``__main__`` is ``start.py`` and nothing of the user's, so
+It is started as a new interpreter whose ``__main__`` is ``start.py`` and not the user's script, so
 a script that imports TensorFlow does not import it again in every worker. It reads its program
-once, from a socket that it shares with the consumer's process alone. The same socket carries the
-descriptors of its slabs, and tells it by its end-of-file that the consumer is gone.
+once, from a socket that it shares with the consumer's process alone. It sends the descriptors of
+its slabs through the same socket, whose end-of-file tells it that the consumer is gone.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ from flowdsl.workers.wire import first_unpackable, pack_into, unpack, whole
 
 READY = b"ready"
 REST = b"rest"
-"""Begins a message of no lease: the milliseconds to wait for the next, and then to leave."""
+"""Begins a message that gives no lease, but the milliseconds to wait for one before leaving."""
 PATIENCE = 600_000
-"""Milliseconds to wait for a first lease of a pass, which may have ended without this worker."""
+"""Milliseconds to wait for the first lease of a pass; the pass may end without giving one."""
 
 LENGTH = struct.Struct("<Q")
 
 
 @attrs.frozen
 class Setup:
-    """What a worker is told once: where to ask for work, as whom, and what to run on it."""
+    """Sent to a worker once, at its start: the address to ask, its identity, and its program."""
 
     address: str
     identity: bytes
-    """Known to this worker and the consumer only: it is how they know each other's messages."""
+    """A secret that only this worker and the consumer know; identifies the worker's messages."""
     program: bytes
     whole: bool
-    """It runs the program from end to end, by its reference."""
+    """Whether the worker runs the program from end to end, by the operators' reference."""
     clock: bool
-    """It times each operator."""
+    """Whether the worker times each operator."""
     memory: int
-    """Bytes of shared memory that it may keep for later."""
+    """The bytes of unused shared memory that the worker may keep."""
     consumer: int
-    """The process that asks."""
+    """The process id of the consumer."""
 
 
 def main(fd: int) -> None:
-    """A worker's whole life: until the consumer closes the link, or is gone."""
+    """Run a worker from its start until the consumer closes the link or is gone."""
     link = socket.socket(fileno=fd)
-    link.set_inheritable(False)  # or a program that a function starts would keep it open
+    link.set_inheritable(False)  # programs that user functions start must not keep it open
     with link.makefile("rb", buffering=0) as stream:
         setup = unpack(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
     threading.Thread(target=_leave_with, args=(link, setup.consumer), daemon=True).start()
@@ -67,7 +67,7 @@ def main(fd: int) -> None:
 
 
 def serve(link: socket.socket, setup: Setup) -> None:
-    """Work off leases until the link closes."""
+    """Process leases until the link closes."""
     slabs = Slabs(lambda number, fd: _show(link, number, fd), setup.memory)
     with zmq.Context() as context, context.socket(zmq.DEALER) as control:
         control.setsockopt(zmq.LINGER, 0)
@@ -77,14 +77,14 @@ def serve(link: socket.socket, setup: Setup) -> None:
             making = maker(unpack(setup.program), setup.whole, slabs.allocate, setup.clock)
         except Exception:
             control.send_multipart([READY, traceback.format_exc().encode()])
-            link.recv(1)  # until the consumer has read it, and closes
+            link.recv(1)  # wait until the consumer has read the message and closes the link
             return
         control.send_multipart([READY, b""])
         poller = zmq.Poller()
         poller.register(control, zmq.POLLIN)
         poller.register(link, zmq.POLLIN)
         patience: int | None = PATIENCE
-        while control in dict(poller.poll(patience)):  # or the link, which tells only its end
+        while control in dict(poller.poll(patience)):  # the link is readable only at its end
             frames = control.recv_multipart()
             if frames[0].startswith(REST):
                 (patience,) = LENGTH.unpack(frames[0][len(REST) :])
@@ -98,7 +98,7 @@ def serve(link: socket.socket, setup: Setup) -> None:
 
 
 def run(making: Maker, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) -> list[bytes]:
-    """The frames of a lease's result: what was made of it up to its end, or to a failure."""
+    """The frames of a lease's result, made up to the end of the lease or to a failure."""
     surplus = slabs.begin()
     began = time.perf_counter()
     made = make(making, lease.addresses(), supplied)
@@ -109,7 +109,7 @@ def run(making: Maker, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) ->
         content, places = pack_into(slabs, made.elements)
     except Exception as error:
         bad = first_unpackable(made.elements)
-        if bad is None:  # it is not the elements: there is no memory for them
+        if bad is None:  # all elements can be pickled: there is no memory for them
             full = FlowError(f"a worker process has no room for a result: {error}")
             failure, stop = Failure(None, lease.epoch, lease.start, travelling(full)), 0
         else:
@@ -135,14 +135,14 @@ def _read(stream: Any, size: int) -> bytes:
 
 
 def _show(link: socket.socket, number: int, fd: int) -> None:
-    with contextlib.suppress(ConnectionError):  # the consumer is gone, and so will be this worker
+    with contextlib.suppress(ConnectionError):  # the consumer is gone: this worker will end too
         socket.send_fds(link, [LENGTH.pack(number)], [fd])
 
 
 def _leave_with(link: socket.socket, consumer: int) -> None:
     """End this process, whatever it is doing, when the consumer closes the link or is gone.
 
-    Its end is watched for by itself, since a fork of it may hold its side of the link open.
+    The consumer's process is watched too, since a fork of it may hold its end of the link open.
     """
     try:
         ends = select.poll()
