@@ -42,7 +42,7 @@ class TestRepeat:
     @pytest.mark.parametrize("epoch", [0, 2])
     def test_of_an_endless_flow_stays_in_its_first_pass(self, epoch: int) -> None:
         flow = fl.from_range(3).shuffle().repeat().repeat(2)
-        expected = [x for _, x in islice(flow.node.rows(epoch), 9)]
+        expected = [x for _, x in islice(flow.node.reference(epoch), 9)]
         assert list(islice(flow.prefetch(threads=1).epoch(epoch), 9)) == expected
 
     def test_batches_do_not_reach_into_the_next_pass(self) -> None:
