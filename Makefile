@@ -67,7 +67,7 @@ JOBS ?= 2
 
 unit: $(VENV)/dev
 	$(say) 'tests'
-	$(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 long: $(VENV)/dev
 	$(say) 'long samples'
