@@ -59,7 +59,7 @@ contract: $(VENV)/dev
 
 doctest: $(VENV)/dev
 	$(say) 'doctests'
-	$(BIN)/pytest -q --doctest-modules --doctest-glob='*.md' flowdsl $(PAGES)
+	$(BIN)/python -m pytest -q -p tests.conftest --doctest-modules --doctest-glob='*.md' flowdsl $(PAGES)
 
 # A process that has nothing to do takes the next file: the tests of a file keep their order, and what
 # they share is made once.

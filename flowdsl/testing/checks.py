@@ -53,10 +53,11 @@ def check_operator(
     operator that calls a function on elements is given one that keeps the marks, such as those
     of ``flowdsl.testing.functions``.
 
+    >>> from itertools import islice
     >>> from flowdsl.testing import Model, check_operator
     >>> def every_other(source: Model) -> Model:
     ...     def rows(epoch):
-    ...         return list(source.elements(epoch))[::2]
+    ...         return islice(source.elements(epoch), 0, None, 2)
     ...     length = None if source.length is None else -(-source.length // 2)
     ...     return source.then_anew(rows, length).by_place()
     >>> finite = chains(most=1).filter(lambda recipe: not recipe.endless)

@@ -186,11 +186,15 @@ def same(a: object, b: object) -> bool:
 
     >>> same((1, np.float32("nan")), (1, np.float32("nan")))
     True
+    >>> same([float("nan")], [float("nan")]), same([1], [1.0])
+    (True, False)
     >>> same(1, np.int64(1))
     False
     """
     if type(a) is not type(b):
         return False
+    if type(a) is list and type(b) is list:
+        return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, np.ndarray | np.generic) and isinstance(b, np.ndarray | np.generic):
         has_nan = a.dtype.kind in "fcmM"
         return a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=has_nan))
