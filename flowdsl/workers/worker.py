@@ -27,6 +27,7 @@ from flowdsl.making.make import Failure, Maker, make, maker
 from flowdsl.workers.crew import result_of
 from flowdsl.workers.leases import Lease
 from flowdsl.workers.slabs import Slabs
+from flowdsl.workers.surroundings import Surroundings
 from flowdsl.workers.wire import first_unpackable, pack_into, unpack, whole
 
 READY = b"ready"
@@ -54,6 +55,8 @@ class Setup:
     """The bytes of unused shared memory that the worker may keep."""
     consumer: int
     """The process id of the consumer."""
+    surroundings: Surroundings
+    """Those of the consumer when it started this worker."""
 
 
 def main(fd: int) -> None:
@@ -62,6 +65,7 @@ def main(fd: int) -> None:
     link.set_inheritable(False)  # programs that user functions start must not keep it open
     with link.makefile("rb", buffering=0) as stream:
         setup = unpack(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
+    setup.surroundings.take_on()
     threading.Thread(target=_leave_with, args=(link, setup.consumer), daemon=True).start()
     serve(link, setup)
 
