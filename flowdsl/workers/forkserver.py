@@ -5,22 +5,28 @@ process is never forked, since its threads and locks would be copied in whatever
 The fork server has one thread, no ZMQ context and nothing of the user's, so a fork of it is whole.
 The idea is that of ``multiprocessing``'s start method of that name.
 
-It is asked through a socket by the consumer's process alone, in messages of one number, with
-descriptors beside it:
+It is asked through a socket by the consumer's process alone, in messages that begin with a number:
 
-===================  ==================================  =====================================
-request              descriptors                         answer
-===================  ==================================  =====================================
-0: fork a worker     its link, the folder to work in,    its process id, and a descriptor of
-                     and where it prints                 the process; or an error number, negated
-n: a process id                                          how that process ended, as ``wait`` says
-===================  ==================================  =====================================
+=================  =====================================  ==========================================
+request            beside it                              answer
+=================  =====================================  ==========================================
+0: fork a worker   the names of modules to import first;  its process id, and a descriptor of the
+                   as descriptors its link, the folder    process; or an error number, negated
+                   to work in, and where it prints
+n: a process id                                           how that process ended, as ``wait`` says
+=================  =====================================  ==========================================
+
+A module that starts a thread or opens a file when it is imported is not for a process that forks:
+both would be shared by the workers. The answer is then ``UNFIT``, and this fork server is of no
+more use.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
+import importlib
 import os
 import select
 import socket
@@ -30,11 +36,15 @@ import sys
 from flowdsl.workers import worker
 
 NUMBER = struct.Struct("<q")
+LARGEST = 1 << 16
+"""The most bytes of a request."""
 FORK = 0
 NOT_KNOWN = 1 << 32
 """The answer for a process that has not ended, or is not known."""
 FDS = 4
 """Descriptors that come with a request for a worker: link, folder, standard output and error."""
+UNFIT = -(1 << 32)
+"""The answer if an import has made this process unfit for being forked."""
 
 
 def main(fd: int) -> None:
@@ -68,14 +78,20 @@ def _fork_on_request(control: int, consumer: int) -> int:
             os._exit(0)
         if control not in ready:
             continue
-        request, fds, _, _ = socket.recv_fds(server, NUMBER.size, FDS)
+        request, fds, _, _ = socket.recv_fds(server, LARGEST, FDS)
         if not request:
             os._exit(0)
-        (asked,) = NUMBER.unpack(request)
+        (asked,) = NUMBER.unpack_from(request)
         if asked != FORK:
             _answer(server, ended.pop(asked, NOT_KNOWN))
             continue
-        pid = _fork() if len(fds) == FDS else -errno.EMFILE
+        names = request[NUMBER.size :].decode().split()
+        if len(fds) < FDS:
+            pid = -errno.EMFILE
+        elif not _import(names):
+            pid = UNFIT
+        else:
+            pid = _fork()
         if pid == 0:
             server.detach()  # its number will be another's
             return _begin(fds)
@@ -88,6 +104,24 @@ def _fork_on_request(control: int, consumer: int) -> int:
         alive[end] = pid
         poll.register(end, select.POLLIN)
         _answer(server, pid, end)
+
+
+def _import(names: list[str]) -> bool:
+    """Import modules; gives whether this process can be forked then."""
+    missing = [name for name in names if name not in sys.modules]
+    if not missing:
+        return True
+    opened = set(os.listdir("/proc/self/fd"))
+    for name in missing:
+        with contextlib.suppress(Exception):  # the workers will raise it
+            importlib.import_module(name)
+    gc.freeze()
+    child = os.fork()  # threads that heed forks, such as those of OpenBLAS, end before one
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    one_thread = len(os.listdir("/proc/self/task")) == 1
+    return one_thread and set(os.listdir("/proc/self/fd")) <= opened
 
 
 def _fork() -> int:

@@ -95,7 +95,7 @@ def start_process(setup: Setup) -> Process:
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            process, end = starting.start(theirs.fileno())
+            process, end = starting.start(theirs.fileno(), setup.program.modules)
     except BaseException:
         ours.close()
         raise

@@ -18,18 +18,22 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import attrs
 
 from flowdsl.workers import forkserver, worker
-from flowdsl.workers.forkserver import FORK, NOT_KNOWN, NUMBER
+from flowdsl.workers.forkserver import FORK, NOT_KNOWN, NUMBER, UNFIT
+from flowdsl.workers.modules import read_the_environment
 from flowdsl.workers.surroundings import Surroundings
 
 SECONDS_TO_ANSWER = 10.0
 """A fork server that has not answered after this time is given up; its workers go on."""
+
+SECONDS_TO_IMPORT = 60.0
+"""As ``SECONDS_TO_ANSWER``, for a fork server that imports modules first."""
 
 SECONDS_TO_LEAVE = 0.5
 
@@ -71,17 +75,22 @@ def _interpreter(module: str, link: int) -> subprocess.Popen[bytes]:
     )
 
 
-def start(link: int) -> tuple[Child, int]:
+def start(link: int, modules: Collection[str] = ()) -> tuple[Child, int]:
     """Start a worker on its end of a link, in the consumer's folder of this moment.
 
-    Gives the process, which need not be ready yet, and a descriptor that becomes readable when it
-    has ended. It takes milliseconds where there is a fork server, and else a quarter of a second.
+    ``modules`` are those that it needs and may share with other workers. Gives the process, which
+    need not be ready yet, and a descriptor that becomes readable when it has ended. It takes
+    milliseconds where there is a fork server that has the modules, and else as long as they take.
     """
     global _failures
     server = fork_server()
     if server is not None:
-        with contextlib.suppress(OSError):
-            child = server.fork(link)
+        try:
+            child = server.fork(link, [name for name in modules if name not in _not_shared])
+        except OSError:
+            if server.gone:  # what was asked for in addition may be the reason
+                _not_shared.update(name for name in modules if name not in server.modules)
+        else:
             _failures = 0
             return child, os.dup(child.end)
     process = spawn(link)
@@ -96,10 +105,11 @@ class ForkServer:
 
     def __init__(self) -> None:
         """Start one; it is ready later, and may be asked at once."""
-        self.lasting = Surroundings().lasting
-        """The part of its surroundings that its workers cannot take on later."""
+        self._surroundings = Surroundings()
         self.gone = False
-        """Whether it has failed to answer; it is not asked again."""
+        """Whether it has failed to answer, or is unfit; it is not asked again."""
+        self.modules = set[str]()
+        """What it was asked to import, with success."""
         self._lock = threading.RLock()
         self._is_asked = False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -112,30 +122,41 @@ class ForkServer:
         """Its process id."""
         return self._process.pid
 
-    def fork(self, link: int) -> Forked:
-        """Fork a worker on its end of a link.
+    def fork(self, link: int, modules: Sequence[str]) -> Forked:
+        """Fork a worker on its end of a link, after importing some modules for all workers.
 
         Raises:
             OSError: The server is gone, does not answer, or cannot fork.
         """
+        new = [name for name in modules if name not in self.modules]
+        seconds = SECONDS_TO_IMPORT if new else SECONDS_TO_ANSWER
         folder = os.open(".", os.O_PATH)
         try:
-            pid, fds = self._ask(FORK, [link, folder, 1, 2])
+            pid, fds = self._ask(FORK, seconds, " ".join(new), [link, folder, 1, 2])
         finally:
             os.close(folder)
+        if pid == UNFIT:
+            self.gone = True
+            raise OSError(errno.ENOTSUP, "the fork server has threads or open files of a module")
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
         if not fds:
             raise OSError(errno.EMFILE, "no descriptor is left for that of a worker")
+        self.modules.update(new)
         return Forked(self, pid, fds[0])
 
     def status(self, pid: int) -> int | None:
         """How a worker has ended: its exit status, or minus the signal; None if not known."""
         try:
-            status, _ = self._ask(pid)
+            status, _ = self._ask(pid, SECONDS_TO_ANSWER)
         except OSError:
             return None
         return None if status == NOT_KNOWN else status
+
+    def suits(self, now: Surroundings) -> bool:
+        """Whether its workers can take on these surroundings."""
+        whole = read_the_environment(self.modules)
+        return self._surroundings.lasting(whole) == now.lasting(whole)
 
     def disown(self) -> None:
         """In a fork of the consumer: let go of a server that is not this process's."""
@@ -144,14 +165,16 @@ class ForkServer:
         self._socket.close()
         self._process.returncode = 0  # it is not waited for here
 
-    def _ask(self, number: int, fds: Sequence[int] = ()) -> tuple[int, list[int]]:
+    def _ask(
+        self, number: int, seconds: float, text: str = "", fds: Sequence[int] = ()
+    ) -> tuple[int, list[int]]:
         with self._lock:
             if self.gone or self._is_asked:  # asked by this thread, which a finalizer interrupts
                 raise OSError(errno.EAGAIN, "the fork server cannot be asked")
             self._is_asked = True
             try:
-                self._socket.settimeout(SECONDS_TO_ANSWER)
-                socket.send_fds(self._socket, [NUMBER.pack(number)], fds)
+                self._socket.settimeout(seconds)
+                socket.send_fds(self._socket, [NUMBER.pack(number), text.encode()], fds)
                 told = socket.recv_fds(self._socket, NUMBER.size, 1, socket.MSG_CMSG_CLOEXEC)
                 if not told[0]:
                     raise ConnectionResetError(errno.ECONNRESET, "the fork server is gone")
@@ -201,6 +224,8 @@ _current: ForkServer | None = None
 _failures = 0
 _MOST_FAILURES = 3
 """After this many fork servers in a row that were of no use, workers are new interpreters."""
+_not_shared = set[str]()
+"""Modules that a fork server did not bear: each worker imports them for itself."""
 _lock = threading.Lock()
 
 
@@ -212,7 +237,7 @@ def fork_server() -> ForkServer | None:
             _current, _failures = None, _failures + 1
         if _failures == _MOST_FAILURES:
             return None
-        if _current is None or _current.lasting != Surroundings().lasting:
+        if _current is None or not _current.suits(Surroundings()):
             _current = ForkServer()
         return _current
 

@@ -47,11 +47,17 @@ class Surroundings:
     limits: dict[int, tuple[int, int]] = attrs.field(factory=_limits)
     umask: int = attrs.field(factory=_umask)
 
-    @property
-    def lasting(self) -> tuple[object, ...]:
-        """The part that a process cannot take on later, when it has started otherwise."""
-        early = {k: v for k, v in self.environment.items() if k.startswith(_READ_AT_START)}
-        return early, self.users, self.priority
+    def lasting(self, environment: bool = False) -> tuple[object, ...]:
+        """The part that a process cannot take on later, when it has started otherwise.
+
+        With ``environment`` all variables belong to it, but those in which pytest notes the test.
+        """
+        variables = {
+            name: value
+            for name, value in self.environment.items()
+            if name.startswith(_READ_AT_START) or (environment and not name.startswith("PYTEST_"))
+        }
+        return variables, self.users, self.priority
 
     def take_on(self) -> None:
         """Make these the surroundings of this process, apart from what lasts."""

@@ -28,7 +28,7 @@ from flowdsl.workers.crew import result_of
 from flowdsl.workers.leases import Lease
 from flowdsl.workers.slabs import Slabs
 from flowdsl.workers.surroundings import Surroundings
-from flowdsl.workers.wire import first_unpackable, pack_into, unpack, whole
+from flowdsl.workers.wire import Shipped, first_unpackable, pack_into, unpack, whole
 
 READY = b"ready"
 REST = b"rest"
@@ -46,7 +46,7 @@ class Setup:
     address: str
     identity: bytes
     """A secret that only this worker and the consumer know; identifies the worker's messages."""
-    program: bytes
+    program: Shipped
     whole: bool
     """Whether the worker runs the program from end to end, by the operators' reference."""
     clock: bool
@@ -78,7 +78,7 @@ def serve(link: socket.socket, setup: Setup) -> None:
         control.setsockopt(zmq.IDENTITY, setup.identity)
         control.connect(setup.address)
         try:
-            making = maker(unpack(setup.program), setup.whole, slabs.allocate, setup.clock)
+            making = maker(unpack(setup.program.content), setup.whole, slabs.allocate, setup.clock)
         except Exception:
             control.send_multipart([READY, traceback.format_exc().encode()])
             link.recv(1)  # wait until the consumer has read the message and closes the link

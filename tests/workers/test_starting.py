@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import random
 import resource
@@ -14,13 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import flowdsl as fl
-from flowdsl.workers import starting
+from flowdsl.workers import modules, starting
 from flowdsl.workers.starting import fork_server
 from tests.children import children_of, is_fork_server, is_worker, workers_of
 from tests.waiting import eventually
@@ -323,7 +324,7 @@ class TestConsumer:
     def test_leaves_nothing_in_a_fork(self) -> None:
         """A fork that ends while another thread held the server's lock is not held up."""
         more = """
-            from flowdsl.workers import starting
+            from flowdsl.workers import modules, starting
             starting._lock.acquire()
             child = os.fork()
             if child == 0:
@@ -336,3 +337,75 @@ class TestConsumer:
             line(process)
             assert line(process) == "[0, 1, 2]"
             assert process.wait(60) == 0
+
+
+class TestModules:
+    """What a program needs of installed packages is imported once for all workers."""
+
+    @pytest.fixture
+    def package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+        """Makes a package that counts how often it is imported, and that counts as installed."""
+
+        def make(code: str) -> Any:
+            name = f"package_{tmp_path.name}"
+            (tmp_path / f"{name}.py").write_text(
+                f"import os\n"
+                f"with open({str(tmp_path / 'log')!r}, 'a') as log:\n"
+                f"    log.write('.')\n"
+                f"{code}\n"
+                f"def double(i): return 2 * i\n"
+            )
+            monkeypatch.syspath_prepend(tmp_path)
+            monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # another fork server
+            monkeypatch.setattr(modules, "_is_installed", lambda name: True)
+            monkeypatch.setattr(starting, "_not_shared", set())
+            monkeypatch.setattr(starting, "_failures", 0)
+            return importlib.import_module(name)
+
+        return make
+
+    def imports(self, folder: Path) -> int:
+        return (folder / "log").stat().st_size
+
+    def test_once(self, package: Callable[[str], Any], tmp_path: Path) -> None:
+        double = package("").double
+        assert self.imports(tmp_path) == 1
+        flow = fl.from_range(100).map(double)
+        assert flow.prefetch(procs=4).collect() == flow.collect()
+        assert flow.prefetch(procs=4).collect() == flow.collect()
+        assert self.imports(tmp_path) == 2
+
+    UNFIT: ClassVar[dict[str, str]] = {
+        "threads": "import threading, time; threading.Thread(target=time.sleep, args=(9,), "
+        "daemon=True).start()",
+        "open files": "f = open('/dev/null')",
+    }
+
+    @pytest.mark.filterwarnings("ignore:unclosed file")
+    @pytest.mark.parametrize("why", UNFIT)
+    def test_by_each_if_it_has(self, why: str, package: Callable[[str], Any]) -> None:
+        double = package(self.UNFIT[why]).double
+        flow = fl.from_range(100).map(double)
+        assert flow.prefetch(procs=2).collect() == flow.collect()
+        assert flow.prefetch(procs=2).collect() == flow.collect()
+        server = fork_server()
+        assert server is not None
+        assert double.__module__ not in server.modules
+
+    def test_that_kill_are_no_harm(self, package: Callable[[str], Any]) -> None:
+        double = package(f"if os.getpid() != {os.getpid()}: os._exit(1)").double
+        with pytest.raises(fl.WorkerDied, match="before it was ready"):
+            fl.from_range(100).map(double).prefetch(procs=2).collect()
+        assert first(abs) == 0
+        assert fork_server() is not None
+
+    def test_that_fail_are_told(self, package: Callable[[str], Any]) -> None:
+        double = package(f"if os.getpid() != {os.getpid()}: 1 / 0").double
+        with pytest.raises(fl.NotShippable, match="ZeroDivisionError"):
+            fl.from_range(100).map(double).prefetch(procs=2).collect()
+
+    def test_of_the_project_are_looked_through(self) -> None:
+        """They are imported by each worker; what they have of installed packages is not."""
+        found = modules.installed([__name__, "__main__", "no such module"])
+        assert {"numpy", "subprocess", "flowdsl.workers.starting"} <= found
+        assert __name__ not in found
