@@ -18,12 +18,25 @@ def children_of(pid: int | None = None) -> list[int]:
 
 
 def workers_of(pid: int | None = None) -> list[int]:
-    """Those of them that work for a flow."""
-    return [child for child in children_of(pid) if is_worker(child)]
+    """The processes that work for its flows, forked by its fork server or started by itself."""
+    own = children_of(pid)
+    forked = [worker for child in own if is_fork_server(child) for worker in children_of(child)]
+    return sorted([*forked, *(child for child in own if is_worker(child))])
 
 
 def is_worker(pid: int) -> bool:
-    return "flowdsl.workers.worker" in command(pid)
+    return "flowdsl.workers.worker" in command(pid) or is_fork_server(parent_of(pid))
+
+
+def is_fork_server(pid: int) -> bool:
+    return "flowdsl.workers.forkserver" in command(pid) and not is_fork_server(parent_of(pid))
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 where it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def command(pid: int) -> str:

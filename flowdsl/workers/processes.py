@@ -14,7 +14,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -27,6 +26,7 @@ import zmq
 
 from flowdsl.errors import FlowError, InvalidFlow, NotShippable
 from flowdsl.plan.plan import Stage
+from flowdsl.workers import starting
 from flowdsl.workers.crew import (
     SECONDS_TO_HEAR,
     Died,
@@ -39,8 +39,10 @@ from flowdsl.workers.crew import (
 )
 from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece
 from flowdsl.workers.slabs import Place, Window
+from flowdsl.workers.starting import Child
+from flowdsl.workers.surroundings import Surroundings
 from flowdsl.workers.wire import nbytes_of_frames, ship, supply, unpack, whole
-from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup, main
+from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup
 
 SECONDS_TO_LEAVE = 0.5
 SECONDS_STOPPED = 5.0
@@ -48,8 +50,6 @@ SECONDS_STOPPED = 5.0
 
 SECONDS_AT_REST = 30.0
 """How long workers at rest wait for another pass over their flow before they leave."""
-
-_START = str(Path(__file__).with_name("start.py"))
 
 _TICK = SECONDS_TO_HEAR
 """Seconds between two checks for stopped or late workers, which no message reports."""
@@ -60,7 +60,7 @@ class Process(Worker):
     """A worker process, as the consumer's process sees it."""
 
     identity: bytes = b""
-    process: subprocess.Popen[bytes] = attrs.field(kw_only=True)
+    process: Child = attrs.field(kw_only=True)
     link: socket.socket = attrs.field(kw_only=True)
     end: int = attrs.field(kw_only=True)
     """A descriptor that becomes readable when the process has ended."""
@@ -90,16 +90,15 @@ class _Sent:
         self.window.discard(self.places)
 
 
-def spawn_process(setup: Setup) -> Process:
-    """Start a worker: a new interpreter that runs ``start.py``, not the user's script."""
+def start_process(setup: Setup) -> Process:
+    """Start a worker, and tell it what to do."""
     ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-P", _START, main.__module__, str(theirs.fileno()), *sys.path],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            process_group=0,  # so that Ctrl-C in a terminal reaches the consumer alone
-        )
+    try:
+        with theirs:
+            process, end = starting.start(theirs.fileno(), setup.program.modules)
+    except BaseException:
+        ours.close()
+        raise
     told = whole(setup)
     with contextlib.suppress(ConnectionError):  # it has died already: the poller will show it
         ours.sendall(LENGTH.pack(len(told)) + told)
@@ -109,14 +108,14 @@ def spawn_process(setup: Setup) -> Process:
         identity=setup.identity,
         process=process,
         link=ours,
-        end=os.pidfd_open(process.pid),
+        end=end,
     )
 
 
 class Processes:
     """The processes of a stage."""
 
-    spawn = staticmethod(spawn_process)
+    spawn = staticmethod(start_process)
     """Starts a worker; may be replaced by any function that starts one serving the same link."""
 
     def __init__(self, stage: Stage, clock: bool = False) -> None:
@@ -127,7 +126,7 @@ class Processes:
         """
         self.program = ship(stage.program, stage.workers.kind)
         self._asked = stage.workers
-        self._surroundings = _surroundings()
+        self._surroundings = os.getcwd(), Surroundings()
         self._whole = stage.whole  # do not keep the stage: it refers to the run, and so to the flow
         self.clock = clock
         self._members: dict[bytes, Process] = {}
@@ -214,7 +213,7 @@ class Processes:
         return True
 
     def serves(self, stage: Stage, clock: bool) -> bool:
-        now = (stage.workers, clock, _surroundings())
+        now = (stage.workers, clock, (os.getcwd(), Surroundings()))
         if now != (self._asked, self.clock, self._surroundings) or not self._owner.take_over():
             return False
         if ship(stage.program, stage.workers.kind) != self.program:
@@ -246,6 +245,7 @@ class Processes:
             self.clock,
             (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.count,
             os.getpid(),
+            Surroundings(),
         )
         worker = self.spawn(setup)
         self._members[worker.identity] = worker
@@ -281,6 +281,8 @@ class Processes:
             status = worker.process.wait()
         if worker.why is not None:
             return worker.why
+        if status is None:
+            return "its exit status is not known"
         return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
     def _look(self) -> None:
@@ -316,11 +318,6 @@ class _Owner(Owner):
         """Make this thread the one that waits; gives whether this is the owning process."""
         self.thread = threading.get_ident()
         return self.is_here
-
-
-def _surroundings() -> tuple[str, dict[str, str]]:
-    """What a new process inherits: the working folder and the environment."""
-    return os.getcwd(), dict(os.environ)
 
 
 def _is_stopped(pid: int) -> bool:

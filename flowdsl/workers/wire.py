@@ -21,36 +21,54 @@ from flowdsl.errors import NotShippable
 from flowdsl.node import AnyNode
 from flowdsl.plan.tree import walk
 from flowdsl.worker_kinds import WorkerKind
+from flowdsl.workers.modules import installed, module_of
 from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
 
 Frame: TypeAlias = bytes | memoryview
 
 
-def ship(program: AnyNode, kind: WorkerKind) -> bytes:
-    """Pickle a program for workers of a kind; functions of scripts and notebooks are included.
+@attrs.frozen
+class Shipped:
+    """A program packed for workers."""
+
+    content: bytes
+    modules: frozenset[str]
+    """The modules that it takes from installed packages."""
+
+
+def ship(program: AnyNode, kind: WorkerKind) -> Shipped:
+    """Pack a program for workers of a kind; functions of scripts and notebooks are included.
 
     Raises:
         NotShippable: Names the operator and its argument that cannot travel.
     """
     try:
-        return _dumps(program)
+        content, modules = _dumps(program)
     except Exception as error:
         raise _culprit(program, kind) or NotShippable(str(error)) from error
+    return Shipped(content, installed(modules))
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Refuses open files, which cloudpickle would copy: each worker would read the whole file."""
+    """Notes the modules, and refuses open files, which cloudpickle would copy into each worker."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.modules: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
+        if name := module_of(obj):
+            self.modules.add(name)
         if isinstance(obj, io.TextIOWrapper):
             raise TypeError(f"cannot pickle the open file {obj.name!r}")
         return super().reducer_override(obj)
 
 
-def _dumps(value: object) -> bytes:
+def _dumps(value: object) -> tuple[bytes, set[str]]:
     with io.BytesIO() as buffer:
-        _Pickler(buffer).dump(value)
-        return buffer.getvalue()
+        pickler = _Pickler(buffer)
+        pickler.dump(value)
+        return buffer.getvalue(), pickler.modules
 
 
 def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:

@@ -25,9 +25,11 @@ import zmq
 from flowdsl.errors import FlowError, NotShippable, travelling
 from flowdsl.making.make import Failure, Maker, make, maker
 from flowdsl.workers.crew import result_of
+from flowdsl.workers.heap import MOST, UNTOUCHED, Heap
 from flowdsl.workers.leases import Lease
 from flowdsl.workers.slabs import Slabs
-from flowdsl.workers.wire import first_unpackable, pack_into, unpack, whole
+from flowdsl.workers.surroundings import Surroundings
+from flowdsl.workers.wire import Shipped, first_unpackable, pack_into, unpack, whole
 
 READY = b"ready"
 REST = b"rest"
@@ -45,15 +47,22 @@ class Setup:
     address: str
     identity: bytes
     """A secret that only this worker and the consumer know; identifies the worker's messages."""
-    program: bytes
+    program: Shipped
     whole: bool
     """Whether the worker runs the program from end to end, by the operators' reference."""
     clock: bool
     """Whether the worker times each operator."""
     memory: int
-    """The bytes of unused shared memory that the worker may keep."""
+    """The bytes of unused memory, shared and its own, that the worker may keep."""
     consumer: int
     """The process id of the consumer."""
+    surroundings: Surroundings
+    """Those of the consumer when it started this worker."""
+
+    @property
+    def memory_of_its_own(self) -> int:
+        """The part of ``memory`` that is for what the functions free; the rest is shared."""
+        return min(MOST, self.memory // 2)
 
 
 def main(fd: int) -> None:
@@ -62,19 +71,21 @@ def main(fd: int) -> None:
     link.set_inheritable(False)  # programs that user functions start must not keep it open
     with link.makefile("rb", buffering=0) as stream:
         setup = unpack(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
+    setup.surroundings.take_on()
     threading.Thread(target=_leave_with, args=(link, setup.consumer), daemon=True).start()
-    serve(link, setup)
+    serve(link, setup, Heap(setup.memory_of_its_own))
 
 
-def serve(link: socket.socket, setup: Setup) -> None:
+def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
     """Process leases until the link closes."""
-    slabs = Slabs(lambda number, fd: _show(link, number, fd), setup.memory)
+    shared = setup.memory - setup.memory_of_its_own
+    slabs = Slabs(lambda number, fd: _show(link, number, fd), shared)
     with zmq.Context() as context, context.socket(zmq.DEALER) as control:
         control.setsockopt(zmq.LINGER, 0)
         control.setsockopt(zmq.IDENTITY, setup.identity)
         control.connect(setup.address)
         try:
-            making = maker(unpack(setup.program), setup.whole, slabs.allocate, setup.clock)
+            making = maker(unpack(setup.program.content), setup.whole, slabs.allocate, setup.clock)
         except Exception:
             control.send_multipart([READY, traceback.format_exc().encode()])
             link.recv(1)  # wait until the consumer has read the message and closes the link
@@ -89,12 +100,14 @@ def serve(link: socket.socket, setup: Setup) -> None:
             if frames[0].startswith(REST):
                 (patience,) = LENGTH.unpack(frames[0][len(REST) :])
                 making.rest()
+                heap.rest()
                 continue
             patience = None
             lease: Lease = unpack(frames[0])
             slabs.note(lease.number)
             supplied: list[list[Any]] = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
             control.send_multipart(run(making, slabs, lease, supplied))
+            heap.settle()
 
 
 def run(making: Maker, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) -> list[bytes]:

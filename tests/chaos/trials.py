@@ -7,7 +7,6 @@ import gc
 import logging
 import os
 import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -29,12 +28,13 @@ from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import makes_more_than_it_gives
 from flowdsl.testing.recipes import MOST_ELEMENTS, AnyFlow
 from flowdsl.workers import processes, slabs, wire
-from flowdsl.workers.processes import Process, Processes, spawn_process
+from flowdsl.workers.processes import Process, Processes, start_process
+from flowdsl.workers.starting import Child, fork_server
 from flowdsl.workers.worker import Setup
 from tests.chaos.cases import Case
 from tests.chaos.faults import Fault, Faulty, Poison
 from tests.chaos.mortals import Mortals, alive
-from tests.children import children_of
+from tests.children import workers_of
 from tests.paces import paced
 
 SECONDS_A_TRIAL = 60
@@ -86,6 +86,7 @@ def try_case(case: Case, tally: Tally, real: bool = False) -> None:
     if real:  # each death costs the start of a process
         poison = case.poison if case.deaths <= 3 else ()
         case = attrs.evolve(case, procs=min(case.procs, 2), threads=0, poison=poison)
+        fork_server()  # it stays, and is not left behind
     before = _left_behind()
     with tempfile.TemporaryDirectory() as folder, _limited(), _crew(case, real) as end_one:
         try:
@@ -299,10 +300,10 @@ def _crew(case: Case, real: bool) -> Iterator[Callable[[int], None]]:
         if case.sizes:
             patches.enter_context(paced(list(case.sizes)))
         if real:
-            born: list[subprocess.Popen[bytes]] = []
+            born: list[Child] = []
 
             def spawn(setup: Setup) -> Process:
-                worker = spawn_process(setup)
+                worker = start_process(setup)
                 born.append(worker.process)
                 return worker
 
@@ -350,7 +351,7 @@ def _left_behind() -> dict[str, int]:
     maps = Path("/proc/self/maps").read_text()
     return {
         "worker threads": alive(),
-        "processes": len(children_of()),
+        "processes": len(workers_of()),
         "slabs": maps.count("memfd:flowdsl"),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "in /dev/shm": maps.count("/dev/shm/"),

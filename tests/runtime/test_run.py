@@ -316,7 +316,7 @@ def test_an_error_ends_the_workers() -> None:
         next(run)
     (pool,) = run._execution.pools
     assert isinstance(pool.crew, Processes)
-    assert [worker.process.poll() for worker in pool.crew._members.values()] == [0]
+    assert [worker.process.wait(0) for worker in pool.crew._members.values()] == [0]
 
 
 def test_an_error_of_the_stream_comes_after_what_was_before_it() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,13 +21,14 @@ from flowdsl.runtime.run import Run
 from flowdsl.statistics.run import StageStatistics
 from flowdsl.testing.elements import same
 from flowdsl.workers import processes
-from flowdsl.workers.processes import Process, Processes, spawn_process
+from flowdsl.workers.processes import Process, Processes, start_process
+from flowdsl.workers.starting import Child
 from flowdsl.workers.worker import Setup
 from tests.chaos.dying import dies_once, kill, kills
 from tests.paces import paced
 
 AnyFlow = Flow[Any, Any]
-Born = list[subprocess.Popen[bytes]]
+Born = list[Child]
 
 
 ENDS: dict[str, Callable[[], None]] = {
@@ -63,7 +63,7 @@ def born(monkeypatch: pytest.MonkeyPatch) -> Born:
     started: Born = []
 
     def spawn(setup: Setup) -> Process:
-        worker = spawn_process(setup)
+        worker = start_process(setup)
         started.append(worker.process)
         return worker
 
@@ -187,7 +187,7 @@ class TestOnce:
         for epoch in range(3):
             assert list(flow.epoch(epoch)) == list(fl.from_range(200).shuffle().epoch(epoch))
             born[-1].kill()
-            os.waitid(os.P_PID, born[-1].pid, os.WEXITED | os.WNOWAIT)
+            born[-1].wait()
         assert len(born) == 6
 
 
@@ -213,8 +213,8 @@ class TestStopped:
         monkeypatch.setattr(processes, "_TICK", 0.05)
         run = iter(fl.from_range(500).map(lambda i: i).prefetch(procs=1))
         got = [next(run)]
-        born[0].send_signal(signal.SIGSTOP)
-        goes_on = threading.Timer(0.7, born[0].send_signal, (signal.SIGCONT,))
+        os.kill(born[0].pid, signal.SIGSTOP)
+        goes_on = threading.Timer(0.7, os.kill, (born[0].pid, signal.SIGCONT))
         goes_on.start()
         assert [*got, *run] == list(range(500))
         goes_on.join()
@@ -309,7 +309,7 @@ class TestAgainAndAgain:
                 pool._take_in()
             for process in list(born):
                 process.kill()
-                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+                process.wait()
             assert [*got, *run] == list(range(60))
         assert last_stage(run).deaths == 2
 

@@ -191,15 +191,15 @@ class TestDeath:
 
 def test_ctrl_c_gives_control_back_and_leaves_nothing() -> None:
     script = """
-        import flowdsl as fl, time, os
-        from pathlib import Path
+        import flowdsl as fl, time
+        from tests.children import workers_of
         run = iter(fl.from_range(10).map(lambda i: time.sleep(600) if i > 3 else i)
                    .prefetch(procs=2))
         try:
             print(next(run), flush=True)
             list(run)
         except KeyboardInterrupt:
-            print("interrupted", Path(f"/proc/self/task/{os.getpid()}/children").read_text())
+            print("interrupted", *workers_of())
     """
     process = _python(script, start_new_session=True)
     assert process.stdout is not None

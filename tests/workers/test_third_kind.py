@@ -104,7 +104,7 @@ class Wired:
     """The wired threads of a stage."""
 
     def __init__(self, stage: Stage, clock: bool = False) -> None:
-        self._program = ship(stage.program, stage.workers.kind)
+        self._program = ship(stage.program, stage.workers.kind).content
         self._asked, self._whole, self._clock = stage.workers, stage.whole, clock
         self._members: dict[int, Wire] = {}
         self._outbox: SimpleQueue[tuple[int, Said]] = SimpleQueue()
@@ -167,7 +167,7 @@ class Wired:
         return (
             (stage.workers, clock) == (self._asked, self._clock)
             and self._owner.is_here
-            and ship(stage.program, stage.workers.kind) == self._program
+            and ship(stage.program, stage.workers.kind).content == self._program
             and all(thread is not None and thread.is_alive() for thread in threads)
         )
 

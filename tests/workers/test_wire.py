@@ -191,7 +191,7 @@ class TestShip:
             return i + offset
 
         node = fl.from_range(5).map(add).filter(lambda i: i != 12).node
-        got = Program(unpack(ship(node, PROCESSES))).rows(Addresses.span(0, 0, 5))
+        got = Program(unpack(ship(node, PROCESSES).content)).rows(Addresses.span(0, 0, 5))
         assert [x for _, x in got] == [10, 11, 13, 14]
 
     def test_names_the_operator_and_the_argument_that_can_not(self) -> None:

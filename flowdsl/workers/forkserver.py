@@ -1,0 +1,152 @@
+"""The fork server: a small process that has imported what workers need, and forks them on request.
+
+A new interpreter takes a quarter of a second to import NumPy; a fork takes milliseconds. The user's
+process is never forked, since its threads and locks would be copied in whatever state they are in.
+The fork server has one thread, no ZMQ context and nothing of the user's, so a fork of it is whole.
+The idea is that of ``multiprocessing``'s start method of that name.
+
+It is asked through a socket by the consumer's process alone, in messages that begin with a number:
+
+=================  =====================================  ==========================================
+request            beside it                              answer
+=================  =====================================  ==========================================
+0: fork a worker   the names of modules to import first;  its process id, and a descriptor of the
+                   as descriptors its link, the folder    process; or an error number, negated
+                   to work in, and where it prints
+n: a process id                                           how that process ended, as ``wait`` says
+=================  =====================================  ==========================================
+
+A module that starts a thread or opens a file when it is imported is not for a process that forks:
+both would be shared by the workers. The answer is then ``UNFIT``, and this fork server is of no
+more use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import importlib
+import os
+import select
+import socket
+import struct
+import sys
+
+from flowdsl.workers import worker
+
+NUMBER = struct.Struct("<q")
+LARGEST = 1 << 16
+"""The most bytes of a request."""
+FORK = 0
+NOT_KNOWN = 1 << 32
+"""The answer for a process that has not ended, or is not known."""
+FDS = 4
+"""Descriptors that come with a request for a worker: link, folder, standard output and error."""
+UNFIT = -(1 << 32)
+"""The answer if an import has made this process unfit for being forked."""
+
+
+def main(fd: int) -> None:
+    """Fork workers until the consumer closes the socket or is gone; in a fork, be that worker."""
+    gc.collect()
+    gc.freeze()  # so that a collection in a worker does not write to pages that all share
+    worker.main(_fork_on_request(fd, os.getppid()))
+
+
+def _fork_on_request(control: int, consumer: int) -> int:
+    """Serve requests; returns only in a worker, with the descriptor of its link."""
+    server = socket.socket(fileno=control)
+    alive: dict[int, int] = {}
+    """The process ids of the workers, by the descriptors that show their ends."""
+    ended: dict[int, int] = {}
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    try:
+        gone = os.pidfd_open(consumer)  # watched, since a fork of it may hold the socket open
+    except ProcessLookupError:
+        os._exit(0)
+    poll.register(gone, select.POLLIN)
+    while True:
+        ready = {fd for fd, _ in poll.poll()}
+        for end in ready & alive.keys():
+            poll.unregister(end)
+            pid = alive.pop(end)
+            ended[pid] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            os.close(end)
+        if gone in ready:
+            os._exit(0)
+        if control not in ready:
+            continue
+        request, fds, _, _ = socket.recv_fds(server, LARGEST, FDS)
+        if not request:
+            os._exit(0)
+        (asked,) = NUMBER.unpack_from(request)
+        if asked != FORK:
+            _answer(server, ended.pop(asked, NOT_KNOWN))
+            continue
+        names = request[NUMBER.size :].decode().split()
+        if len(fds) < FDS:
+            pid = -errno.EMFILE
+        elif not _import(names):
+            pid = UNFIT
+        else:
+            pid = _fork()
+        if pid == 0:
+            server.detach()  # its number will be another's
+            return _begin(fds)
+        for fd in fds:
+            os.close(fd)
+        if pid < 0:
+            _answer(server, pid)
+            continue
+        end = os.pidfd_open(pid)  # nothing has waited for it yet, so the id is not another's
+        alive[end] = pid
+        poll.register(end, select.POLLIN)
+        _answer(server, pid, end)
+
+
+def _import(names: list[str]) -> bool:
+    """Import modules; gives whether this process can be forked then."""
+    missing = [name for name in names if name not in sys.modules]
+    if not missing:
+        return True
+    opened = set(os.listdir("/proc/self/fd"))
+    for name in missing:
+        with contextlib.suppress(Exception):  # the workers will raise it
+            importlib.import_module(name)
+    gc.freeze()
+    child = os.fork()  # threads that heed forks, such as those of OpenBLAS, end before one
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    one_thread = len(os.listdir("/proc/self/task")) == 1
+    return one_thread and set(os.listdir("/proc/self/fd")) <= opened
+
+
+def _fork() -> int:
+    try:
+        return os.fork()
+    except OSError as error:
+        return -(error.errno or errno.EAGAIN)
+
+
+def _answer(server: socket.socket, number: int, *fds: int) -> None:
+    try:
+        socket.send_fds(server, [NUMBER.pack(number)], fds)
+    except ConnectionError:
+        os._exit(0)
+
+
+def _begin(fds: list[int]) -> int:
+    """Be a worker, as a new interpreter would be: keep nothing open but what was sent."""
+    os.setpgid(0, 0)  # so that Ctrl-C in a terminal reaches the consumer alone
+    link, folder, out, err = fds
+    os.fchdir(folder)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    link = os.dup2(link, 3) if link != 3 else link
+    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    if random := sys.modules.get("numpy.random"):
+        random.seed()  # or all workers would draw alike; Python's own generator does so by itself
+    return link
