@@ -54,11 +54,17 @@ class Plan:
 
     def turns(self, present: list[str], loops: int) -> Iterator[list[Turn]]:
         """Rounds of turns: in a round each contestant has one, so that all see the same machine."""
-        for work in self.works:
-            yield [Turn(work, name, "check", 50) for name in present]
-        for work in self.works:
+        works = [name for name in self.works if find_spec(WORKS[name].needs)]
+        of = {work: [n for n in present if CONTESTANTS[n].takes_part(work)] for work in works}
+        for work in works:
+            yield [Turn(work, name, "check", 50) for name in of[work]]
+        for work in works:
+            seconds = self.seconds * (3 if work == "jpeg" else 1)
             for _ in range(self.repetitions):
-                yield [Turn(work, name, "rate", self.seconds) for name in present]
+                if work == "jpeg":
+                    yield [Turn(work, "flowdsl", "alone", seconds)]
+                yield [Turn(work, name, "rate", seconds) for name in of[work]]
+        present = [name for name in present if CONTESTANTS[name].works is None]
         python, longer = f"python:{loops}", 3 * self.seconds  # of which batches come some at a time
         for _ in range(self.repetitions):
             limit = Turn(python, "flowdsl", "limit", longer)

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowdsl as fl
+from bench import photographs
+from bench.prototype import batches
 from bench.works import Row, Work
 
 PROCS = 2
@@ -35,11 +37,51 @@ class Contestant:
     """It delivers rows in their order, and a pass has an end."""
     prepare: Callable[[Work, int], Passes]
     """For so many rows; what it imports is imported here."""
+    works: tuple[str, ...] | None = None
+    """The works that it takes part in; None for all."""
+    exact: bool = True
+    """It runs the function itself, and not one of its own that does the like."""
+
+    def takes_part(self, work: str) -> bool:
+        """Whether it delivers this work."""
+        return self.works is None or work in self.works
 
 
 def _flowdsl(work: Work, rows: int) -> Passes:
     flow = fl.from_range(rows).map(work.read).batch(work.batch).prefetch(procs=PROCS)
     return lambda: iter(flow)
+
+
+def _flowdsl_in_threads(work: Work, rows: int) -> Passes:
+    flow = fl.from_range(rows).map(work.read).batch(work.batch).prefetch(threads=PROCS)
+    return lambda: iter(flow)
+
+
+def _prototype(work: Work, rows: int) -> Passes:
+    """As the rows are ready, without end, and each batch only until the next."""
+    return lambda: batches(work, PROCS)
+
+
+def _tf_data(work: Work, rows: int) -> Passes:
+    """Its own kernels for files, JPEG and images, which decode no more than is cut out."""
+    tf: Any = import_module("tensorflow")
+    tf.config.threading.set_intra_op_parallelism_threads(PROCS)
+    tf.config.threading.set_inter_op_parallelism_threads(PROCS)
+    names = [str(photographs.folder() / f"{k}.jpg") for k in range(photographs.FILES)]
+    crops = [photographs.crop(k) for k in range(photographs.FILES)]
+    files, windows = tf.constant(names), tf.constant([crop[:4] for crop in crops])
+    flips = tf.constant([crop[4] for crop in crops])
+
+    def read(i: Any) -> tuple[Any, Any]:
+        k = i % photographs.FILES
+        x = tf.io.decode_and_crop_jpeg(tf.io.read_file(files[k]), windows[k], channels=3)
+        x = tf.image.resize(x, (photographs.SIZE, photographs.SIZE))
+        x = tf.cond(flips[k], lambda: x[:, ::-1], lambda: x)
+        return tf.cast(tf.round(x), tf.uint8), i
+
+    flow = tf.data.Dataset.range(rows).map(read, num_parallel_calls=PROCS, deterministic=True)
+    flow = flow.batch(work.batch).prefetch(tf.data.AUTOTUNE)
+    return lambda: flow.as_numpy_iterator()
 
 
 def _stacked(rows: list[Row]) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -108,10 +150,18 @@ def _tensorpack(work: Work, rows: int) -> Passes:
 
 OURS = Contestant("flowdsl", "flowdsl", True, _flowdsl)
 
+LARGE = ("uint8", "float32", "fresh-uint8", "fresh-float32", "jpeg")
+"""Works whose rows are large, so that memory is what counts."""
+
 CONTESTANTS = {
     "flowdsl": OURS,
+    "flowdsl-threads": Contestant(
+        "flowdsl, threads", "flowdsl", True, _flowdsl_in_threads, ("jpeg",)
+    ),
+    "prototype": Contestant("a bare prototype", "numpy", False, _prototype, LARGE),
     "loader-numpy": Contestant("DataLoader (numpy)", "torch", True, _data_loader(_stacked)),
     "loader": Contestant("DataLoader", "torch", True, _data_loader(None)),
     "grain": Contestant("Grain mp", "grain", True, _grain),
     "tensorpack": Contestant("tensorpack", "tensorpack", False, _tensorpack),
+    "tf.data": Contestant("tf.data", "tensorflow", True, _tf_data, ("jpeg",), exact=False),
 }

@@ -45,7 +45,20 @@ def _rates(figures: Figures) -> Iterator[Verdict]:
     for name, work in WORKS.items():
         rates = {who: median(found) for who, found in figures.get(f"rate {name} rate", {}).items()}
         ours = rates.pop("flowdsl", None)
-        if ours is not None and rates:
+        if ours is None:
+            continue
+        limit = rates.pop("prototype", None)
+        if limit is not None:
+            target = 1.0 if name.startswith("fresh") else 0.0
+            yield Verdict(work.name, ours, "rows/s", limit, "prototype", ours / limit, target)
+        if alone := figures.get(f"alone {name} rate", {}).get("flowdsl"):
+            limit = 2 * median(alone)
+            yield Verdict(work.name, ours, "rows/s", limit, "twice one core", ours / limit, 0.95)
+        threads = rates.pop("flowdsl-threads", None)
+        if threads is not None:
+            what = f"({work.name}: flowdsl in threads)"
+            yield Verdict(what, threads, "rows/s", ours, "in processes", threads / ours, 0.0)
+        if rates:
             best = max(rates, key=lambda who: rates[who])
             yield Verdict(
                 work.name, ours, "rows/s", rates[best], best, ours / rates[best], work.target

@@ -10,11 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cache, partial
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
+
+from bench import photographs
 
 Row: TypeAlias = tuple[NDArray[Any], Any]
 """An array, and the number of the row."""
@@ -41,6 +44,23 @@ def image(dtype: str, i: int) -> Row:
     return _images(dtype)[i % 32], i
 
 
+def fresh(dtype: str, i: int) -> Row:
+    """A picture that is made anew, as decoders and augmenters do: the page faults are the work."""
+    return np.add(_images("uint8")[i % 32], 1, dtype=dtype), i
+
+
+def jpeg(i: int) -> Row:
+    """A photograph from its file: decoded, cut at random, brought to one size, perhaps flipped."""
+    images: Any = import_module("PIL.Image")
+    k = i % photographs.FILES
+    top, left, height, width, flip = photographs.crop(k)
+    with images.open(photographs.folder() / f"{k}.jpg") as image:
+        box = (left, top, left + width, top + height)
+        size = (photographs.SIZE, photographs.SIZE)
+        x = np.asarray(image.resize(size, images.Resampling.BILINEAR, box))
+    return (np.ascontiguousarray(x[:, ::-1]) if flip else x), i
+
+
 def spin(loops: int, i: int) -> Row:
     """Python that takes its time, and holds the interpreter's lock."""
     x = i
@@ -65,12 +85,17 @@ class Work:
     batch: int
     target: float
     """How many times as fast as the best of the others flowdsl is to be."""
+    needs: str = "numpy"
+    """The package without which it is left out."""
 
 
 WORKS = {
     "tiny": Work("tiny rows, batch 64", tiny, 64, 2.5),
     "uint8": Work("224x224x3 uint8, batch 32", partial(image, "uint8"), 32, 3.0),
     "float32": Work("224x224x3 float32, batch 32", partial(image, "float32"), 32, 2.5),
+    "fresh-uint8": Work("... made anew, uint8", partial(fresh, "uint8"), 32, 3.0),
+    "fresh-float32": Work("... made anew, float32", partial(fresh, "float32"), 32, 2.5),
+    "jpeg": Work("JPEG files cut to 224x224x3, batch 32", jpeg, 32, 1.0, "sklearn"),
 }
 
 

@@ -186,7 +186,8 @@ class Placing(FlowBase[T, E]):
         of what is in flight: results, and what is sent to workers, besides what an operator such as
         ``shuffle(buffer=...)`` holds below the consumer, and what the consumer itself holds on to.
         At least one element is let through. As much again, and two results for each process, may
-        be kept as shared memory to be filled anew.
+        be kept to be filled anew: shared memory, and in each process up to 64 MB of what functions
+        have freed, unless variables of the environment (``MALLOC_*``) say how to allocate.
 
         ``on_error="skip"`` leaves out the elements that up to here cannot be made: where the
         source cannot read a row, a function raises, or workers die. A function in its place is
