@@ -709,6 +709,21 @@ class TestZmqOps:
                 assert time.monotonic() < until, (here.refusals, there.refusals)
                 assert here.receive(0.01) == there.receive(0) == []
 
+    def test_whoever_leaves_has_no_other_format(self, ipc: str) -> None:
+        def link(bind: bool) -> Link:
+            ends = Ends("here" if bind else "there", (ipc,), bind, 9, None, False, None)
+            return Link(ends, zmq.ROUTER if bind else zmq.DEALER)
+
+        with link(True) as here:
+            with link(False) as one, link(False) as two, link(False) as three:
+                routes = set[Route]()
+                for there in (one, two, three):
+                    assert there.send((0, b""), [b"here I am"])
+                while len(routes) < 3:
+                    routes |= {route for route, _ in here.receive(WAIT)}
+            assert eventually(lambda: not any(here.send(route, [b"?"]) for route in routes))
+            assert here.refusals == ""
+
     def test_what_is_no_element(self, ipc: str) -> None:
         task = receiving(ipc, format="zmq_ops", use=lambda flow: flow.take(1).collect())
         context = zmq.Context[zmq.Socket[bytes]]()
