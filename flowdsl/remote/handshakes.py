@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect
 from collections import Counter
 from collections.abc import Container, Iterator
+from itertools import count
 from typing import Final
 
 import attrs
@@ -31,14 +33,21 @@ _SURE: Final = 3
 
 @attrs.define(eq=False)
 class _Monitor:
-    """Reads the handshake events of one socket."""
+    """Reads the handshake events of one socket.
+
+    ZMQ names the connection, by its descriptor, where one begins and where it ends, but not where
+    its handshake succeeds or fails: there are only as many outcomes as there were handshakes. So a
+    connection that ends takes the first outcome since it began that no other has taken. If there is
+    none, it had none: never more connections are said to have failed than did.
+    """
 
     address: str
     socket: zmq.Socket[bytes]
-    _begun: set[int] = attrs.field(factory=set[int])
-    """The connections whose handshake is under way."""
-    _told: int = 0
-    """The number of reported failed handshakes whose connection has not ended yet."""
+    _begun: dict[int, int] = attrs.field(factory=dict[int, int])
+    """The open connections, each with the number of the event that began it."""
+    _outcomes: list[int] = attrs.field(factory=list[int])
+    """The events that told an outcome which no connection has taken, in order."""
+    _events: Iterator[int] = attrs.field(factory=count)
 
     def failures(self) -> Iterator[tuple[int, int]]:
         """The events and values of the handshakes that failed since the last call."""
@@ -46,19 +55,24 @@ class _Monitor:
 
         while self.socket.poll(0):
             told = recv_monitor_message(self.socket, zmq.NOBLOCK)
-            event, value = told["event"], told["value"]
+            event, value, number = told["event"], told["value"], next(self._events)
             if event in _BEGUN:
-                self._begun.add(value)
-            elif event == _DONE:
-                self._begun.discard(value)
+                self._begun[value] = number
             elif event != _GONE:
-                self._told += 1
-                yield event, value
-            elif value in self._begun:
-                self._begun.discard(value)
-                if not self._told:
+                self._outcomes.append(number)
+                if event != _DONE:
                     yield event, value
-                self._told = max(0, self._told - 1)
+            elif value in self._begun and not self._had_outcome(value):
+                yield event, value
+
+    def _had_outcome(self, connection: int) -> bool:
+        """Whether a connection that ends had an outcome, which it takes."""
+        first = bisect(self._outcomes, self._begun.pop(connection))
+        had = first < len(self._outcomes)
+        del self._outcomes[first : first + 1]
+        if not self._begun:
+            self._outcomes.clear()
+        return had
 
 
 @attrs.define(eq=False)

@@ -148,13 +148,14 @@ class Link:
             zmq.RECONNECT_IVL_MAX: 1 * _SECOND,
             zmq.IPV6: int("[" in address),
         }
-        if kind in (zmq.PUSH, zmq.PULL):
-            # A full receiver stops reading, so ZMQ's heartbeat would take it for dead and drop what
-            # is in flight. TCP keepalive checks its machine instead.
-            options |= {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10}
-            options |= {zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
-        else:
-            options |= {zmq.HEARTBEAT_IVL: 2 * _SECOND, zmq.HEARTBEAT_TIMEOUT: 10 * _SECOND}
+        # TCP looks whether the other machine is there, and not ZMQ's heartbeat. That takes a full
+        # socket for dead; and if the other end leaves a socket that is full or about to close, its
+        # timer aborts the process ("Assertion failed: !_io_error", libzmq 4.3.5).
+        options |= {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10}
+        options |= {zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
+        if kind not in (zmq.PUSH, zmq.PULL):
+            # Both ends repeat their positions, and TCP does not look while something is unanswered.
+            options[zmq.TCP_MAXRT] = 10 * _SECOND
         if kind == zmq.PUSH:
             # Queue nothing for an absent peer. Other socket types would lose last messages: what
             # arrived on a connection and was not read is dropped when the connection ends.

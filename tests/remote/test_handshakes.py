@@ -12,6 +12,7 @@ import zmq
 from flowdsl.remote.handshakes import Handshakes
 
 ADDRESS = "tcp://somewhere:5555"
+OUTCOMES = {"ok": "SUCCEEDED", "auth": "FAILED_AUTH"}
 
 
 class Watched:
@@ -99,9 +100,38 @@ def test_one_that_ends_and_is_told_as_nothing_else_is_of_another_format(watched:
 
 def test_a_connection_that_ends_has_not_failed(watched: Any) -> None:
     handshakes = watching(watched, binds=False)
-    for event in (zmq.EVENT_CONNECTED, zmq.EVENT_HANDSHAKE_SUCCEEDED, zmq.EVENT_DISCONNECTED):
-        watched.tell(event, 7)
+    watched.tell(zmq.EVENT_CONNECTED, 7)
+    watched.tell(zmq.EVENT_HANDSHAKE_SUCCEEDED)  # which does not tell of whom
+    watched.tell(zmq.EVENT_DISCONNECTED, 7)
     assert handshakes.said == ""
+
+
+@pytest.mark.parametrize(
+    ("events", "failed"),
+    [
+        ("+1 +2 +3 ok ok ok -3 -1 -2", [0] * 9),
+        ("+1 +2 ok -1 ok -2", [0] * 6),
+        ("+1 ok +2 -2 -1", [0, 0, 0, 1, 1]),  # the success was before the second began
+        ("+1 ok +2 ok -2 +2 -2 -1", [0, 0, 0, 0, 0, 0, 1, 1]),
+        ("+1 +2 ok -2 -1", [0, 0, 0, 0, 1]),  # it was of one of them
+        ("+1 +2 +3 auth ok -1 -2 -3", [0, 0, 0, 1, 1, 1, 1, 2]),
+        ("+1 auth -1 +1 ok -1 +1 -1", [0, 1, 1, 1, 1, 1, 1, 2]),
+    ],
+)
+def test_no_more_are_said_to_have_failed_than_did(
+    watched: Any, events: str, failed: list[int]
+) -> None:
+    """Of several at a time: the outcome of a handshake is told, and not of whom."""
+    handshakes, found = watching(watched, binds=True), list[int]()
+    for event in events.split():
+        if event[0] in "+-":
+            kind = zmq.EVENT_ACCEPTED if event[0] == "+" else zmq.EVENT_DISCONNECTED
+            watched.tell(kind, int(event[1:]))
+        else:
+            watched.tell(getattr(zmq, f"EVENT_HANDSHAKE_{OUTCOMES[event]}"))
+        handshakes.look()
+        found.append(handshakes.failed.total())
+    assert found == failed
 
 
 def test_one_that_failed_and_then_ends_is_counted_once(watched: Any) -> None:

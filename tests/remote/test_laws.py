@@ -7,10 +7,12 @@ what they send does; of two, one gives its elements when the other has ended.
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import cycle, islice
+from itertools import count, cycle, islice
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -23,7 +25,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
-from flowdsl.node import Node
+from flowdsl.node import Node, flow
 from flowdsl.remote import receiving, zmq_ops
 from flowdsl.remote.receiver import Receiver
 from flowdsl.specs import ValueSpec
@@ -45,17 +47,17 @@ from flowdsl.testing.laws import (
 WAIT = 60  # for what comes at once, on a machine that is busy
 DECLARED: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
 
-pytestmark = pytest.mark.long  # hundreds of senders come and go
-
 
 @attrs.define
 class Senders:
     """The threads that send, and what they send through."""
 
+    folder: Path
     context: zmq.Context[zmq.Socket[bytes]] = attrs.field(factory=lambda: zmq.Context[Any]())
     over: threading.Event = attrs.field(factory=threading.Event)
     threads: list[tuple[threading.Thread, str]] = attrs.field(factory=list[Any])
     """With the address that each sends to."""
+    numbers: Iterator[int] = attrs.field(factory=count)
 
     def receive(self, *send: Callable[[str], object], element: Any = object, **options: Any) -> Any:
         """A flow of what is sent by some threads, which begin when a pass over it does."""
@@ -66,8 +68,12 @@ class Senders:
                 self.threads.append((thread, address))
                 thread.start()
 
-        # any free port: two flows of one recipe then have one title, as their errors are compared
-        return fl.from_zmq("tcp://127.0.0.1:*", element, timeout=WAIT, on_bound=begin, **options)
+        # An address of its own, to which no sender of another pass comes back; but two flows of one
+        # recipe have one title, as their errors are compared.
+        address = f"ipc://{self.folder}/{next(self.numbers)}"
+        sent = fl.from_zmq(address, element, timeout=WAIT, on_bound=begin, **options)
+        node: Any = sent.node
+        return flow(attrs.evolve(node, addresses="an address"))
 
     def pushed(self, items: list[Any]) -> Callable[[str], None]:
         """Pushes them again and again, until all is over: nobody says that a receiver has left."""
@@ -90,26 +96,39 @@ class Senders:
         """A sender of whom nothing was taken waits for another receiver, and is given one."""
         self.over.set()
         until = monotonic() + WAIT
-        for thread, address in self.threads:
-            thread.join(0.05)
-            while thread.is_alive():
-                assert monotonic() < until, "a sender does not end, though its receiver has"
-                with suppress(fl.SourceError):
-                    fl.from_zmq(address, timeout=0.05).collect()
-                thread.join(0.05)
+        while alive := self._alive():
+            assert monotonic() < until, "a sender does not end, though its receiver has"
+            # All at once: one that has looked in vain for long looks only once in a second.
+            others = [threading.Thread(target=_take, args=[address]) for address in alive]
+            for other in others:
+                other.start()
+            for other in others:
+                other.join()
         self.threads.clear()
         self.over.clear()
 
+    def _alive(self) -> set[str]:
+        """The addresses of the senders that do not end by themselves."""
+        for thread, _ in self.threads:
+            thread.join(0.02)
+        return {address for thread, address in self.threads if thread.is_alive()}
 
-SENDERS = Senders()
+
+def _take(address: str) -> None:
+    with suppress(fl.SourceError):  # nobody sends any more
+        fl.from_zmq(address, timeout=2).take(1).collect()
 
 
-def sending(flow: Any) -> Callable[[str], None]:
+_folder = tempfile.TemporaryDirectory()
+SENDERS = Senders(Path(_folder.name))
+
+
+def sending(elements: Any) -> Callable[[str], None]:
     """Sends a flow, up to its end or to that of the receiver."""
 
     def send(address: str) -> None:
         with suppress(fl.SourceError):  # the receiver has left
-            flow.send_zmq(address, timeout=WAIT)
+            elements.send_zmq(address, timeout=WAIT)
 
     return send
 

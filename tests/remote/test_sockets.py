@@ -582,6 +582,37 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
             receiver.outcome()
         assert max(lingered) == 0.2
 
+    def test_a_sender_that_fills_a_receiver_and_leaves_does_not_end_it(self, ipc: str) -> None:
+        """Its consumer does something else for seconds, in which ZMQ looks at its connections."""
+        program = f"""
+import threading, time, zmq
+import flowdsl as fl
+from flowdsl.remote.message import Header, Kind
+
+def send(*elements):
+    sender = fl.from_items(elements)
+    threading.Thread(target=sender.send_zmq, args=[{ipc!r}], daemon=True).start()
+
+run = iter(fl.from_zmq({ipc!r}, int, senders=None, hwm=1))
+send(1)
+assert next(run) == 1
+with zmq.Context() as context, context.socket(zmq.DEALER) as leaves:
+    leaves.setsockopt(zmq.LINGER, 0)
+    leaves.connect({ipc!r})
+    for _ in range(1000):
+        leaves.send(Header(Kind.HELLO, b"l" * 16).encode())
+    time.sleep(0.5)
+time.sleep(3)
+send(2)
+assert next(run) == 2
+run.close()
+print("goes on")
+"""
+        ended = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT
+        )
+        assert (ended.stdout, ended.returncode) == ("goes on\n", 0), ended.stderr
+
     def test_ctrl_c_gives_control_back(self, ipc: str) -> None:
         for side in ("fl.from_zmq({0!r}).collect()", "fl.from_range(3).send_zmq({0!r})"):
             # Who was started in the background by a shell would ignore the signal.
@@ -708,6 +739,21 @@ class TestZmqOps:
             while not all("another format=" in one.refusals for one in (here, there)):
                 assert time.monotonic() < until, (here.refusals, there.refusals)
                 assert here.receive(0.01) == there.receive(0) == []
+
+    def test_whoever_leaves_has_no_other_format(self, ipc: str) -> None:
+        def link(bind: bool) -> Link:
+            ends = Ends("here" if bind else "there", (ipc,), bind, 9, None, False, None)
+            return Link(ends, zmq.ROUTER if bind else zmq.DEALER)
+
+        with link(True) as here:
+            with link(False) as one, link(False) as two, link(False) as three:
+                routes = set[Route]()
+                for there in (one, two, three):
+                    assert there.send((0, b""), [b"here I am"])
+                while len(routes) < 3:
+                    routes |= {route for route, _ in here.receive(WAIT)}
+            assert eventually(lambda: not any(here.send(route, [b"?"]) for route in routes))
+            assert here.refusals == ""
 
     def test_what_is_no_element(self, ipc: str) -> None:
         task = receiving(ipc, format="zmq_ops", use=lambda flow: flow.take(1).collect())
