@@ -30,6 +30,7 @@ from flowdsl.remote import Curve, Tally, make_keys
 from flowdsl.remote.links import Ends, Link
 from flowdsl.remote.message import Header, Kind, Route
 from flowdsl.remote.zmq_ops import decode
+from flowdsl.workers.starting import fork_server
 from tests.remote.wires import ANY_PORT, WAIT, AnyFlow, bound, receiving, relayed, sending
 from tests.storage.test_codec import ELEMENTS, same
 from tests.waiting import eventually
@@ -61,8 +62,9 @@ class Sample(NamedTuple):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def what_counts_who_holds_a_frame_is_at_work() -> None:
-    zmq.Frame(b"", track=True, copy=False, copy_threshold=0)  # one thread of pyzmq, which stays
+def what_stays_is_there() -> None:
+    zmq.Frame(b"", track=True, copy=False, copy_threshold=0)  # the thread that counts its holders
+    fork_server()  # its socket
 
 
 @attrs.frozen
