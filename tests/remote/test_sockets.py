@@ -938,7 +938,6 @@ class TestCurve:
                 "only one of the two ends has security",
             ),
         ):
-            caplog.clear()
             for seconds in (1, 8, WAIT):  # as many as a handshake takes
                 with pytest.raises(SourceError, match="no receiver was there for") as caught:
                     fl.from_range(3).send_zmq(address, security=security, timeout=seconds)
