@@ -37,8 +37,19 @@ Place = tuple[int, int, int]
 """Where some bytes lie: the slab's number, then the offset and the size in bytes."""
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def _up(size: int, step: int) -> int:
+    """The least multiple of ``step`` that is no less than ``size``."""
+    return -(-size // step) * step
+
+
+def _roomy(nbytes: int) -> int:
+    """The size of a slab for so many bytes: one of eight sizes between a power of two and the next.
+
+    Results that differ a little in size can then be put into one another's slabs, and at most an
+    eighth of a slab is not used.
+    """
+    size = max(_SMALLEST, _HEADER + nbytes)
+    return _up(size, (1 << (size - 1).bit_length()) // 16)
 
 
 @attrs.define(eq=False)
@@ -63,6 +74,11 @@ class Slab:
     @in_use.setter
     def in_use(self, value: bool) -> None:
         self.memory[0] = int(value)
+
+
+def _mapped(fd: int, size: int) -> mmap.mmap:
+    """Map a slab with all of its pages, which takes less than a page fault for each."""
+    return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
 
 _BEGUN = struct.Struct("<Q")
@@ -146,7 +162,7 @@ class Slabs:
             slab.in_use = True
             self._filling.append(slab)
             start = _HEADER
-        self._filled = _aligned(start + nbytes)
+        self._filled = _up(start + nbytes, ALIGNMENT)
         return self._filling[-1], start
 
     def _free(self, nbytes: int) -> Slab | None:
@@ -154,7 +170,7 @@ class Slabs:
         return min(roomy, key=lambda slab: slab.size, default=None)
 
     def _create(self, nbytes: int) -> Slab:
-        size = max(_SMALLEST, 1 << (_HEADER + nbytes - 1).bit_length())
+        size = _roomy(nbytes)
         if self._filling:  # the result has several arrays: leave room for the next
             size = max(size, min(2 * self._filling[-1].size, _LARGEST_AHEAD))
         slab = self._publish_new(next(self._numbers), size)
@@ -165,7 +181,7 @@ class Slabs:
         fd = os.memfd_create("flowdsl", os.MFD_CLOEXEC)
         try:
             os.posix_fallocate(fd, 0, size)
-            slab = Slab(number, mmap.mmap(fd, size))
+            slab = Slab(number, _mapped(fd, size))
             self._publish(number, fd)
         finally:
             os.close(fd)
@@ -191,7 +207,7 @@ class Window:
     def attach(self, number: int, fd: int) -> None:
         """Map a slab that the worker made, and close ``fd``."""
         try:
-            self._slabs[number] = Slab(number, mmap.mmap(fd, os.fstat(fd).st_size))
+            self._slabs[number] = Slab(number, _mapped(fd, os.fstat(fd).st_size))
         finally:
             os.close(fd)
 

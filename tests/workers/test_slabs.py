@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import mmap
 import os
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowdsl.workers.slabs import ALIGNMENT, WORTH_SHARING, Place, Slabs, Window
+from flowdsl.workers.slabs import ALIGNMENT, WORTH_SHARING, Place, Slabs, Window, _roomy
 
 FLOAT = np.dtype(np.float64)
 BIG = (WORTH_SHARING // 8 + 1,)
@@ -85,6 +86,26 @@ class TestAllocate:
         assert all((array == i).all() for i, array in enumerate(arrays))
         for i, seen in enumerate(pair.view(pair.send(*arrays))):
             assert (seen == i).all()
+
+
+class TestSize:
+    @given(st.integers(1 << 16, 1 << 28))
+    def test_at_most_an_eighth_is_not_used(self, nbytes: int) -> None:
+        size = _roomy(nbytes)
+        assert nbytes + ALIGNMENT <= size <= 1.125 * (nbytes + ALIGNMENT)
+        assert size % mmap.PAGESIZE == 0
+
+    def test_of_a_batch_of_images(self, pair: Pair) -> None:
+        pair.slabs.begin()
+        places = pair.send(np.zeros((32, 224, 224, 3), np.uint8))
+        assert pair.window.nbytes(places) == 5 << 20  # of 4.6 that it needs
+
+    def test_sizes_that_vary_a_little_share_slabs(self, pair: Pair) -> None:
+        for i in range(100):
+            pair.slabs.begin()
+            places = pair.send(np.zeros(1_000_000 + 100 * i, np.uint8))
+            pair.window.discard(places)
+        assert len({slab.size for slab in pair.slabs._all}) == 1
 
 
 class TestPlace:
