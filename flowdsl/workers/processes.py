@@ -27,6 +27,7 @@ import zmq
 from flowdsl.errors import FlowError, InvalidFlow, NotShippable
 from flowdsl.plan.plan import Stage
 from flowdsl.workers import starting
+from flowdsl.workers.beside import Beside
 from flowdsl.workers.crew import (
     SECONDS_TO_HEAR,
     Died,
@@ -95,7 +96,7 @@ def start_process(setup: Setup) -> Process:
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            process, end = starting.start(theirs.fileno(), setup.program.modules)
+            process, end = starting.start(theirs.fileno(), setup.modules)
     except BaseException:
         ours.close()
         raise
@@ -124,7 +125,9 @@ class Processes:
         Raises:
             NotShippable: The program cannot travel.
         """
-        self.program = ship(stage.program, stage.workers.kind)
+        shipped = ship(stage.program, stage.workers.kind, beside=True)
+        self.program, self._modules = shipped.content, shipped.modules
+        self._beside = Beside(shipped.beside) if shipped.beside else None
         self._asked = stage.workers
         self._surroundings = os.getcwd(), Surroundings()
         self._whole = stage.whole  # do not keep the stage: it refers to the run, and so to the flow
@@ -216,7 +219,9 @@ class Processes:
         now = (stage.workers, clock, (os.getcwd(), Surroundings()))
         if now != (self._asked, self.clock, self._surroundings) or not self._owner.take_over():
             return False
-        if ship(stage.program, stage.workers.kind) != self.program:
+        shipped = ship(stage.program, stage.workers.kind, beside=True)
+        beside = self._beside.holds(shipped.beside) if self._beside else not shipped.beside
+        if shipped.content != self.program or not beside:
             return False
         ends = select.poll()
         for worker in self._members.values():
@@ -241,6 +246,8 @@ class Processes:
             self._address,
             secrets.token_bytes(16),
             self.program,
+            self._modules,
+            self._beside.layout if self._beside else None,
             self._whole,
             self.clock,
             (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.count,

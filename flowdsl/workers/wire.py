@@ -15,12 +15,14 @@ from typing import Any, TypeAlias
 
 import attrs
 import cloudpickle
+import numpy as np
 
 from flowdsl.elements import components
 from flowdsl.errors import NotShippable
 from flowdsl.node import AnyNode
 from flowdsl.plan.tree import walk
 from flowdsl.worker_kinds import WorkerKind
+from flowdsl.workers.beside import LARGE, reduced
 from flowdsl.workers.modules import installed, module_of
 from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
 
@@ -34,41 +36,54 @@ class Shipped:
     content: bytes
     modules: frozenset[str]
     """The modules that it takes from installed packages."""
+    beside: tuple[memoryview, ...]
+    """The contents of large arrays, which are not in ``content``."""
 
 
-def ship(program: AnyNode, kind: WorkerKind) -> Shipped:
+def ship(program: AnyNode, kind: WorkerKind, beside: bool = False) -> Shipped:
     """Pack a program for workers of a kind; functions of scripts and notebooks are included.
+
+    With ``beside`` the contents of large arrays are left out of the pickle.
 
     Raises:
         NotShippable: Names the operator and its argument that cannot travel.
     """
     try:
-        content, modules = _dumps(program)
+        return _ship(program, beside)
     except Exception as error:
         raise _culprit(program, kind) or NotShippable(str(error)) from error
-    return Shipped(content, installed(modules))
 
 
 class _Pickler(cloudpickle.Pickler):
     """Notes the modules, and refuses open files, which cloudpickle would copy into each worker."""
 
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
+    def __init__(self, file: io.BytesIO, beside: bool = False) -> None:
+        super().__init__(file, 5, buffer_callback=self._in_band if beside else None)
         self.modules: set[str] = set()
+        self.beside: list[memoryview] = []
+
+    def _in_band(self, buffer: pickle.PickleBuffer) -> bool:
+        content = buffer.raw()
+        if content.nbytes < LARGE:
+            return True
+        self.beside.append(content)
+        return False
 
     def reducer_override(self, obj: Any) -> Any:
         if name := module_of(obj):
             self.modules.add(name)
         if isinstance(obj, io.TextIOWrapper):
             raise TypeError(f"cannot pickle the open file {obj.name!r}")
+        if isinstance(obj, np.memmap) and (how := reduced(obj)) is not None:
+            return how
         return super().reducer_override(obj)
 
 
-def _dumps(value: object) -> tuple[bytes, set[str]]:
+def _ship(value: object, beside: bool = False) -> Shipped:
     with io.BytesIO() as buffer:
-        pickler = _Pickler(buffer)
+        pickler = _Pickler(buffer, beside)
         pickler.dump(value)
-        return buffer.getvalue(), pickler.modules
+        return Shipped(buffer.getvalue(), installed(pickler.modules), tuple(pickler.beside))
 
 
 def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
@@ -76,7 +91,7 @@ def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
         for field in attrs.fields(type(node)):
             value = getattr(node, field.name)
             try:
-                _dumps(value)
+                _ship(value)
             except Exception as error:
                 return NotShippable(
                     f"{node.title}: {field.name} cannot be sent to {kind.noun.any}: {error}; "

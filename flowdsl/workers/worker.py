@@ -24,12 +24,13 @@ import zmq
 
 from flowdsl.errors import FlowError, NotShippable, travelling
 from flowdsl.making.make import Failure, Maker, make, maker
+from flowdsl.workers.beside import Layout, mapped
 from flowdsl.workers.crew import result_of
 from flowdsl.workers.heap import MOST, UNTOUCHED, Heap
 from flowdsl.workers.leases import Lease
 from flowdsl.workers.slabs import Slabs
 from flowdsl.workers.surroundings import Surroundings
-from flowdsl.workers.wire import Shipped, first_unpackable, pack_into, unpack, whole
+from flowdsl.workers.wire import first_unpackable, pack_into, unpack, whole
 
 READY = b"ready"
 REST = b"rest"
@@ -47,7 +48,11 @@ class Setup:
     address: str
     identity: bytes
     """A secret that only this worker and the consumer know; identifies the worker's messages."""
-    program: Shipped
+    program: bytes
+    modules: frozenset[str]
+    """Those that the program takes from installed packages."""
+    beside: Layout | None
+    """Where the large arrays of the program lie, if it has any."""
     whole: bool
     """Whether the worker runs the program from end to end, by the operators' reference."""
     clock: bool
@@ -85,7 +90,9 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         control.setsockopt(zmq.IDENTITY, setup.identity)
         control.connect(setup.address)
         try:
-            making = maker(unpack(setup.program.content), setup.whole, slabs.allocate, setup.clock)
+            beside = [] if setup.beside is None else mapped(setup.beside)
+            program = unpack(setup.program, beside)
+            making = maker(program, setup.whole, slabs.allocate, setup.clock)
         except Exception:
             control.send_multipart([READY, traceback.format_exc().encode()])
             link.recv(1)  # wait until the consumer has read the message and closes the link
