@@ -118,19 +118,19 @@ def elsewhere(**advice: str) -> Callable[[F], F]:
     return decorate
 
 
-_PROCS = "where work runs is said once, by prefetch(procs={n})"
+_PROCS = "workers are given once for all operators, by prefetch(procs={n}) after them"
 PARALLEL = {
     "num_parallel_calls": _PROCS,
     "num_workers": _PROCS,
     "num_proc": _PROCS,
-    "deterministic": "the order is kept, but where prefetch(ordered=False) gives it up",
+    "deterministic": "the order is kept, unless prefetch(ordered=False) gives it up",
 }
 """Arguments that other libraries have on each operator, and this one only on ``prefetch``."""
 
 BATCHED = {
     "batch_size": "write {name}({n})",
     "drop_last": "write drop_remainder={}",
-    "remainder": "a last one that is smaller is given, but with drop_remainder=True",
+    "remainder": "a smaller last batch is kept, unless drop_remainder=True leaves it out",
 }
 """Other libraries' names for the arguments of batching operators."""
 

@@ -116,8 +116,8 @@ class Flow(
         epoch, position, mark = place_of(self.node, resume)
         if epoch >= n:
             raise InvalidFlow(
-                f"epochs: the state is of epoch {epoch}, so n must be at least {epoch + 1}, got "
-                f"{n}; it counts those that were done before, too"
+                f"epochs: the state is in epoch {epoch}, so n must be at least {epoch + 1}, got "
+                f"{n}; n counts the finished epochs too"
             )
         return chain(
             (Run(self._plan, *place) for place in [(epoch, position, mark)]),

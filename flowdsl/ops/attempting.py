@@ -98,7 +98,7 @@ class _Leaving:
             over = with_sources(node, sources)
         except InvalidFlow as error:
             raise InvalidFlow(
-                f"prefetch: with on_error, the number of rows is known at the end only; {error}"
+                f"prefetch: on_error leaves rows out, so their number is not known; {error}"
             ) from None
         if isinstance(over, Cache) and over is not node:  # the original keeps other rows
             return attrs.evolve(over, kept=self._kept.setdefault(id(over.kept), Kept()))

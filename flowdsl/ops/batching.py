@@ -78,7 +78,7 @@ def is_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) -> Non
     if not all(callable(func) or func is None for func in functions):
         raise InvalidFlow(
             f"{spelled(node)}: collate must be a function of the list of rows, or a dict or tuple "
-            f"of such functions, one a component; got {value!r}"
+            f"of such functions, one for each component; got {value!r}"
         )
 
 
@@ -287,7 +287,7 @@ class Batching(FlowBase[T, E]):
     ) -> Flow[tuple[T, T, T, T], E | Resampled]: ...
     @overload
     def window(self, size: int, stride: int = 1) -> Flow[tuple[T, ...], E | Resampled]: ...
-    @elsewhere(shift="write window(size, stride={n})", drop_remainder="all windows are whole")
+    @elsewhere(shift="write window(size, stride={n})", drop_remainder="every window is full")
     def window(self: FlowBase[Any, Any], size: int, stride: int = 1) -> Flow[tuple[Any, ...], Any]:
         """Give every run of ``size`` consecutive elements as a tuple, or every ``stride``-th run.
 

@@ -254,8 +254,8 @@ def _are_weights(node: Choose[Any, Any], field: object, value: tuple[float, ...]
     numbers = (isinstance(p, (int, float, np.number)) and 0 < p < _MOST_WEIGHT for p in value)
     if len(value) != len(node.parts) or not all(numbers) or min(value) < _LEAST * sum(value):
         raise InvalidFlow(
-            f"choose: probabilities must be {len(node.parts)} positive numbers, one a flow and "
-            f"none below a millionth of their sum, got {list(value)!r}"
+            f"choose: probabilities must be {len(node.parts)} positive numbers, one for each "
+            f"flow and none below a millionth of their sum, got {list(value)!r}"
         )
 
 
@@ -267,8 +267,8 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
         known = sum(part.length or 0 for part in self.parts)
         if known > _MOST_TO_CHOOSE:
             raise InvalidFlow(
-                f"choose: at most {_MOST_TO_CHOOSE:,} rows of known number, got {known:,}; where "
-                f"there is to be no end, write repeat()"
+                f"choose: the flows may have at most {_MOST_TO_CHOOSE:,} rows together, got "
+                f"{known:,}; for flows without end write repeat()"
             )
 
     probabilities: tuple[float, ...] = attrs.field(validator=_are_weights)
@@ -414,11 +414,14 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
         for part in self.parts:
             if part.length is None:
                 raise InvalidFlow(
-                    f"mix: {part.title} has no known length, and only flows that have one can be "
+                    f"mix: {part.title} has no known length, without which flows cannot be "
                     f"mixed evenly; choose(...) needs none"
                 )
         if sum(self._lengths) >= MOST:
-            raise InvalidFlow(f"mix: at most {MOST - 1:,} rows, got {sum(self._lengths):,}")
+            raise InvalidFlow(
+                f"mix: the flows may have at most {MOST - 1:,} rows together, got "
+                f"{sum(self._lengths):,}"
+            )
 
     shuffles: ClassVar[bool | None] = True
 
@@ -625,7 +628,7 @@ class Combining(FlowBase[T, E]):
         parts = _parts(self, others)
         if isinstance(probabilities, (int, float)):
             raise InvalidFlow(
-                f"choose: probabilities must be a list of numbers, one a flow, got {probabilities}"
+                f"choose: probabilities must be a list, a number for each flow, got {probabilities}"
             )
         weights = [1.0] * len(parts) if probabilities is None else probabilities
         kind = Choose if stop == "last" else ChooseFirst

@@ -211,8 +211,8 @@ def _iterator(made: Iterable[A]) -> Iterator[A]:
     except TypeError as error:
         raise SpecMismatch(
             f"the function of a flat_map must return an iterable of elements, such as a list or a "
-            f"generator, got {type(made).__name__}; for one element there is map, and for one or "
-            f"none filter_map"
+            f"generator, got {type(made).__name__}; use map where it returns one element, and "
+            f"filter_map where it returns one or None"
         ) from error
 
 
@@ -263,7 +263,7 @@ def _are_selectors(node: AnyNode, field: attrs.Attribute[Any], value: tuple[obje
         )
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
-        raise InvalidFlow(f"select: a dict has each key once, got {twice!r} twice")
+        raise InvalidFlow(f"select: a dict has each key only once, got {twice!r} twice")
 
 
 def _spelled(selector: object) -> str:
@@ -387,7 +387,7 @@ def _name(component: int | str, form: type, names: Sequence[str]) -> str:
     of = f" of {has}" if issubclass(form, (tuple, dict)) else ""
     raise SpecMismatch(
         f"there is no component {component!r} in this {form.__name__}{of}; those of a tuple are "
-        f"numbered from 0, those of a dict are its keys, and for any other element there is map"
+        f"numbered from 0, those of a dict are its keys; for any other element use map"
     )
 
 

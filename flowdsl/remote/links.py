@@ -69,8 +69,7 @@ class Ends:
             )
         if self.on_bound is not None and not (self.bind and callable(self.on_bound)):
             raise InvalidFlow(
-                f"{who}: on_bound must be a function, and goes with bind=True; got "
-                f"{self.on_bound!r}"
+                f"{who}: on_bound must be a function, and needs bind=True; got {self.on_bound!r}"
             )
 
     @property

@@ -254,6 +254,6 @@ def from_zmq(
 
 
 _SECOND_PASS = (
-    "from_zmq: a second pass over what is sent, which comes only once; for several passes over the "
-    "same elements put cache() after it, and to receive others write from_zmq anew"
+    "from_zmq: what is sent comes only once, and this is a second pass; for several passes over "
+    "the same elements put cache() after it; for other elements build the flow again"
 )

@@ -341,8 +341,8 @@ def _attach_slab(worker: Process) -> bool:
     if not data:
         return False
     full = FlowError(
-        "no descriptor is left for a slab of shared memory, of which every large result that is "
-        "held takes one: raise ulimit -n, or hold copies"
+        "no file descriptor is left for shared memory, and every large result that is held takes "
+        "one: raise ulimit -n, or hold copies"
     )
     if not fds:
         raise full

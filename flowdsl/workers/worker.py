@@ -110,11 +110,11 @@ def run(making: Maker, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) ->
     except Exception as error:
         bad = first_unpackable(made.elements)
         if bad is None:  # all elements can be pickled: there is no memory for them
-            full = FlowError(f"a worker process has no room for a result: {error}")
+            full = FlowError(f"a worker process has no memory for a result: {error}")
             failure, stop = Failure(None, lease.epoch, lease.start, travelling(full)), 0
         else:
             stop, cause = bad
-            reason = NotShippable(f"the element cannot leave its worker process: {cause}")
+            reason = NotShippable(f"the element cannot be sent from its worker process: {cause}")
             failure = Failure((), lease.epoch, made.positions[stop], travelling(reason))
         made.positions, made.elements = made.positions[:stop], made.elements[:stop]
         made.left = [one for one in made.left if one.before <= stop]

@@ -244,7 +244,7 @@ class TestWhatSomebodyElseHolds:
         assert next(iter(flow)) == 0
         del held
         assert files.open == 0
-        with pytest.raises(fl.SourceError, match="a second pass over a live iterator"):
+        with pytest.raises(fl.SourceError, match="an iterator gives only one pass"):
             flow.collect()
 
 
@@ -264,6 +264,16 @@ class TestOneThatFailsAsItIsClosed:
         assert str(caught.value) == self.message
         assert isinstance(caught.value.__cause__, OSError)
         run.close()
+
+    def test_in_a_flat_map_names_the_element_once(self, broken: Files) -> None:
+        run = iter(fl.from_range(1).flat_map(lambda _: broken.lines()))
+        next(run)
+        with pytest.raises(FlowError) as caught:
+            run.close()
+        assert str(caught.value) == (
+            "flat_map(<lambda>) failed on element 0 (row 0 of from_range(1)): "
+            "OSError('no space left'); the element was 0; it was being closed"
+        )
 
     def test_ends_the_run_where_take_has_enough(self, broken: Files) -> None:
         run = iter(fl.from_iterable(broken.lines).map(abs).take(2))
