@@ -5,7 +5,7 @@ Also how messages spell functions, and the elements that an operator failed on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from reprlib import Repr
@@ -86,6 +86,13 @@ def is_flag(node: Titled, field: attrs.Attribute[bool], value: object) -> None:
 def plain_int(value: Any) -> Any:
     """An attrs converter: NumPy ints become Python ints, which never overflow and work in JSON."""
     return int(value) if isinstance(value, np.integer) else value
+
+
+def owned(value: Any) -> Any:
+    """An attrs converter: copies dicts, in tuples too, so that no caller can change them."""
+    if isinstance(value, Mapping):
+        return {name: owned(part) for name, part in value.items()}
+    return tuple(map(owned, value)) if isinstance(value, tuple) else value
 
 
 def is_int(value: object, minimum: int, most: int | None = MOST_ELEMENTS) -> bool:

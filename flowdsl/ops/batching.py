@@ -18,16 +18,17 @@ from flowdsl.arguments import (
     elsewhere,
     is_flag,
     name_of,
+    owned,
     plain_int,
     spelled,
 )
 from flowdsl.batch_specs import spec_of_batch, spec_of_parts
 from flowdsl.effects import Endless, Resampled, Tag
 from flowdsl.elements import Record
-from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import Gathering, Grouping
 from flowdsl.node import A, AnyNode, E, FlowBase, Passes, Row, T, U, flow, remembered
-from flowdsl.probing import probed, spec_of_result
+from flowdsl.probing import probed, refuse_mismatch, spec_of_result
 from flowdsl.specs import Spec, StructSpec
 from flowdsl.stacking import Allocate, Collate, CollateParts, collated
 
@@ -46,10 +47,7 @@ class Stacking(Grouping[A, U, E], Generic[A, U, E]):
     drop_remainder: bool = attrs.field(validator=is_flag)
 
     def __attrs_post_init__(self) -> None:
-        try:
-            self.spec(probe=False)
-        except SpecMismatch as error:
-            raise InvalidFlow(f"{self.title}: {error}") from error
+        refuse_mismatch(self)
 
     @property
     def effects(self) -> frozenset[Tag]:
@@ -64,11 +62,6 @@ class Stacking(Grouping[A, U, E], Generic[A, U, E]):
         whole = self.drop_remainder or Endless in self.source.effects
         rows = self.source.length
         return self.n if whole or (rows is not None and rows % self.n == 0) else None
-
-
-def frozen_collate(value: Any) -> Any:
-    """An attrs converter: nobody else can change the dict."""
-    return dict(value) if isinstance(value, Mapping) else value
 
 
 def is_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
@@ -113,9 +106,7 @@ def spec_of_collated(rows: Spec, collate: Collate | CollateParts | None, n: int 
 class Batch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
-    collate: Collate | CollateParts | None = attrs.field(
-        converter=frozen_collate, validator=is_collate
-    )
+    collate: Collate | CollateParts | None = attrs.field(converter=owned, validator=is_collate)
 
     @property
     def title(self) -> str:

@@ -41,7 +41,7 @@ from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
 from flowdsl.kinds import Counting, Elementwise, Spelled
 from flowdsl.node import A, AnyNode, E, FlowBase, Node, Passes, Row, T, U, flow, remembered
 from flowdsl.numbers.randomness import generator
-from flowdsl.probing import probed, spec_of_result
+from flowdsl.probing import probed, refuse_mismatch, spec_of_result
 from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, class_of, spec_of_type
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class MapComponent(Spelled[Any, Any, E], Generic[E]):
     index: int | str = attrs.field(converter=plain_int, validator=_is_key_or_number)
 
     def __attrs_post_init__(self) -> None:
-        _refuse_what_is_not_there(self)
+        refuse_mismatch(self)
 
     @property
     def title(self) -> str:
@@ -335,7 +335,7 @@ class Select(Spelled[Any, Any, E], Generic[E]):
     picks: tuple[Any, ...] = attrs.field(validator=_are_selectors)
 
     def __attrs_post_init__(self) -> None:
-        _refuse_what_is_not_there(self)
+        refuse_mismatch(self)
 
     @property
     def title(self) -> str:
@@ -362,13 +362,6 @@ class Select(Spelled[Any, Any, E], Generic[E]):
         if callable(self.picks[0]):
             return _settled(self, _tuple_of(specs), probe)
         return _settled(self, StructSpec(dict, tuple(zip(self.picks, specs, strict=True))), probe)
-
-
-def _refuse_what_is_not_there(node: AnyNode) -> None:
-    try:
-        node.spec(probe=False)
-    except SpecMismatch as error:
-        raise InvalidFlow(f"{node.title}: {error}") from error
 
 
 def _name(component: int | str, form: type, names: Sequence[str]) -> str:

@@ -67,7 +67,7 @@ class FromItems(IndexedSource[T], Generic[T]):
     def spec(self, probe: bool) -> Spec:
         if isinstance(self.items, np.ndarray | Rows):
             columns = self.items.columns if isinstance(self.items, Rows) else self.items
-            return _spec_of_rows(columns, probe)
+            return _spec_of_entry(columns, probe)
         if not len(self.items):
             return UNKNOWN
         first = spec_of(self.items[0])
@@ -126,10 +126,11 @@ def _arrays(columns: object, at: str = "") -> Iterator[tuple[str, Any]]:
         yield from _arrays(part, f"{at}.{name}" if at else str(name))
 
 
-def _spec_of_rows(columns: Columns, probe: bool) -> Spec:
+def _spec_of_entry(columns: Columns, probe: bool) -> Spec:
+    """The spec of a row; unlike those of a batch, entries of text differ in length."""
     if isinstance(columns, tuple | dict):
         parts = columns.items() if isinstance(columns, dict) else enumerate(columns)
-        fields = tuple((str(name), _spec_of_rows(part, probe)) for name, part in parts)
+        fields = tuple((str(name), _spec_of_entry(part, probe)) for name, part in parts)
         return StructSpec(dict if isinstance(columns, dict) else tuple, fields)
     if columns.ndim > 1:
         return ArraySpec(columns.dtype, columns.shape[1:])

@@ -16,7 +16,6 @@ has a kind of its own, and is opened only with ``trusted=True``.
 
 from __future__ import annotations
 
-import math
 import pickle
 import struct
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 
 from flowdsl.elements import components
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.storage.codec import decode, encode
+from flowdsl.storage.codec import array_of_bytes, decode, encode
 
 Frame: TypeAlias = bytes | memoryview
 Step: TypeAlias = int | str
@@ -232,7 +231,7 @@ def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
     try:
         for place, content in zip(layout, contents, strict=True):
             path, dtype, shape = _checked(place)
-            element = _with_array(element, path, _array(dtype, shape, content))
+            element = _with_array(element, path, array_of_bytes(dtype, shape, content))
     except (*(ValueError, TypeError, OverflowError), LookupError, RecursionError) as error:
         raise SourceError(f"not an element: {error}") from error
     return element
@@ -281,14 +280,6 @@ def _checked(place: Any) -> tuple[list[Step], np.dtype[Any], list[int]]:
     if wrong:
         raise ValueError("the layout of an array is a path, an empty array and a shape")
     return path, empty.dtype, shape
-
-
-def _array(dtype: np.dtype[Any], shape: list[int], content: Frame) -> NDArray[Any]:
-    if len(content) != dtype.itemsize * math.prod(shape):
-        raise ValueError(f"{len(content)} bytes for {dtype}{shape}")
-    array: NDArray[Any] = np.require(np.ndarray(shape, dtype, content), requirements="A")
-    array.flags.writeable = False
-    return array
 
 
 def _with_array(x: Any, path: list[Step], array: NDArray[Any]) -> Any:

@@ -39,7 +39,7 @@ from flowdsl.workers.crew import (
 )
 from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece
 from flowdsl.workers.slabs import Place, Window
-from flowdsl.workers.wire import nbytes_of_frames, ship, supply, unpack, whole
+from flowdsl.workers.wire import nbytes_of_frames, pickled, ship, supply, unpack
 from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup, main
 
 SECONDS_TO_LEAVE = 0.5
@@ -100,7 +100,7 @@ def spawn_process(setup: Setup) -> Process:
             pass_fds=[theirs.fileno()],
             process_group=0,  # so that Ctrl-C in a terminal reaches the consumer alone
         )
-    told = whole(setup)
+    told = pickled(setup)
     with contextlib.suppress(ConnectionError):  # it has died already: the poller will show it
         ours.sendall(LENGTH.pack(len(told)) + told)
     ours.setblocking(False)
@@ -128,7 +128,8 @@ class Processes:
         self.program = ship(stage.program, stage.workers.kind)
         self._asked = stage.workers
         self._surroundings = _surroundings()
-        self._whole = stage.whole  # do not keep the stage: it refers to the run, and so to the flow
+        # do not keep the stage: it refers to the run, and so to the flow
+        self._end_to_end = stage.end_to_end
         self.clock = clock
         self._members: dict[bytes, Process] = {}
         self._poller = zmq.Poller()
@@ -172,7 +173,7 @@ class Processes:
         worker.held[piece.lease.number] = piece
         with contextlib.suppress(zmq.ZMQError):  # it has died: its descriptor will show it
             self._control.send_multipart(
-                [worker.identity, whole(piece.lease), *(piece.packed or ())]
+                [worker.identity, pickled(piece.lease), *(piece.packed or ())]
             )
 
     def hear(self) -> list[Event]:
@@ -242,7 +243,7 @@ class Processes:
             self._address,
             secrets.token_bytes(16),
             self.program,
-            self._whole,
+            self._end_to_end,
             self.clock,
             (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.count,
             os.getpid(),

@@ -27,7 +27,7 @@ from flowdsl.making.make import Failure, Maker, make, maker
 from flowdsl.workers.crew import result_of
 from flowdsl.workers.leases import Lease
 from flowdsl.workers.slabs import Slabs
-from flowdsl.workers.wire import first_unpackable, pack_into, unpack, whole
+from flowdsl.workers.wire import first_unpackable, pack_into, pickled, unpack
 
 READY = b"ready"
 REST = b"rest"
@@ -46,7 +46,7 @@ class Setup:
     identity: bytes
     """A secret that only this worker and the consumer know; identifies the worker's messages."""
     program: bytes
-    whole: bool
+    end_to_end: bool
     """Whether the worker runs the program from end to end, by the operators' reference."""
     clock: bool
     """Whether the worker times each operator."""
@@ -74,7 +74,7 @@ def serve(link: socket.socket, setup: Setup) -> None:
         control.setsockopt(zmq.IDENTITY, setup.identity)
         control.connect(setup.address)
         try:
-            making = maker(unpack(setup.program), setup.whole, slabs.allocate, setup.clock)
+            making = maker(unpack(setup.program), setup.end_to_end, slabs.allocate, setup.clock)
         except Exception:
             control.send_multipart([READY, traceback.format_exc().encode()])
             link.recv(1)  # wait until the consumer has read the message and closes the link
@@ -121,7 +121,7 @@ def run(making: Maker, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) ->
         content, places = pack_into(slabs, made.elements)
     seconds = time.perf_counter() - began
     result = result_of(attrs.evolve(made, failure=failure, seconds=seconds), lease)
-    return [whole((result, places, surplus)), content]
+    return [pickled((result, places, surplus)), content]
 
 
 def _read(stream: Any, size: int) -> bytes:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.errors import ElementError, FlowError
-from flowdsl.making.make import Whole
+from flowdsl.making.make import EndToEnd
 from flowdsl.node import Addresses, Node, Passes, Row
 from flowdsl.specs import UNKNOWN, Spec
 from flowdsl.testing import functions
@@ -422,7 +422,7 @@ def test_a_random_chain_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_copy_in_a_process_is_closed_when_that_rests(files: Files) -> None:
-    copy = Whole(fl.from_iterable(files.lines).node)
+    copy = EndToEnd(fl.from_iterable(files.lines).node)
     assert list(copy.elements(Addresses.span(0, 0, 2))) == [0, 1]
     assert files.open == 1
     copy.rest()
