@@ -181,11 +181,6 @@ class Concat(Merging[T, E], Generic[T, E]):
     def title(self) -> str:
         return "concat(...)"
 
-    @property
-    @remembered
-    def length(self) -> int | None:
-        return _total(self.parts)
-
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
         starts = np.cumsum([0, *(part.length or 0 for part in self.parts[:-1])])
         part = np.searchsorted(starts, at.position, side="right") - 1
@@ -203,11 +198,6 @@ class Interleave(Merging[T, E | Reordered], Generic[T, E]):
     @property
     def title(self) -> str:
         return "interleave(...)"
-
-    @property
-    @remembered
-    def length(self) -> int | None:
-        return _total(self.parts)
 
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
         # Between two ends of parts, every turn takes one element of each remaining part.
@@ -290,11 +280,6 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
         weights = ", ".join(f"{p:g}" for p in self.probabilities)
         alike = len(set(self.probabilities)) == 1  # as by default
         return ["" if alike else f"probabilities=[{weights}]", unless("seed", self.seed, 0)]
-
-    @property
-    @remembered
-    def length(self) -> int | None:
-        return _total(self.parts)
 
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
         return _by_epoch(at, self._locate)
@@ -433,11 +418,6 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
     def _lengths(self) -> tuple[int, ...]:
         return tuple(part.length or 0 for part in self.parts)
 
-    @property
-    @remembered
-    def length(self) -> int | None:
-        return sum(self._lengths)
-
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
         return _by_epoch(at, lambda epoch, position: self._draws(epoch).locate(position))
 
@@ -465,11 +445,6 @@ def _ending(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> frozenset[Tag]
     """The effects of an operator that ends with its first part to end."""
     endless = all(Endless in part.effects for part in parts)
     return effects if endless else effects - {Endless}
-
-
-def _total(parts: Sequence[AnyNode]) -> int | None:
-    lengths = [part.length for part in parts]
-    return None if None in lengths else sum(length or 0 for length in lengths)
 
 
 class Combining(FlowBase[T, E]):

@@ -48,14 +48,6 @@ class FromQueue(Live[T, Unsized], Generic[T]):
     def title(self) -> str:
         return f"from_queue({self.label})"
 
-    @property
-    def length(self) -> int | None:
-        return None
-
-    @property
-    def replayable(self) -> bool:
-        return False
-
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 

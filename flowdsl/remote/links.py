@@ -8,7 +8,6 @@ import socket as socketlib
 import stat
 from collections.abc import Callable, Sequence
 from traceback import clear_frames
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
@@ -262,12 +261,7 @@ class Link:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

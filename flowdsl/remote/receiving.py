@@ -42,14 +42,6 @@ class FromZmq(Live[T, E], Generic[T, E]):
     def title(self) -> str:
         return f"from_zmq({self.addresses})"
 
-    @property
-    def length(self) -> int | None:
-        return None
-
-    @property
-    def replayable(self) -> bool:
-        return False
-
     def spec(self, probe: bool) -> Spec:
         return self.declared
 
