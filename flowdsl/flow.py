@@ -16,6 +16,7 @@ from flowdsl.node import AnyNode, E_any, FlowBase, Node, T, provide_surface
 from flowdsl.ops.batching import Batching
 from flowdsl.ops.bucketing import ShapeBatching
 from flowdsl.ops.combining import Combining
+from flowdsl.ops.components import Components
 from flowdsl.ops.inspecting import Inspecting
 from flowdsl.ops.mapping import Mapping as MappingOperators
 from flowdsl.ops.ordering import Ordering
@@ -46,6 +47,7 @@ R = TypeVar("R")
 @attrs.frozen(repr=False)
 class Flow(
     MappingOperators[T, E_any],
+    Components[T, E_any],
     Batching[T, E_any],
     PaddedBatching[T, E_any],
     ShapeBatching[T, E_any],

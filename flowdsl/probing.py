@@ -45,6 +45,11 @@ def refuse_mismatch(node: AnyNode) -> None:
         raise InvalidFlow(f"{node.title}: {error}") from error
 
 
+def settled(node: AnyNode, known: Spec, probe: bool) -> Spec:
+    """What is known of an operator's elements, settled by ``probed`` if a probe is allowed."""
+    return probed(node, known) if probe else known
+
+
 def probed(node: AnyNode, known: Spec) -> Spec:
     """Settle what is unknown by making the first element, if a pass can be repeated.
 

@@ -32,7 +32,7 @@ from flowdsl.node import (
     remembered,
 )
 from flowdsl.numbers.draws import MOST, Draws, Independent, Mixed
-from flowdsl.probing import probed
+from flowdsl.probing import settled
 from flowdsl.specs import UNKNOWN, Spec, StructSpec
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Zip(Joining[T, E], Generic[T, E]):
     @remembered
     def spec(self, probe: bool) -> Spec:
         known = _joined_spec(*(part.spec(probe) for part in self.parts))
-        return probed(self, known) if probe else known
+        return settled(self, known, probe)
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         streams = [read(epoch) for read in sources]

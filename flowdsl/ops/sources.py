@@ -19,7 +19,7 @@ from flowdsl.elements import from_dlpack, is_tensor
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import Node, Passes, Row, T, flow, remembered
-from flowdsl.probing import probed
+from flowdsl.probing import settled
 from flowdsl.specs import (
     UNKNOWN,
     ArraySpec,
@@ -406,7 +406,7 @@ class FromIterable(Node[T, Unsized], Generic[T]):
 
     @remembered
     def spec(self, probe: bool) -> Spec:
-        return probed(self, UNKNOWN) if probe else UNKNOWN
+        return settled(self, UNKNOWN, probe)
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         return numbered(self, partial(self._open, epoch), epoch)
