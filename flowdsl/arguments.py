@@ -5,7 +5,7 @@ Also how messages spell functions, and the elements that an operator failed on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from reprlib import Repr
@@ -88,6 +88,13 @@ def plain_int(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
+def owned(value: Any) -> Any:
+    """An attrs converter: copies dicts, in tuples too, so that no caller can change them."""
+    if isinstance(value, Mapping):
+        return {name: owned(part) for name, part in value.items()}
+    return tuple(map(owned, value)) if isinstance(value, tuple) else value
+
+
 def is_int(value: object, minimum: int, most: int | None = MOST_ELEMENTS) -> bool:
     """Whether the value is an int (not a bool) >= ``minimum`` and below ``most``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
@@ -118,19 +125,19 @@ def elsewhere(**advice: str) -> Callable[[F], F]:
     return decorate
 
 
-_PROCS = "where work runs is said once, by prefetch(procs={n})"
+_PROCS = "workers are given once for all operators, by prefetch(procs={n}) after them"
 PARALLEL = {
     "num_parallel_calls": _PROCS,
     "num_workers": _PROCS,
     "num_proc": _PROCS,
-    "deterministic": "the order is kept, but where prefetch(ordered=False) gives it up",
+    "deterministic": "the order is kept, unless prefetch(ordered=False) gives it up",
 }
 """Arguments that other libraries have on each operator, and this one only on ``prefetch``."""
 
 BATCHED = {
     "batch_size": "write {name}({n})",
     "drop_last": "write drop_remainder={}",
-    "remainder": "a last one that is smaller is given, but with drop_remainder=True",
+    "remainder": "a smaller last batch is kept, unless drop_remainder=True leaves it out",
 }
 """Other libraries' names for the arguments of batching operators."""
 

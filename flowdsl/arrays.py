@@ -108,8 +108,9 @@ def arrays_of_lists(
     first = next((i for i, dtype in enumerate(dtypes) if dtype is not None), None)
     if first is None:
         raise SpecMismatch(
-            f"{at}: no list of the batch has an item, so nothing tells their dtype; make them "
-            f"arrays with .map, as np.array(items, np.int64), or say how with batch(n, collate=...)"
+            f"{at}: every list of the batch is empty, and only items tell a dtype (an annotation "
+            f"such as list[int] does not); make the lists arrays with .map, as np.array(items, "
+            f"np.int64), or say how they stack with batch(n, collate=...)"
         )
     dtype = cast("np.dtype[Any]", dtypes[first])
     for i, other in enumerate(dtypes):
@@ -145,8 +146,8 @@ def _dtype_of_list(items: list[Any], where: str) -> np.dtype[Any] | None:
     if any(not is_alike(dtype, other) for other in others):
         names = " and ".join(map(str, (dtype, *others)))
         raise SpecMismatch(
-            f"{where} is a list that holds arrays of {names}; a dtype is never cast: use .map to "
-            f"make them alike"
+            f"{where} is a list that holds arrays of {names}; no dtype is ever cast: make "
+            f"them equal with .map"
         )
     if dtype.hasobject:
         raise unstackable_list("arrays of Python objects", where)
@@ -190,7 +191,7 @@ def _array_of_list(
     if len({part.ndim for part in parts}) > 1:
         raise SpecMismatch(
             f"{where} is a list whose items differ in rank; make it an array with .map, or say how "
-            f"with batch(n, collate=...)"
+            f"it stacks with batch(n, collate=...)"
         )
     if len({part.shape for part in parts}) == 1:
         if dtype.kind in "US":  # as wide as the widest
@@ -217,8 +218,8 @@ def _of_one_rank(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
 # -- refusals --------------------------------------------------------------------------------------
 
 _OF_NONE = (
-    "None does not stack: leave such rows out with .filter_map, or the component with .map, or put "
-    "a value in its place with .map"
+    "None does not stack: leave such rows out with .filter_map, or, with .map, leave the component "
+    "out or put a value in its place"
 )
 
 
@@ -237,7 +238,7 @@ def differ(rows: Sequence[Any], at: str, i: int | None = None, first: int = 0) -
         remedy = "ragged rows do not stack: padded_batch pads them, or make them alike with .map"
     else:
         remedy = (
-            "equal dtypes and shapes stack (a dtype is never cast: use .map to make them alike)"
+            "only equal dtypes and shapes stack (no dtype is ever cast: make them equal with .map)"
         )
     return SpecMismatch(
         f"{at}: row {first} of the batch is {sides[0]}, row {i} is {sides[1]}; {remedy}"
@@ -260,7 +261,7 @@ def unstackable(what: str, at: str) -> SpecMismatch:
         return SpecMismatch(f"{at}: {_OF_NONE}")
     return SpecMismatch(
         f"{at}: {what} does not stack; arrays, numbers, text, and lists of them do. Make it one "
-        f"of them with .map, or leave it out there, or say how with batch(n, collate=...)"
+        f"of them or leave it out with .map, or say how it stacks with batch(n, collate=...)"
     )
 
 
@@ -270,13 +271,13 @@ def unstackable_list(what: str, at: str) -> SpecMismatch:
         return SpecMismatch(f"{at} is a list of None; {_OF_NONE}")
     return SpecMismatch(
         f"{at} is a list of {what}, which does not stack; lists of numbers, of arrays and of text "
-        f"do. Make arrays of it with .map, or say how with batch(n, collate=...)"
+        f"do. Make arrays of it with .map, or say how it stacks with batch(n, collate=...)"
     )
 
 
 def _mixed(kinds: set[type], where: str) -> SpecMismatch:
     names = " and ".join(sorted(kind.__name__ for kind in kinds))
-    remedy = "a list of one kind stacks: make it an array with .map"
+    remedy = "a list stacks only if its items are of one type: make it an array with .map"
     if all(issubclass(kind, (*NUMBERS, np.number, np.bool_)) for kind in kinds):
         remedy += ", as np.array(items, np.float64)"
     elif type(None) in kinds:

@@ -65,6 +65,14 @@ def same_place(node: AnyNode, there: AnyNode, position: int) -> int | None:
 class Live(Node[T, E], Generic[T, E]):
     """Gives each element once, as it arrives, such as from a queue: no later pass repeats it."""
 
+    @property
+    def length(self) -> int | None:
+        return None
+
+    @property
+    def replayable(self) -> bool:
+        return False
+
 
 # -- to be probed ----------------------------------------------------------------------------------
 

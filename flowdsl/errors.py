@@ -158,6 +158,9 @@ def _caused(
     return error
 
 
+_FROM = "\nTraceback in process "
+
+
 def travelling(error: BaseException) -> BaseException:
     """The exception in a form that can be sent to another process, with its traceback as a note.
 
@@ -170,8 +173,8 @@ def travelling(error: BaseException) -> BaseException:
     except Exception:
         sent = RuntimeError(f"{type(error).__qualname__}: {error}")
     sent.__traceback__ = None
-    if not any("In worker process" in note for note in getattr(sent, "__notes__", ())):
-        sent.add_note(f"\nIn worker process {os.getpid()}:\n{trace}")
+    if not any(note.startswith(_FROM) for note in getattr(sent, "__notes__", ())):
+        sent.add_note(f"{_FROM}{os.getpid()}:\n{trace}")
     return sent
 
 

@@ -16,6 +16,7 @@ from flowdsl.node import AnyNode, E_any, FlowBase, Node, T, provide_surface
 from flowdsl.ops.batching import Batching
 from flowdsl.ops.bucketing import ShapeBatching
 from flowdsl.ops.combining import Combining
+from flowdsl.ops.components import Components
 from flowdsl.ops.inspecting import Inspecting
 from flowdsl.ops.mapping import Mapping as MappingOperators
 from flowdsl.ops.ordering import Ordering
@@ -46,6 +47,7 @@ R = TypeVar("R")
 @attrs.frozen(repr=False)
 class Flow(
     MappingOperators[T, E_any],
+    Components[T, E_any],
     Batching[T, E_any],
     PaddedBatching[T, E_any],
     ShapeBatching[T, E_any],
@@ -116,8 +118,8 @@ class Flow(
         epoch, position, mark = place_of(self.node, resume)
         if epoch >= n:
             raise InvalidFlow(
-                f"epochs: the state is of epoch {epoch}, so n must be at least {epoch + 1}, got "
-                f"{n}; it counts those that were done before, too"
+                f"epochs: the state is in epoch {epoch}, so n must be at least {epoch + 1}, got "
+                f"{n}; n counts the finished epochs too"
             )
         return chain(
             (Run(self._plan, *place) for place in [(epoch, position, mark)]),

@@ -410,6 +410,12 @@ class Merging(Node[T, E], Generic[T, E]):
                 return f"{name} is {a} in {its} and {b} in {others}; make them alike with .map"
         return None
 
+    @property
+    @remembered
+    def length(self) -> int | None:
+        lengths = [part.length for part in self.parts]
+        return None if None in lengths else sum(length or 0 for length in lengths)
+
     @abstractmethod
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
         """For each address the number of the part, and the address there.

@@ -180,8 +180,8 @@ class Node(ABC, Generic[T, E]):
             for name in vars(cls).keys() & vars(base).keys():
                 if getattr(vars(base)[name], "__final__", False):
                     raise TypeError(
-                        f"{cls.__name__}.{name}: {base.__name__} derives it, or goes by another "
-                        f"way, so that one of your own would be passed over"
+                        f"{cls.__name__}.{name}: it cannot be overridden, as {base.__name__} "
+                        f"declares it final: yours would not always be asked"
                     )
 
     @property
@@ -336,7 +336,7 @@ def flow(node: Node[A, F]) -> Flow[A, F]:
     """
     if (node.length or 0) >= MOST_ELEMENTS:
         raise InvalidFlow(
-            f"{spelled(node)}: {node.length} elements are more than can be numbered, which is "
-            f"2**62; where there is to be no end, write repeat()"
+            f"{spelled(node)}: a pass must have fewer than 2**62 elements, this one would have "
+            f"{node.length}; for a pass without end write repeat()"
         )
     return _surface[0](node)  # type: ignore[no-any-return]  # the slot is untyped: Flow is above

@@ -11,6 +11,7 @@ import attrs
 
 from flowdsl.capabilities import Transparent
 from flowdsl.effects import Effect
+from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.kinds import Indexing, Merging
 from flowdsl.node import AnyNode, Passes, Row, with_sources
 from flowdsl.specs import (
@@ -34,6 +35,19 @@ def spec_of_result(function: object) -> Spec:
     except Exception:  # an annotation that cannot be evaluated declares nothing
         return UNKNOWN
     return spec_of_type(hint) if hint is not None else UNKNOWN
+
+
+def refuse_mismatch(node: AnyNode) -> None:
+    """Raise ``InvalidFlow`` for an operator whose source is known not to fit it."""
+    try:
+        node.spec(probe=False)
+    except SpecMismatch as error:
+        raise InvalidFlow(f"{node.title}: {error}") from error
+
+
+def settled(node: AnyNode, known: Spec, probe: bool) -> Spec:
+    """What is known of an operator's elements, settled by ``probed`` if a probe is allowed."""
+    return probed(node, known) if probe else known
 
 
 def probed(node: AnyNode, known: Spec) -> Spec:

@@ -153,13 +153,13 @@ def functions_of(collate: CollateParts, names: Sequence[str]) -> dict[str, Colla
     if isinstance(collate, tuple):
         if len(collate) != len(names):
             raise SpecMismatch(
-                f"element: {len(names)} components, and collate has {len(collate)}; give a "
-                f"function, or None, for each"
+                f"element: it has {len(names)} components, and collate {len(collate)}; give a "
+                f"function, or None, for each component"
             )
         return {n: f for n, f in zip(names, collate, strict=True) if f is not None}
     if unknown := [name for name in collate if name not in names]:
         raise SpecMismatch(
-            f"element: components {', '.join(names)}, and collate names "
+            f"element: it has the components {', '.join(names)}, and collate names "
             f"{', '.join(map(str, unknown))}"
         )
     return {name: func for name, func in collate.items() if func is not None}
@@ -168,7 +168,7 @@ def functions_of(collate: CollateParts, names: Sequence[str]) -> dict[str, Colla
 def no_components(what: str) -> SpecMismatch:
     """The error for a single value if ``collate`` has a function for each component."""
     return SpecMismatch(
-        f"element: {what} has no components that collate could name; give one function"
+        f"element: {what} has no components that collate could name; give it one function"
     )
 
 
@@ -183,10 +183,12 @@ def unstack(batch: Any) -> Iterator[Any]:
     """
     (first, n), *others = _leading_sizes(batch, "element") or [("", 0)]
     if not first:
-        raise SpecMismatch("element: without components it does not tell how many rows it has")
+        raise SpecMismatch("element: it has no components to tell how many rows there are")
     for name, size in others:
         if size != n:
-            raise SpecMismatch(f"{first} has {n} rows, {name} has {size}: they must have as many")
+            raise SpecMismatch(
+                f"{first} has {n} rows, {name} has {size}: they must have equally many"
+            )
     return _rows_of(batch, n)
 
 

@@ -150,12 +150,7 @@ class Pump(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 
@@ -200,7 +195,7 @@ class _Transfer(Generic[T]):
             raise FlowError(f"{self._name}: this pass was stopped; begin another one")
         if self._error is None:
             raise EndOfPass(left)
-        note = f"{left} element(s) before it were left: a step takes {n}"
+        note = f"{left} element(s) before it were not used: a step takes {n}"
         if left and note not in getattr(self._error, "__notes__", ()):
             self._error.add_note(note)
         raise self._error
@@ -222,14 +217,14 @@ class _Transfer(Generic[T]):
         self._thread.join(timeout)
         if self._thread.is_alive():
             _log.warning(
-                "%s: the flow is busy; its pass ends after the present element", self._name
+                "%s: the flow is still making an element; its pass ends after it", self._name
             )
 
     def _refuse_fork(self) -> None:
         if os.getpid() != self._process:
             raise FlowError(
-                f"{self._name}: this pass belongs to the process that began it, of which this is a "
-                f"fork; begin one here"
+                f"{self._name}: this pass belongs to the process that began it, and this process "
+                f"is a fork of that one; begin a new pass here"
             )
 
     # -- in the thread -----------------------------------------------------------------------------

@@ -89,8 +89,8 @@ def to_arrays(layout: Layout, element: object, position: int) -> list[NDArray[An
     values = leaves(element)
     if len(values) != len(layout):
         raise SpecMismatch(
-            f"QueueInput: element {position} has {len(values)} component(s), but {len(layout)} "
-            f"were announced: {', '.join(slot.name for slot in layout)}"
+            f"QueueInput: element {position} has {len(values)} component(s), but its spec has "
+            f"{len(layout)}: {', '.join(slot.name for slot in layout)}"
         )
     arrays: list[NDArray[Any]] = []
     for slot, value in zip(layout, values, strict=True):
@@ -103,8 +103,8 @@ def to_arrays(layout: Layout, element: object, position: int) -> list[NDArray[An
         if not isinstance(value, (np.ndarray, np.generic)) or not slot.takes(value):
             raise SpecMismatch(
                 f"QueueInput: component {slot.name!r} of element {position} is {spec_of(value)}, "
-                f"but {slot.spec} was announced; nothing is cast: make them alike in a .map, or "
-                f"declare what varies with spec=[tf.TensorSpec(shape, dtype), ...]"
+                f"but its spec is {slot.spec}; nothing is cast: make the elements alike with .map, "
+                f"or declare what varies with spec=[tf.TensorSpec(shape, dtype), ...]"
             )
         # For a NumPy scalar TensorFlow would copy every component twice; not for a 0-d array.
         arrays.append(np.asarray(value))
@@ -158,14 +158,14 @@ def _slot(name: str, leaf: Leaf) -> Slot:
     leaf = _in_slot(leaf)
     if leaf == UNKNOWN:
         raise SpecMismatch(
-            f"{where}: nothing is known of it before it is made; annotate the result of the "
+            f"{where}: its dtype is not known before it is made; annotate the result of the "
             f"function that makes it, or give spec=[tf.TensorSpec(shape, dtype), ...]"
         )
     if not isinstance(leaf, ArraySpec):
         kind = list if isinstance(leaf, ListSpec) else leaf.type
         raise SpecMismatch(
             f"{where} is a Python {kind.__name__}, which has no dtype: make it "
-            f"{_NUMPY.get(kind, 'np.asarray')}(...) in a .map"
+            f"{_NUMPY.get(kind, 'np.asarray')}(...) with .map"
         )
     if leaf.dtype is None:
         raise SpecMismatch(
@@ -174,7 +174,7 @@ def _slot(name: str, leaf: Leaf) -> Slot:
     dtype = _plain(leaf.dtype)
     if dtype.hasobject or not dtype.isnative or not _in_tensorflow(dtype):
         raise SpecMismatch(
-            f"{where} has dtype {leaf.dtype.str}, which TensorFlow lacks; convert it in a .map"
+            f"{where} has dtype {leaf.dtype.str}, which TensorFlow lacks; convert it with .map"
         )
     return Slot(name, dtype, leaf.shape)
 

@@ -133,7 +133,9 @@ class QueueInput(InputSource):
             run = self._begun().pump.state_dict()
         except NotResumable as error:
             if not self._warned:
-                _log.warning("training that goes on from here begins this pass anew: %s", error)
+                _log.warning(
+                    "training resumed from this state would begin the pass again: %s", error
+                )
             self._warned, run = True, None
         return {"epoch": self._epoch, "run": run}
 
@@ -144,7 +146,9 @@ class QueueInput(InputSource):
             case {"epoch": int(epoch), "run": Mapping() as run} if is_int(epoch, 0):
                 self._begin(self.flow.resume(run))
             case _:
-                raise StateMismatch(f"QueueInput: not a state that state_dict() gave: {state!r}")
+                raise StateMismatch(
+                    f"QueueInput: state must be what state_dict() gave, got {state!r}"
+                )
 
     def close(self) -> None:
         if self._pass is not None:

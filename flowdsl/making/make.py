@@ -97,7 +97,7 @@ class Maker(Protocol):
 
 
 @attrs.define
-class Whole:
+class EndToEnd:
     """A flow that one process runs from end to end, by its reference.
 
     To reach an element it makes all those before it; a lease that starts where the last one ended
@@ -163,10 +163,10 @@ class _Counted(Program):
 
 
 def maker(
-    root: AnyNode, whole: bool, allocate: Allocate | None = None, clock: bool = False
+    root: AnyNode, end_to_end: bool, allocate: Allocate | None = None, clock: bool = False
 ) -> Maker:
     """The maker that runs ``root`` in one worker."""
-    return Whole(root) if whole else _Counted(root, allocate, clock)
+    return EndToEnd(root) if end_to_end else _Counted(root, allocate, clock)
 
 
 Tell: TypeAlias = Callable[[Step, Failed], None]

@@ -40,7 +40,9 @@ def permute(position: Positions, n: int, key: str) -> Positions:
     [0, 1, 2, 3, 4]
     """
     if len(position) and not 0 <= position.min() <= position.max() < n:
-        raise IndexError(f"positions {position.min()} to {position.max()} of a permutation of {n}")
+        raise IndexError(
+            f"positions must be in range({n}), got {position.min()} to {position.max()}"
+        )
     digest = hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS).digest()
     keys = np.frombuffer(digest, np.uint64)
     if n <= _SMALL:

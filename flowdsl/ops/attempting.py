@@ -53,7 +53,7 @@ def leave_out(node: AnyNode, on_error: OnError) -> AnyNode:
     """The flow without the elements that cannot be made."""
     if on_error == "raise":
         return node
-    return _Leaving(None if on_error == "skip" else on_error).whole(node)
+    return _Leaving(None if on_error == "skip" else on_error).with_failures_left_out(node)
 
 
 @attrs.define
@@ -66,7 +66,7 @@ class _Leaving:
     """The operators whose source has failed elements left out."""
     _kept: dict[int, Kept[Any]] = attrs.field(factory=dict[int, Kept[Any]], init=False)
 
-    def whole(self, node: AnyNode) -> AnyNode:
+    def with_failures_left_out(self, node: AnyNode) -> AnyNode:
         """The flow without elements that fail, or that workers die on."""
         left = self._without(node)
         return left if _leaves_out(left) else self._left(left)
@@ -98,7 +98,7 @@ class _Leaving:
             over = with_sources(node, sources)
         except InvalidFlow as error:
             raise InvalidFlow(
-                f"prefetch: with on_error, the number of rows is known at the end only; {error}"
+                f"prefetch: on_error leaves rows out, so their number is not known; {error}"
             ) from None
         if isinstance(over, Cache) and over is not node:  # the original keeps other rows
             return attrs.evolve(over, kept=self._kept.setdefault(id(over.kept), Kept()))

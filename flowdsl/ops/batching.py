@@ -18,16 +18,17 @@ from flowdsl.arguments import (
     elsewhere,
     is_flag,
     name_of,
+    owned,
     plain_int,
     spelled,
 )
 from flowdsl.batch_specs import spec_of_batch, spec_of_parts
 from flowdsl.effects import Endless, Resampled, Tag
 from flowdsl.elements import Record
-from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import Gathering, Grouping
 from flowdsl.node import A, AnyNode, E, FlowBase, Passes, Row, T, U, flow, remembered
-from flowdsl.probing import probed, spec_of_result
+from flowdsl.probing import probed, refuse_mismatch, spec_of_result
 from flowdsl.specs import Spec, StructSpec
 from flowdsl.stacking import Allocate, Collate, CollateParts, collated
 
@@ -46,10 +47,7 @@ class Stacking(Grouping[A, U, E], Generic[A, U, E]):
     drop_remainder: bool = attrs.field(validator=is_flag)
 
     def __attrs_post_init__(self) -> None:
-        try:
-            self.spec(probe=False)
-        except SpecMismatch as error:
-            raise InvalidFlow(f"{self.title}: {error}") from error
+        refuse_mismatch(self)
 
     @property
     def effects(self) -> frozenset[Tag]:
@@ -66,11 +64,6 @@ class Stacking(Grouping[A, U, E], Generic[A, U, E]):
         return self.n if whole or (rows is not None and rows % self.n == 0) else None
 
 
-def frozen_collate(value: Any) -> Any:
-    """An attrs converter: nobody else can change the dict."""
-    return dict(value) if isinstance(value, Mapping) else value
-
-
 def is_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
     """An attrs validator: a function of the rows, or a dict or tuple of one a component."""
     parts = tuple(value.values()) if isinstance(value, dict) else value
@@ -78,7 +71,7 @@ def is_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) -> Non
     if not all(callable(func) or func is None for func in functions):
         raise InvalidFlow(
             f"{spelled(node)}: collate must be a function of the list of rows, or a dict or tuple "
-            f"of such functions, one a component; got {value!r}"
+            f"of such functions, one for each component; got {value!r}"
         )
 
 
@@ -113,9 +106,7 @@ def spec_of_collated(rows: Spec, collate: Collate | CollateParts | None, n: int 
 class Batch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
-    collate: Collate | CollateParts | None = attrs.field(
-        converter=frozen_collate, validator=is_collate
-    )
+    collate: Collate | CollateParts | None = attrs.field(converter=owned, validator=is_collate)
 
     @property
     def title(self) -> str:
@@ -287,7 +278,7 @@ class Batching(FlowBase[T, E]):
     ) -> Flow[tuple[T, T, T, T], E | Resampled]: ...
     @overload
     def window(self, size: int, stride: int = 1) -> Flow[tuple[T, ...], E | Resampled]: ...
-    @elsewhere(shift="write window(size, stride={n})", drop_remainder="all windows are whole")
+    @elsewhere(shift="write window(size, stride={n})", drop_remainder="every window is full")
     def window(self: FlowBase[Any, Any], size: int, stride: int = 1) -> Flow[tuple[Any, ...], Any]:
         """Give every run of ``size`` consecutive elements as a tuple, or every ``stride``-th run.
 

@@ -20,16 +20,17 @@ from flowdsl.arguments import (
     is_callable,
     is_flag,
     name_of,
+    owned,
     plain_int,
     the_element,
     the_group,
 )
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.elements import Record
-from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
+from flowdsl.errors import ElementError, SpecMismatch
 from flowdsl.node import A, E, FlowBase, Node, Passes, Row, T, U, flow, remembered
-from flowdsl.ops.batching import frozen_collate, is_collate, spec_of_collated, spelled_collate
-from flowdsl.probing import probed
+from flowdsl.ops.batching import is_collate, spec_of_collated, spelled_collate
+from flowdsl.probing import probed, refuse_mismatch
 from flowdsl.specs import Spec, with_sizes
 from flowdsl.stacking import Collate, CollateParts, collated
 
@@ -48,15 +49,10 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
     selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=is_callable)
     drop_remainder: bool = attrs.field(validator=is_flag)
-    collate: Collate | CollateParts | None = attrs.field(
-        converter=frozen_collate, validator=is_collate
-    )
+    collate: Collate | CollateParts | None = attrs.field(converter=owned, validator=is_collate)
 
     def __attrs_post_init__(self) -> None:
-        try:
-            self.spec(probe=False)
-        except SpecMismatch as error:
-            raise InvalidFlow(f"{self.title}: {error}") from error
+        refuse_mismatch(self)
 
     @property
     def title(self) -> str:

@@ -32,7 +32,7 @@ from flowdsl.node import (
     remembered,
 )
 from flowdsl.numbers.draws import MOST, Draws, Independent, Mixed
-from flowdsl.probing import probed
+from flowdsl.probing import settled
 from flowdsl.specs import UNKNOWN, Spec, StructSpec
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Zip(Joining[T, E], Generic[T, E]):
     @remembered
     def spec(self, probe: bool) -> Spec:
         known = _joined_spec(*(part.spec(probe) for part in self.parts))
-        return probed(self, known) if probe else known
+        return settled(self, known, probe)
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         streams = [read(epoch) for read in sources]
@@ -181,11 +181,6 @@ class Concat(Merging[T, E], Generic[T, E]):
     def title(self) -> str:
         return "concat(...)"
 
-    @property
-    @remembered
-    def length(self) -> int | None:
-        return _total(self.parts)
-
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
         starts = np.cumsum([0, *(part.length or 0 for part in self.parts[:-1])])
         part = np.searchsorted(starts, at.position, side="right") - 1
@@ -203,11 +198,6 @@ class Interleave(Merging[T, E | Reordered], Generic[T, E]):
     @property
     def title(self) -> str:
         return "interleave(...)"
-
-    @property
-    @remembered
-    def length(self) -> int | None:
-        return _total(self.parts)
 
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
         # Between two ends of parts, every turn takes one element of each remaining part.
@@ -254,8 +244,8 @@ def _are_weights(node: Choose[Any, Any], field: object, value: tuple[float, ...]
     numbers = (isinstance(p, (int, float, np.number)) and 0 < p < _MOST_WEIGHT for p in value)
     if len(value) != len(node.parts) or not all(numbers) or min(value) < _LEAST * sum(value):
         raise InvalidFlow(
-            f"choose: probabilities must be {len(node.parts)} positive numbers, one a flow and "
-            f"none below a millionth of their sum, got {list(value)!r}"
+            f"choose: probabilities must be {len(node.parts)} positive numbers, one for each "
+            f"flow and none below a millionth of their sum, got {list(value)!r}"
         )
 
 
@@ -267,8 +257,8 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
         known = sum(part.length or 0 for part in self.parts)
         if known > _MOST_TO_CHOOSE:
             raise InvalidFlow(
-                f"choose: at most {_MOST_TO_CHOOSE:,} rows of known number, got {known:,}; where "
-                f"there is to be no end, write repeat()"
+                f"choose: the flows may have at most {_MOST_TO_CHOOSE:,} rows together, got "
+                f"{known:,}; for flows without end write repeat()"
             )
 
     probabilities: tuple[float, ...] = attrs.field(validator=_are_weights)
@@ -290,11 +280,6 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
         weights = ", ".join(f"{p:g}" for p in self.probabilities)
         alike = len(set(self.probabilities)) == 1  # as by default
         return ["" if alike else f"probabilities=[{weights}]", unless("seed", self.seed, 0)]
-
-    @property
-    @remembered
-    def length(self) -> int | None:
-        return _total(self.parts)
 
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
         return _by_epoch(at, self._locate)
@@ -414,11 +399,14 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
         for part in self.parts:
             if part.length is None:
                 raise InvalidFlow(
-                    f"mix: {part.title} has no known length, and only flows that have one can be "
+                    f"mix: {part.title} has no known length, without which flows cannot be "
                     f"mixed evenly; choose(...) needs none"
                 )
         if sum(self._lengths) >= MOST:
-            raise InvalidFlow(f"mix: at most {MOST - 1:,} rows, got {sum(self._lengths):,}")
+            raise InvalidFlow(
+                f"mix: the flows may have at most {MOST - 1:,} rows together, got "
+                f"{sum(self._lengths):,}"
+            )
 
     shuffles: ClassVar[bool | None] = True
 
@@ -429,11 +417,6 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
     @property
     def _lengths(self) -> tuple[int, ...]:
         return tuple(part.length or 0 for part in self.parts)
-
-    @property
-    @remembered
-    def length(self) -> int | None:
-        return sum(self._lengths)
 
     def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
         return _by_epoch(at, lambda epoch, position: self._draws(epoch).locate(position))
@@ -462,11 +445,6 @@ def _ending(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> frozenset[Tag]
     """The effects of an operator that ends with its first part to end."""
     endless = all(Endless in part.effects for part in parts)
     return effects if endless else effects - {Endless}
-
-
-def _total(parts: Sequence[AnyNode]) -> int | None:
-    lengths = [part.length for part in parts]
-    return None if None in lengths else sum(length or 0 for length in lengths)
 
 
 class Combining(FlowBase[T, E]):
@@ -625,7 +603,7 @@ class Combining(FlowBase[T, E]):
         parts = _parts(self, others)
         if isinstance(probabilities, (int, float)):
             raise InvalidFlow(
-                f"choose: probabilities must be a list of numbers, one a flow, got {probabilities}"
+                f"choose: probabilities must be a list, a number for each flow, got {probabilities}"
             )
         weights = [1.0] * len(parts) if probabilities is None else probabilities
         kind = Choose if stop == "last" else ChooseFirst

@@ -37,7 +37,7 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
             endless = Endless in self.source.effects
             has = "never ends" if endless else "has no known length"
             anew = "fl.from_items(flow.collect()).shuffle()"
-            other = f"where they fit into memory, begin anew: {anew}"
+            other = f"if they fit in memory, collect them first: {anew}"
             raise InvalidFlow(
                 f"shuffle: {self.source.title} {has}, and a shuffle of all elements needs to know "
                 f"how many there are. Write shuffle(buffer=n) to shuffle within a window of n "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
 import numpy as np
 
-from flowdsl.arguments import BATCHED, PARALLEL, elsewhere
+from flowdsl.arguments import BATCHED, PARALLEL, elsewhere, owned
 from flowdsl.batch_specs import spec_of_padded_batch
 from flowdsl.effects import Resampled
 from flowdsl.errors import InvalidFlow
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
-
-
-def _owned(padding: Any) -> Any:
-    """An attrs converter: copies the dicts, so that no caller can change them."""
-    if isinstance(padding, Mapping):
-        return {name: _owned(part) for name, part in padding.items()}
-    return tuple(map(_owned, padding)) if isinstance(padding, tuple) else padding
 
 
 def _is_padding(node: AnyNode, field: attrs.Attribute[Padding], value: object) -> None:
@@ -46,7 +39,7 @@ def _is_padding(node: AnyNode, field: attrs.Attribute[Padding], value: object) -
 class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, their arrays padded to one shape and stacked."""
 
-    padding: Padding = attrs.field(converter=_owned, validator=_is_padding)
+    padding: Padding = attrs.field(converter=owned, validator=_is_padding)
 
     @property
     def title(self) -> str:

@@ -46,7 +46,7 @@ def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> 
             )
         if not kind.mortal:
             raise InvalidFlow(
-                f"prefetch: timeout needs {PROCESSES.keyword}; {kind.noun.any} cannot be ended"
+                f"prefetch: timeout needs {PROCESSES.keyword}=, as {kind.noun.any} cannot be ended"
             )
 
 
@@ -143,7 +143,7 @@ class Placing(FlowBase[T, E]):
     ) -> Flow[T, E | Reordered | Resampled | Unsized]: ...
 
     @elsewhere(
-        buffer_size="how far ahead is a matter of bytes, as in prefetch(memory=2**30)",
+        buffer_size="what is made ahead is limited in bytes, as in prefetch(memory=2**30)",
         num_workers="write prefetch(procs={n})",
         num_proc="write prefetch(procs={n})",
         num_threads="write prefetch(threads={n})",
@@ -270,7 +270,7 @@ class Placing(FlowBase[T, E]):
         _check_count("replicate", PROCESSES, procs, least=1)
         if not self.node.replayable:
             raise InvalidFlow(
-                f"replicate: {self.node.title} gives one pass only, and each copy needs its own"
+                f"replicate: {self.node.title} gives only one pass, and each copy needs its own"
             )
         copies = Replicate(self.node, plain_int(procs))
         workers = Workers(PROCESSES, copies.n)

@@ -48,14 +48,6 @@ class FromQueue(Live[T, Unsized], Generic[T]):
     def title(self) -> str:
         return f"from_queue({self.label})"
 
-    @property
-    def length(self) -> int | None:
-        return None
-
-    @property
-    def replayable(self) -> bool:
-        return False
-
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
@@ -74,8 +66,8 @@ def _taken(get: Callable[..., Any], end: object, timeout: float | None) -> Itera
             if timeout is None:
                 raise
             raise SourceError(
-                f"from_queue: no element came in {timeout} s, after {taken} that did, nor the end "
-                f"marker {end!r}; is who fills the queue still at work?"
+                f"from_queue: after {taken} elements, neither another one nor the end marker "
+                f"{end!r} came in {timeout} s; is the queue still being filled?"
             ) from error
         if _is_marker(x, end):
             return
@@ -156,6 +148,6 @@ def from_queue(
 
 
 _TAKEN = (
-    "from_queue: a second pass over a queue, which gives only one: what was taken is gone; for "
-    "several passes over the same elements put cache() after it"
+    "from_queue: a queue gives only one pass, as what was taken from it is gone; for several "
+    "passes over the same elements put cache() after it"
 )

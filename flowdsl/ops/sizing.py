@@ -201,7 +201,10 @@ class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
 
     def __attrs_post_init__(self) -> None:
         if self.source.length == 0:
-            raise InvalidFlow("repeat: its source has no elements, and without n it never ends")
+            raise InvalidFlow(
+                "repeat: its source has no elements, so repeating it without end would never give "
+                "one; give repeat(n), or a source that has elements"
+            )
 
     @property
     def title(self) -> str:
@@ -224,7 +227,7 @@ class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
                 yield x
             if empty:
                 raise EndlessFlow(
-                    f"repeat: pass {k} had no elements, and repeating nothing never yields; give "
+                    f"repeat: pass {k} had no elements, and going on might never give one; give "
                     f"repeat(n), or check what is filtered or left out"
                 )
 
@@ -266,7 +269,7 @@ class FixedSize(Indexing[T, E | Resampled], Generic[T, E]):
     def __attrs_post_init__(self) -> None:
         if self.n and self.source.length == 0:
             raise InvalidFlow(
-                f"fixed_size: its source has no elements, so there are never {self.n} of them"
+                f"fixed_size: its source has no elements, so it can never give {self.n}"
             )
 
     @property
@@ -312,8 +315,8 @@ class FixedSize(Indexing[T, E | Resampled], Generic[T, E]):
             yield x
         if empty:
             raise EndlessFlow(
-                f"fixed_size: pass {k} of its source had no elements, and out of nothing there are "
-                f"never {self.n}; check what is filtered or left out"
+                f"fixed_size: pass {k} of its source had no elements, and going on might never "
+                f"give {self.n}; check what is filtered or left out"
             )
 
 
@@ -324,6 +327,9 @@ a number drawn by an outer repeat, so no epoch comes before it."""
 
 def _inner(epoch: int, k: int) -> int:
     return int(epoch_of_pass(np.array([epoch]), np.array([k]))[0])
+
+
+_REPEAT = "write repeat({n}), or repeat() to go on without end"
 
 
 class Sizing(FlowBase[T, E]):
@@ -436,7 +442,7 @@ class Sizing(FlowBase[T, E]):
     def repeat(self, n: None = None) -> Flow[T, E | Resampled | Endless]: ...
     @overload
     def repeat(self, n: int) -> Flow[T, E | Resampled]: ...
-    @elsewhere(count="write repeat({n})", num_epochs="write repeat({n})", num="write repeat({n})")
+    @elsewhere(count=_REPEAT, num_epochs=_REPEAT, num=_REPEAT)
     def repeat(self, n: int | None = None) -> Flow[Any, Any]:
         """``n`` passes in a row; without ``n``, pass after pass without end.
 

@@ -19,7 +19,7 @@ from flowdsl.elements import from_dlpack, is_tensor
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import Node, Passes, Row, T, flow, remembered
-from flowdsl.probing import probed
+from flowdsl.probing import settled
 from flowdsl.specs import (
     UNKNOWN,
     ArraySpec,
@@ -67,7 +67,7 @@ class FromItems(IndexedSource[T], Generic[T]):
     def spec(self, probe: bool) -> Spec:
         if isinstance(self.items, np.ndarray | Rows):
             columns = self.items.columns if isinstance(self.items, Rows) else self.items
-            return _spec_of_rows(columns, probe)
+            return _spec_of_entry(columns, probe)
         if not len(self.items):
             return UNKNOWN
         first = spec_of(self.items[0])
@@ -126,10 +126,11 @@ def _arrays(columns: object, at: str = "") -> Iterator[tuple[str, Any]]:
         yield from _arrays(part, f"{at}.{name}" if at else str(name))
 
 
-def _spec_of_rows(columns: Columns, probe: bool) -> Spec:
+def _spec_of_entry(columns: Columns, probe: bool) -> Spec:
+    """The spec of a row; unlike those of a batch, entries of text differ in length."""
     if isinstance(columns, tuple | dict):
         parts = columns.items() if isinstance(columns, dict) else enumerate(columns)
-        fields = tuple((str(name), _spec_of_rows(part, probe)) for name, part in parts)
+        fields = tuple((str(name), _spec_of_entry(part, probe)) for name, part in parts)
         return StructSpec(dict if isinstance(columns, dict) else tuple, fields)
     if columns.ndim > 1:
         return ArraySpec(columns.dtype, columns.shape[1:])
@@ -154,9 +155,9 @@ def _rows_of(items: Any) -> Any:
         lists = [at for at, part in arrays if isinstance(part, list)]
         if lists and any(_has_rows(array) for _, array in arrays):
             raise InvalidFlow(
-                f"from_items: beside arrays there are to be arrays, but {lists[0]} is a list; "
-                f"np.asarray(...) makes an array of it. For a flow of these {len(columns)} things "
-                f"give a list of them"
+                f"from_items: with an array among them all columns must be arrays, but {lists[0]} "
+                f"is a list; np.asarray(...) makes an array of it. For a flow of these "
+                f"{len(columns)} values give a list of them"
             )
         return items
     _check_columns(arrays)
@@ -167,7 +168,7 @@ def _check_columns(arrays: list[tuple[str, Any]]) -> None:
     """Refuse a dict or tuple whose arrays do not form rows."""
     for name, value in arrays:
         if not _has_rows(value):
-            axes = " of no axis" * isinstance(value, np.ndarray)
+            axes = " without an axis" * isinstance(value, np.ndarray)
             raise InvalidFlow(
                 f"from_items: the values of a dict must be arrays with rows, but {name} is "
                 f"{type(value).__name__}{axes}; np.asarray(...) makes an array of a sequence"
@@ -175,8 +176,8 @@ def _check_columns(arrays: list[tuple[str, Any]]) -> None:
     if len({len(array) for _, array in arrays}) > 1:
         lengths = ", ".join(f"{name} has {len(array)}" for name, array in arrays)
         raise InvalidFlow(
-            f"from_items: arrays side by side must be equally long, but {lengths}; for a flow of "
-            f"arrays give a list of them"
+            f"from_items: the arrays of a dict or tuple must be equally long, but {lengths}; for a "
+            f"flow whose elements are the arrays give a list of them"
         )
 
 
@@ -405,7 +406,7 @@ class FromIterable(Node[T, Unsized], Generic[T]):
 
     @remembered
     def spec(self, probe: bool) -> Spec:
-        return probed(self, UNKNOWN) if probe else UNKNOWN
+        return settled(self, UNKNOWN, probe)
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         return numbered(self, partial(self._open, epoch), epoch)
@@ -416,7 +417,9 @@ class FromIterable(Node[T, Unsized], Generic[T]):
         except FlowError:
             raise
         except Exception as error:
-            raise SourceError(f"{self.title}: no iterator for epoch {epoch}: {error}") from error
+            raise SourceError(
+                f"{self.title}: the function failed to make an iterator for epoch {epoch}: {error}"
+            ) from error
 
 
 def numbered(node: Node[T, Effect], make: Callable[[], Opened[T]], epoch: int) -> Iterator[Row[T]]:
@@ -437,10 +440,13 @@ def numbered(node: Node[T, Effect], make: Callable[[], Opened[T]], epoch: int) -
             yield position, x
 
 
+_SPECS = "the spec is read from the first element, or from the annotations of functions"
+
+
 @elsewhere(
     generator="write from_iterable(f)",
-    output_signature="what the elements are is seen from one, or said by the types of functions",
-    output_types="what the elements are is seen from one, or said by the types of functions",
+    output_signature=_SPECS,
+    output_types=_SPECS,
 )
 def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, Unsized]:
     """The elements of an iterable, or of what a function without arguments makes for each pass.
@@ -483,6 +489,6 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
 
 
 _LIVE = (
-    "from_iterable: a second pass over a live iterator, which gives only one; pass a function that "
-    "makes a new iterator, e.g. from_iterable(lambda: open_stream())"
+    "from_iterable: an iterator gives only one pass, and this is a second one; pass a function "
+    "that makes a new iterator, e.g. from_iterable(lambda: open_stream())"
 )

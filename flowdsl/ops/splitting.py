@@ -29,7 +29,7 @@ def _plain(shares: tuple[Any, ...]) -> tuple[Any, ...]:
 def _are_parts(node: Split[Any, Any], field: object, value: tuple[object, ...]) -> None:
     if not value:
         raise InvalidFlow(
-            "split: give the parts, but the last: shares such as split(0.8), or numbers of rows"
+            "split: give every part but the last: shares such as split(0.8), or numbers of rows"
         )
     for part in value:
         share = isinstance(part, float) and 0 < part < 1
@@ -41,7 +41,7 @@ def _are_parts(node: Split[Any, Any], field: object, value: tuple[object, ...]) 
     shares = [part for part in value if isinstance(part, float)]
     if fsum(shares) >= 1:
         raise InvalidFlow(
-            f"split: the shares {_listed(shares)} leave nothing for the last part, which is what "
+            f"split: the shares {_listed(shares)} leave nothing for the last part, which gets what "
             f"remains; leave the last share out"
         )
 
@@ -60,11 +60,11 @@ class Split(Indexing[T, E], Generic[T, E]):
         _check_exact(self.source)
         rows = self.source.length or 0
         if rows >= MOST:
-            raise InvalidFlow(f"split: at most {MOST - 1:,} rows, got {rows:,}")
+            raise InvalidFlow(f"split: the flow may have at most {MOST - 1:,} rows, got {rows:,}")
         if min(self._counts) < 1:
             raise InvalidFlow(
                 f"split: {self.source.title} has {rows} rows, and {self._arguments} would make "
-                f"parts of {_listed(self._counts)}; each needs one at least"
+                f"parts of {_listed(self._counts)}; each needs at least one row"
             )
 
     @property
@@ -121,8 +121,8 @@ def _check_exact(node: AnyNode) -> None:
 _REASONS = {
     Endless: "never ends, and a part is a share of all rows",
     Unsized: "has no known length, and a part is a share of all rows",
-    Resampled: "may repeat rows or leave some out, so that two parts could have one in common",
-    Reordered: "reorders the rows, so that which of them a part has would be chance",
+    Resampled: "may repeat rows or leave some out, so two parts could have a row in common",
+    Reordered: "reorders the rows, so chance would decide which of them a part has",
 }
 
 

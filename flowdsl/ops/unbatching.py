@@ -14,7 +14,7 @@ from flowdsl.effects import Unsized
 from flowdsl.elements import arguments, components
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
 from flowdsl.node import A, E, FlowBase, Node, Passes, Row, T, U, flow, remembered
-from flowdsl.probing import probed, spec_of_result
+from flowdsl.probing import probed, settled, spec_of_result
 from flowdsl.specs import Spec, with_sizes
 from flowdsl.stacking import unstack
 
@@ -56,7 +56,7 @@ class Unbatch(Node[U, E | Unsized], Generic[A, U, E]):
     def spec(self, probe: bool) -> Spec:
         if self.into is not None:
             declared = spec_of_result(self.into)
-            return probed(self, declared) if probe else declared
+            return settled(self, declared, probe)
         row = spec_of_row(self.source.spec(probe))
         # The probed row does not tell the sizes of the others in its list.
         return with_sizes(probed(self, row), row) if probe else row

@@ -64,8 +64,8 @@ def _notes(node: AnyNode) -> Iterator[str]:
             shuffle = _shuffled_by(part)
             if shuffle is not None:
                 yield (
-                    f"note: {part.title} after {shuffle.title}: other rows in every epoch; for a "
-                    f"fixed part of them write .split(...) before both"
+                    f"note: {part.title} after {shuffle.title} takes other rows in every epoch; "
+                    f"for a fixed part of the rows write .split(...) before both"
                 )
 
 

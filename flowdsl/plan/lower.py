@@ -107,7 +107,7 @@ class _Lowering:
         """One process for a whole copy; of a prefetch at its top, only the limits remain."""
         limits = top.node.workers if isinstance(top.node, Placement) else NOBODY
         workers = attrs.evolve(limits, kind=PROCESSES, count=1)
-        return self._stage(top, (), workers=workers, whole=True)
+        return self._stage(top, (), workers=workers, end_to_end=True)
 
     def _stage(self, top: Step, bases: tuple[Base, ...], **how: Any) -> Stage:
         program = _supplied(top, {id(base.top): slot for slot, base in enumerate(bases)})

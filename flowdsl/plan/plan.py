@@ -66,7 +66,7 @@ class Stage:
     ordered: bool = True
     """Whether elements are delivered in their order, and not as they are ready."""
 
-    whole: bool = False
+    end_to_end: bool = False
     """Whether one worker runs the whole stage from end to end, by its reference."""
 
     @property
@@ -93,7 +93,7 @@ class Stage:
     @cached_property
     def copies(self) -> Literal["rows", "passes"] | None:
         """What workers of a ``replicate`` divide among them: rows, or passes, one each."""
-        if self.whole:
+        if self.end_to_end:
             return "passes"
         return "rows" if isinstance(self.meaning, Copying) else None
 

@@ -20,13 +20,13 @@ _SILENT = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _BEGUN = (zmq.EVENT_ACCEPTED, zmq.EVENT_CONNECTED)
 _DONE = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _GONE = zmq.EVENT_DISCONNECTED
-_STRANGER: Final = "its public key is not among those that are known here"
-_UNKNOWN: Final = "the public key of this end is not known there"
+_STRANGER: Final = "its public key is not among those known here"
+_UNKNOWN: Final = "the public key of this end is not among those known there"
 _ONE_SIDED: Final = "only one of the two ends has security=Curve(...)"
-_MISTAKEN: Final = "it takes another public key for that of this end"
+_MISTAKEN: Final = "it was given a wrong public key for this end"
 _OTHER_FORMAT: Final = "the other end has another format="
-_LEFT: Final = f"the other end broke off: it ended just then, has another format=, or {_ONE_SIDED}"
-_ENDED: Final = "the other end broke off, as it does where the public key given for it is another's"
+_LEFT: Final = f"the other end broke off: it ended then, has another format=, or {_ONE_SIDED}"
+_ENDED: Final = "the other end broke off, as it does if the public key given for it is wrong"
 _SURE: Final = 3
 """From this many silent failures on, the other end was not merely restarting."""
 
@@ -133,4 +133,4 @@ class Handshakes:
             return _OTHER_FORMAT
         if event == _SILENT:
             return _ENDED if self.secured and not self.binds else _LEFT
-        return "what the other end said is not ZMQ's protocol"
+        return "the other end does not speak ZMQ's protocol"

@@ -177,10 +177,14 @@ class Intake:
         now = monotonic()
         told = [
             f"{inbox.name}: {self.tally.senders[inbox.name]} elements, "
-            + ("and its end" if inbox.ended else f"no end, heard of {now - inbox.heard:.1f} s ago")
+            + (
+                "and the end"
+                if inbox.ended
+                else f"no end, last heard {now - inbox.heard:.1f} s ago"
+            )
             for inbox in self.inboxes.values()
         ]
-        return "; ".join(told) or "none has said a word"
+        return "; ".join(told) or "none has been heard"
 
     def _count(self, inbox: Inbox, header: Header, frames: list[Frame]) -> None:
         inbox.attempt = max(inbox.attempt, header.attempt)
@@ -210,9 +214,9 @@ class Intake:
         """Add a new sender, or refuse it if ``senders`` have been admitted."""
         if self.senders is not None and len(self.inboxes) >= self.senders:
             told = (
-                f"it takes {self.senders} sender{'s' if self.senders > 1 else ''}, and has "
-                f"{', '.join(inbox.name for inbox in self.inboxes.values())}; from_zmq says how "
-                f"many with senders=n"
+                f"it takes {self.senders} sender{'s' if self.senders > 1 else ''} and already has "
+                f"{', '.join(inbox.name for inbox in self.inboxes.values())}; give its from_zmq "
+                f"senders=n for more"
             )
             refusal = Header(Kind.STOP, header.sender, self.me)
             self._strangers[route] = [refusal.encode(), encode_reason(told)]

@@ -8,7 +8,6 @@ import socket as socketlib
 import stat
 from collections.abc import Callable, Sequence
 from traceback import clear_frames
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
@@ -69,8 +68,7 @@ class Ends:
             )
         if self.on_bound is not None and not (self.bind and callable(self.on_bound)):
             raise InvalidFlow(
-                f"{who}: on_bound must be a function, and goes with bind=True; got "
-                f"{self.on_bound!r}"
+                f"{who}: on_bound must be a function, and needs bind=True; got {self.on_bound!r}"
             )
 
     @property
@@ -264,12 +262,7 @@ class Link:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

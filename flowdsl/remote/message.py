@@ -16,7 +16,6 @@ has a kind of its own, and is opened only with ``trusted=True``.
 
 from __future__ import annotations
 
-import math
 import pickle
 import struct
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 
 from flowdsl.elements import components
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.storage.codec import decode, encode
+from flowdsl.storage.codec import array_of_bytes, decode, encode
 
 Frame: TypeAlias = bytes | memoryview
 Step: TypeAlias = int | str
@@ -114,13 +113,13 @@ class Header:
         size = len(frame)
         if size < 5 or frame[:4] != _MAGIC:
             raise SourceError(
-                f"no message of flowdsl: it begins with {bytes(frame[:4])!r}, not {_MAGIC!r}; is "
-                f"who sends it flow.send_zmq, or fl.from_zmq, with the same format?"
+                f"not a flowdsl message: it begins with {bytes(frame[:4])!r}, not {_MAGIC!r}; is "
+                f"the other end flow.send_zmq or fl.from_zmq, with the format= of this one?"
             )
         if frame[4] != VERSION:
             raise SourceError(
-                f"a message of version {frame[4]}, this flowdsl reads version {VERSION}; the same "
-                f"flowdsl is needed at both ends"
+                f"a message of version {frame[4]}, this flowdsl reads version {VERSION}; both ends "
+                f"need flowdsl in one version"
             )
         if size != _HEADER.size:
             raise SourceError(f"a header of {size} bytes, not {_HEADER.size}")
@@ -197,8 +196,8 @@ def packed(dump: Callable[[object], Packed], element: object, i: int) -> Packed:
     most = max(map(len, made.frames))
     if most >= MOST_FRAME_BYTES:
         raise SpecMismatch(
-            f"send_zmq: element {i}: {most} bytes in one frame, which has at most "
-            f"{MOST_FRAME_BYTES - 1}; send it in parts"
+            f"send_zmq: element {i}: an array or body of {most} bytes, and at most "
+            f"{MOST_FRAME_BYTES - 1} can be sent; split the element"
         )
     return made
 
@@ -211,9 +210,9 @@ def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
     """
     if kind is Kind.PICKLED and not trusted:
         raise SourceError(
-            "the sender pickles its elements, and opening a pickle runs what is in it; pass "
-            "trusted=True here as well if you trust who can reach this address, or leave it out "
-            "where the elements are sent"
+            "the sender pickles its elements, and opening a pickle can run any code; give "
+            "trusted=True here too if you trust all who can reach this address, or no "
+            "trusted=True to the sender"
         )
     if not 1 <= len(frames) <= MOST_FRAMES + 2:
         raise SourceError(f"not an element: {len(frames)} frames")
@@ -232,7 +231,7 @@ def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
     try:
         for place, content in zip(layout, contents, strict=True):
             path, dtype, shape = _checked(place)
-            element = _with_array(element, path, _array(dtype, shape, content))
+            element = _with_array(element, path, array_of_bytes(dtype, shape, content))
     except (*(ValueError, TypeError, OverflowError), LookupError, RecursionError) as error:
         raise SourceError(f"not an element: {error}") from error
     return element
@@ -281,14 +280,6 @@ def _checked(place: Any) -> tuple[list[Step], np.dtype[Any], list[int]]:
     if wrong:
         raise ValueError("the layout of an array is a path, an empty array and a shape")
     return path, empty.dtype, shape
-
-
-def _array(dtype: np.dtype[Any], shape: list[int], content: Frame) -> NDArray[Any]:
-    if len(content) != dtype.itemsize * math.prod(shape):
-        raise ValueError(f"{len(content)} bytes for {dtype}{shape}")
-    array: NDArray[Any] = np.require(np.ndarray(shape, dtype, content), requirements="A")
-    array.flags.writeable = False
-    return array
 
 
 def _with_array(x: Any, path: list[Step], array: NDArray[Any]) -> Any:

@@ -156,8 +156,8 @@ class Outbox:
                 what = f"serves another receiver, which has taken {self.taken} elements"
                 where = "is still there" if there else "is gone"
                 refusal = (
-                    f"the sender {what} and {where}; a sender goes on with another receiver where "
-                    f"the first has left, and it was given serve=True"
+                    f"the sender {what} and {where}; a sender takes another receiver only after "
+                    f"the first has left, and with serve=True"
                 )
                 answer = Header(Kind.REFUSE, self.me, header.receiver)
                 return [answer.encode(), encode_reason(refusal)]

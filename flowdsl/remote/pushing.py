@@ -32,7 +32,7 @@ def check_format(who: str, value: object, **others: object) -> None:
         raise InvalidFlow(f"{who}: format must be 'flowdsl' or 'zmq_ops', got {value!r}")
     for name, given in others.items():
         if given and value == "zmq_ops":
-            raise InvalidFlow(f"{who}: {name} is not for the format zmq_ops, which has none")
+            raise InvalidFlow(f"{who}: there is no {name}= with format='zmq_ops'; leave it out")
 
 
 def pulled(ends: Ends, declared: Declared, timeout: float | None, tally: Tally) -> Iterator[Any]:
@@ -54,8 +54,8 @@ def pulled(ends: Ends, declared: Declared, timeout: float | None, tally: Tally) 
                 since = monotonic()
             if timeout is not None and monotonic() - since > timeout:
                 raise SourceError(
-                    f"from_zmq: no element came in {timeout} s at {ends.spelled}, after {received} "
-                    f"that did; is who sends them at work, with format='zmq_ops'?"
+                    f"from_zmq: after {received} elements, none came in {timeout} s at "
+                    f"{ends.spelled}; is the sender running, with format='zmq_ops'?"
                     f"{link.refusals}"
                 )
 
@@ -114,8 +114,8 @@ class _Pushed:
             self.since = monotonic()
         elif self.timeout is not None and monotonic() - self.since > self.timeout:
             raise SourceError(
-                f"{self.at}: nobody received for {self.timeout} s, after "
-                f"{self.count - len(self.waiting)} elements that were sent{self.link.refusals}"
+                f"{self.at}: after {self.count - len(self.waiting)} elements, nobody received for "
+                f"{self.timeout} s{self.link.refusals}"
             )
 
 

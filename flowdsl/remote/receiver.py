@@ -64,11 +64,10 @@ class Receiver:
             if self.timeout is not None and monotonic() - since > self.timeout:
                 senders = "any sender" if self.senders is None else f"{self.senders} to end"
                 raise SourceError(
-                    f"from_zmq: no element came in {self.timeout} s at "
-                    f"{self.ends.spelled}, waiting for {senders}, after "
-                    f"{sum(self.tally.senders.values())} that did; of the senders, "
-                    f"{intake.whereabouts()}; is flow.send_zmq at work at the other end, with a "
-                    f"key that is known here?{link.refusals}"
+                    f"from_zmq: after {sum(self.tally.senders.values())} elements, none came in "
+                    f"{self.timeout} s at {self.ends.spelled}, waiting for {senders}; of the "
+                    f"senders, {intake.whereabouts()}; is flow.send_zmq running at the other end, "
+                    f"with a key that is known here?{link.refusals}"
                 )
 
     def _look_for_failed(self, intake: Intake) -> None:

@@ -42,14 +42,6 @@ class FromZmq(Live[T, E], Generic[T, E]):
     def title(self) -> str:
         return f"from_zmq({self.addresses})"
 
-    @property
-    def length(self) -> int | None:
-        return None
-
-    @property
-    def replayable(self) -> bool:
-        return False
-
     def spec(self, probe: bool) -> Spec:
         return self.declared
 
@@ -254,6 +246,6 @@ def from_zmq(
 
 
 _SECOND_PASS = (
-    "from_zmq: a second pass over what is sent, which comes only once; for several passes over the "
-    "same elements put cache() after it, and to receive others write from_zmq anew"
+    "from_zmq: what is sent comes only once, and this is a second pass; for several passes over "
+    "the same elements put cache() after it; for other elements build the flow again"
 )

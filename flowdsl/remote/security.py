@@ -108,7 +108,7 @@ def check_address(
     raise InvalidFlow(
         f"{who}: {address!r} is open to other machines: whoever reaches it could read the elements "
         f"or send others; pass security=Curve(...) with keys of make_keys(), or insecure=True in a "
-        f"network where that is no matter"
+        f"network where that does not matter"
     )
 
 

@@ -184,8 +184,8 @@ class _Post:
         box = self.box
         what = "no receiver was there" if box.route is None else "the receiver took nothing"
         return SourceError(
-            f"{self.at}: {what} for {self.timeout} s, after {box.taken} elements that were taken; "
-            f"is fl.from_zmq at work at the other end, with a key that is known here?"
+            f"{self.at}: after {box.taken} elements, {what} for {self.timeout} s; is fl.from_zmq "
+            f"running at the other end, with a key that is known here?"
             f"{self.link.refusals}"
         )
 

@@ -13,7 +13,6 @@ One frame an element, a list of arrays, all numbers little-endian (there: as the
 
 from __future__ import annotations
 
-import math
 import struct
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from flowdsl.elements import components
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.remote.message import Frame
+from flowdsl.storage.codec import array_of_bytes
 
 _CODES: Final = {
     np.dtype(name): code
@@ -101,15 +101,9 @@ def _decode(view: memoryview) -> tuple[NDArray[Any], ...]:
         at += 8 + 4 * ndim
         (nbytes,) = _INT64.unpack_from(view, at)
         at += _INT64.size
-        dtype = _DTYPES[code]
-        if any(side < 0 for side in shape) or nbytes != dtype.itemsize * math.prod(shape):
-            raise ValueError(f"{nbytes} bytes for {dtype}{list(shape)}")
-        content = view[at : at + nbytes]
-        if dtype.kind == "b" and nbytes and np.frombuffer(content, np.uint8).max() > 1:
-            raise ValueError("a byte that is neither True nor False")
-        array = np.require(np.ndarray(shape, dtype, content), requirements="A")
-        array.flags.writeable = False
-        arrays.append(array)
+        if not 0 <= nbytes <= len(view) - at:
+            raise ValueError(f"{len(view) - at} bytes left for an array of {nbytes}")
+        arrays.append(array_of_bytes(_DTYPES[code], shape, view[at : at + nbytes]))
         at += nbytes
     if at != len(view):
         raise ValueError(f"{len(view) - at} bytes after the end")

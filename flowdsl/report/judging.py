@@ -83,8 +83,8 @@ class Case:
         if not self.shares.pools:
             if not self.run.profiled and not self.run.consumer_seconds:
                 return self.unclear(
-                    f"{number(self.run.rate)} elements/s, all in the consumer's thread: what of it "
-                    f"is the flow and what the consumer, was not timed.",
+                    f"{number(self.run.rate)} elements/s, all in the consumer's thread: how its "
+                    f"time divides between the flow and the consumer was not measured.",
                     "flow.profile(step=...) times both.",
                 )
             parts = self.shares.thread
@@ -108,7 +108,7 @@ class Case:
             f"Nothing is busy for long: at {number(self.run.rate)} elements/s the consumer's "
             f"thread waited {blocked} of {duration(self.run.seconds)}, and the workers of "
             f"{name(stage)} were busy {share(stage.utilisation)} of it.",
-            "So it is in short runs, while workers start: profile for longer.",
+            "That is usual in a short run, while workers start: profile for longer.",
         )
 
     def _thread(self) -> Verdict:
@@ -118,7 +118,7 @@ class Case:
             last = name(list(self.shares.hosted.values())[-1])
             return self.unclear(
                 f"{number(self.run.rate)} elements/s, limited by the consumer or by {last}, which "
-                f"runs in its thread: without a profile they are not told apart.",
+                f"runs in its thread: only a profile tells which of the two.",
                 "flow.profile(step=...) times both.",
             )
         if what == "consumer":
@@ -152,7 +152,7 @@ class Case:
         stage, rate = self.run.stages[k], self.run.rate
         make = f"make it cheaper: {self.words.rest(headroom)}."
         if stage.copies == "passes":
-            said = "replicate gives as many passes as procs, so another number is another flow"
+            said = "replicate(procs=n) gives n passes, so another number would give other elements"
             return f"{said}; {make}", None, None
         count = len(stage.workers)
         wanted = min(MOST_WORKERS, count * headroom)
@@ -166,9 +166,11 @@ class Case:
                 f"{self.words.prefetch(k, workers)} would give about {about(expected)} elements/s"
             )
             if stage.kind is not None and stage.kind.shares_lock:
-                said += ", if the functions release the interpreter lock; else procs would"
+                said += ", if the functions release the interpreter lock; if not, use procs"
             if wanted > most + 1 and computing is None:
-                said += f" on {bound}, and more of them more, where they wait rather than compute"
+                said += (
+                    f" on {bound}, and still more workers more, if they wait rather than compute"
+                )
             elif wanted > most + 1:
                 said += f", which is what {bound} can do"
             return f"{said}.", expected, workers
@@ -177,7 +179,7 @@ class Case:
         if computing is None:
             are = "is" if self.words.cores == 1 else "are"
             said = f"There {are} {bound}, so more workers would help"
-            return f"{said} only where they wait rather than compute; else {make}", None, None
+            return f"{said} only if they wait rather than compute; if not, {make}", None, None
         return f"They compute, and {bound} can do no more, so {make}", None, None
 
     def _slow_worker(self, k: int) -> Verdict:
@@ -188,14 +190,15 @@ class Case:
         finding = (
             f"One worker of {what} limits at {number(self.run.rate)} elements/s: it is busy "
             f"{share(busiest)} of the time, its {where(stage)} {share(stage.utilisation)} on "
-            f"average. The others wait for its turn."
+            f"average. The others wait for it, to keep the order."
         )
         advice = (
-            "See what is slow there: a core that others use too, or elements that are always its "
-            f"own; evenly shared, it would be about {about(self.run.rate * even)} elements/s."
+            "See what is slow there: a core that other programs use too, or elements that always "
+            f"go to this worker; evenly shared, it would be about "
+            f"{about(self.run.rate * even)} elements/s."
         )
         if self.words.waits_in_turn(stage):
-            advice += " prefetch(ordered=False) does not wait for it, where the order is free."
+            advice += " prefetch(ordered=False) does not wait for it, if any order will do."
         expected = self.run.rate * even
         return self._verdict(
             "straggler", finding, advice, even, stage=k, operator=operator, expected=expected
@@ -208,12 +211,12 @@ class Case:
         finding = (
             f"A few slow elements of {what} limit at {number(self.run.rate)} elements/s: one in "
             f"a hundred takes {duration(stage.p99)} or more, most take {duration(stage.p50)}, and "
-            f"the others, which are done, wait for their turn."
+            f"those wait for the slow ones, to keep the order."
         )
         advice = "See what they have in common, e.g. where they are read from."
         if self.words.waits_in_turn(stage):
             advice = (
-                f"prefetch(ordered=False) does not wait for them, where the order is free: up to "
+                f"prefetch(ordered=False) does not wait for them, if any order will do: up to "
                 f"about {about(self.run.rate * even)} elements/s."
             )
         expected = self.run.rate * even if self.words.waits_in_turn(stage) else None
@@ -241,8 +244,8 @@ class Case:
         ):
             headroom = inverse(self.shares.others("thread"))
             advice = (
-                f"It runs there whatever prefetch says, as it must see the elements in turn. Make "
-                f"it cheaper, or move work from it into a map, which workers can run: "
+                f"No worker can run it, as it must see the elements in order. Make it cheaper, "
+                f"or move work from it into a map, which workers can run: "
                 f"{self.words.rest(headroom)}."
             )
             return self._verdict("thread", finding, advice, headroom, stage=k, operator=operator)
@@ -263,7 +266,7 @@ class Case:
                 advice += f", which is what {self.words.bound()} can do"
             staying = " and ".join(sorted(self.words.stays(hosted)))
             if not known and staying:
-                advice += f", less what {staying} takes, which stays"
+                advice += f", less what {staying} takes, which no worker can run"
             advice += "."
         return self._verdict(
             "thread",
@@ -338,8 +341,8 @@ class Case:
             )
         if not self.run.profiled:
             advice = (
-                "That is all that is done with the elements after the workers: "
-                "flow.profile(step=...) tells operators there from the consumer."
+                "This includes any operators after the workers: flow.profile(step=...) times them "
+                "apart from the consumer."
             )
             return self._verdict("consumer", finding, advice, headroom)
         able = f"The flow alone could give about {about(rate * headroom)}"
@@ -371,7 +374,7 @@ class Case:
             f"thread {share(1 - self.shares.blocked)}, with {mostly} above all."
         )
         headroom = inverse(max(1 - self.shares.blocked, stage.utilisation))
-        advice = "To go faster, both would have to."
+        advice = "Only if both become faster does the run."
         return self._verdict("balanced", finding, advice, headroom, stage=k)
 
     def unclear(self, finding: str, advice: str) -> Verdict:

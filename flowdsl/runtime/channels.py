@@ -13,7 +13,7 @@ import attrs
 
 from flowdsl.attempts import LeaveOut
 from flowdsl.capabilities import Continuing
-from flowdsl.errors import FlowError
+from flowdsl.errors import ElementError, FlowError
 from flowdsl.making.costs import cost_of
 from flowdsl.making.make import Tell
 from flowdsl.node import Row
@@ -200,6 +200,9 @@ def is_timed(step: Step) -> bool:
 
 
 def _failed(step: Step, failures: list[FlowError], error: Exception) -> None:
-    failure = FlowError(f"{step.node.title} failed as it was closed: {error!r}")
+    told = f"{step.node.title} failed as it was closed: {error!r}"
+    if isinstance(error, ElementError):  # it says all of that but when
+        told = f"{error}; it was being closed"
+    failure = FlowError(told)
     failure.__cause__ = error
     failures.append(failure)

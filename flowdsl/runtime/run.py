@@ -108,7 +108,7 @@ class Run(chain[T]):
                 ``with``, an error of its own has a note that says so.
         """
         if self._is_at_work:
-            raise FlowError("close: this run is making an element; close it between two of them")
+            raise FlowError("close: this run is making an element; close it before or after that")
         try:
             self._elements.close()
         finally:

@@ -52,7 +52,7 @@ class Skips:
         """Log, at the end of the pass, how many elements were left out of it."""
         if self.count:
             _log.warning(
-                "left out since they failed: %d elements, the first: %s",
+                "%d elements failed and were left out, the first: %s",
                 self.count,
                 self.first[0].error,
             )
@@ -83,8 +83,8 @@ class _Pass:
         self.number = number
         if self.count == self.length:
             raise EndlessFlow(
-                f"repeat: all {self.length} elements of a pass were left out, and repeating "
-                f"nothing never yields; the last: {error}"
+                f"repeat: all {self.length} elements of a pass failed and were left out, and going "
+                f"on might never give one; the last: {error}"
             )
 
 

@@ -55,15 +55,15 @@ def state_of(node: AnyNode, epoch: int, position: int, mark: Mark = BEGINNING) -
     """
     if any(isinstance(part, Unordered) for part in walk(node)):
         raise NotResumable(
-            "state_dict: prefetch(ordered=False) gives elements in an order that no position "
-            "tells; resume needs ordered=True"
+            "state_dict: after prefetch(ordered=False) a position does not tell which elements "
+            "were delivered; give ordered=True to save and resume"
         )
     for part in walk(node):
         if isinstance(part, Live):
             raise NotResumable(
-                f"state_dict: {part.title} gives what comes, and gives it once: resume would leave "
-                f"out elements that were never delivered; keep the state of the flow that sends or "
-                f"puts them, and resume that one"
+                f"state_dict: {part.title} gives each element only once, so a resumed run would "
+                f"leave out elements that were never delivered; save and resume the flow at the "
+                f"other end, which sends or puts them"
             )
     operators, places = _operators(node), mark.numbers()
     return State(
@@ -100,7 +100,9 @@ def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Mark
         if [n for n, _ in shards] != [n for n, _ in here["shards"]]:
             position = _among_others(node, [n for n, _ in shards], position)
     if node.length is not None and position > node.length:
-        raise StateMismatch(f"resume: position {position} of a flow of {node.length} elements")
+        raise StateMismatch(
+            f"resume: the state's position {position} is beyond the flow's {node.length} elements"
+        )
     return epoch, position, mark
 
 
@@ -110,13 +112,13 @@ def _mark_of(node: AnyNode, places: list[int], position: int) -> Mark:
         return BEGINNING  # an ``inspect`` was added to the flow or removed
     rows = placed[-1].length
     if places[0] > position or (rows is not None and places[-1] > rows):
-        raise StateMismatch(f"resume: no places of this flow at position {position}: {places}")
+        raise StateMismatch(f"resume: this flow has no places {places} at position {position}")
     return Mark.of(places)
 
 
 def _checked(state: Mapping[str, object]) -> tuple[int, int, list[int], list[list[int]]]:
     if not isinstance(state, Mapping) or not State.__required_keys__ <= state.keys():
-        raise StateMismatch(f"resume: not a state that state_dict() gave: {state!r}")
+        raise StateMismatch(f"resume: state must be what state_dict() gave, got {state!r}")
     epoch, position, places, shards = (
         state[key] for key in ("epoch", "position", "places", "shards")
     )
@@ -134,7 +136,7 @@ def _checked(state: Mapping[str, object]) -> tuple[int, int, list[int], list[lis
         assert isinstance(epoch, int)
         assert isinstance(position, int)
         return epoch, position, places, shards
-    raise StateMismatch(f"resume: not a state of this version of flowdsl: {state!r}")
+    raise StateMismatch(f"resume: the state is not of this version of flowdsl: {state!r}")
 
 
 def _is_shard(value: object) -> bool:
@@ -150,9 +152,9 @@ def _among_others(node: AnyNode, shards: list[int], position: int) -> int:
         here = [part for part, _ in _shards(node)]
         raise StateMismatch(
             f"resume: the state is of {_CUT.join(f'shard({n}, i)' for n in shards)}, here it is "
-            f"{_CUT.join(part.title for part in here)}, and what was delivered by position "
-            f"{position} is no whole number of elements here, or is not told by number; resume "
-            f"with as many shards, or save where the rows of all shards divide by both"
+            f"{_CUT.join(part.title for part in here)}, and with this number of shards no position "
+            f"follows from position {position} there; resume with as many shards as were saved, "
+            f"or save at a position where the rows delivered divide evenly among either number"
         )
     return now
 
@@ -175,8 +177,8 @@ def _difference(saved: object, here: list[str]) -> str:
     for step, (theirs, ours) in enumerate(zip_longest(saved, here, fillvalue="nothing"), 1):
         if theirs != ours and theirs != _cut(ours, len(str(theirs))):
             return (
-                f"resume: the state is of another flow: its operator {step} is {theirs}, here it "
-                f"is {ours}; resume with the flow that was saved (procs may differ)"
+                f"resume: the state is of another flow: operator {step} is {theirs} there and "
+                f"{ours} here; resume with the flow that was saved (procs may differ)"
             )
         if theirs == _CUT:
             break

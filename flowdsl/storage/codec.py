@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -108,7 +109,23 @@ def _dtype(code: str) -> np.dtype[Any]:
     return np.dtype(code)
 
 
-def _check_content(dtype: np.dtype[Any], content: memoryview) -> None:
+def array_of_bytes(
+    dtype: np.dtype[Any], shape: Sequence[int], content: bytes | memoryview
+) -> NDArray[Any]:
+    """The array with this content in C order, read-only and aligned; a view where possible.
+
+    Raises:
+        ValueError: There are too few or too many bytes, or some that the dtype cannot hold.
+    """
+    if len(content) != dtype.itemsize * math.prod(shape):
+        raise ValueError(f"{len(content)} bytes for {dtype}{list(shape)}")
+    _check_content(dtype, content)
+    array: NDArray[Any] = np.require(np.ndarray(shape, dtype, content), requirements="A")
+    array.flags.writeable = False
+    return array
+
+
+def _check_content(dtype: np.dtype[Any], content: bytes | memoryview) -> None:
     """Refuse bytes that are invalid for a dtype; NumPy accepts them, and fails in using them."""
     if dtype.kind == "U" and content:
         points = np.frombuffer(content, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
@@ -124,12 +141,7 @@ def _extension(code: int, data: memoryview) -> Any:
     if code not in (_ARRAY, _SCALAR):
         raise ValueError(f"unknown extension {code}")
     dtype_code, shape, content = _array_decoder.decode(data)
-    dtype = _dtype(dtype_code)
-    if len(content) != dtype.itemsize * math.prod(shape):
-        raise ValueError(f"{len(content)} bytes for {dtype}{list(shape)}")
-    _check_content(dtype, content)
-    array: NDArray[Any] = np.require(np.ndarray(shape, dtype, content), requirements="A")
-    array.flags.writeable = False
+    array = array_of_bytes(_dtype(dtype_code), shape, content)
     return array[()] if code == _SCALAR else array
 
 

@@ -112,7 +112,7 @@ class _File:
         if status.st_size < needed:
             raise SourceError(
                 f"from_lmdb: {path!r} is cut short, or no file that flow.write_lmdb(path) made: "
-                f"it has {status.st_size} bytes of {needed}"
+                f"it has {status.st_size} bytes and needs {needed}"
             )
 
     def get(self, key: bytes) -> bytes | None:
@@ -201,7 +201,7 @@ class FromLmdb(IndexedSource[T], Generic[T]):
         header, _ = file.header()
         if (header.length, header.digest) != (self.row_count, self.digest):
             raise SourceError(
-                f"{self.path!r} holds other rows than when this flow was built: build it again"
+                f"{self.path!r} holds other rows than when this flow was built: build a new flow"
             )
         if not names_classes(self.row_spec):
             return file.row

@@ -85,7 +85,7 @@ def restore(trainer: Trainer, path: str) -> None:
         _tracked(trainer).restore(path).assert_consumed()
     except (AssertionError, ValueError) as error:
         raise StateMismatch(
-            f"{path} does not fit this model and optimizer: bring back those it was saved with, or "
-            f"give another logdir ({error})"
+            f"{path} does not fit this model and optimizer: use those it was saved with, or give "
+            f"another logdir ({error})"
         ) from error
     _log.info("training goes on after step %d, from %s", trainer.global_step, path)

@@ -97,8 +97,8 @@ class Trainer:
         checkpoint = latest_checkpoint(self.config.logdir)
         if checkpoint and not resume:
             raise InvalidFlow(
-                f"train(resume=False): {checkpoint} is in the way; give another logdir, or train "
-                f"on from it with resume=True"
+                f"train(resume=False): {checkpoint} exists already; give another logdir, or go on "
+                f"from it with resume=True"
             )
         callbacks = self._callbacks()
         with ExitStack() as stack:
@@ -186,8 +186,8 @@ class Trainer:
             return self.input.next_args(self.towers)
         except EndOfPass as end:
             raise FlowError(
-                f"a step of {self.towers} tower(s) takes as many elements, a whole pass of the "
-                f"flow gave {end.left}"
+                f"a step of {self.towers} tower(s) takes {self.towers} element(s), a complete pass "
+                f"of the flow gave {end.left}"
             ) from None
 
     def _account(self, left: int) -> None:
@@ -235,7 +235,7 @@ def _steps_of(source: InputSource, towers: int) -> int:
         raise InvalidFlow(f"TrainConfig: steps_per_epoch must be given: {error}") from error
     if elements < towers:
         raise InvalidFlow(
-            f"a step of {towers} tower(s) takes as many elements, the flow has {elements}"
+            f"a step of {towers} tower(s) takes {towers} element(s), the flow has {elements}"
         )
     if elements % towers:
         _warn_of_left_over(elements % towers, towers)

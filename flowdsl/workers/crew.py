@@ -21,8 +21,8 @@ from flowdsl.plan.plan import Stage
 from flowdsl.workers.leases import Lease, Piece
 
 FORKED = (
-    "this run belongs to the process that began it, of which this is a fork; iterate the flow "
-    "itself here, which begins a run of its own"
+    "this run belongs to the process that began it, and this process is a fork of that one; "
+    "iterate the flow here, which begins a new run"
 )
 
 SECONDS_TO_HEAR = 0.5

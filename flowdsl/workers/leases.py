@@ -183,7 +183,7 @@ class Work:
         return attrs.evolve(piece, lease=attrs.evolve(piece.lease, number=next(self.numbers)))
 
     def _spans(self, epoch: int, start: int) -> Iterator[Lease]:
-        end = None if self.stage.whole else self.stage.positions
+        end = None if self.stage.end_to_end else self.stage.positions
         while end is None or start < end:
             size = self.pace.size(None if end is None else end - start)
             stop = start + size if end is None else min(start + size, end)
@@ -210,13 +210,13 @@ class Work:
             if not failures:
                 yield Piece(lease, rows, *packed)
                 continue
-            stop, used, short = self._whole(lease, [len(found) for found in rows])
+            stop, used, short = self._makeable(lease, [len(found) for found in rows])
             if stop > lease.start:
-                whole = [found[:count] for found, count in zip(rows, used, strict=True)]
-                yield Piece(attrs.evolve(lease, stop=stop), whole, *self.pack(whole))
+                enough = [found[:count] for found, count in zip(rows, used, strict=True)]
+                yield Piece(attrs.evolve(lease, stop=stop), enough, *self.pack(enough))
             raise failures[short]
 
-    def _whole(self, lease: Lease, rows: list[int]) -> tuple[int, list[int], int]:
+    def _makeable(self, lease: Lease, rows: list[int]) -> tuple[int, list[int], int]:
         """How much of a lease can be made from ``rows`` rows of each base.
 
         Gives where that part ends, the rows of each base it takes, and the base that runs short.

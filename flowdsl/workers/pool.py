@@ -234,7 +234,7 @@ class Pool:
                 finally:
                     if self.stage.bases:
                         self._reading += time.perf_counter() - began
-                self._books.entered += 0 if self.stage.whole else piece.size
+                self._books.entered += 0 if self.stage.end_to_end else piece.size
             self._leased[piece.lease.number] = piece.lease
             self._in_flight += piece.nbytes
             self.crew.give(worker, piece)
@@ -302,10 +302,11 @@ class Pool:
         self._most_bytes = max(nbytes / max(1, result.count), 0.9 * self._most_bytes)
         self._most_sent = max(piece.nbytes / piece.size, 0.9 * self._most_sent)
         self._in_flight += nbytes - piece.nbytes
-        if result.failure is None and (made := result.count if self.stage.whole else piece.size):
+        made = result.count if self.stage.end_to_end else piece.size
+        if result.failure is None and made:
             self._pace.observe(made, result.seconds, max(nbytes, piece.nbytes))
         self._arrived[lease.start] = _Arrived(lease, nbytes, result, event.delivery)
-        if self.stage.whole and result.failure is None and result.count < piece.size:
+        if self.stage.end_to_end and result.failure is None and result.count < piece.size:
             self._exhausted = True
 
     def _died(self, event: Died) -> None:
@@ -383,7 +384,7 @@ class Pool:
         self._in_flight -= arrived.nbytes
         books = self._books
         books.delivered += result.count
-        books.entered += result.count if self.stage.whole else 0
+        books.entered += result.count if self.stage.end_to_end else 0
         books.filtered += result.filtered
         failure = result.failure
         if failure is None:
@@ -395,14 +396,14 @@ class Pool:
 
     def _tell(self, left: Left) -> None:
         self._books.skipped += 1
-        self._books.entered += self.stage.whole
+        self._books.entered += self.stage.end_to_end
         self._leave_out(self.stage.top.at(left.path), left.failed)
 
     def _leave(self, lease: Lease, death: WorkerDied | None) -> Iterator[Row[Any]]:
         """Handle an element that workers died on: raise, leave it out, or deliver a stand-in."""
         assert death is not None
         step, epoch, there = answerable(self.stage.top, lease.epoch, lease.first)
-        if step is None or self.stage.whole:
+        if step is None or self.stage.end_to_end:
             raise death
         if isinstance(step.node, LeaveOut):
             self._books.skipped += 1

@@ -42,7 +42,7 @@ from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece
 from flowdsl.workers.slabs import Place, Window
 from flowdsl.workers.starting import Child
 from flowdsl.workers.surroundings import Surroundings
-from flowdsl.workers.wire import nbytes_of_frames, ship, supply, unpack, whole
+from flowdsl.workers.wire import nbytes_of_frames, pickled, ship, supply, unpack
 from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup
 
 SECONDS_TO_LEAVE = 0.5
@@ -100,7 +100,7 @@ def start_process(setup: Setup) -> Process:
     except BaseException:
         ours.close()
         raise
-    told = whole(setup)
+    told = pickled(setup)
     with contextlib.suppress(ConnectionError):  # it has died already: the poller will show it
         ours.sendall(LENGTH.pack(len(told)) + told)
     ours.setblocking(False)
@@ -130,7 +130,8 @@ class Processes:
         self._beside = Beside(shipped.beside) if shipped.beside else None
         self._asked = stage.workers
         self._surroundings = os.getcwd(), Surroundings()
-        self._whole = stage.whole  # do not keep the stage: it refers to the run, and so to the flow
+        # do not keep the stage: it refers to the run, and so to the flow
+        self._end_to_end = stage.end_to_end
         self.clock = clock
         self._members: dict[bytes, Process] = {}
         self._poller = zmq.Poller()
@@ -174,7 +175,7 @@ class Processes:
         worker.held[piece.lease.number] = piece
         with contextlib.suppress(zmq.ZMQError):  # it has died: its descriptor will show it
             self._control.send_multipart(
-                [worker.identity, whole(piece.lease), *(piece.packed or ())]
+                [worker.identity, pickled(piece.lease), *(piece.packed or ())]
             )
 
     def hear(self) -> list[Event]:
@@ -248,7 +249,7 @@ class Processes:
             self.program,
             self._modules,
             self._beside.layout if self._beside else None,
-            self._whole,
+            self._end_to_end,
             self.clock,
             (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.count,
             os.getpid(),
@@ -345,8 +346,8 @@ def _attach_slab(worker: Process) -> bool:
     if not data:
         return False
     full = FlowError(
-        "no descriptor is left for a slab of shared memory, of which every large result that is "
-        "held takes one: raise ulimit -n, or hold copies"
+        "no file descriptor is left for shared memory, and every large result that is held takes "
+        "one: raise ulimit -n, or hold copies"
     )
     if not fds:
         raise full

@@ -119,7 +119,7 @@ def _serve(
     leave: threading.Event,
 ) -> None:
     try:
-        making = maker(stage.program, stage.whole, clock=clock)
+        making = maker(stage.program, stage.end_to_end, clock=clock)
         while (piece := worker.inbox.get()) is not None and not leave.is_set():
             lease = piece.lease
             made = make(making, lease.addresses(), piece.rows)

@@ -141,7 +141,7 @@ def pack_into(slabs: Slabs, elements: list[Any]) -> tuple[bytes, list[Place]]:
     return data, [slabs.place(content) for content in beside]
 
 
-def whole(value: object) -> bytes:
+def pickled(value: object) -> bytes:
     """Pickle a value, large arrays included."""
     try:
         return pickle.dumps(value, 5)

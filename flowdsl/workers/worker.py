@@ -30,7 +30,7 @@ from flowdsl.workers.heap import MOST, UNTOUCHED, Heap
 from flowdsl.workers.leases import Lease
 from flowdsl.workers.slabs import Slabs
 from flowdsl.workers.surroundings import Surroundings
-from flowdsl.workers.wire import first_unpackable, pack_into, unpack, whole
+from flowdsl.workers.wire import first_unpackable, pack_into, pickled, unpack
 
 READY = b"ready"
 REST = b"rest"
@@ -53,7 +53,7 @@ class Setup:
     """Those that the program takes from installed packages."""
     beside: Layout | None
     """Where the large arrays of the program lie, if it has any."""
-    whole: bool
+    end_to_end: bool
     """Whether the worker runs the program from end to end, by the operators' reference."""
     clock: bool
     """Whether the worker times each operator."""
@@ -92,7 +92,7 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         try:
             beside = [] if setup.beside is None else mapped(setup.beside)
             program = unpack(setup.program, beside)
-            making = maker(program, setup.whole, slabs.allocate, setup.clock)
+            making = maker(program, setup.end_to_end, slabs.allocate, setup.clock)
         except Exception:
             control.send_multipart([READY, traceback.format_exc().encode()])
             link.recv(1)  # wait until the consumer has read the message and closes the link
@@ -130,18 +130,18 @@ def run(making: Maker, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) ->
     except Exception as error:
         bad = first_unpackable(made.elements)
         if bad is None:  # all elements can be pickled: there is no memory for them
-            full = FlowError(f"a worker process has no room for a result: {error}")
+            full = FlowError(f"a worker process has no memory for a result: {error}")
             failure, stop = Failure(None, lease.epoch, lease.start, travelling(full)), 0
         else:
             stop, cause = bad
-            reason = NotShippable(f"the element cannot leave its worker process: {cause}")
+            reason = NotShippable(f"the element cannot be sent from its worker process: {cause}")
             failure = Failure((), lease.epoch, made.positions[stop], travelling(reason))
         made.positions, made.elements = made.positions[:stop], made.elements[:stop]
         made.left = [one for one in made.left if one.before <= stop]
         content, places = pack_into(slabs, made.elements)
     seconds = time.perf_counter() - began
     result = result_of(attrs.evolve(made, failure=failure, seconds=seconds), lease)
-    return [whole((result, places, surplus)), content]
+    return [pickled((result, places, surplus)), content]
 
 
 def _read(stream: Any, size: int) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from flowdsl import Flow
@@ -49,10 +48,5 @@ class Buffered(Iterator[T], Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

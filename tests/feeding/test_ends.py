@@ -78,7 +78,7 @@ def test_a_flow_that_is_busy_is_not_waited_for(caplog: pytest.LogCaptureFixture)
     assert busy.wait(PATIENCE)
     pump.stop(0)  # it would wait for ever
     assert [record.getMessage() for record in caplog.records] == [
-        "Pump: the flow is busy; its pass ends after the present element"
+        "Pump: the flow is still making an element; its pass ends after it"
     ]
     (thread,) = pump_threads()
     go_on.set()
@@ -309,7 +309,7 @@ os.wait()
 print(next(elements))
 """
     refused = (
-        "Buffered: this pass belongs to the process that began it, of which this is a fork; "
-        "begin one here"
+        "Buffered: this pass belongs to the process that began it, and this process is a "
+        "fork of that one; begin a new pass here"
     )
     assert output(program).splitlines() == ["0", refused, refused, "1", "closed"]

@@ -91,8 +91,8 @@ def test_an_error_of_the_flow_comes_as_itself_in_its_place(
                 pumped.take(n)
             assert isinstance(failed.value.__cause__, LookupError)
             notes = getattr(failed.value, "__notes__", [])
-            told = [f"{left} element(s) before it were left: a step takes {n}"] if left else []
-            assert [note for note in notes if "were left" in note] == told
+            told = [f"{left} element(s) before it were not used: a step takes {n}"] if left else []
+            assert [note for note in notes if "were not used" in note] == told
         assert list(range(fails_at))[pumped.position :] == (pumped.take(left) if left else [])
 
 

@@ -56,7 +56,9 @@ def test_the_epoch_to_begin(value: Any) -> None:
 def test_the_epoch_of_a_state(value: Any, run: object) -> None:
     with (
         QueueInput(FLOW) as source,
-        pytest.raises(fl.StateMismatch, match=r"QueueInput: not a state that state_dict\(\) gave"),
+        pytest.raises(
+            fl.StateMismatch, match=r"QueueInput: state must be what state_dict\(\) gave"
+        ),
     ):
         source.restore({"epoch": value, "run": run})
 

@@ -145,7 +145,7 @@ def test_an_error_says_what_did_not_fill_a_step() -> None:
         source.next_args(2)
         with pytest.raises(fl.ElementError) as failed:
             source.next_args(2)
-        assert failed.value.__notes__ == ["1 element(s) before it were left: a step takes 2"]
+        assert failed.value.__notes__ == ["1 element(s) before it were not used: a step takes 2"]
 
 
 def test_quitting_inside_the_flow_is_an_error_too() -> None:
@@ -218,8 +218,8 @@ def test_a_pass_that_no_position_tells_begins_anew(caplog: pytest.LogCaptureFixt
         source.next_args(5)
         state, again = source.state_dict(), source.state_dict()
         assert again == state == {"epoch": 2, "run": None}
-        assert [record.message[:54] for record in caplog.records] == [
-            "training that goes on from here begins this pass anew:"
+        assert [record.message[:60] for record in caplog.records] == [
+            "training resumed from this state would begin the pass again:"
         ]
         source.restore(state)
         assert source.epoch == 2
@@ -284,7 +284,7 @@ def test_closing_does_not_wait_for_a_slow_flow(caplog: pytest.LogCaptureFixture)
     source.reset()
     busy.wait()
     source.close()  # it would wait for ever
-    assert "the flow is busy" in caplog.text
+    assert "the flow is still making an element" in caplog.text
     (thread,) = feeders()
     go_on.set()
     thread.join()

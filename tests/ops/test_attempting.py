@@ -636,12 +636,14 @@ class TestNothingToBePairedWith:
         with pytest.raises(InvalidFlow) as caught:
             ROWS.batch(2).shuffle().prefetch(on_error="skip")
         assert str(caught.value) == (
-            "prefetch: with on_error, the number of rows is known at the end only; shuffle: "
+            "prefetch: on_error leaves rows out, so their number is not known; shuffle: "
             "batch(2) has no known length, and a shuffle of all elements needs to know how many "
-            "there are. Write shuffle(buffer=n) to shuffle within a window of n elements; or where "
-            "they fit into memory, begin anew: fl.from_items(flow.collect()).shuffle()"
+            "there are. Write shuffle(buffer=n) to shuffle within a window of n elements; or if "
+            "they fit in memory, collect them first: fl.from_items(flow.collect()).shuffle()"
         )
-        with pytest.raises(InvalidFlow, match=r"^prefetch: with on_error, .*; mix: batch\(2\) has"):
+        with pytest.raises(
+            InvalidFlow, match=r"^prefetch: on_error leaves .*; mix: batch\(2\) has"
+        ):
             ROWS.batch(2).mix(ROWS.batch(2)).prefetch(on_error="skip")
 
 

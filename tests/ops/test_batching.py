@@ -168,9 +168,12 @@ def lists_of_sets(sets: list[set[int]]) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("collate", "said"),
     [
-        ((joined,), "element: 2 components, and collate has 1; give a function, or None, for each"),
-        ((None,) * 3, "element: 2 components, and collate has 3"),
-        ({"texts": joined}, "element: components text, number, and collate names texts"),
+        (
+            (joined,),
+            "element: it has 2 components, and collate 1; give a function, or None, for each",
+        ),
+        ((None,) * 3, "element: it has 2 components, and collate 3"),
+        ({"texts": joined}, "element: it has the components text, number, and collate names texts"),
         ({"number": len, "x": joined, "y": joined}, "text, number, and collate names x, y"),
     ],
 )
@@ -282,7 +285,7 @@ class TestBadArguments:
             flow.batch(2, collate=3)
         assert str(caught.value) == (
             "batch: collate must be a function of the list of rows, or a dict or tuple of such "
-            "functions, one a component; got 3"
+            "functions, one for each component; got 3"
         )
 
     def test_elements_known_not_to_stack(self) -> None:

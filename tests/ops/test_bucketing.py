@@ -110,7 +110,7 @@ def test_collate_of_components() -> None:
     got = flow.batch_by_shape(2, c0, collate=(None, len)).collect()
     assert same(got, [(np.array([[0], [2]], np.float32), 2), (np.array([[1, 1]], np.float32), 1)])
     assert "collate=(None, sum)" in repr(flow.batch_by_shape(2, c0, collate=(None, sum)))
-    with pytest.raises(InvalidFlow, match="2 components, and collate has 1"):
+    with pytest.raises(InvalidFlow, match="2 components, and collate 1"):
         flow.batch_by_shape(2, c0, collate=(len,))
 
 
@@ -171,7 +171,7 @@ class TestRefusals:
                 {"selector": c0, "collate": 3},
                 (
                     "collate must be a function of the list of rows, or a dict or tuple of such "
-                    "functions, one a component; got 3"
+                    "functions, one for each component; got 3"
                 ),
             ),
         ],

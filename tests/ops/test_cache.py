@@ -125,7 +125,7 @@ class TestKeeping:
         assert flow.collect() == flow.collect() == flow.collect() == [1, 2]
         cut = fl.from_iterable(iter([1, 2])).cache()
         assert next(iter(cut)) == 1
-        with pytest.raises(SourceError, match="a second pass"):
+        with pytest.raises(SourceError, match="a second one"):
             cut.collect()
 
     @given(st.integers(1, 9), st.data())

@@ -13,7 +13,8 @@ from flowdsl.arguments import elsewhere
 from flowdsl.errors import InvalidFlow
 
 ROWS: Any = fl.from_range(100)
-PROCS = "where work runs is said once, by prefetch(procs=4)"
+PROCS = "workers are given once for all operators, by prefetch(procs={}) after them"
+ENDLESS = "or repeat() to go on without end"
 FROM_ITERABLE: Any = fl.from_iterable
 FROM_ITEMS: Any = fl.from_items
 
@@ -22,7 +23,9 @@ CASES: dict[str, Any] = {
     "batch: there is no drop_last=; write drop_remainder=True": lambda: ROWS.batch(
         4, drop_last=True
     ),
-    f"batch: there is no num_parallel_calls=; {PROCS}": lambda: ROWS.batch(4, num_parallel_calls=4),
+    f"batch: there is no num_parallel_calls=; {PROCS.format(4)}": lambda: ROWS.batch(
+        4, num_parallel_calls=4
+    ),
     "batch: there is no collate_fn=; write collate=": lambda: ROWS.batch(4, collate_fn=list),
     "padded_batch: there is no batch_size=; write padded_batch(4)": lambda: ROWS.padded_batch(
         batch_size=4
@@ -41,14 +44,18 @@ CASES: dict[str, Any] = {
     ),
     "shuffle: there is no reshuffle_each_iteration=; each epoch has its own order; "
     "shuffle().cache() keeps the first": lambda: ROWS.shuffle(10, reshuffle_each_iteration=False),
-    f"map: there is no num_parallel_calls=; {PROCS}": lambda: ROWS.map(str, num_parallel_calls=4),
-    "map: there is no num_parallel_calls=; where work runs is said once, by prefetch(procs=n)": (
+    f"map: there is no num_parallel_calls=; {PROCS.format(4)}": lambda: ROWS.map(
+        str, num_parallel_calls=4
+    ),
+    f"map: there is no num_parallel_calls=; {PROCS.format('n')}": (
         lambda: ROWS.map(str, num_parallel_calls=-1)
     ),
     "map: there is no map_func=; write map(f)": lambda: ROWS.map(map_func=str),
-    f"filter: there is no num_workers=; {PROCS}": lambda: ROWS.filter(bool, num_workers=4),
+    f"filter: there is no num_workers=; {PROCS.format(4)}": lambda: ROWS.filter(
+        bool, num_workers=4
+    ),
     "filter: there is no predicate=; write filter(f)": lambda: ROWS.filter(predicate=bool),
-    "prefetch: there is no buffer_size=; how far ahead is a matter of bytes, as in "
+    "prefetch: there is no buffer_size=; what is made ahead is limited in bytes, as in "
     "prefetch(memory=2**30)": lambda: ROWS.prefetch(buffer_size=2),
     "prefetch: there is no num_workers=; write prefetch(procs=4)": lambda: ROWS.prefetch(
         num_workers=4
@@ -59,7 +66,8 @@ CASES: dict[str, Any] = {
     "replicate: there is no num_workers=; write replicate(procs=4)": lambda: ROWS.replicate(
         num_workers=4
     ),
-    "repeat: there is no count=; write repeat(2)": lambda: ROWS.repeat(count=2),
+    f"repeat: there is no count=; write repeat(2), {ENDLESS}": lambda: ROWS.repeat(count=2),
+    f"repeat: there is no count=; write repeat(n), {ENDLESS}": lambda: ROWS.repeat(count=-1),
     "take: there is no count=; write take(2)": lambda: ROWS.take(count=2),
     "skip: there is no count=; write skip(2)": lambda: ROWS.skip(count=2),
     "shard: there is no num_shards=; write shard(2, i)": lambda: ROWS.shard(num_shards=2, index=0),

@@ -280,7 +280,8 @@ class TestFlatMap:
         assert isinstance(caught.value.__cause__, SpecMismatch)
         assert str(caught.value.__cause__) == (
             "the function of a flat_map must return an iterable of elements, such as a list or a "
-            "generator, got NoneType; for one element there is map, and for one or none filter_map"
+            "generator, got NoneType; use map where it returns one element, and filter_map where "
+            "it returns one or None"
         )
 
 
@@ -330,8 +331,8 @@ class TestMapComponent:
 
 
 THERE = (
-    "those of a tuple are numbered from 0, those of a dict are its keys, and for any other element "
-    "there is map"
+    "those of a tuple are numbered from 0, those of a dict are its keys; for any other element use "
+    "map"
 )
 MISSING: list[tuple[object, int | str, str]] = [
     ((1, 2), 2, "there is no component 2 in this tuple of 2"),
@@ -434,7 +435,7 @@ class TestSelect:
     def test_refuses_a_key_that_comes_twice(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_items([{"a": 1, "b": 2}]).select("b", "a", "b")
-        assert str(caught.value) == "select: a dict has each key once, got 'b' twice"
+        assert str(caught.value) == "select: a dict has each key only once, got 'b' twice"
         twice = fl.from_items([(1, 2)]).select(fl.c1, fl.c1)
         assert twice.collect() == [(2, 2)]
 

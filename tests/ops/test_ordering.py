@@ -79,7 +79,7 @@ class TestGlobal:
         assert str(caught.value) == (
             "shuffle: from_iterable(list) has no known length, and a shuffle of all elements needs "
             "to know how many there are. Write shuffle(buffer=n) to shuffle within a window of n "
-            "elements; or where they fit into memory, begin anew: "
+            "elements; or if they fit in memory, collect them first: "
             "fl.from_items(flow.collect()).shuffle()"
         )
         with pytest.raises(InvalidFlow, match=r"repeat\(\) never ends, .*; or put take"):

@@ -124,8 +124,8 @@ class TestUnordered:
             with iter(flow) as run, pytest.raises(FlowError) as caught:
                 run.state_dict()
             assert str(caught.value) == (
-                "state_dict: prefetch(ordered=False) gives elements in an order that no position "
-                "tells; resume needs ordered=True"
+                "state_dict: after prefetch(ordered=False) a position does not tell which "
+                "elements were delivered; give ordered=True to save and resume"
             )
 
     def test_is_not_zipped(self) -> None:
@@ -198,7 +198,7 @@ class TestReplicate:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_iterable(iter([1, 2])).map(abs).replicate(2)
         assert str(caught.value) == (
-            "replicate: map(abs) gives one pass only, and each copy needs its own"
+            "replicate: map(abs) gives only one pass, and each copy needs its own"
         )
 
 
@@ -255,7 +255,7 @@ def test_refuses_what_no_machine_can_start() -> None:
         ),
         (
             {"timeout": 1, "threads": 2},
-            "prefetch: timeout needs procs; a thread cannot be ended",
+            "prefetch: timeout needs procs=, as a thread cannot be ended",
         ),
         ({"ordered": 1}, "prefetch: ordered must be True or False, got 1"),
         ({"ordered": None}, "prefetch: ordered must be True or False, got None"),

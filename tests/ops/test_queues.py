@@ -154,8 +154,8 @@ class TestPasses:
             with pytest.raises(SourceError) as caught:
                 again()
             assert str(caught.value) == (
-                "from_queue: a second pass over a queue, which gives only one: what was taken is "
-                "gone; for several passes over the same elements put cache() after it"
+                "from_queue: a queue gives only one pass, as what was taken from it is gone; for "
+                "several passes over the same elements put cache() after it"
             )
 
     def test_after_a_cache_are_many(self) -> None:
@@ -174,8 +174,8 @@ class TestFailures:
         with pytest.raises(SourceError) as caught:
             next(run)
         assert str(caught.value) == (
-            "from_queue: no element came in 0.01 s, after 2 that did, nor the end marker None; is "
-            "who fills the queue still at work?"
+            "from_queue: after 2 elements, neither another one nor the end marker None came in "
+            "0.01 s; is the queue still being filled?"
         )
         assert isinstance(caught.value.__cause__, queue.Empty)
 

@@ -165,15 +165,15 @@ class TestArraysSideBySide:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_items(columns)
         assert str(caught.value) == (
-            f"from_items: arrays side by side must be equally long, but {lengths}; for a flow of "
-            "arrays give a list of them"
+            f"from_items: the arrays of a dict or tuple must be equally long, but {lengths}; for a "
+            "flow whose elements are the arrays give a list of them"
         )
 
     @pytest.mark.parametrize(
         ("columns", "name", "kind"),
         [
             ({"x": X, "y": [1, 2, 3, 4]}, "y", "list"),
-            ({"x": np.array(3)}, "x", "ndarray of no axis"),
+            ({"x": np.array(3)}, "x", "ndarray without an axis"),
             ({"in": (X, 3)}, "in.1", "int"),
             ({1: 2}, "1", "int"),
         ],
@@ -227,7 +227,7 @@ class TestFromIterable:
         assert not flow.map(str).node.replayable
         assert str(flow.spec) == "?"  # and asking takes nothing away
         assert flow.collect() == [1, 2]
-        with pytest.raises(SourceError, match="a second pass over a live iterator"):
+        with pytest.raises(SourceError, match="an iterator gives only one pass"):
             flow.collect()
 
     def test_names_the_element_at_which_it_fails(self) -> None:
@@ -248,7 +248,7 @@ class TestFromIterable:
         [(lambda: 3, "'int' object is not iterable"), (lambda: 1 // 0, "division")],
     )
     def test_says_when_there_is_no_iterator(self, make: Any, reason: str) -> None:
-        with pytest.raises(SourceError, match=rf"no iterator for epoch 0: .*{reason}"):
+        with pytest.raises(SourceError, match=rf"an iterator for epoch 0: .*{reason}"):
             fl.from_iterable(make).collect()
 
     def test_passes_on_the_error_of_an_inner_flow(self) -> None:

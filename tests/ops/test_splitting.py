@@ -253,7 +253,7 @@ def test_refuses_a_part_without_a_row(shares: tuple[float, ...], counts: str) ->
         fl.from_range(10).split(*shares)
     assert str(caught.value) == (
         f"split: from_range(10) has 10 rows, and {', '.join(map(str, shares))} would make parts "
-        f"of {counts}; each needs one at least"
+        f"of {counts}; each needs at least one row"
     )
 
 
@@ -261,27 +261,29 @@ def test_refuses_shares_of_everything() -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(10).split(0.8, 0.2)
     assert str(caught.value) == (
-        "split: the shares 0.8 and 0.2 leave nothing for the last part, which is what remains; "
+        "split: the shares 0.8 and 0.2 leave nothing for the last part, which gets what remains; "
         "leave the last share out"
     )
     none: Any = ()
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(10).split(*none)
     assert str(caught.value) == (
-        "split: give the parts, but the last: shares such as split(0.8), or numbers of rows"
+        "split: give every part but the last: shares such as split(0.8), or numbers of rows"
     )
 
 
 def test_refuses_more_than_can_be_drawn_and_another_seed() -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(MOST).split(0.5)
-    assert str(caught.value) == "split: at most 999,999,999 rows, got 1,000,000,000"
+    assert str(caught.value) == (
+        "split: the flow may have at most 999,999,999 rows, got 1,000,000,000"
+    )
     with pytest.raises(InvalidFlow, match="split: seed must be an int >= 0, got -1"):
         fl.from_range(9).split(0.5, seed=-1)
 
 
-_CHANCE = "reorders the rows, so that which of them a part has would be chance"
-_TWICE = "may repeat rows or leave some out, so that two parts could have one in common"
+_CHANCE = "reorders the rows, so chance would decide which of them a part has"
+_TWICE = "may repeat rows or leave some out, so two parts could have a row in common"
 _SIZE = "and a part is a share of all rows"
 
 

@@ -220,14 +220,14 @@ class TestRefusals:
         run = iter(flow.unbatch())
         with pytest.raises(ElementError) as caught:
             list(run)
-        assert str(caught.value.__cause__) == f"{said}: they must have as many"
+        assert str(caught.value.__cause__) == f"{said}: they must have equally many"
 
     def test_an_element_without_components(self) -> None:
         flow: Any = fl.from_items([()])
         with pytest.raises(ElementError) as caught:
             flow.unbatch().collect()
         assert str(caught.value.__cause__) == (
-            "element: without components it does not tell how many rows it has"
+            "element: it has no components to tell how many rows there are"
         )
 
     @pytest.mark.parametrize("into", [3, "Sample", (int,)])

@@ -150,7 +150,10 @@ def notes(flow: Flow[Any, Any]) -> list[str]:
 
 def test_notes_what_takes_other_rows_in_every_epoch() -> None:
     rows = fl.from_range(9)
-    rest = "other rows in every epoch; for a fixed part of them write .split(...) before both"
+    rest = (
+        "takes other rows in every epoch; for a fixed part of the rows write .split(...) before "
+        "both"
+    )
     for moved, title in (
         (rows.shuffle(seed=3), "shuffle(seed=3)"),
         (rows.shuffle(4).map(double), "shuffle(buffer=4)"),
@@ -158,9 +161,9 @@ def test_notes_what_takes_other_rows_in_every_epoch() -> None:
         (rows.choose(rows), "choose(...)"),
         (rows.shuffle().cache().mix(rows), "mix(...)"),
     ):
-        assert notes(moved.take(3)) == [f"note: take(3) after {title}: {rest}"]
-        assert notes(moved.skip(3).repeat()) == [f"note: skip(3) after {title}: {rest}"]
-        assert notes(moved.shard(3, 1).prefetch()) == [f"note: shard(3, 1) after {title}: {rest}"]
+        assert notes(moved.take(3)) == [f"note: take(3) after {title} {rest}"]
+        assert notes(moved.skip(3).repeat()) == [f"note: skip(3) after {title} {rest}"]
+        assert notes(moved.shard(3, 1).prefetch()) == [f"note: shard(3, 1) after {title} {rest}"]
 
 
 def test_notes_nothing_of_rows_that_stay_or_are_to_come_again() -> None:

@@ -360,7 +360,7 @@ class TestUnordered:
 class TestReplicate:
     def test_of_a_random_access_flow_is_arithmetic(self) -> None:
         stage = stage_of(fl.from_range(20).shuffle().map(double).replicate(3))
-        assert (stage.bases, stage.workers, stage.whole) == ((), Workers(PROCESSES, 3), False)
+        assert (stage.bases, stage.workers, stage.end_to_end) == ((), Workers(PROCESSES, 3), False)
         assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > replicate(3)"
 
     def test_goes_with_what_is_above_it(self) -> None:
@@ -374,7 +374,7 @@ class TestReplicate:
         assert len(part.sources) == 3
         for copy in part.sources:
             assert isinstance(copy, Stage)
-            assert (copy.whole, copy.workers, copy.bases) == (True, Workers(PROCESSES, 1), ())
+            assert (copy.end_to_end, copy.workers, copy.bases) == (True, Workers(PROCESSES, 1), ())
             assert picture(copy.program) == "from_iterable(range) > map(double)"
 
     def test_means_a_pass_of_each_in_turn(self) -> None:

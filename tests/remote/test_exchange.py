@@ -238,8 +238,7 @@ def test_another_receiver(serve: bool, gone: bool, taken: int, goes_on: bool) ->
     where = "is gone" if gone else "is still there"
     assert str(caught.value) == (
         f"the sender serves another receiver, which has taken {taken} elements and {where}; a "
-        f"sender goes on with another receiver where the first has left, and it was given "
-        f"serve=True"
+        f"sender takes another receiver only after the first has left, and with serve=True"
     )
 
 
@@ -349,8 +348,8 @@ def test_a_sender_too_many_is_refused_and_the_others_go_on() -> None:
     with pytest.raises(SourceError) as caught:
         second.hear(HERE, refusal)
     assert str(caught.value) == (
-        f"the receiver refused: it takes 1 sender, and has {inbox.name}; from_zmq says how many "
-        f"with senders=n"
+        f"the receiver refused: it takes 1 sender and already has {inbox.name}; give its from_zmq "
+        f"senders=n for more"
     )
     assert second.route is None  # there is nobody to take leave of
     assert first.hear(HERE, refusal) is None  # it is not for this one

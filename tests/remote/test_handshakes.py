@@ -59,12 +59,18 @@ def test_one_that_is_broken_off_may_be_a_start_anew(
     ("event", "value", "binds", "secured", "said"),
     [
         ("AUTH", 400, True, True, "its public key is not among"),
-        ("AUTH", 400, False, True, "the public key of this end is not known"),
+        ("AUTH", 400, False, True, "the public key of this end is not among"),
         ("PROTOCOL", zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH, True, True, "only one of the"),
-        ("PROTOCOL", zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC, True, True, "it takes another"),
-        ("PROTOCOL", zmq.PROTOCOL_ERROR_ZMTP_UNSPECIFIED, True, False, "what the other end said"),
-        ("NO_DETAIL", 32, True, True, "the other end broke off: it ended just then, has another"),
-        ("NO_DETAIL", 32, False, False, "the other end broke off: it ended just then, has another"),
+        ("PROTOCOL", zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC, True, True, "it was given a wrong"),
+        (
+            "PROTOCOL",
+            zmq.PROTOCOL_ERROR_ZMTP_UNSPECIFIED,
+            True,
+            False,
+            "the other end does not speak",
+        ),
+        ("NO_DETAIL", 32, True, True, "the other end broke off: it ended then, has another"),
+        ("NO_DETAIL", 32, False, False, "the other end broke off: it ended then, has another"),
     ],
 )
 def test_each_says_what_it_was(

@@ -99,9 +99,7 @@ def test_nothing_moves(clock: Clock) -> None:
     frames[1].done = True  # by another connection
     with pytest.raises(SourceError) as caught:
         sent.settle()
-    assert str(caught.value) == (
-        "send_zmq: 'a': nobody received for 2 s, after 1 elements that were sent"
-    )
+    assert str(caught.value) == "send_zmq: 'a': after 1 elements, nobody received for 2 s"
     assert clock.now == 3.0  # the first look saw one go
 
 
@@ -109,6 +107,6 @@ def test_no_room(clock: Clock) -> None:
     sent = pushed(Link(clock, lambda: sent.count < 3, waits=9), 2, 0)
     for _ in range(3):
         sent.put(b"")
-    with pytest.raises(SourceError, match="nobody received for 2 s, after 0 elements"):
+    with pytest.raises(SourceError, match="after 0 elements, nobody received for 2 s"):
         sent.put(b"")
     assert clock.now == 2.5

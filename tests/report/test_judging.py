@@ -373,7 +373,7 @@ def test_in_words() -> None:
     assert told("a slow map in workers", 4) == (
         "map(slow) limits at 100 elements/s: its 2 processes are busy 99% of the time. The "
         "consumer waits 92% of the time. prefetch(procs=4) would give about 200 elements/s on 4 "
-        "cores, and more of them more, where they wait rather than compute."
+        "cores, and still more workers more, if they wait rather than compute."
     )
     assert told("too few workers") == (
         "from_range(9) … map(f) limits at 100 elements/s: its one process is busy 99% of the "
@@ -398,11 +398,11 @@ def test_in_words() -> None:
     assert told("all alike") == (
         "It is balanced at 100 elements/s: the 2 processes of from_range(9) … map(f) are busy 96% "
         "of the time, and the consumer's thread 95%, with the consumer's own work above all. The "
-        "consumer waits 15% of the time. To go faster, both would have to."
+        "consumer waits 15% of the time. Only if both become faster does the run."
     )
     assert told("two pools, the first slow").endswith(
-        "prefetch(procs=8) after map(f) would give about 400 elements/s on 8 cores, and more of "
-        "them more, where they wait rather than compute."
+        "prefetch(procs=8) after map(f) would give about 400 elements/s on 8 cores, and still more "
+        "workers more, if they wait rather than compute."
     )
     assert told("nothing yet") == (
         "Nothing can be said yet: no element was delivered. Let it run on."
@@ -455,7 +455,7 @@ def test_where_it_is_not_known_whether_they_compute_both_are_said() -> None:
     full = advised(busy_workers(2, computing=None), 2)
     assert full.workers is None
     assert full.advice.startswith(
-        "There are 2 cores, so more workers would help only where they wait rather than compute"
+        "There are 2 cores, so more workers would help only if they wait rather than compute"
     )
     one = advised(busy_workers(1, computing=None), 1)
     assert one.advice.startswith("There is 1 core, so")
@@ -526,7 +526,7 @@ def test_a_source_that_stays_is_not_given_to_workers() -> None:
     found = verdict(run(made), CORES)
     assert found.operator == "from_iterable(words)"
     assert found.workers is None
-    assert found.advice.startswith("It runs there whatever prefetch says")
+    assert found.advice.startswith("No worker can run it, as it must see the elements in order.")
 
 
 def test_what_stays_is_told_where_it_is_not_known_what_it_takes() -> None:
@@ -535,7 +535,7 @@ def test_what_stays_is_told_where_it_is_not_known_what_it_takes() -> None:
     assert found.operator is None
     assert found.advice == (
         "prefetch(procs=2) at its end would give up to 200 elements/s, which is what 2 cores can "
-        "do, less what from_iterable(words) takes, which stays."
+        "do, less what from_iterable(words) takes, which no worker can run."
     )
 
 
@@ -543,7 +543,7 @@ def test_without_a_profile_the_consumer_may_be_operators() -> None:
     pool = stage("from_range(9)", "map(f)", busy=(1.9, 1.8), waited=0.1)
     found = verdict(run(pool, consumer=9.7, profiled=False), CORES)
     assert found.limiting == "consumer"
-    assert "flow.profile(step=...) tells operators there from the consumer" in found.advice
+    assert "flow.profile(step=...) times them apart from the consumer" in found.advice
 
 
 def test_another_number_of_copies_is_another_flow() -> None:
@@ -551,7 +551,7 @@ def test_another_number_of_copies_is_another_flow() -> None:
     found = verdict(run(copied), 4)
     assert (found.expected, found.workers) == (None, None)
     assert found.advice == (
-        "replicate gives as many passes as procs, so another number is another flow; make it "
+        "replicate(procs=n) gives n passes, so another number would give other elements; make it "
         "cheaper: the rest could go up to about 1,000 elements/s."
     )
     idle = stage("map(f)", busy=(0.2, 0.1), waited=0.1, copies="passes")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.errors import ElementError, FlowError
-from flowdsl.making.make import Whole
+from flowdsl.making.make import EndToEnd
 from flowdsl.node import Addresses, Node, Passes, Row
 from flowdsl.specs import UNKNOWN, Spec
 from flowdsl.testing import functions
@@ -244,7 +244,7 @@ class TestWhatSomebodyElseHolds:
         assert next(iter(flow)) == 0
         del held
         assert files.open == 0
-        with pytest.raises(fl.SourceError, match="a second pass over a live iterator"):
+        with pytest.raises(fl.SourceError, match="an iterator gives only one pass"):
             flow.collect()
 
 
@@ -264,6 +264,16 @@ class TestOneThatFailsAsItIsClosed:
         assert str(caught.value) == self.message
         assert isinstance(caught.value.__cause__, OSError)
         run.close()
+
+    def test_in_a_flat_map_names_the_element_once(self, broken: Files) -> None:
+        run = iter(fl.from_range(1).flat_map(lambda _: broken.lines()))
+        next(run)
+        with pytest.raises(FlowError) as caught:
+            run.close()
+        assert str(caught.value) == (
+            "flat_map(<lambda>) failed on element 0 (row 0 of from_range(1)): "
+            "OSError('no space left'); the element was 0; it was being closed"
+        )
 
     def test_ends_the_run_where_take_has_enough(self, broken: Files) -> None:
         run = iter(fl.from_iterable(broken.lines).map(abs).take(2))
@@ -412,7 +422,7 @@ def test_a_random_chain_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_copy_in_a_process_is_closed_when_that_rests(files: Files) -> None:
-    copy = Whole(fl.from_iterable(files.lines).node)
+    copy = EndToEnd(fl.from_iterable(files.lines).node)
     assert list(copy.elements(Addresses.span(0, 0, 2))) == [0, 1]
     assert files.open == 1
     copy.rest()

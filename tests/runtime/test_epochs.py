@@ -101,14 +101,14 @@ def test_a_state_beyond_the_last_is_refused_at_the_call() -> None:
     with pytest.raises(InvalidFlow) as caught:
         FLOW.epochs(3, resume=state)
     assert str(caught.value) == (
-        "epochs: the state is of epoch 3, so n must be at least 4, got 3; it counts those that "
-        "were done before, too"
+        "epochs: the state is in epoch 3, so n must be at least 4, got 3; n counts the finished "
+        "epochs too"
     )
 
 
 def test_a_state_of_another_flow_is_refused_at_the_call() -> None:
     state = iter(FLOW).state_dict()
-    with pytest.raises(StateMismatch, match="its operator 3 is batch"):
+    with pytest.raises(StateMismatch, match="operator 3 is batch"):
         fl.from_range(10).shuffle(seed=3).batch(5).epochs(3, resume=state)
-    with pytest.raises(StateMismatch, match="not a state"):
+    with pytest.raises(StateMismatch, match="state must be what"):
         FLOW.epochs(3, resume={})

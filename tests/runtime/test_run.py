@@ -93,7 +93,7 @@ class TestClose:
         with pytest.raises(ElementError) as raised:
             next(run)
         assert str(raised.value.__cause__) == (
-            "close: this run is making an element; close it between two of them"
+            "close: this run is making an element; close it before or after that"
         )
 
     @pytest.mark.parametrize("on_error", ["raise", "skip"])
@@ -190,12 +190,18 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("flow", "difference"),
         [
-            (fl.from_range(41).shuffle(seed=3), "1 is from_range(40), here it is from_range(41)"),
-            (fl.from_range(40).shuffle(seed=4), "2 is shuffle(seed=3), here it is shuffle(seed=4)"),
-            (fl.from_range(40), "2 is shuffle(seed=3), here it is nothing"),
+            (
+                fl.from_range(41).shuffle(seed=3),
+                "1 is from_range(40) there and from_range(41) here",
+            ),
+            (
+                fl.from_range(40).shuffle(seed=4),
+                "2 is shuffle(seed=3) there and shuffle(seed=4) here",
+            ),
+            (fl.from_range(40), "2 is shuffle(seed=3) there and nothing here"),
             (
                 fl.from_range(40).prefetch().shuffle(seed=3).map(abs),
-                "3 is nothing, here it is map(abs)",
+                "3 is nothing there and map(abs) here",
             ),
         ],
     )
@@ -206,13 +212,13 @@ class TestRefusals:
         with pytest.raises(StateMismatch) as caught:
             flow.resume(state)
         assert str(caught.value) == (
-            f"resume: the state is of another flow: its operator {difference}; resume with the "
+            f"resume: the state is of another flow: operator {difference}; resume with the "
             f"flow that was saved (procs may differ)"
         )
 
     @pytest.mark.parametrize("state", [{}, None, [], "state", 3, {"version": 1, "epoch": 0}])
     def test_what_is_no_state(self, state: Any) -> None:
-        with pytest.raises(StateMismatch, match=r"not a state that state_dict\(\) gave"):
+        with pytest.raises(StateMismatch, match=r"state must be what state_dict\(\) gave"):
             FLOW.resume(state)
 
     @pytest.mark.parametrize(
@@ -241,7 +247,7 @@ class TestRefusals:
     )
     def test_what_is_no_state_of_this_version(self, change: dict[str, Any]) -> None:
         state = {**state_of(FLOW.node, 0, 1), **change}
-        with pytest.raises(StateMismatch, match="not a state of this version"):
+        with pytest.raises(StateMismatch, match="not of this version"):
             FLOW.resume(state)
 
 

@@ -40,7 +40,7 @@ class TestSize:
     def test_of_any_flow(self, recipe: Recipe) -> None:
         flow = recipe.build()
         if any(isinstance(part, Unordered) for part in walk(flow.node)):
-            with pytest.raises(FlowError, match="no position tells"):
+            with pytest.raises(FlowError, match="a position does not tell"):
                 size_of(flow)
             return
         if any(isinstance(part, Live) for part in walk(flow.node)):
@@ -125,8 +125,8 @@ class TestRefusals:
         with iter(flow) as run, pytest.raises(FlowError) as caught:
             run.state_dict()
         assert str(caught.value) == (
-            "state_dict: prefetch(ordered=False) gives elements in an order that no position "
-            "tells; resume needs ordered=True"
+            "state_dict: after prefetch(ordered=False) a position does not tell which "
+            "elements were delivered; give ordered=True to save and resume"
         )
 
     @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ class TestRefusals:
     )
     def test_a_source_that_goes_on_by_itself(self, source: Any, title: str) -> None:
         said = (
-            f"state_dict: {title} gives what comes, and gives it once: resume would leave out "
-            f"elements that were never delivered; keep the state of the flow that sends or puts "
-            f"them, and resume that one"
+            f"state_dict: {title} gives each element only once, so a resumed run would leave "
+            f"out elements that were never delivered; save and resume the flow at the other end, "
+            f"which sends or puts them"
         )
         state = iter(fl.from_range(9)).state_dict()
         for flow in (source(), source().map(str), fl.from_range(3).concat(source())):
@@ -172,7 +172,7 @@ class TestRefusals:
             return reduce(lambda x, g: x.map(g), maps, fl.from_range(7))
 
         state = state_of(flow(0, saved).node, 0, 3)
-        with pytest.raises(StateMismatch, match=r"operator 11 is map\(saved\), here it is map\(ot"):
+        with pytest.raises(StateMismatch, match=r"operator 11 is map\(saved\) there and map\(ot"):
             flow(9, other).resume(state)
 
     def test_says_so_where_the_state_does_not_spell_it(self) -> None:
@@ -235,14 +235,15 @@ class TestShards:
         with pytest.raises(StateMismatch) as caught:
             fl.from_range(12).shard(2, 1).batch(2).resume(state)
         assert str(caught.value) == (
-            "resume: the state is of shard(3, i), here it is shard(2, 1), and what was delivered "
-            "by position 1 is no whole number of elements here, or is not told by number; resume "
-            "with as many shards, or save where the rows of all shards divide by both"
+            "resume: the state is of shard(3, i), here it is shard(2, 1), and with this number "
+            "of shards no position follows from position 1 there; resume with as many shards as "
+            "were saved, or save at a position where the rows delivered divide evenly among either "
+            "number"
         )
 
     def test_not_above_what_moves_rows(self) -> None:
         state = state_of(fl.from_range(12).shard(3, 0).shuffle().node, 0, 2)
-        with pytest.raises(StateMismatch, match="no whole number"):
+        with pytest.raises(StateMismatch, match="no position follows"):
             fl.from_range(12).shard(2, 1).shuffle().resume(state)
 
     def test_any_of_as_many(self) -> None:

@@ -33,7 +33,7 @@ def test_balance(entered: int, delivered: int, filtered: int, skipped: int) -> N
     books.check("map(f)")
 
 
-class Faulty(making.Whole):
+class Faulty(making.EndToEnd):
     """A worker's program that loses a row of each lease, or gives one twice."""
 
     times = 0

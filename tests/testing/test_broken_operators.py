@@ -40,9 +40,7 @@ ROWS = [make("tuple", i) for i in range(7)]
 
 
 @attrs.frozen
-class Kept(Indexing[T, E], Generic[T, E]):
-    """The elements as they are: what is broken in it below, is broken on purpose."""
-
+class _Keeping(Indexing[T, E], Generic[T, E]):
     def __attrs_post_init__(self) -> None:
         if Endless in self.source.effects:
             raise InvalidFlow("kept: a pass has to end")
@@ -57,6 +55,10 @@ class Kept(Indexing[T, E], Generic[T, E]):
 
     def resolve(self, at: Addresses) -> Addresses:
         return at
+
+
+class Kept(_Keeping[T, E]):
+    """The elements as they are: what is broken in it below, is broken on purpose."""
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         elements = [x for _, x in sources[0](epoch)]
@@ -126,24 +128,8 @@ class Blames(Kept[T, E]):
         return self.source.origin(epoch, (position + 1) % 7)
 
 
-@attrs.frozen
-class GoesOnElsewhere(Indexing[T, E], Continuing[T, E]):
+class GoesOnElsewhere(_Keeping[T, E], Continuing[T, E]):
     """After what was given, it leaves one out."""
-
-    def __attrs_post_init__(self) -> None:
-        if Endless in self.source.effects:
-            raise InvalidFlow("kept: a pass has to end")
-
-    @property
-    def title(self) -> str:
-        return "kept()"
-
-    @property
-    def length(self) -> int | None:
-        return self.source.length
-
-    def resolve(self, at: Addresses) -> Addresses:
-        return at
 
     @property
     def indexable(self) -> bool:

@@ -102,7 +102,7 @@ class Anyhow:
         if bad or dies:
             self.deaths_left -= not bad
             return Died(worker, "a sudden end", piece.lease.number)
-        making = self.makers.get(id(worker)) or maker(self.stage.program, self.stage.whole)
+        making = self.makers.get(id(worker)) or maker(self.stage.program, self.stage.end_to_end)
         self.makers[id(worker)] = making
         made = make(making, piece.lease.addresses(), piece.rows)
         return Done(worker, result_of(made, piece.lease), Handed(self, made.elements))

@@ -340,7 +340,7 @@ class TestErrors:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             return np.zeros(1 << 22, np.uint8)
 
-        with pytest.raises(FlowError, match="no room for a result"):
+        with pytest.raises(FlowError, match="no memory for a result"):
             fl.from_range(2).map(huge).prefetch(procs=1).collect()
 
 

@@ -33,7 +33,7 @@ class Rehearsed:
         self.workers = [Worker(f"worker {k}", ready=True) for k in range(workers)]
         self._dying = self.workers[:dying]
         self._begun = begun
-        self._making = maker(stage.program, whole=False)
+        self._making = maker(stage.program, end_to_end=False)
 
     def start(self) -> None:
         pass

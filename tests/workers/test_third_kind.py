@@ -49,7 +49,7 @@ from flowdsl.workers.crew import (
 )
 from flowdsl.workers.leases import Lease, Piece
 from flowdsl.workers.processes import Processes
-from flowdsl.workers.wire import ship, unpack, whole
+from flowdsl.workers.wire import pickled, ship, unpack
 from tests.paces import paced, whims
 from tests.strategies import chains
 from tests.threads import spawn_thread
@@ -105,7 +105,7 @@ class Wired:
 
     def __init__(self, stage: Stage, clock: bool = False) -> None:
         self._program = ship(stage.program, stage.workers.kind).content
-        self._asked, self._whole, self._clock = stage.workers, stage.whole, clock
+        self._asked, self._end_to_end, self._clock = stage.workers, stage.end_to_end, clock
         self._members: dict[int, Wire] = {}
         self._outbox: SimpleQueue[tuple[int, Said]] = SimpleQueue()
         self._owner = Owner()
@@ -121,7 +121,7 @@ class Wired:
             self._add()
 
     def pack(self, rows: list[list[Any]]) -> tuple[bytes, int]:
-        packed = whole(rows)
+        packed = pickled(rows)
         return packed, len(packed)
 
     def give(self, worker: Worker, piece: Piece) -> None:
@@ -130,7 +130,7 @@ class Wired:
         if not worker.held:
             worker.since = time.monotonic()
         worker.held[piece.lease.number] = piece
-        worker.inbox.put(whole((piece.lease, piece.packed)))
+        worker.inbox.put(pickled((piece.lease, piece.packed)))
 
     def hear(self) -> list[Event]:
         self._owner.check()
@@ -178,7 +178,7 @@ class Wired:
         number = next(_numbers)
         worker = self._members[number] = Wire(f"wired thread {number}", number=number)
         told = (worker.inbox, self._outbox, number, worker.begun)
-        program = (self._program, self._whole, self._clock)
+        program = (self._program, self._end_to_end, self._clock)
         worker.thread = threading.Thread(target=_live, args=(*told, *program), daemon=True)
         worker.thread.start()
 
@@ -217,12 +217,12 @@ def _live(
     number: int,
     begun: list[int],
     program: bytes,
-    is_whole: bool,
+    end_to_end: bool,
     clock: bool,
 ) -> None:
     """A worker's life: it holds nothing of the crew's but its side of the wire."""
     try:
-        making = maker(unpack(program), is_whole, clock=clock)
+        making = maker(unpack(program), end_to_end, clock=clock)
         outbox.put((number, READY))
         while (message := inbox.get()) is not None:
             if message == REST:
@@ -235,7 +235,7 @@ def _live(
             if made.failure is not None:
                 cause = travelling(made.failure.cause)
                 made.failure = attrs.evolve(made.failure, cause=cause)
-            outbox.put((number, whole((result_of(made, lease), whole(made.elements)))))
+            outbox.put((number, pickled((result_of(made, lease), pickled(made.elements)))))
         outbox.put((number, "it left"))
     except BaseException as error:
         outbox.put((number, str(error)))
@@ -373,7 +373,7 @@ def test_one_that_has_ended_at_rest_serves_no_more() -> None:
         (Workers(KIND, 2, deaths=0), "prefetch: deaths must be an int >= 1, got 0"),
         (
             Workers(attrs.evolve(KIND, mortal=False), 2, timeout=1.0),
-            "prefetch: timeout needs procs; a wired thread cannot be ended",
+            "prefetch: timeout needs procs=, as a wired thread cannot be ended",
         ),
     ],
     ids=str,

@@ -1,0 +1,393 @@
+"""map_component and select: the components of each element by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+import attrs
+from typing_extensions import TypeVarTuple
+
+from flowdsl.arguments import PARALLEL, elsewhere, is_callable, name_of, plain_int, titled
+from flowdsl.elements import Component, assemble, components, form_of
+from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.kinds import Spelled
+from flowdsl.node import AnyNode, E, FlowBase, T, flow, remembered
+from flowdsl.probing import refuse_mismatch, settled, spec_of_result
+from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, class_of
+
+if TYPE_CHECKING:
+    from flowdsl.batches import TypedDictLike
+    from flowdsl.flow import Flow
+
+A0 = TypeVar("A0")
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
+A4 = TypeVar("A4")
+A5 = TypeVar("A5")
+A6 = TypeVar("A6")
+A7 = TypeVar("A7")
+V = TypeVar("V")
+W = TypeVar("W")
+Ts = TypeVarTuple("Ts")
+
+
+def _is_key_or_number(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, (int, str)) or isinstance(value, bool):
+        raise InvalidFlow(
+            f"map_component: {field.name} must be the number of a component, or its key in a dict, "
+            f"got {value!r}"
+        )
+
+
+def _are_selectors(node: AnyNode, field: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
+    keys = [x for x in value if isinstance(x, str)]
+    wrong = [x for x in value if not callable(x) and not isinstance(x, str)]
+    if wrong or not value or (keys and len(keys) < len(value)):
+        raise InvalidFlow(
+            f"select: give selectors, such as c0, or keys of a dict, one or more and all of one "
+            f"kind; got ({', '.join(map(_spelled, value))})"
+        )
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise InvalidFlow(f"select: a dict has each key only once, got {twice!r} twice")
+
+
+def _spelled(selector: object) -> str:
+    return name_of(selector) if callable(selector) else repr(selector)
+
+
+@attrs.frozen
+class MapComponent(Spelled[Any, Any, E], Generic[E]):
+    """Every element with ``func`` applied to one component."""
+
+    func: Callable[[Any], Any] = attrs.field(validator=is_callable)
+    index: int | str = attrs.field(converter=plain_int, validator=_is_key_or_number)
+
+    def __attrs_post_init__(self) -> None:
+        refuse_mismatch(self)
+
+    @property
+    def title(self) -> str:
+        index = "" if self.index == 0 else repr(self.index)
+        return titled("map_component", name_of(self.func), index)
+
+    @property
+    def line(self) -> str:
+        """Source code that changes pairs inline, without a call: most rows are pairs."""
+        pairs = {0: "({func}(x[0]), x[1])", 1: "(x[0], {func}(x[1]))"}
+        if self.index not in pairs:
+            return "x = {change}(x)"
+        made = pairs[self.index]
+        return f"x = {made} if type(x) is tuple and len(x) == 2 else {{change}}(x)"
+
+    @property
+    def change(self) -> Callable[[Any], Any]:
+        """The function that changes the component of an element; fast for tuples."""
+        func, index, other = self.func, self.index, self._change
+        if isinstance(index, str):
+            return other
+
+        def change(x: Any) -> Any:
+            if isinstance(x, tuple) and -len(x) <= index < len(x):
+                values = list(x)
+                values[index] = func(values[index])
+                return tuple(values)
+            return other(x)
+
+        return change
+
+    def _change(self, x: Any) -> Any:
+        parts = dict(components(x) or ())
+        name = _name(self.index, form_of(x), list(parts))
+        parts[name] = self.func(parts[name])
+        return assemble(dict if isinstance(x, dict) else tuple, parts)
+
+    @remembered
+    def spec(self, probe: bool) -> Spec:
+        source = self.source.spec(probe)
+        if _may_have_any(source):
+            return settled(self, UNKNOWN, probe)
+        form, parts = _parts(source)
+        parts[_name(self.index, form, list(parts))] = spec_of_result(self.func)
+        if form is dict:
+            return settled(self, StructSpec(dict, tuple(parts.items())), probe)
+        return settled(self, _tuple_of(parts.values()), probe)
+
+
+@attrs.frozen
+class Select(Spelled[Any, Any, E], Generic[E]):
+    """The components that selectors or keys pick from every element, in their order."""
+
+    picks: tuple[Any, ...] = attrs.field(validator=_are_selectors)
+
+    def __attrs_post_init__(self) -> None:
+        refuse_mismatch(self)
+
+    @property
+    def title(self) -> str:
+        return f"select({', '.join(map(_spelled, self.picks))})"
+
+    @property
+    def line(self) -> str:
+        numbers = [pick.index for pick in self.picks if isinstance(pick, Component)]
+        if len(numbers) < len(self.picks) or not all(type(i) is int for i in numbers):
+            return "x = {pick}(x)"
+        return f"x = ({''.join(f'x[{i}], ' for i in numbers)})"
+
+    def pick(self, x: Any) -> Any:
+        """The components that the selectors pick from one element."""
+        if callable(self.picks[0]):
+            return tuple([pick(x) for pick in self.picks])
+        parts = dict(components(x) or ())
+        return {key: parts[_name(key, form_of(x), list(parts))] for key in self.picks}
+
+    @remembered
+    def spec(self, probe: bool) -> Spec:
+        source = self.source.spec(probe)
+        specs = [_spec_of_pick(pick, source) for pick in self.picks]
+        if callable(self.picks[0]):
+            return settled(self, _tuple_of(specs), probe)
+        return settled(self, StructSpec(dict, tuple(zip(self.picks, specs, strict=True))), probe)
+
+
+def _name(component: int | str, form: type, names: Sequence[str]) -> str:
+    """The name of the component that a number in a tuple, or a key in a dict, stands for.
+
+    Raises:
+        SpecMismatch: There is none; the message says what there is.
+    """
+    if isinstance(component, str):
+        found = form is dict and component in names
+    else:
+        found = issubclass(form, tuple) and -len(names) <= component < len(names)
+    if found:
+        return component if isinstance(component, str) else names[component]
+    has = ", ".join(map(repr, names)) if form is dict else str(len(names))
+    of = f" of {has}" if issubclass(form, (tuple, dict)) else ""
+    raise SpecMismatch(
+        f"there is no component {component!r} in this {form.__name__}{of}; those of a tuple are "
+        f"numbered from 0, those of a dict are its keys; for any other element use map"
+    )
+
+
+def _may_have_any(spec: Spec) -> bool:
+    """Whether a spec leaves open which components there are."""
+    vague = (tuple, dict)
+    return isinstance(spec, ValueSpec) and (spec.type is object or issubclass(spec.type, vague))
+
+
+def _parts(spec: Spec) -> tuple[type, dict[str, Spec]]:
+    if isinstance(spec, StructSpec):
+        return spec.form, dict(spec.fields)
+    return class_of(spec), {}
+
+
+def _tuple_of(specs: Iterable[Spec]) -> StructSpec:
+    return StructSpec(tuple, tuple((str(i), spec) for i, spec in enumerate(specs)))
+
+
+def _spec_of_pick(pick: Any, source: Spec) -> Spec:
+    component = pick.index if isinstance(pick, Component) else pick
+    if callable(component):
+        return spec_of_result(component)
+    if _may_have_any(source):
+        return UNKNOWN
+    form, parts = _parts(source)
+    return parts[_name(component, form, list(parts))]
+
+
+class Components(FlowBase[T, E]):
+    """Operators on the components of each element."""
+
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A0, *Ts], E], func: Callable[[A0], W], index: Literal[0] = 0
+    ) -> Flow[tuple[W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A0, A1, *Ts], E], func: Callable[[A1], W], index: Literal[1]
+    ) -> Flow[tuple[A0, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A0, A1, A2, *Ts], E], func: Callable[[A2], W], index: Literal[2]
+    ) -> Flow[tuple[A0, A1, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A0, A1, A2, A3, *Ts], E], func: Callable[[A3], W], index: Literal[3]
+    ) -> Flow[tuple[A0, A1, A2, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A0, A1, A2, A3, A4, *Ts], E],
+        func: Callable[[A4], W],
+        index: Literal[4],
+    ) -> Flow[tuple[A0, A1, A2, A3, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A0, A1, A2, A3, A4, A5, *Ts], E],
+        func: Callable[[A5], W],
+        index: Literal[5],
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A0, A1, A2, A3, A4, A5, A6, *Ts], E],
+        func: Callable[[A6], W],
+        index: Literal[6],
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, A5, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[A0, A1, A2, A3, A4, A5, A6, A7, *Ts], E],
+        func: Callable[[A7], W],
+        index: Literal[7],
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, A5, A6, W, *Ts], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[tuple[*Ts, A0], E], func: Callable[[A0], W], index: Literal[-1]
+    ) -> Flow[tuple[*Ts, W], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[dict[str, V], E], func: Callable[[V], W], index: str
+    ) -> Flow[dict[str, V | W], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[TypedDictLike, E], func: Callable[[Any], object], index: str
+    ) -> Flow[dict[str, Any], E]: ...
+    @elsewhere(map_func="write {name}(f)", **PARALLEL)
+    def map_component(
+        self: FlowBase[Any, Any], func: Callable[[Any], Any], index: int | str = 0
+    ) -> Flow[Any, Any]:
+        """Apply ``func`` to one component, and leave the others as they are.
+
+        ``index`` is the number of a tuple's component, -1 being the last, or a key of a dict. A
+        NamedTuple gives a plain tuple, since the component's type may change: ``starmap(Sample)``
+        names it again. Checkers follow the numbers 0 to 7 and -1; of a dict whose values are of
+        several types they lose which is which. For a field of a record there is ``map``.
+
+        Length: as many elements as before.
+
+        Effects: none.
+
+        Errors: as for ``map``. A component that is not there is ``InvalidFlow`` where the elements
+        are known beforehand, else a ``SpecMismatch`` in an ``ElementError``.
+
+        >>> import flowdsl as fl
+        >>> fl.from_items([("a", 1), ("b", 2)]).map_component(lambda i: i / 2, 1).collect()
+        [('a', 0.5), ('b', 1.0)]
+
+        Source: ``MapDataComponent`` in tensorpack.
+
+        Elsewhere: tensorpack ``MapDataComponent``; tf.data none; Grain none; torchdata ``Mapper``,
+        with ``input_col``.
+        """
+        return flow(MapComponent[Any](self.node, func, index))
+
+    @overload
+    def select(
+        self: FlowBase[dict[str, V], E], key: str, /, *keys: str
+    ) -> Flow[dict[str, V], E]: ...
+    @overload
+    def select(
+        self: FlowBase[TypedDictLike, E], key: str, /, *keys: str
+    ) -> Flow[dict[str, Any], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        /,
+    ) -> Flow[tuple[A0], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        /,
+    ) -> Flow[tuple[A0, A1], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        /,
+    ) -> Flow[tuple[A0, A1, A2], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        d: Callable[[T], A3],
+        /,
+    ) -> Flow[tuple[A0, A1, A2, A3], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        d: Callable[[T], A3],
+        e: Callable[[T], A4],
+        /,
+    ) -> Flow[tuple[A0, A1, A2, A3, A4], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        d: Callable[[T], A3],
+        e: Callable[[T], A4],
+        f: Callable[[T], A5],
+        /,
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, A5], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        d: Callable[[T], A3],
+        e: Callable[[T], A4],
+        f: Callable[[T], A5],
+        g: Callable[[T], A6],
+        /,
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, A5, A6], E]: ...
+    @overload
+    def select(
+        self,
+        a: Callable[[T], A0],
+        b: Callable[[T], A1],
+        c: Callable[[T], A2],
+        d: Callable[[T], A3],
+        e: Callable[[T], A4],
+        f: Callable[[T], A5],
+        g: Callable[[T], A6],
+        h: Callable[[T], A7],
+        /,
+    ) -> Flow[tuple[A0, A1, A2, A3, A4, A5, A6, A7], E]: ...
+    def select(self: FlowBase[Any, Any], *picks: Any) -> Flow[Any, Any]:
+        """Keep some components, in the order in which they are named here.
+
+        Selectors, ``c0`` to ``c7`` or any functions of the element, give a tuple of what they
+        pick; keys give a dict with these keys. Checkers follow up to eight selectors.
+
+        Length: as many elements as before.
+
+        Effects: none.
+
+        Errors: ``InvalidFlow`` for nothing to select, for keys and selectors together, and for a
+        component that is known not to be there; else a ``SpecMismatch`` in an ``ElementError``, or
+        what the selector raises.
+
+        >>> import flowdsl as fl
+        >>> fl.from_items([("a", 1, 0.5)]).select(fl.c2, fl.c0).collect()
+        [(0.5, 'a')]
+        >>> fl.from_items([{"left": 1, "right": 2, "up": 3}]).select("up", "left").collect()
+        [{'up': 3, 'left': 1}]
+
+        Source: ``SelectComponent`` in tensorpack.
+
+        Elsewhere: tensorpack ``SelectComponent``; tf.data none; Grain none; torchdata ``Slicer``.
+        """
+        return flow(Select[Any](self.node, picks))
