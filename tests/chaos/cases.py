@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from flowdsl import Endless
 from flowdsl.kinds import Placement
 from flowdsl.node import flow
+from flowdsl.ops.sizing import Repeat, RepeatForever
 from flowdsl.plan import tree
 from flowdsl.plan.tree import rewrite, steps_of
 from flowdsl.testing.catalogue import Draw
@@ -118,10 +119,20 @@ _MANY = 12
 """More deaths than faults that pass can add up to, on one element and its neighbours in a lease."""
 
 
+def _has_one_reference(recipe: Recipe) -> bool:
+    """Whether a run is held to its reference: not where it repeats a source of one pass.
+
+    What reads ahead may open such a source in an earlier pass than the reference does.
+    """
+    node = recipe.flow.node
+    repeats = any(isinstance(one, Repeat | RepeatForever) for one in tree.walk(node))
+    return not recipe.is_unordered and (node.replayable or not repeats)
+
+
 @st.composite
 def cases(draw: Draw) -> Case:
     """A random case."""
-    recipe = draw(chains(most=6, one_pass=True).filter(lambda recipe: not recipe.is_unordered))
+    recipe = draw(chains(most=6, one_pass=True).filter(_has_one_reference))
     node = recipe.flow.node
     names = str(recipe.names)
     faulty = draw(st.integers(0, len(recipe.steps)))
