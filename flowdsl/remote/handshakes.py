@@ -99,6 +99,12 @@ class Handshakes:
         poller.register(monitor, zmq.POLLIN)
         self._monitors.append(_Monitor(address, monitor))
 
+    def close(self) -> None:
+        """Stop watching."""
+        for monitor in self._monitors:
+            monitor.socket.close(0)
+        self._monitors.clear()
+
     def look(self, ready: Container[object] | None = None) -> None:
         """Count and log new failures; with ``ready``, only of the sockets that it contains."""
         for monitor in self._monitors:

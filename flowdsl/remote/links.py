@@ -256,8 +256,13 @@ class Link:
         if self._authenticator is not None:
             self._authenticator.stop()
             self._authenticator = None
-        self._context.destroy(round(linger * _SECOND))
+        # Each socket by itself: a context that is collected in a cycle has forgotten its sockets,
+        # and would wait for them for ever.
+        self._handshakes.close()
+        for socket in self._sockets:
+            socket.close(round(linger * _SECOND))
         self._sockets.clear()
+        self._context.destroy(0)
 
     def __enter__(self) -> Self:
         return self

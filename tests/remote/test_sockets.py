@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -951,3 +952,23 @@ class TestCurve:
         there = Curve(reader.secret, [trainer.public])
         assert fl.from_range(3).send_zmq(address, security=there, timeout=WAIT) == 3
         assert task.outcome() == [0, 1, 2]
+
+
+def test_a_receiver_that_is_collected_in_a_cycle_closes(ipc: str) -> None:
+    """Its context has forgotten its sockets by then, and must not wait for them."""
+    script = f"""
+        import gc, threading
+        import flowdsl as fl
+        gc.disable()
+        run = iter(fl.from_zmq({ipc!r}, timeout=60))
+        sends = fl.from_range(9).send_zmq
+        threading.Thread(target=sends, args=[{ipc!r}], daemon=True).start()
+        cycle = [run, next(run)]
+        cycle.append(cycle)
+        del run, cycle
+        gc.collect()
+        print("collected", flush=True)
+    """
+    code = textwrap.dedent(script)
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert told.stdout == "collected\n"
