@@ -3,7 +3,8 @@
     python -m tests.explore --minutes 10
 
 It stops at the first finding, and prints the command that shows it again. What counts is the mark
-``hypothesis``: a test with ``@given`` has it by itself, one with ``@given`` inside it is given it.
+``hypothesis``: a test with ``@given`` has it by itself, one with ``@given`` inside it is given it,
+but not one that sees a law notice what is broken: that some draws miss it is no finding.
 """
 
 from __future__ import annotations

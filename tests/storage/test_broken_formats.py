@@ -115,7 +115,6 @@ def read_lines(path: Path) -> AnyFlow:
 LINES = Format(write_lines, read_lines)
 
 
-@pytest.mark.hypothesis
 @pytest.mark.parametrize(
     ("broken", "noticed_by"),
     [
@@ -152,7 +151,6 @@ def test_every_law_is_seen_to_fail() -> None:
     assert {noticed_by for _, noticed_by in mark.args[1]} == set(FORMAT_LAWS)
 
 
-@pytest.mark.hypothesis
 def test_check_format_says_which_law() -> None:
     with pytest.raises(AssertionError, match="write counts") as failed:
         check_format(one_too_many, read)

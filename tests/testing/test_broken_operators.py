@@ -305,7 +305,6 @@ def test_a_run_that_is_no_permutation_is_noticed() -> None:
 # -- the calls that a newcomer makes ---------------------------------------------------------------
 
 
-@pytest.mark.hypothesis
 @pytest.mark.parametrize("operator", [Drops, Numbers, Lengthens, ReadsAnother])
 def test_check_operator_says_which_law_and_on_which_flow(operator: Any) -> None:
     with pytest.raises((AssertionError, ExceptionGroup)) as failed:
@@ -367,7 +366,6 @@ def test_check_source_takes_what_is_whole() -> None:
     check_source(lambda: fl.from_iterable(iter("abcdef")), "abcdef", examples=5)
 
 
-@pytest.mark.hypothesis
 @pytest.mark.parametrize("source", [Shorter, Sequential, OfBytes])
 def test_check_source_notices(source: type[Letters]) -> None:
     with pytest.raises((AssertionError, fl.FlowError, ExceptionGroup)) as failed:
