@@ -49,18 +49,19 @@ from flowdsl.ops.fakes import fake
 from flowdsl.ops.files import from_files
 from flowdsl.ops.queues import from_queue
 from flowdsl.ops.sources import from_items, from_iterable, from_range
-from flowdsl.remote.receiving import from_zmq
-from flowdsl.runtime.run import Run
 from flowdsl.specs import Shape
 from flowdsl.stacking import lists, stack
-from flowdsl.statistics.speed import Speed
-from flowdsl.storage.lmdb import from_lmdb
 
 if TYPE_CHECKING:
+    from flowdsl import remote
+    from flowdsl.remote.receiving import from_zmq
     from flowdsl.report.judging import verdict
     from flowdsl.report.profiling import Profile
     from flowdsl.report.progress import progress
     from flowdsl.report.verdict import Verdict
+    from flowdsl.runtime.run import Run
+    from flowdsl.statistics.speed import Speed
+    from flowdsl.storage.lmdb import from_lmdb
 
 __version__ = "0.1.0"
 
@@ -111,16 +112,22 @@ __all__ = [
     "from_zmq",
     "lists",
     "progress",
+    "remote",
     "stack",
     "verdict",
 ]
 
-_REPORT = {
-    "Profile": "profiling",
-    "Verdict": "verdict",
-    "progress": "progress",
-    "verdict": "judging",
+_LATER = {
+    "Profile": "report.profiling",
+    "Run": "runtime.run",
+    "Speed": "statistics.speed",
+    "Verdict": "report.verdict",
+    "from_lmdb": "storage.lmdb",
+    "from_zmq": "remote.receiving",
+    "progress": "report.progress",
+    "verdict": "report.judging",
 }
+"""Names that not every program asks for, and the modules that have them."""
 
 
 def __dir__() -> list[str]:
@@ -128,7 +135,9 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """What reports is imported when it is asked for: all workers import this, and none reports."""
-    if name not in _REPORT:
+    """What most programs do without is imported when it is asked for."""
+    if name == "remote":
+        return import_module("flowdsl.remote")
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"flowdsl.report.{_REPORT[name]}"), name)
+    return getattr(import_module(f"flowdsl.{_LATER[name]}"), name)

@@ -12,7 +12,7 @@ import attrs
 from flowdsl.arguments import is_int
 from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
 from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
-from flowdsl.node import AnyNode, E_any, FlowBase, Node, T, provide_surface
+from flowdsl.node import AnyNode, E_any, FlowBase, Node, T, endless_part, provide_surface
 from flowdsl.ops.batching import Batching
 from flowdsl.ops.bucketing import ShapeBatching
 from flowdsl.ops.combining import Combining
@@ -25,18 +25,15 @@ from flowdsl.ops.placement import Placing
 from flowdsl.ops.sizing import Sizing
 from flowdsl.ops.splitting import Splitting
 from flowdsl.ops.unbatching import Unbatching
-from flowdsl.plan.explain import explain
-from flowdsl.plan.lower import plan_of
-from flowdsl.plan.plan import Plan
 from flowdsl.remote.sending import Sending
-from flowdsl.runtime.run import Run, endless_part, resume
-from flowdsl.runtime.state import place_of
 from flowdsl.specs import Spec
-from flowdsl.statistics.speed import Speed, measure
-from flowdsl.storage.lmdb import Storing
+from flowdsl.storage.storing import Storing
 
 if TYPE_CHECKING:
+    from flowdsl.plan.plan import Plan
     from flowdsl.report.profiling import Profile
+    from flowdsl.runtime.run import Run
+    from flowdsl.statistics.speed import Speed
 
 B = TypeVar("B")
 F = TypeVar("F", bound=Effect)
@@ -73,19 +70,29 @@ class Flow(
     (3, ['Reordered'])
     """
 
+    # What plans and runs a flow is imported when that is asked for: it is most of flowdsl, and a
+    # program that starts should not wait for it.
+
     @cached_property
     def _plan(self) -> Plan[T]:
+        from flowdsl.plan.lower import plan_of
+
         return plan_of(self.node)
+
+    def _run(self, epoch: int = 0, *there: Any) -> Run[T]:
+        from flowdsl.runtime.run import Run
+
+        return Run(self._plan, epoch, *there)
 
     def __iter__(self) -> Run[T]:
         """Epoch 0, from its start: iterating twice gives the same elements twice."""
-        return Run(self._plan)
+        return self._run()
 
     def epoch(self, k: int) -> Run[T]:
         """The ``k``-th pass: seeded operators draw afresh in each. ``epoch(0)`` is ``iter``."""
         if not is_int(k, 0):
             raise InvalidFlow(f"epoch: k must be an int >= 0 and below 2**62, got {k!r}")
-        return Run(self._plan, int(k))
+        return self._run(int(k))
 
     def epochs(self, n: int, resume: Mapping[str, object] | None = None) -> Iterator[Run[T]]:
         """``n`` passes in turn: ``for run in flow.epochs(3): for x in run: ...``.
@@ -115,6 +122,8 @@ class Flow(
             raise InvalidFlow(f"epochs: n must be an int >= 0, got {n!r}")
         if resume is None:
             return (self.epoch(k) for k in range(n))
+        from flowdsl.runtime.state import place_of
+
         epoch, position, mark = place_of(self.node, resume)
         if epoch >= n:
             raise InvalidFlow(
@@ -122,7 +131,7 @@ class Flow(
                 f"{n}; n counts the finished epochs too"
             )
         return chain(
-            (Run(self._plan, *place) for place in [(epoch, position, mark)]),
+            (self._run(*place) for place in [(epoch, position, mark)]),
             (self.epoch(k) for k in range(epoch + 1, n)),
         )
 
@@ -142,7 +151,9 @@ class Flow(
         Errors: ``StateMismatch``, naming the operator that differs, for a state of another flow or
         of another file's rows. Functions are told apart by name, and items in memory by number.
         """
-        return resume(self._plan, state)
+        from flowdsl.runtime.state import place_of
+
+        return self._run(*place_of(self.node, state))
 
     def collect(self: FlowBase[T, Finite]) -> list[T]:
         """All elements of epoch 0 in a list. Errors: ``EndlessFlow``."""
@@ -203,6 +214,8 @@ class Flow(
         ``stage`` stops at a stage of planning: ``"flow"`` is the chain as written, ``"rules"`` the
         chain after rewriting, ``"plan"`` the stages that run.
         """
+        from flowdsl.plan.explain import explain
+
         return explain(self.node, stage, self._plan)
 
     def measure(self, size: int = 5000, warmup: int = 0) -> Speed:
@@ -218,6 +231,8 @@ class Flow(
 
         Source: ``TestDataSpeed`` in tensorpack.
         """
+        from flowdsl.statistics.speed import measure
+
         for name, value, least in (("size", size, 1), ("warmup", warmup, 0)):
             if not is_int(value, least):
                 raise InvalidFlow(f"measure: {name} must be an int >= {least}, got {value!r}")

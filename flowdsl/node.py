@@ -340,3 +340,11 @@ def flow(node: Node[A, F]) -> Flow[A, F]:
             f"{node.length}; for a pass without end write repeat()"
         )
     return _surface[0](node)  # type: ignore[no-any-return]  # the slot is untyped: Flow is above
+
+
+def endless_part(node: AnyNode) -> str:
+    """The operator that makes a flow endless."""
+    for source in node.sources:
+        if Endless in source.effects:
+            return endless_part(source)
+    return node.title

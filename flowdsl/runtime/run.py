@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from flowdsl.effects import Effect, Endless
 from flowdsl.errors import EndlessFlow, FlowError
-from flowdsl.node import AnyNode, Node
+from flowdsl.node import Node, endless_part
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Plan
 from flowdsl.runtime.execution import Execution
@@ -167,14 +167,6 @@ class _Rest(Iterator[NoReturn]):
         if self._execution.ended:
             raise StopIteration
         raise FlowError("this run was closed, or ended with an error, before the end of its pass")
-
-
-def endless_part(node: AnyNode) -> str:
-    """The operator that makes a flow endless."""
-    for source in node.sources:
-        if Endless in source.effects:
-            return endless_part(source)
-    return node.title
 
 
 def resume(plan: Plan[T], state: Mapping[str, object]) -> Run[T]:

@@ -17,10 +17,11 @@ import lmdb
 import msgspec
 from typing_extensions import TypeForm
 
+from flowdsl import node
 from flowdsl.effects import Endless, Exact, Finite
 from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.kinds import IndexedSource
-from flowdsl.node import E, FlowBase, T, flow
+from flowdsl.node import FlowBase, T
 from flowdsl.specs import (
     UNKNOWN,
     Spec,
@@ -246,55 +247,44 @@ def from_lmdb(path: str | os.PathLike[str], element: Any = object) -> Flow[Any, 
         raise SpecMismatch(
             f"from_lmdb: {os.fspath(path)!r}: {error}; declared {declared}, stored {stored}"
         ) from error
-    return flow(FromLmdb[Any](where, header.length, spec, header.digest))
+    return node.flow(FromLmdb[Any](where, header.length, spec, header.digest))
 
 
-class Storing(FlowBase[T, E]):
-    """Operators that run a flow and keep its elements."""
+def write(
+    flow: FlowBase[object, Finite], path: str | os.PathLike[str], overwrite: bool = False
+) -> int:
+    """Run one pass of a flow and write its elements; gives the number of rows.
 
-    def write_lmdb(
-        self: FlowBase[T, Finite], path: str | os.PathLike[str], *, overwrite: bool = False
-    ) -> int:
-        """Run one pass and write its elements to an LMDB file; gives the number of rows.
-
-        The file appears under its name only when it is complete; after an error there is none.
-        It grows as needed: there is no size to guess.
-
-        Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
-        ``SpecMismatch`` for an element that cannot be written, with its row; ``SourceError`` if
-        the disk refuses; whatever the flow raises.
-
-        >>> import flowdsl as fl, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     fl.from_range(3).write_lmdb(f"{folder}/three.lmdb")
-        3
-
-        Source: ``LMDBSerializer.save`` in tensorpack, which loses the rows of a full map.
-        """
-        if Endless in self.node.effects:
-            raise EndlessFlow(
-                f"write_lmdb: {self.node.title} never ends, so no disk can hold it; "
-                f"put .take(n) before it"
-            )
-        target = Path(path).absolute()
-        if target.is_dir() or (target.exists() and not overwrite):
-            remedy = "it is a folder" if target.is_dir() else "pass overwrite=True"
-            raise InvalidFlow(f"write_lmdb: {os.fspath(path)!r} exists; {remedy}")
-        if not target.parent.is_dir():
-            raise InvalidFlow(f"write_lmdb: no folder {str(target.parent)!r}; make it first")
+    Raises:
+        EndlessFlow: It never ends.
+        InvalidFlow: The file exists, or its folder does not.
+        SourceError: The disk refuses.
+        SpecMismatch: An element cannot be written.
+    """
+    if Endless in flow.node.effects:
+        raise EndlessFlow(
+            f"write_lmdb: {flow.node.title} never ends, so no disk can hold it; "
+            f"put .take(n) before it"
+        )
+    target = Path(path).absolute()
+    if target.is_dir() or (target.exists() and not overwrite):
+        remedy = "it is a folder" if target.is_dir() else "pass overwrite=True"
+        raise InvalidFlow(f"write_lmdb: {os.fspath(path)!r} exists; {remedy}")
+    if not target.parent.is_dir():
+        raise InvalidFlow(f"write_lmdb: no folder {str(target.parent)!r}; make it first")
+    try:
+        folder = TemporaryDirectory(prefix=".flowdsl-", dir=target.parent)
+    except OSError as error:
+        raise _refused(path, error) from error
+    with folder as name:
+        partial = Path(name) / "partial.lmdb"
         try:
-            folder = TemporaryDirectory(prefix=".flowdsl-", dir=target.parent)
-        except OSError as error:
+            with closing(iter(flow)) as elements:
+                length = _write(partial, elements)
+        except lmdb.Error as error:
             raise _refused(path, error) from error
-        with folder as name:
-            partial = Path(name) / "partial.lmdb"
-            try:
-                with closing(iter(self)) as elements:
-                    length = _write(partial, elements)
-            except lmdb.Error as error:
-                raise _refused(path, error) from error
-            os.replace(partial, target)
-        return length
+        os.replace(partial, target)
+    return length
 
 
 def _refused(path: str | os.PathLike[str], error: Exception) -> SourceError:

@@ -20,6 +20,7 @@ from unittest import mock
 import attrs
 
 from flowdsl import ElementError, FlowError, InvalidFlow, WorkerDied
+from flowdsl.attempts import LeaveOut
 from flowdsl.capabilities import Live
 from flowdsl.plan.reference import interpret
 from flowdsl.plan.tree import walk
@@ -236,9 +237,13 @@ class _Trial:
             raise Wrong(f"{_told(got)}, not {_told(expected)}") from got.error
 
     def _judge_told(self, got: Outcome, expected: Outcome) -> None:
-        """In their order, each once; but of several flows, some are read ahead of the others."""
-        if self.case.ending in ("resume", "again") or self.case.recipe.is_combined:
-            return  # a second pass over a cache tells nothing again
+        """In their order, each once; but a row that cannot be read may be told ahead of time."""
+        case = self.case
+        if case.ending in ("resume", "again") or case.recipe.is_combined:
+            return  # a second pass over a cache tells nothing again; of flows, some are read ahead
+        built = case.build(Faulty(()), lambda error: None, case.procs).node
+        if sum(isinstance(part, LeaveOut) for part in walk(built)) > 1:
+            got, expected = (attrs.evolve(one, told=sorted(one.told)) for one in (got, expected))
         if got.told != expected.told:
             raise Wrong(f"the handler was told of {got.told}, not of {expected.told}")
 

@@ -217,8 +217,8 @@ def _home(value: ast.expr) -> object:
 def _is_there(use: Use) -> bool:
     if use.home is fl and use.name == "graph":
         return True  # a module that import flowdsl does not import
-    found = inspect.getattr_static(use.home, use.name, None)
-    if found is None:
+    found = getattr if use.home is fl else inspect.getattr_static  # fl imports some when asked
+    if found(use.home, use.name, None) is None:
         return False
     if not use.options:
         return True

@@ -92,6 +92,12 @@ class Senders:
 
         return send
 
+    def wait_for(self, event: threading.Event) -> None:
+        """Wait for an event, or until all is over: then the other may have no receiver any more."""
+        until = monotonic() + WAIT
+        while not event.wait(0.02) and not self.over.is_set():
+            assert monotonic() < until, "a sender waits for another that does not come"
+
     def end(self) -> None:
         """A sender of whom nothing was taken waits for another receiver, and is given one."""
         self.over.set()
@@ -138,12 +144,12 @@ def one_by_one(first: list[Any], second: list[Any]) -> list[Callable[[str], None
     is_there, is_over = threading.Event(), threading.Event()
 
     def rows() -> Iterator[Any]:
-        assert is_there.wait(WAIT)
+        SENDERS.wait_for(is_there)
         yield from first
 
     def further() -> Iterator[Any]:
         is_there.set()
-        assert is_over.wait(WAIT)
+        SENDERS.wait_for(is_over)
         yield from second
 
     def send(address: str) -> None:

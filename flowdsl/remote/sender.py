@@ -1,0 +1,162 @@
+"""One pass of a flow for a receiver, from its first element to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from time import monotonic
+from typing import Final
+
+import attrs
+import zmq
+
+from flowdsl.errors import SourceError
+from flowdsl.remote.links import BEAT, LINGER, LINGER_OF_ERRORS, Ends, Link
+from flowdsl.remote.message import Frame, Packed, Route, pack, pack_trusted, packed
+from flowdsl.remote.outbox import Outbox
+
+
+@attrs.define
+class _Post:
+    """A sender at work: its sockets and its outbox."""
+
+    at: str
+    """The operator and the address, for error messages."""
+    link: Link
+    box: Outbox
+    timeout: float | None
+    listened: float = 0.0
+    said: float = 0.0
+
+    def until(self, done: Callable[[], bool], most: float = inf) -> None:
+        """Send and listen until ``done()`` is true, or for ``most`` seconds.
+
+        Raises:
+            SourceError: The receiver cannot go on, or nobody took anything for too long.
+        """
+        box, link, began = self.box, self.link, monotonic()
+        since = began
+        while True:
+            self._transmit()
+            now = monotonic()
+            few = box.route is not None and 2 * len(box.items) <= box.hwm
+            if done() and few and now - self.listened < _DEAF:
+                return  # listening after each element would cost more than sending it
+            self.listened = now
+            news = link.receive(0 if done() else BEAT)
+            before = box.base, box.receiver
+            for route, frames in news:
+                self._hear(route, frames)
+            self._transmit()
+            if not news and now - self.said > BEAT:
+                self._say_where_we_are()
+                self.said = now
+            if done() or now - began > most:
+                return
+            if before != (box.base, box.receiver):
+                since = now
+            elif self.timeout is not None and now - since > self.timeout:
+                raise self._nobody()
+
+    def put(self, item: Packed) -> None:
+        """Send an element as soon as there is room for it."""
+        with self._placed():
+            self.box.put(item)
+        self.until(lambda: not self.box.full)
+
+    def fail(self, error: Exception) -> None:
+        """Tell the receiver that the flow failed, in place of the next element."""
+        self.box.end(_told(error))
+        self.until(lambda: self.box.finished, most=_GRACE)
+
+    def _transmit(self) -> None:
+        box = self.box
+        while (frames := box.due()) is not None:
+            assert box.route is not None
+            if not self.link.send(box.route, frames):
+                return
+            box.sent()
+
+    def _hear(self, route: Route, frames: list[Frame]) -> None:
+        with self._placed():
+            answer = self.box.hear(route, frames)
+        if answer is not None:
+            self.link.send(route, answer)
+
+    @contextmanager
+    def _placed(self) -> Iterator[None]:
+        """Add the operator and the address to errors."""
+        try:
+            yield
+        except SourceError as error:
+            raise SourceError(f"{self.at}: {error}") from error
+
+    def _say_where_we_are(self) -> None:
+        if self.box.route is not None:
+            self.link.send(self.box.route, self.box.hello())
+        elif not self.link.named:
+            self.link.send(_THE_ONE, self.box.hello())
+
+    def _nobody(self) -> SourceError:
+        box = self.box
+        what = "no receiver was there" if box.route is None else "the receiver took nothing"
+        return SourceError(
+            f"{self.at}: after {box.taken} elements, {what} for {self.timeout} s; is fl.from_zmq "
+            f"running at the other end, with a key that is known here?"
+            f"{self.link.refusals}"
+        )
+
+
+_DEAF: Final = 0.01
+_GRACE: Final = 2.0
+"""Seconds that a receiver has to learn that the flow failed."""
+_THE_ONE: Route = (0, b"")
+"""The route to the peer of a socket that connects, whether or not it has answered."""
+
+
+def send(
+    ends: Ends, elements: Iterator[object], trusted: bool, serve: bool, timeout: float | None
+) -> int:
+    """Send elements to a receiver; gives their number when it has taken them all.
+
+    Raises:
+        SourceError: No receiver takes anything in ``timeout`` seconds, or it leaves too early.
+        SpecMismatch: An element cannot be sent.
+    """
+    kind, dump = zmq.ROUTER if ends.bind else zmq.DEALER, pack_trusted if trusted else pack
+    with Link(ends, kind) as link:
+
+        def is_gone(route: Route) -> bool:
+            return not (link.named and link.send(route, box.hello()))
+
+        box = Outbox(ends.hwm, serve, is_gone)
+        post = _Post(f"{ends.who}: {ends.addresses[0]!r}", link, box, timeout)
+        made = (packed(dump, x, i) for i, x in enumerate(elements))
+        try:
+            post.until(lambda: box.route is not None)
+            while (item := _next(made, post)) is not None:
+                post.put(item)
+            box.end()
+            post.until(lambda: box.finished)
+        except BaseException as error:
+            if box.route is not None and not box.finished:
+                link.send(box.route, box.stop(_told(error)))
+            link.close(LINGER_OF_ERRORS if box.route is not None else 0)
+            raise
+        if box.route is not None:
+            link.send(box.route, box.done())
+        link.close(LINGER)
+        return box.taken
+
+
+def _next(made: Iterator[Packed], post: _Post) -> Packed | None:
+    try:
+        return next(made, None)
+    except Exception as error:
+        post.fail(error)
+        raise
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
