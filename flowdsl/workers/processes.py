@@ -123,8 +123,11 @@ class Processes:
         """Pack the program; no process is started yet.
 
         Raises:
+            InvalidFlow: There can be no worker processes on this system.
             NotShippable: The program cannot travel.
         """
+        if not hasattr(os, "memfd_create"):
+            raise InvalidFlow("prefetch: procs must be 0 on this system; workers need Linux")
         shipped = ship(stage.program, stage.workers.kind, beside=True)
         self.program, self._modules = shipped.content, shipped.modules
         self._beside = Beside(shipped.beside) if shipped.beside else None
@@ -147,8 +150,6 @@ class Processes:
         self._owner.check()
         if self._members:
             return
-        if not hasattr(os, "memfd_create"):
-            raise InvalidFlow("prefetch: procs must be 0 on this system; workers need Linux")
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._control = context.socket(zmq.ROUTER)
         self._control.setsockopt(zmq.ROUTER_MANDATORY, 1)

@@ -543,3 +543,10 @@ def test_what_operators_cost_in_a_worker_that_died_is_counted() -> None:
     assert len(list(run)) == 39
     calls = {cost.title: cost.calls for cost in run.statistics().stages[-1].costs}
     assert calls["map(abs)"] >= 39
+
+
+def test_a_system_without_them_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("memfd_create", "sched_getaffinity"):
+        monkeypatch.delattr(os, name)
+    with pytest.raises(fl.InvalidFlow, match=r"procs must be 0 on this system; workers need Linux"):
+        fl.from_range(3).map(abs).prefetch(procs=1).collect()
