@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import attrs
 
-from flowdsl.arguments import is_int
+from flowdsl.arguments import MOST_ELEMENTS, is_int
 from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
 from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
 from flowdsl.node import AnyNode, E_any, FlowBase, Node, T, endless_part, provide_surface
@@ -154,6 +154,44 @@ class Flow(
         from flowdsl.runtime.state import place_of
 
         return self._run(*place_of(self.node, state))
+
+    def at(self, position: int, epoch: int = 0) -> T:
+        """The element at a position of a pass: what a model saw in step ``position`` of an epoch.
+
+        A negative ``position`` counts from the end, where the length is known. The element is made
+        in this process, whatever ``prefetch`` says, and so is what it is made of, but nothing else:
+        where the flow is index-planned (``explain`` says where elements travel) no element before
+        it is made. After a filter, or over a stream, those before it are made again and left out.
+
+        Errors: ``IndexError`` beyond the end; ``InvalidFlow`` for what is no position or epoch,
+        after ``prefetch(ordered=False)``, whose order is not known, and over a source that gives
+        its elements only once; ``UnknownLength`` and ``EndlessFlow`` for a negative position
+        without an end to count from; what the flow raises for that element.
+
+        >>> import flowdsl as fl
+        >>> flow = fl.from_range(1000).shuffle(seed=1).map(lambda i: i * i).batch(4)
+        >>> flow.at(7, epoch=3).tolist() == list(flow.epoch(3))[7].tolist()
+        True
+        >>> flow.at(-1).tolist() == list(flow)[-1].tolist()
+        True
+
+        Elsewhere: ``dataset[i]`` of PyTorch's datasets and Grain's ``MapDataset``.
+        """
+        from flowdsl.runtime.looking import element_at
+
+        if not is_int(epoch, 0):
+            raise InvalidFlow(f"at: epoch must be an int >= 0 and below 2**62, got {epoch!r}")
+        if not is_int(position, 1 - MOST_ELEMENTS):
+            raise InvalidFlow(f"at: position must be an int, got {position!r}")
+        if position < 0:
+            position += Flow.size(self)  # type: ignore[arg-type]  # checks the effects at run time
+        return element_at(self._plan_here, int(position), int(epoch))
+
+    @cached_property
+    def _plan_here(self) -> Plan[T]:
+        from flowdsl.runtime.looking import plan_without_workers
+
+        return plan_without_workers(self.node)
 
     def collect(self: FlowBase[T, Finite]) -> list[T]:
         """All elements of epoch 0 in a list. Errors: ``EndlessFlow``."""

@@ -186,7 +186,7 @@ class TestPlan:
             made.append(node)
             return plan_of(node)
 
-        monkeypatch.setattr("flowdsl.flow.plan_of", noted)
+        monkeypatch.setattr("flowdsl.plan.lower.plan_of", noted)
         flow = fl.from_range(20).shuffle().filter(odd).map(double)
         assert list(flow.epoch(1)) == list(flow.epoch(1)) != list(flow)
         flow.explain()

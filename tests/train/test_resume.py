@@ -143,7 +143,7 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
 
 def test_starting_anew_does_not_overwrite(tmp_path: Path) -> None:
     trainer(tmp_path).train()
-    with pytest.raises(fl.InvalidFlow, match=r"resume=False.*ckpt-21 is in the way.*logdir"):
+    with pytest.raises(fl.InvalidFlow, match=r"resume=False.*ckpt-21 exists already.*logdir"):
         trainer(tmp_path).train(resume=False)
 
 

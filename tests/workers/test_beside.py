@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -19,6 +19,7 @@ from flowdsl.workers.wire import unpack as unpacked
 from tests.workers.test_starting import first
 
 MIB = 1 << 20
+SIZES = st.integers(0, 99)
 
 
 def megabytes(field: str) -> float:
@@ -28,7 +29,10 @@ def megabytes(field: str) -> float:
 
 
 class TestLarge:
-    @given(st.lists(npst.arrays(st.sampled_from(["u1", ">f8", "c16"]), st.integers(0, 99))))
+    @settings(max_examples=20)
+    @given(
+        st.lists(npst.arrays(st.sampled_from(["u1", ">f8", "c16"]), st.integers(0, 99)), max_size=3)
+    )
     def test_all_come_back(self, arrays: list[Any]) -> None:
         large = [np.resize(x, LARGE) if x.size else x for x in arrays]
         shipped = _ship(large, beside=True)
