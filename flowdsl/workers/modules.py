@@ -8,8 +8,9 @@ installed packages counts.
 
 from __future__ import annotations
 
+import os
+import site
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -64,6 +65,6 @@ def _is_installed(name: str) -> bool:
     if package in _INDIFFERENT:
         return True
     spec = getattr(sys.modules[name], "__spec__", None)
-    paths = sysconfig.get_paths()
-    where = tuple(paths[key] for key in ("purelib", "platlib"))
+    folders = (*site.getsitepackages(), site.getusersitepackages())
+    where = tuple(os.path.join(folder, "") for folder in folders)
     return spec is not None and (spec.origin or "").startswith(where)

@@ -409,3 +409,8 @@ class TestModules:
         found = modules.installed([__name__, "__main__", "no such module"])
         assert {"numpy", "subprocess", "flowdsl.workers.starting"} <= found
         assert __name__ not in found
+
+    def test_of_installed_packages_are_told_by_their_place(self) -> None:
+        assert modules.installed(["pytest", "numpy.linalg", "json"]) == {
+            *("pytest", "numpy.linalg", "json")
+        }
