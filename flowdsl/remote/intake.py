@@ -118,9 +118,10 @@ class Intake:
             raise
         inbox = self.inboxes.get(header.sender)
         if header.receiver != self.me or (inbox is None and header.kind is not Kind.HELLO):
-            if header.kind is Kind.REFUSE and header.receiver == self.me:
-                raise SourceError(decode_reason(frames[1:]))
-            self._greet(route, header, inbox)
+            if header.receiver == self.me and header.kind in (Kind.REFUSE, Kind.STOP):
+                self._turned_away(header, decode_reason(frames[1:]))
+            else:
+                self._greet(route, header, inbox)
             return
         if inbox is None:
             inbox = self._admit(route, header)
@@ -198,6 +199,20 @@ class Intake:
         else:
             inbox.expected += 1
             self.ready.append(Item(inbox, header.kind, frames[1:]))
+
+    def _turned_away(self, header: Header, reason: str) -> None:
+        """A sender that was not admitted takes no receiver, or not this one.
+
+        Raises:
+            SourceError: It serves another; or it fails, and is one of those that are waited for.
+        """
+        if header.kind is Kind.REFUSE:
+            raise SourceError(reason)
+        name = header.sender[:4].hex()
+        if self.senders is None:
+            self.tally.stopped[name] = reason
+        elif len(self.inboxes) < self.senders:
+            raise SourceError(f"the sender {name} failed: {reason}")
 
     def _greet(self, route: Route, header: Header, inbox: Inbox | None) -> None:
         """Announce this receiver to a sender that has another receiver, or none yet."""

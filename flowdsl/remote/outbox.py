@@ -147,20 +147,28 @@ class Outbox:
         return None
 
     def _meet(self, route: Route, header: Header) -> list[Frame] | None:
-        """Accept or refuse a receiver that this sender does not know."""
+        """Accept or refuse a receiver that this sender does not know.
+
+        Raises:
+            SourceError: It comes in the place of one that had taken elements.
+        """
         if header.kind is Kind.LEAVE:
             return None
         if self.receiver != NOBODY and self.route is not None:
-            there = not self.gone(self.route)
-            if there or not (self.serve or self.base == 0):
-                what = f"serves another receiver, which has taken {self.taken} elements"
-                where = "is still there" if there else "is gone"
+            if not self.gone(self.route):
                 refusal = (
-                    f"the sender {what} and {where}; a sender takes another receiver only after "
-                    f"the first has left, and with serve=True"
+                    f"the sender serves another receiver, which has taken {self.taken} elements; "
+                    f"it takes another only when the first has left, and with serve=True"
                 )
                 answer = Header(Kind.REFUSE, self.me, header.receiver)
                 return [answer.encode(), encode_reason(refusal)]
+            try:
+                self._left()  # it was ended, or its last message was lost
+            except SourceError:
+                self.receiver, self.route = header.receiver, route  # who is told why
+                raise
+            if self.finished:
+                return None
         self.receiver, self.route, self.room = header.receiver, route, header.room
         self.cursor = self.base
         self.attempt += 1

@@ -201,6 +201,12 @@ def test_the_next_receiver_gets_what_the_first_did_not_take(
         assert first + net.got == list(range(count))
 
 
+LEFT_EARLY = (
+    "the receiver left after it had taken 2 elements, before the end; pass serve=True to go on "
+    "with the next receiver"
+)
+
+
 def met(serve: bool, gone: bool, taken: int) -> tuple[Outbox, Intake]:
     """A sender that has a receiver, which has taken some; and another receiver."""
     net = network(9, 4, 4)
@@ -214,32 +220,58 @@ def met(serve: bool, gone: bool, taken: int) -> tuple[Outbox, Intake]:
     return net.box, Intake(1, 4, Tally())
 
 
-@pytest.mark.parametrize(
-    ("serve", "gone", "taken", "goes_on"),
-    [
-        (False, False, 0, False),
-        (False, True, 0, True),
-        (False, True, 2, False),
-        (True, False, 2, False),
-        (True, True, 2, True),
-    ],
-)
-def test_another_receiver(serve: bool, gone: bool, taken: int, goes_on: bool) -> None:
-    box, other = met(serve, gone, taken)
+@pytest.mark.parametrize(("serve", "taken"), [(False, 0), (True, 2)])
+def test_another_receiver_in_the_place_of_one_that_is_gone(serve: bool, taken: int) -> None:
+    box, other = met(serve, True, taken)
     reply = box.hear((0, b"other"), other.greeting())
     assert reply is not None
-    assert (Header.decode(reply[0]).kind is Kind.HELLO) == goes_on
-    if goes_on:
-        other.hear(HERE, reply)
-        assert other.inboxes[box.me].expected == box.cursor == taken
-        return
+    other.hear(HERE, reply)
+    assert other.inboxes[box.me].expected == box.cursor == taken
+
+
+@pytest.mark.parametrize(("serve", "taken"), [(False, 0), (True, 2)])
+def test_another_receiver_beside_one_that_is_there(serve: bool, taken: int) -> None:
+    box, other = met(serve, False, taken)
+    reply = box.hear((0, b"other"), other.greeting())
+    assert reply is not None
     with pytest.raises(SourceError) as caught:
         other.hear(HERE, reply)
-    where = "is gone" if gone else "is still there"
     assert str(caught.value) == (
-        f"the sender serves another receiver, which has taken {taken} elements and {where}; a "
-        f"sender takes another receiver only after the first has left, and with serve=True"
+        f"the sender serves another receiver, which has taken {taken} elements; it takes another "
+        f"only when the first has left, and with serve=True"
     )
+
+
+def test_another_receiver_that_would_miss_what_was_taken() -> None:
+    box, other = met(serve=False, gone=True, taken=2)
+    with pytest.raises(SourceError) as caught:
+        box.hear((0, b"other"), other.greeting())
+    assert str(caught.value) == LEFT_EARLY
+    assert box.route == (0, b"other")
+    with pytest.raises(SourceError) as caught:  # who comes is told why
+        other.hear(HERE, box.stop(LEFT_EARLY))
+    assert str(caught.value) == f"the sender {box.me[:4].hex()} failed: {LEFT_EARLY}"
+
+
+def test_another_receiver_where_any_sender_may_fail() -> None:
+    box, _ = met(serve=False, gone=True, taken=2)
+    other = Intake(None, 4, Tally())
+    with pytest.raises(SourceError):
+        box.hear((0, b"other"), other.greeting())
+    other.hear(HERE, box.stop("why"))
+    assert other.tally.stopped == {box.me[:4].hex(): "why"}
+
+
+def test_another_receiver_where_one_is_gone_with_all() -> None:
+    box = Outbox(4, serve=False, gone=lambda _: True)
+    box.put(pack("only"))
+    box.end()
+    first, other = Intake(1, 4, Tally()), Intake(1, 4, Tally())
+    box.hear(HERE, first.greeting())
+    box.hear(HERE, [Header(Kind.WANT, box.me, box.receiver, upto=1).encode()])
+    assert (box.finished, box.route) == (False, HERE)
+    assert box.hear((0, b"other"), other.greeting()) is None
+    assert (box.finished, box.taken) == (True, 1)
 
 
 def test_a_receiver_that_leaves_early() -> None:
@@ -248,10 +280,7 @@ def test_a_receiver_that_leaves_early() -> None:
     leave = Header(Kind.LEAVE, box.me, box.receiver, upto=2)
     with pytest.raises(SourceError) as caught:
         box.hear(HERE, [leave.encode()])
-    assert str(caught.value) == (
-        "the receiver left after it had taken 2 elements, before the end; pass serve=True to go on "
-        "with the next receiver"
-    )
+    assert str(caught.value) == LEFT_EARLY
 
 
 @pytest.mark.parametrize("ended", [True, False])

@@ -47,8 +47,6 @@ from flowdsl.testing.laws import (
 WAIT = 60  # for what comes at once, on a machine that is busy
 DECLARED: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
 
-pytestmark = pytest.mark.long  # hundreds of senders come and go, and one may be long in leaving
-
 
 @attrs.define
 class Senders:

@@ -354,6 +354,25 @@ class TestReceivers:
         assert list(first) == list(range(1, 30))
         assert sender.outcome() == 30
 
+    def test_one_that_vanished_with_some(self, ipc: str) -> None:
+        """Its farewell is lost, and the one that comes in its place would miss what it took."""
+        sender = sending(fl.from_range(3), ipc)
+        context = zmq.Context[zmq.Socket[bytes]]()
+        socket = context.socket(zmq.ROUTER)
+        socket.bind(ipc)
+        name, first = socket.recv_multipart()
+        me, other = Header.decode(first).sender, b"r" * 16
+        socket.send_multipart([name, Header(Kind.WANT, me, other, room=9).encode()])
+        while Header.decode(socket.recv_multipart()[1]).kind is not Kind.END:
+            pass
+        socket.send_multipart([name, Header(Kind.WANT, me, other, 1, 2, 2, 9).encode()])
+        socket.poll(100)
+        context.destroy(0)
+        with pytest.raises(SourceError, match=r"the sender .* failed: SourceError: "):
+            fl.from_zmq(ipc, int, timeout=WAIT).collect()
+        with pytest.raises(SourceError, match="the receiver left after it had taken 2 elements"):
+            sender.outcome()
+
     def test_one_that_vanished(self, ipc: str) -> None:
         sender = sending(fl.from_range(3), ipc, bind=True)
         context = zmq.Context[zmq.Socket[bytes]]()
