@@ -21,7 +21,13 @@ _common = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.register_profile("flowdsl", _common, derandomize=True)
-settings.register_profile("explore", _common, derandomize=False)
+settings.register_profile(
+    "explore",
+    _common,
+    derandomize=False,
+    # At some seed any test draws much that it cannot use: that is no finding.
+    suppress_health_check=[*_common.suppress_health_check, HealthCheck.filter_too_much],
+)
 settings.load_profile("flowdsl")
 
 # What a shell starts in the background ignores Ctrl-C, and so do its children, which these tests

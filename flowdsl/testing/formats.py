@@ -193,7 +193,7 @@ def _outcome(format_: Format, path: Path) -> tuple[list[Any], FlowError | None]:
         for row in format_.read(path):
             got.append(row)  # noqa: PERF402  # what came before an error counts too
     except FlowError as error:
-        return got, error
+        return got, error.with_traceback(None)
     return got, None
 
 

@@ -68,7 +68,7 @@ def _until_error(
         for row in islice(rows(), MOST_ELEMENTS):
             got.append(row)  # noqa: PERF402  # what came before an error counts too
     except Exception as error:  # a model raises what it likes
-        return got, error
+        return got, error.with_traceback(None)  # whose frames would keep open what they read
     return got, None
 
 
