@@ -79,11 +79,15 @@ class Workers:
 
     >>> str(Workers(PROCESSES, 2)), str(Workers(THREADS, 1))
     ('2 worker processes', '1 thread')
+    >>> str(Workers(PROCESSES, 8, auto=True))
+    'up to 8 worker processes'
     """
 
     kind: WorkerKind = PROCESSES
     count: int = 0
     """The number of workers; 0 if the consumer runs the stage itself."""
+    auto: bool = attrs.field(default=False, kw_only=True)
+    """Whether ``count`` is the most workers, and a run finds out how many of them pay."""
     memory: int | None = None
     """The bytes that may be in flight; None for the runtime's own bound."""
     deaths: int = 3
@@ -114,4 +118,4 @@ class Workers:
         return attrs.evolve(self, memory=memory)
 
     def __str__(self) -> str:
-        return self.kind.noun.counted(self.count)
+        return "up to " * self.auto + self.kind.noun.counted(self.count)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flowdsl.report.cores import cores
+from flowdsl.cores import cores
 
 
 @pytest.mark.parametrize(

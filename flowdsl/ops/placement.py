@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
 
 import attrs
 
 from flowdsl.arguments import elsewhere, is_int, plain_int, titled, unless
+from flowdsl.cores import cores
 from flowdsl.effects import Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import Copying, Placement, Unordered
@@ -16,6 +17,9 @@ from flowdsl.worker_kinds import PROCESSES, THREADS, WorkerKind, Workers
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
+
+Number: TypeAlias = int | Literal["auto"]
+"""How many workers: ``"auto"`` for as many as are found to pay."""
 
 _MOST = 1024
 """The most workers: a greater number is a typing error, and could bring a machine down."""
@@ -30,6 +34,15 @@ def _check_count(operator: str, kind: WorkerKind, count: int, least: int = 0) ->
     _check_number(operator, kind.keyword, count, least)
     if count > _MOST:
         raise InvalidFlow(f"{operator}: {kind.keyword} must be at most {_MOST}, got {count}")
+
+
+def _asked(kind: WorkerKind, number: Number) -> Workers:
+    """The workers of a kind that an argument of ``prefetch`` asks for."""
+    if isinstance(number, str) and number == "auto":
+        return Workers(kind, cores(), auto=True)
+    if not is_int(number, 0):
+        raise InvalidFlow(f'prefetch: {kind.keyword} must be an int >= 0 or "auto", got {number!r}')
+    return Workers(kind, plain_int(number))
 
 
 def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> None:
@@ -73,7 +86,7 @@ class Prefetch(Placement[T, E], Generic[T, E]):
         limits = ("memory", "deaths", "timeout")
         return titled(
             "prefetch",
-            unless(workers.kind.keyword, workers.count, 0),
+            unless(workers.kind.keyword, "auto" if workers.auto else workers.count, 0),
             *(unless(name, getattr(workers, name), getattr(plain, name)) for name in limits),
         )
 
@@ -93,8 +106,8 @@ class Placing(FlowBase[T, E]):
     @overload
     def prefetch(
         self,
-        procs: int = 0,
-        threads: int = 0,
+        procs: Number = 0,
+        threads: Number = 0,
         *,
         ordered: Literal[True] = True,
         memory: int | None = None,
@@ -106,8 +119,8 @@ class Placing(FlowBase[T, E]):
     @overload
     def prefetch(
         self,
-        procs: int = 0,
-        threads: int = 0,
+        procs: Number = 0,
+        threads: Number = 0,
         *,
         ordered: bool,
         memory: int | None = None,
@@ -119,8 +132,8 @@ class Placing(FlowBase[T, E]):
     @overload
     def prefetch(
         self,
-        procs: int = 0,
-        threads: int = 0,
+        procs: Number = 0,
+        threads: Number = 0,
         *,
         ordered: Literal[True] = True,
         memory: int | None = None,
@@ -132,8 +145,8 @@ class Placing(FlowBase[T, E]):
     @overload
     def prefetch(
         self,
-        procs: int = 0,
-        threads: int = 0,
+        procs: Number = 0,
+        threads: Number = 0,
         *,
         ordered: bool,
         memory: int | None = None,
@@ -151,8 +164,8 @@ class Placing(FlowBase[T, E]):
     )
     def prefetch(
         self,
-        procs: int = 0,
-        threads: int = 0,
+        procs: Number = 0,
+        threads: Number = 0,
         *,
         ordered: bool = True,
         memory: int | None = None,
@@ -169,6 +182,12 @@ class Placing(FlowBase[T, E]):
         a flow that is iterated again are still there. Processes need Linux. What must see the whole
         sequence runs in the consumer's thread; below it the work is done by ``procs`` others, and
         where several streams come together there they share them, at least one for each.
+
+        ``procs="auto"``, or ``threads``, finds as many workers as pay, from one to as many as there
+        are cores: more are tried where the consumer waits for elements, and kept if they make it
+        faster; where it never waits, some go. Output does not depend on it. ``run.statistics()``
+        and ``fl.progress`` show how many there are, and the next pass begins with so many.
+        Workers that wait, for a network say, may be more than there are cores: give a number.
 
         A process is a new interpreter. Functions travel to it with what they refer to in their
         script or notebook; modules are imported there anew, so that what was set in them since,
@@ -219,25 +238,24 @@ class Placing(FlowBase[T, E]):
         >>> ratios.prefetch(threads=2, on_error="skip").collect()
         [-2, -4, 4, 2]
 
-        Source: ``prefetch`` in tf.data, ``MultiProcessRunnerZMQ`` and ``MultiProcessMapData`` in
-        tensorpack; the retries of MapReduce (Dean and Ghemawat, 2004), and its skipped records.
+        Source: ``prefetch`` and ``AUTOTUNE`` in tf.data, ``MultiProcessRunnerZMQ`` and
+        ``MultiProcessMapData`` in tensorpack; the retries of MapReduce (Dean and Ghemawat, 2004),
+        and its skipped records.
 
         Elsewhere: tensorpack ``MultiProcessMapData``, ``MultiProcessRunnerZMQ``,
         ``MultiThreadMapData``; tf.data ``prefetch``, ``ignore_errors``; Grain ``mp_prefetch``;
         torchdata ``DataLoader``, ``ParallelMapper``.
         """
-        _check_count("prefetch", PROCESSES, procs)
-        _check_count("prefetch", THREADS, threads)
-        if procs and threads:
+        one, other = _asked(PROCESSES, procs), _asked(THREADS, threads)
+        if one.count and other.count:
             raise InvalidFlow(
-                f"prefetch: give procs or threads, not both; got procs={procs}, threads={threads}"
+                f"prefetch: give procs or threads, not both; got {procs=}, {threads=}"
             )
         if not isinstance(ordered, bool):
             raise InvalidFlow(f"prefetch: ordered must be True or False, got {ordered!r}")
         check_on_error("prefetch", on_error)
-        kind = THREADS if threads else PROCESSES
-        limits = plain_int(memory), plain_int(deaths), timeout
-        workers = Workers(kind, plain_int(threads or procs), *limits)
+        limits = {"memory": plain_int(memory), "deaths": plain_int(deaths), "timeout": timeout}
+        workers = attrs.evolve(other if other.count else one, **limits)
         placed = flow(Prefetch(leave_out(self.node, on_error), workers))
         return placed if ordered else flow(Unordered(placed.node))
 

@@ -20,10 +20,11 @@ from rich.progress import (
 from rich.text import Text
 
 from flowdsl.report.sums import since
-from flowdsl.statistics.figures import name, number, share
+from flowdsl.statistics.figures import name, number, share, where
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
+    from flowdsl.statistics.run import StageStatistics
 
 RECENT = 2.0
 """The least number of seconds over which rates and fills are averaged."""
@@ -97,11 +98,7 @@ class Bar:
         if now.seconds - self._middle.seconds >= RECENT:
             self._before, self._middle = self._middle, now
         lately = since(now, self._before) if self._before.stages else now
-        self._progress.text = tuple(
-            f"  {name(stage)}: busy {share(stage.utilisation)}, queue {share(stage.fill)} full"
-            for stage in lately.stages
-            if stage.workers
-        )
+        self._progress.text = tuple(_line(stage) for stage in lately.stages if stage.workers)
         self._progress.update(
             self._task,
             completed=self._run.position,
@@ -109,3 +106,8 @@ class Bar:
             rate=f"{number(lately.rate)}/s" if lately.elements > 0 else "",
         )
         self._progress.refresh()
+
+
+def _line(stage: StageStatistics) -> str:
+    who = f"{where(stage)}, " if stage.auto else ""
+    return f"  {name(stage)}: {who}busy {share(stage.utilisation)}, queue {share(stage.fill)} full"

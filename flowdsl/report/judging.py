@@ -18,7 +18,7 @@ import math
 
 import attrs
 
-from flowdsl.report.cores import cores as available_cores
+from flowdsl.cores import cores as available_cores
 from flowdsl.report.shares import Shares, inverse
 from flowdsl.report.verdict import Limit, Verdict
 from flowdsl.report.words import MOST_WORKERS, Words
@@ -155,6 +155,9 @@ class Case:
             said = "replicate(procs=n) gives n passes, so another number would give other elements"
             return f"{said}; {make}", None, None
         count = len(stage.workers)
+        if stage.auto and count < self.words.cores:
+            tried = f'prefetch({self.words.keyword(k)}="auto") has found no number that gives more'
+            return f"{tried}; {make}", None, None
         wanted = min(MOST_WORKERS, count * headroom)
         most = self.words.room(k)
         workers = max(count, math.ceil(min(wanted, most) - 0.1))
@@ -352,7 +355,8 @@ class Case:
         if len(self.shares.pools) == 1:
             ((k, stage),) = self.shares.pools.items()
             enough = max(1, math.ceil(1.2 * stage.utilisation * len(stage.workers)))
-            if enough < len(stage.workers) and stage.copies != "passes":
+            given = stage.copies != "passes" and not stage.auto
+            if enough < len(stage.workers) and given:
                 advice = f"{able}; {self.words.prefetch(k, enough)} would do."
                 return self._verdict(
                     "consumer", finding, advice, headroom, expected=rate, workers=enough

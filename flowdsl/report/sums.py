@@ -75,12 +75,17 @@ _SUMS = (
 def _stage(one: StageStatistics, other: StageStatistics, sign: int) -> StageStatistics:
     seconds = one.seconds + sign * other.seconds
     filled = one.fill * one.seconds + sign * other.fill * other.seconds
-    workers = zip_longest(one.workers, other.workers, fillvalue=WorkerStatistics(0, 0.0))
+    workers = list(zip_longest(one.workers, other.workers, fillvalue=WorkerStatistics(0, 0.0)))
+    if sign < 0:
+        del workers[len(one.workers) :]  # the others went in the meantime
+    staffed = None if one.staffed is None else one.staffed + sign * (other.staffed or 0.0)
     return attrs.evolve(
         one,
         **{name: getattr(one, name) + sign * getattr(other, name) for name in _SUMS},
         fill=min(1.0, max(0.0, filled / seconds)) if seconds > 0 else 0.0,
         workers=tuple(_worker(a, b, sign) for a, b in workers),
+        dismissed=_worker(one.dismissed, other.dismissed, sign),
+        staffed=staffed,
         costs=_costs(one.costs, other.costs, sign),
         times=_times(one.times, other.times, sign),
     )

@@ -280,7 +280,8 @@ class Execution(Generic[T]):
         crew = warm.take(self.plan, stage, self._profile)
         passes: tuple[Passes, ...] = tuple(stream.rows for stream in streams)
         held = held_above(self.plan.root, stage)
-        pool = Pool(stage, passes, crew, self._skips.tell, held)
+        count = warm.found(self.plan, stage)
+        pool = Pool(stage, passes, crew, self._skips.tell, held, count)
         self.pools.append(pool)
         self._runners[stage.number] = pool
         return pool

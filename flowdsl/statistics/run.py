@@ -75,6 +75,10 @@ class StageStatistics:
     """The kind of the stage's workers; None if the consumer's thread runs the stage."""
     workers: tuple[WorkerStatistics, ...] = ()
     """The current workers, or those at the end; empty if the consumer's thread runs the stage."""
+    dismissed: WorkerStatistics = WorkerStatistics(0, 0.0, 0.0)
+    """What workers had done that went since they did not pay, where a run finds how many do."""
+    staffed: float | None = None
+    """Seconds for which workers were there, added up, where a run finds how many of them pay."""
     input_seconds: float = 0.0
     """Seconds in which the consumer's thread read the rows that the workers are supplied with."""
     waited: float = 0.0
@@ -111,14 +115,20 @@ class StageStatistics:
         return quantile(self.times, 0.99)
 
     @property
+    def auto(self) -> bool:
+        """Whether the run finds how many workers pay."""
+        return self.staffed is not None
+
+    @property
     def busy(self) -> float:
         """The seconds that all workers together have spent on leases."""
-        return sum(worker.busy for worker in self.workers)
+        return sum(worker.busy for worker in self.workers) + self.dismissed.busy
 
     @property
     def utilisation(self) -> float:
         """The share of the workers' time in which they were busy, from 0 to 1."""
-        available = self.seconds * len(self.workers)
+        whole = self.seconds * len(self.workers)
+        available = whole if self.staffed is None else self.staffed
         return min(1.0, self.busy / available) if available else 0.0
 
     @property
@@ -127,14 +137,13 @@ class StageStatistics:
         spent = [worker.cpu for worker in self.workers if worker.cpu is not None]
         if not self.busy or len(spent) < len(self.workers):
             return None
-        return min(1.0, sum(spent) / self.busy)
+        return min(1.0, (sum(spent) + (self.dismissed.cpu or 0.0)) / self.busy)
 
     @property
     def skew(self) -> float:
         """How much longer the busiest worker was busy than the average: 0 for equally long."""
-        if not self.busy:
-            return 0.0
-        return max(worker.busy for worker in self.workers) * len(self.workers) / self.busy - 1
+        busy = [worker.busy for worker in self.workers]
+        return max(busy) * len(busy) / sum(busy) - 1 if any(busy) else 0.0
 
 
 @attrs.frozen

@@ -247,7 +247,7 @@ def _hired(
     stage = _stage(trial, flow, n, **limits)
     crew = hire(stage, clock)
     try:
-        crew.start()
+        crew.start(n)
         yield _Hired(crew, stage)
     finally:
         crew.close()
@@ -308,7 +308,7 @@ def _raised(kind: type[Error], action: Callable[[], object]) -> Error:
 
 
 def they_are_as_many_as_asked_for(trial: Trial) -> None:
-    """All workers get ready, each with its own name; a second ``start`` changes nothing."""
+    """All workers get ready, each with its own name; ``start`` adds those that are missing."""
     crew = hire(_stage(trial, from_range(9).map(_negative), 3))
     assert crew.workers == [], "there are workers before the start"
     crew.close()
@@ -317,8 +317,11 @@ def they_are_as_many_as_asked_for(trial: Trial) -> None:
         assert len(workers) == 3
         assert len({worker.name for worker in workers}) == 3
         assert not any(worker.held for worker in workers)
-        hired.crew.start()
+        hired.crew.start(3)
         assert hired.crew.workers == workers
+        hired.crew.start(4)
+        assert len(hired.all_ready()) == 4
+        assert hired.crew.workers[:3] == workers
 
 
 def a_piece_gives_its_elements(trial: Trial) -> None:
@@ -392,6 +395,24 @@ def hear_returns_when_nothing_happens(trial: Trial) -> None:
         _soon(hired.crew.hear, "hear, while a worker is at work,")
         gate.open()
         assert hired.elements(piece) == [1]
+
+
+def one_that_is_dismissed_goes(trial: Trial) -> None:
+    """It ends, without an event, and what it gave stays valid; the others work on."""
+    before = _alive_without(trial)
+    with _hired(trial, from_range(60).map(_large), 1) as hired:
+        hired.all_ready()
+        alone = _alive()
+        hired.crew.start(2)
+        stays, goes = hired.all_ready()
+        given = hired.done(hired.give(goes, 0, 3))
+        hired.crew.dismiss(goes)
+        assert hired.crew.workers == [stays]
+        assert _all_gone(but=alone), f"{_alive() - alone} are left of a worker that was dismissed"
+        assert hired.elements(hired.give(stays, 3, 5))[0][0] == 3
+        assert not hired.deaths()
+        np.testing.assert_equal(list(given.delivery.open()), [_large(i) for i in range(3)])
+    assert _all_gone(but=before), f"{_alive() - before} are left"
 
 
 def operators_are_timed_if_asked(trial: Trial) -> None:
@@ -483,7 +504,7 @@ def a_crew_that_nobody_holds_ends(trial: Trial) -> None:
     before = _alive_without(trial)
     stage = _stage(trial, from_range(60).map(_negative))
     crew = hire(stage)
-    crew.start()
+    crew.start(2)
     hired = _Hired(crew, stage)
     hired.elements(hired.give(hired.all_ready()[0], 0, 3))
     del crew, hired
@@ -502,7 +523,7 @@ def a_fork_is_refused(trial: Trial) -> None:
 
         def goes_on_anyway() -> None:
             another = Piece(Lease(next(hired.numbers), 0, 0, 1))
-            for goes_on in (crew.start, partial(crew.give, worker, another), crew.hear):
+            for goes_on in (partial(crew.start, 1), partial(crew.give, worker, another), crew.hear):
                 assert "fork" in str(_raised(FlowError, goes_on))
             takes_over()
 
@@ -660,6 +681,7 @@ def a_profile_times_its_operators(trial: Trial) -> None:
 
 LAWS: tuple[Law, ...] = (
     they_are_as_many_as_asked_for,
+    one_that_is_dismissed_goes,
     a_piece_gives_its_elements,
     rows_travel_to_workers,
     what_was_given_stays_valid,

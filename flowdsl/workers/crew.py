@@ -139,8 +139,8 @@ class Crew(Protocol):
         """The current workers; empty before ``start``."""
         ...
 
-    def start(self) -> None:
-        """Start as many workers as the stage asks for; they need not be ready on return.
+    def start(self, count: int) -> None:
+        """Start workers until there are ``count``; they need not be ready on return.
 
         Workers that were started before are kept.
         """
@@ -167,6 +167,10 @@ class Crew(Protocol):
 
     def replace(self, worker: Worker) -> None:
         """Start a new worker in place of one that died; not called if the kind cannot die."""
+        ...
+
+    def dismiss(self, worker: Worker) -> None:
+        """End a worker that holds no piece; none comes in its place."""
         ...
 
     def rest(self) -> bool:

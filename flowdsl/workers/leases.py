@@ -89,12 +89,19 @@ class Pace:
     def __init__(
         self, workers: int, nbytes: int = BYTES_A_LEASE, timeout: float | None = None
     ) -> None:
-        """``nbytes`` is the most that the result of a lease should take.
+        """For ``workers`` workers; ``nbytes`` is the most that the result of a lease should take.
 
         A lease should take a fifth of ``timeout`` seconds at most, so that it is not mistaken for
         an element that never ends.
         """
+        self._timeout = timeout
+        self.share(workers, nbytes)
+        self._size = 1
+
+    def share(self, workers: int, nbytes: int) -> None:
+        """Cut leases for another number of workers, and other bytes for a result, from now on."""
         self._workers = workers
+        timeout = self._timeout
         self._most = [
             (seconds if timeout is None else min(seconds, timeout / 5), min(nbytes, most))
             for seconds, most in (
@@ -103,7 +110,6 @@ class Pace:
             )
         ]
         """Pairs of limits in seconds and bytes; a lease may grow as far as any one pair allows."""
-        self._size = 1
 
     def size(self, remaining: int | None) -> int:
         """The size of the next lease; near the end of a pass, at most a fair share of the rest."""

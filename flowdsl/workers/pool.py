@@ -32,6 +32,7 @@ from flowdsl.statistics.books import Books, Times
 from flowdsl.statistics.run import StageStatistics, WorkerStatistics
 from flowdsl.workers.crew import Crew, Delivery, Died, Done, Result, Worker
 from flowdsl.workers.leases import BYTES_IN_FLIGHT, Lease, Pace, Piece, Work
+from flowdsl.workers.staff import Staff
 
 LEASES_IN_HAND = 2
 """Leases held by each worker: one to work on, and one so that it need not wait for the next."""
@@ -64,20 +65,21 @@ class Pool:
         crew: Crew,
         tell: Tell,
         held: int = 0,
+        found: int | None = None,
     ) -> None:
         """Prepare a pool; ``bases`` begin passes over the stage's bases that are streams.
 
         ``tell`` is called with each element that is left out. ``held`` is the number of elements
-        kept by the operators above, which count as in flight.
+        kept by the operators above, which count as in flight. ``found`` is the number of workers
+        that paid in the last pass, if that is for the run to find.
         """
         self.stage = stage
         self._leave_out = tell
         self.crew = crew
         self._held = held
-        limits = stage.workers
-        self._credit = limits.count * (LEASES_IN_HAND + LEASES_AHEAD)
-        self._memory = limits.memory or BYTES_IN_FLIGHT
-        self._pace = Pace(limits.count, max(1, self._memory // self._credit), limits.timeout)
+        self._staff = Staff.of(crew, stage.workers, found)
+        self._memory = stage.workers.memory or BYTES_IN_FLIGHT
+        self._pace = Pace(self._staff.count, self._bytes_a_lease, stage.workers.timeout)
         self._work = Work(stage, bases, self._pace, crew.pack)
         self._clear()
         self._delivering: tuple[int, Sequence[int], Iterator[Any]] | None = None
@@ -89,7 +91,7 @@ class Pool:
         self._began: float | None = None
         self._ended: float | None = None
         self._deaths = 0
-        self._reading = self._waited = self._outside = self._filled = 0.0
+        self._reading = self._waited = self._outside = self._worked = self._filled = 0.0
         self._nbytes = 0
         self._most_bytes = self._most_sent = 0.0
         """The largest recent bytes per element: of a result, and of the rows sent for it."""
@@ -112,7 +114,8 @@ class Pool:
         """
         self._began = self._began or time.perf_counter()
         self._ended = None
-        self.crew.start()  # raises in a fork, before the fork could discard the owner's results
+        # raises in a fork, before the fork could discard the owner's results
+        self._staff.start(self._waited, self._outside, self._worked)
         self._discard()
         self._books.settle()
         self._turn, self._delivering = start, None
@@ -175,6 +178,8 @@ class Pool:
             in_flight=self._books.under_way,
             deaths=self._deaths,
             workers=tuple(WorkerStatistics(w.elements, w.busy, w.cpu) for w in workers),
+            dismissed=self._staff.dismissed,
+            staffed=self._staff.seconds(now),
             input_seconds=self._reading,
             waited=self._waited,
             fill=min(1.0, self._filled / seconds / self._credit) if seconds else 0.0,
@@ -239,9 +244,23 @@ class Pool:
             self._in_flight += piece.nbytes
             self.crew.give(worker, piece)
 
+    @property
+    def _under_way(self) -> int:
+        """The number of leases that were handed out and are not delivered."""
+        return len(self._leased) + len(self._arrived)
+
+    @property
+    def _credit(self) -> int:
+        """The most leases that may be under way."""
+        return self._staff.count * (LEASES_IN_HAND + LEASES_AHEAD)
+
+    @property
+    def _bytes_a_lease(self) -> int:
+        return max(1, self._memory // self._credit)
+
     def _idle(self) -> Worker | None:
         """The worker with the fewest pieces, if any has room for another."""
-        roomy = (w for w in self.crew.workers if w.ready and len(w.held) < LEASES_IN_HAND)
+        roomy = (w for w in self._staff.able if w.ready and len(w.held) < LEASES_IN_HAND)
         return min(roomy, key=lambda worker: len(worker.held), default=None)
 
     def _may_hand_out(self) -> bool:
@@ -250,7 +269,7 @@ class Pool:
             return True
         if self._again and self._again[0].lease.start == self._turn:
             return True
-        if len(self._leased) + len(self._arrived) >= self._credit:
+        if self._under_way >= self._credit:
             return False
         if not self._most_bytes:
             return self.stage.workers.memory is None
@@ -282,6 +301,7 @@ class Pool:
                 self._died(event)
             else:
                 self._stillborn = 0
+        self._staff.dismiss_idle()
 
     def _done(self, event: Done) -> None:
         worker, result = event.worker, event.result
@@ -293,6 +313,7 @@ class Pool:
         nbytes = event.delivery.nbytes
         worker.elements += result.count
         worker.busy += result.seconds
+        self._worked += result.seconds
         worker.cpu += result.cpu
         add_costs(self._costs, result.costs)
         self._nbytes += nbytes
@@ -382,6 +403,9 @@ class Pool:
         self._outside += now - began
         self._filled += (now - began) * len(self._arrived)
         self._in_flight -= arrived.nbytes
+        spent = self._waited, self._outside, self._worked
+        if self._staff.observe(lease.stop - lease.start, *spent, self._under_way):
+            self._pace.share(self._staff.count, self._bytes_a_lease)
         books = self._books
         books.delivered += result.count
         books.entered += result.count if self.stage.end_to_end else 0

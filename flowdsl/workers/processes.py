@@ -137,6 +137,7 @@ class Processes:
         self._end_to_end = stage.end_to_end
         self.clock = clock
         self._members: dict[bytes, Process] = {}
+        self._leaving: list[Process] = []
         self._poller = zmq.Poller()
         self._end: weakref.finalize[..., Processes] | None = None
         self._owner = _Owner()
@@ -146,10 +147,15 @@ class Processes:
     def workers(self) -> list[Worker]:
         return list[Worker](self._members.values())
 
-    def start(self) -> None:
+    def start(self, count: int) -> None:
         self._owner.check()
-        if self._members:
-            return
+        if self._end is None:
+            self._open()
+        while len(self._members) < count:
+            self._add()
+
+    def _open(self) -> None:
+        """Open the socket to which workers connect."""
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._control = context.socket(zmq.ROUTER)
         self._control.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -158,11 +164,9 @@ class Processes:
         self._address = f"ipc://@flowdsl-{os.getpid()}-{secrets.token_hex(8)}"
         self._control.bind(self._address)
         self._poller.register(self._control, zmq.POLLIN)
-        told = (self._owner, self._members, context, self._control)
+        told = (self._owner, self._members, self._leaving, context, self._control)
         crew: Processes = self
         self._end = weakref.finalize(crew, _end, weakref.ref(crew), *told)
-        for _ in range(self._asked.count):
-            self._add()
 
     def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
         frames = supply(rows)
@@ -200,12 +204,13 @@ class Processes:
 
     def replace(self, worker: Worker) -> None:
         assert isinstance(worker, Process)
-        del self._members[worker.identity]
-        self._poller.unregister(worker.link)
-        self._poller.unregister(worker.end)
-        worker.link.close()
-        os.close(worker.end)
+        self._forget(worker)
         self._add()
+
+    def dismiss(self, worker: Worker) -> None:
+        assert isinstance(worker, Process)
+        self._forget(worker)  # its link closes, at which it leaves
+        self._leaving.append(worker)
 
     def rest(self) -> bool:
         if any(worker.held for worker in self._members.values()):
@@ -260,6 +265,13 @@ class Processes:
         self._members[worker.identity] = worker
         self._poller.register(worker.link, zmq.POLLIN)
         self._poller.register(worker.end, zmq.POLLIN)
+
+    def _forget(self, worker: Process) -> None:
+        del self._members[worker.identity]
+        self._poller.unregister(worker.link)
+        self._poller.unregister(worker.end)
+        worker.link.close()
+        os.close(worker.end)
 
     def _received(self, worker: Process, frames: list[bytes]) -> Event | None:
         if frames[0] == READY:
@@ -363,6 +375,7 @@ def _end(
     crew: weakref.ref[Processes],
     owner: _Owner,
     members: dict[bytes, Process],
+    leaving: list[Process],
     context: zmq.Context[zmq.Socket[bytes]],
     control: zmq.Socket[bytes],
 ) -> None:
@@ -372,7 +385,7 @@ def _end(
         worker.link.close()  # a worker leaves when this closes, whatever it is doing
         os.close(worker.end)
     deadline = time.monotonic() + SECONDS_TO_LEAVE
-    for worker in members.values():
+    for worker in [*members.values(), *leaving]:
         try:
             worker.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

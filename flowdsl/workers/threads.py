@@ -62,12 +62,11 @@ class Threads:
     def workers(self) -> list[Worker]:
         return list[Worker](self._threads)
 
-    def start(self) -> None:
+    def start(self, count: int) -> None:
         self._owner.check()
-        if self._threads:
-            return
-        self._end = weakref.finalize(self, _end, self._owner, self._threads, self._leave)
-        for _ in range(self._stage.workers.count):
+        if self._end is None:
+            self._end = weakref.finalize(self, _end, self._owner, self._threads, self._leave)
+        while len(self._threads) < count:
             worker = _Thread(f"thread {next(_numbers)}", ready=True)
             told = (self._stage, self._clock, worker, self._events, self._leave)
             worker.thread = threading.Thread(
@@ -99,6 +98,11 @@ class Threads:
 
     def replace(self, worker: Worker) -> None:
         raise AssertionError("a thread does not die")
+
+    def dismiss(self, worker: Worker) -> None:
+        assert isinstance(worker, _Thread)
+        self._threads.remove(worker)
+        worker.inbox.put(None)
 
     def rest(self) -> bool:
         return False  # starting new threads costs next to nothing

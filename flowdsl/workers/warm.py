@@ -16,6 +16,9 @@ from flowdsl.workers.crew import Crew, hire
 _resting: dict[int, dict[int, Crew]] = {}
 """The resting crews, by the identity of the flow's plan and the number of the stage."""
 
+_found: dict[int, dict[int, int]] = {}
+"""The numbers of workers that runs have found to pay, likewise."""
+
 _lock = threading.RLock()  # reentrant: a flow may be collected while this thread holds it
 
 
@@ -30,17 +33,22 @@ def take(plan: Plan[Any], stage: Stage, clock: bool) -> Crew:
     return hire(stage, clock)
 
 
+def found(plan: Plan[Any], stage: Stage) -> int | None:
+    """How many workers the last pass over a flow ended with, if there was one."""
+    return _found.get(id(plan), {}).get(stage.number)
+
+
 def leave(plan: Plan[Any], stage: Stage, crew: Crew) -> None:
     """After a pass: let its workers rest if they can, or end them."""
-    if not crew.rest():
-        crew.close()
-        return
+    number, rests = len(crew.workers), crew.rest()
     with _lock:
         if id(plan) not in _resting:
-            _resting[id(plan)] = {}
+            _resting[id(plan)], _found[id(plan)] = {}, {}
             weakref.finalize(plan, _dismiss, id(plan)).atexit = False
-        other = _resting[id(plan)].pop(stage.number, None)
-        _resting[id(plan)][stage.number] = crew
+        _found[id(plan)][stage.number] = number
+        other = _resting[id(plan)].pop(stage.number, None) if rests else crew
+        if rests:
+            _resting[id(plan)][stage.number] = crew
     if other is not None:  # left by another run of the same flow at the same time
         other.close()
 
@@ -48,5 +56,6 @@ def leave(plan: Plan[Any], stage: Stage, crew: Crew) -> None:
 def _dismiss(key: int) -> None:
     with _lock:
         crews = _resting.pop(key, {})
+        _found.pop(key, None)
     for crew in crews.values():
         crew.close()

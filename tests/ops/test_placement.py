@@ -207,7 +207,7 @@ class TestReplicate:
 def test_refuses_what_is_no_number_of_workers(name: str, value: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).prefetch(**{name: value})
-    assert str(caught.value) == f"prefetch: {name} must be an int >= 0, got {value!r}"
+    assert str(caught.value) == f'prefetch: {name} must be an int >= 0 or "auto", got {value!r}'
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, None, "2"])

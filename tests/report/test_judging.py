@@ -443,6 +443,18 @@ def test_more_workers_than_cores_wait_for_a_core(count: int, computing: float) -
     assert full.advice.startswith("They compute, and 2 cores can do no more, so make it cheaper")
 
 
+def test_where_a_run_finds_the_number_no_other_is_advised_up_to_the_cores() -> None:
+    figures = busy_workers(2, computing=1.0)
+    (stage,) = figures.stages
+    figures = attrs.evolve(figures, stages=(attrs.evolve(stage, staffed=2 * stage.seconds),))
+    found = advised(figures, 4)
+    assert (found.workers, found.expected) == (None, None)
+    assert found.advice.startswith(
+        'prefetch(procs="auto") has found no number that gives more; make it cheaper'
+    )
+    assert advised(figures, 2).advice.startswith("They compute, and 2 cores can do no more")
+
+
 def test_workers_that_wait_are_not_bound_by_cores() -> None:
     waiting = advised(busy_workers(2, computing=0.01), 2)
     assert waiting.workers == MOST_WORKERS
@@ -585,7 +597,7 @@ def test_tiny_elements_are_better_made_here() -> None:
 
 
 def test_cores_are_those_of_this_machine() -> None:
-    from flowdsl.report.cores import cores
+    from flowdsl.cores import cores
 
     figures = busy_workers(1, computing=1.0)
     assert verdict(figures) == verdict(figures, cores())

@@ -37,6 +37,8 @@ def figures(draw: Any) -> RunStatistics:
                 workers=tuple(
                     WorkerStatistics(draw(counts), draw(seconds), draw(seconds)) for _ in range(2)
                 ),
+                dismissed=WorkerStatistics(draw(counts), draw(seconds), draw(seconds)),
+                staffed=draw(seconds),
                 input_seconds=draw(seconds),
                 waited=draw(seconds),
                 fill=draw(st.integers(0, 8)) / 8,
@@ -54,6 +56,12 @@ def test_a_difference_undoes_a_sum(one: RunStatistics, other: RunStatistics) -> 
     (stage,), (before,) = back.stages, one.stages
     assert stage.fill == pytest.approx(before.fill)
     assert attrs.evolve(back, stages=(attrs.evolve(stage, fill=before.fill),)) == one
+
+
+def test_a_worker_that_went_meanwhile_is_in_no_difference() -> None:
+    three, one = (stage("map(f)", busy=(0.5,) * n) for n in (3, 1))
+    then, now = (RunStatistics(9, 1.0, 0.0, (each,)) for each in (three, one))
+    assert [worker.busy for worker in since(now, then).stages[0].workers] == [0.0]
 
 
 @given(figures(), figures())

@@ -64,6 +64,7 @@ numbers.shuffle(buffer=4, seed=None)  # E: call-overload
 numbers.cache(True)  # E: call-arg
 numbers.cache().map(str.upper)  # E: arg-type
 numbers.prefetch(procs="4")  # E: call-overload
+numbers.prefetch(procs="all")  # E: call-overload
 numbers.prefetch(workers=4)  # E: call-overload
 numbers.prefetch(threads="4")  # E: call-overload
 numbers.prefetch(2, 0, False)  # E: call-overload

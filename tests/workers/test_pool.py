@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, cycle, islice, repeat
 from typing import Any
 from unittest import mock
@@ -28,6 +29,7 @@ from flowdsl.workers import pool as pools
 from flowdsl.workers.crew import Crew, Died, Done, Event, Ready, Worker, result_of
 from flowdsl.workers.leases import Pace, Piece
 from flowdsl.workers.pool import Pool
+from flowdsl.workers.tuner import Span, Tuner
 from tests.paces import paced, whims
 
 MOST_DEATHS = 12
@@ -73,9 +75,9 @@ class Anyhow:
     def workers(self) -> list[Worker]:
         return self.members
 
-    def start(self) -> None:
-        if not self.members:
-            self.members = [Worker(f"worker {k}") for k in range(self.stage.workers.count)]
+    def start(self, count: int) -> None:
+        while len(self.members) < count:
+            self.members.append(Worker(f"worker {len(self.members)}"))
 
     def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
         return rows, sum(map(len, rows))
@@ -110,6 +112,10 @@ class Anyhow:
     def replace(self, worker: Worker) -> None:
         assert not worker.held
         self.members[self.members.index(worker)] = Worker("another")
+
+    def dismiss(self, worker: Worker) -> None:
+        assert not worker.held
+        self.members.remove(worker)
 
     def rest(self) -> bool:
         return False
@@ -149,6 +155,20 @@ FLOWS: dict[str, Flow[Any, Any]] = {
     "two in memory": fl.from_items(range(20)).map(abs).zip(fl.from_items(range(20)).map(str)),
 }
 
+
+@contextmanager
+def tuned(numbers: list[int]) -> Iterator[None]:
+    """Within, a tuner says these numbers of workers, over and over."""
+    coming = cycle(numbers)
+
+    def observe(self: Tuner, span: Span, in_flight: int) -> None:
+        assert min(span.seconds, span.waited, span.outside, span.worked, in_flight) >= 0
+        self.count = next(coming)
+
+    with mock.patch.object(Tuner, "observe", observe):
+        yield
+
+
 courses = st.lists(st.integers(0, 7), min_size=1, max_size=60)
 
 
@@ -162,6 +182,7 @@ courses = st.lists(st.integers(0, 7), min_size=1, max_size=60)
     st.sampled_from([None, 1, 50, 400]),
     st.integers(0, 5),
     st.booleans(),
+    st.none() | st.lists(st.integers(1, 4), min_size=1),
 )
 def test_any_course_of_events(
     name: str,
@@ -172,12 +193,16 @@ def test_any_course_of_events(
     memory: int | None,
     start: int,
     ordered: bool,
+    numbers: list[int] | None,
 ) -> None:
+    """Of whatever workers do, and however many there are from one lease to the next."""
     flow = FLOWS[name]
     whole = flow.collect()
     stage = stage_of(flow.prefetch(procs, memory=memory, ordered=ordered, deaths=MOST_DEATHS + 1))
     crew = Anyhow(stage, cycle(choices), nbytes_each=10)
-    with mock.patch.object(pools, "LEASES_AHEAD", ahead), paced(sizes):
+    if numbers is not None:
+        stage = attrs.evolve(stage, workers=attrs.evolve(stage.workers, auto=True))
+    with mock.patch.object(pools, "LEASES_AHEAD", ahead), paced(sizes), tuned(numbers or [1]):
         pool = pool_of(stage, crew)
         start = 0 if stage.drops else start
         got = [x for _, x in pool.rows(0, start)]

@@ -35,7 +35,7 @@ class Rehearsed:
         self._begun = begun
         self._making = maker(stage.program, end_to_end=False)
 
-    def start(self) -> None:
+    def start(self, count: int) -> None:
         pass
 
     def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
@@ -60,6 +60,9 @@ class Rehearsed:
 
     def replace(self, worker: Worker) -> None:
         self.workers[self.workers.index(worker)] = Worker("another", ready=True)
+
+    def dismiss(self, worker: Worker) -> None:
+        self.workers.remove(worker)
 
     def rest(self) -> bool:
         return False
@@ -151,7 +154,7 @@ class TestWordOfWhatIsBegun:
         stage = plan_of(fl.from_range(9).map(kills(4)).prefetch(procs=1).node).root
         assert isinstance(stage, Stage)
         crew = Processes(stage)
-        crew.start()
+        crew.start(1)
         (worker,) = crew.workers
         assert isinstance(worker, Process)
         while not worker.ready:

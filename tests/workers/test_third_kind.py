@@ -115,9 +115,9 @@ class Wired:
     def workers(self) -> list[Worker]:
         return list[Worker](self._members.values())
 
-    def start(self) -> None:
+    def start(self, count: int) -> None:
         self._owner.check()
-        while len(self._members) < self._asked.count:
+        while len(self._members) < count:
             self._add()
 
     def pack(self, rows: list[list[Any]]) -> tuple[bytes, int]:
@@ -152,6 +152,11 @@ class Wired:
         del self._members[worker.number]
         worker.inbox.put(None)  # it was cut off, and leaves when it can
         self._add()
+
+    def dismiss(self, worker: Worker) -> None:
+        assert isinstance(worker, Wire)
+        del self._members[worker.number]
+        worker.inbox.put(None)
 
     def rest(self) -> bool:
         if any(worker.held for worker in self._members.values()):
@@ -354,7 +359,7 @@ def test_one_that_has_ended_at_rest_serves_no_more() -> None:
     stage = plan_of(fl.from_range(5).map(abs).apply(Prefetch, Workers(KIND, 2)).node).root
     assert isinstance(stage, Stage)
     crew = hire(stage)
-    crew.start()
+    crew.start(2)
     assert crew.rest()
     worker = crew.workers[1]
     assert isinstance(worker, Wire)

@@ -1,0 +1,178 @@
+"""As many workers as pay: whatever their number and however it changes, nothing of it shows."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from itertools import islice
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import flowdsl as fl
+from flowdsl import Flow, InvalidFlow, cores
+from flowdsl.ops import placement
+from flowdsl.workers import leases
+from flowdsl.workers.tuner import Span, Tuner
+from tests.children import workers_of
+from tests.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "cores", lambda: 4)
+
+
+@contextmanager
+def changing(*counts: int) -> Iterator[list[int]]:
+    """Within, leases are small, and after each the number of workers is the next of these."""
+    said: list[int] = []
+    chance = random.Random(0)
+
+    def observe(self: Tuner, span: Span, in_flight: int) -> None:
+        self.count = counts[len(said)] if len(said) < len(counts) else chance.randint(1, self.most)
+        said.append(self.count)
+
+    with mock.patch.object(Tuner, "observe", observe), mock.patch.object(leases, "MOST_A_LEASE", 5):
+        yield said
+
+
+def drawn(i: int, rng: Any) -> tuple[int, float]:
+    time.sleep(0.0002)
+    return i, float(rng.random())
+
+
+def odd(pair: tuple[int, float]) -> bool:
+    return pair[0] % 2 == 1
+
+
+def ratio(pair: tuple[int, float]) -> float:
+    return 1 / (pair[0] % 7 - 3) + pair[1]
+
+
+ROWS = fl.from_range(400).shuffle(seed=1).random_map(drawn, seed=2)
+FLOWS: dict[str, Flow[Any, Any]] = {
+    "by position": ROWS,
+    "in batches": ROWS.batch(3, collate=list),
+    "with gaps": ROWS.filter(odd),
+    "as a stream": fl.from_iterable(range(400)).random_map(drawn, seed=2),
+    "above a buffer": ROWS.shuffle(buffer=9, seed=3).map(odd),
+}
+
+
+KINDS: dict[str, dict[str, Any]] = {"procs": {"procs": "auto"}, "threads": {"threads": "auto"}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FLOWS)
+def test_however_many_there_are_nothing_of_it_shows(name: str, kind: str) -> None:
+    flow = FLOWS[name]
+    auto = flow.prefetch(**KINDS[kind])
+    with changing() as said:
+        for epoch in (0, 1):
+            assert list(auto.epoch(epoch)) == list(flow.epoch(epoch))
+        assert len(set(said)) == 4
+        run = iter(auto)
+        first = list(islice(run, 20))
+        assert [*first, *auto.resume(run.state_dict())] == flow.collect()
+        run.close()
+
+
+def test_what_fails_is_left_out_or_raised_at_its_place() -> None:
+    flow = ROWS.map(ratio)
+    with changing():
+        skipping = flow.prefetch(procs="auto", on_error="skip")
+        assert skipping.collect() == flow.prefetch(on_error="skip").collect()
+        with pytest.raises(fl.ElementError) as here:
+            flow.collect()
+        with pytest.raises(fl.ElementError) as there:
+            flow.prefetch(procs="auto").collect()
+        assert (there.value.position, there.value.origin) == (
+            here.value.position,
+            here.value.origin,
+        )
+
+
+def once_dead(folder: str, i: int) -> int:
+    mark = os.path.join(folder, str(i))
+    if i % 97 == 5 and not os.path.exists(mark):
+        open(mark, "x").close()
+        os.kill(os.getpid(), 9)
+    return i
+
+
+def test_workers_that_die_meanwhile(tmp_path: Any) -> None:
+    flow = fl.from_range(400).map(partial(once_dead, str(tmp_path)))
+    with changing():
+        run = iter(flow.prefetch(procs="auto"))
+        assert list(run) == list(range(400))
+    assert run.statistics().stages[-1].deaths == 5
+
+
+def test_those_that_do_not_pay_go() -> None:
+    flow = ROWS.prefetch(procs="auto")
+    with changing(4, 4, 4, *[1] * 10_000):
+        run = iter(flow)
+        for _ in range(40):
+            next(run)
+        assert eventually(lambda: next(run) is not None and len(workers_of()) == 1)
+        (stage,) = run.statistics().stages
+        assert len(stage.workers) == 1
+        assert stage.dismissed.elements > 0
+        assert stage.auto
+        assert 0 < stage.utilisation <= 1
+        assert "1 process (auto)" in str(run.statistics())
+        run.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_next_pass_begins_with_the_number_found(kind: str) -> None:
+    flow = ROWS.prefetch(**KINDS[kind])
+    with changing(*[3] * 10_000):
+        list(flow)
+        run = iter(flow)
+        next(run)
+        assert len(run.statistics().stages[-1].workers) == 3
+        run.close()
+
+
+def waiting(i: int) -> int:
+    time.sleep(0.002)
+    return i
+
+
+def test_it_finds_them() -> None:
+    """Rows that wait, so that no core is needed: four are four times as fast."""
+    flow = fl.from_range(1 << 40).map(waiting).prefetch(threads="auto")
+    with closing(iter(flow)) as run:
+        for _ in islice(run, 0, 60_000, 100):
+            if len(run.statistics().stages[-1].workers) == 4:
+                return
+    raise AssertionError("four workers were not found to pay")
+
+
+def test_it_reads_as_it_is_written() -> None:
+    flow = fl.from_range(9).map(abs).prefetch(procs="auto", memory=10**6)
+    assert repr(flow) == "from_range(9).map(abs).prefetch(procs='auto', memory=1000000)"
+    assert "in up to 4 worker processes: positions go there" in str(flow.explain())
+    threads = fl.from_range(9).map(abs).prefetch(threads="auto").explain()
+    assert "in up to 4 threads: positions go there" in str(threads)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refuses_other_words(kind: str) -> None:
+    many: dict[str, Any] = {kind: "many"}
+    with pytest.raises(InvalidFlow) as caught:
+        fl.from_range(9).prefetch(**many)
+    assert str(caught.value) == f"prefetch: {kind} must be an int >= 0 or \"auto\", got 'many'"
+
+
+def test_there_are_no_more_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    node: Any = fl.from_range(9).prefetch(procs="auto").node
+    assert node.workers.count == cores.cores()

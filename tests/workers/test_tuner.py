@@ -1,0 +1,156 @@
+"""The tuner, on simulated passes: it finds the number of workers that pays and follows the work."""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowdsl.workers.tuner import PATIENCE, Span, Tuner
+
+AHEAD = 8
+"""Leases under way for each worker."""
+
+
+@attrs.define
+class Simulated:
+    """A pass: what workers take for an element, and the consumer; noise, pauses and contention."""
+
+    work: float
+    consumer: float
+    contention: float = 0.0
+    """How much longer each further worker makes the others take."""
+    noise: float = 0.0
+    pause: float = 0.0
+    """Seconds that the consumer pauses every ``pause_every`` elements."""
+    pause_every: int = 1000
+    seed: int = 0
+    clock: float = 0.0
+    elements: int = 0
+
+    def cost(self, count: int) -> float:
+        """The seconds that an element takes, pauses left out."""
+        return max(self.each(count) / count, self.consumer)
+
+    def each(self, count: int) -> float:
+        """The seconds that a worker takes for an element."""
+        return self.work * (1 + self.contention * (count - 1))
+
+    def best(self, most: int) -> float:
+        return min(self.cost(count) for count in range(1, most + 1))
+
+    def span(self, count: int) -> Span:
+        """The next lease."""
+        chance = random.Random(f"{self.seed} {self.clock}")
+        size = max(1, int(0.03 / self.each(count)))
+        took = size * self.cost(count) * (1 + self.noise * chance.uniform(-1, 1))
+        outside = size * self.consumer
+        waited = max(0.0, took - outside)
+        before, self.elements = self.elements, self.elements + size
+        if before // self.pause_every != self.elements // self.pause_every:
+            took, outside = took + self.pause, outside + self.pause
+        self.clock += took
+        return Span(took, size, waited, outside, size * self.each(count))
+
+    def run(self, tuner: Tuner, seconds: float) -> list[int]:
+        """The numbers that the tuner chose in so many seconds, one for each change."""
+        until, chosen = self.clock + seconds, [tuner.count]
+        while self.clock < until:
+            tuner.observe(self.span(tuner.count), AHEAD * tuner.count)
+            if tuner.count != chosen[-1]:
+                chosen.append(tuner.count)
+        return chosen
+
+
+passes = st.builds(
+    Simulated,
+    work=st.floats(1e-6, 0.02),
+    consumer=st.floats(1e-7, 0.02),
+    contention=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    noise=st.floats(0, 0.1),
+    seed=st.integers(0, 99),
+)
+
+
+@given(passes, st.integers(1, 8), st.data())
+def test_settles_near_the_best_number_in_five_seconds(
+    simulated: Simulated, most: int, data: st.DataObject
+) -> None:
+    tuner = Tuner(most, data.draw(st.integers(1, most)))
+    simulated.run(tuner, 5.0)
+    assert 1 <= tuner.count <= most
+    worst = max(simulated.cost(count) for count in range(1, most + 1))
+    assert simulated.cost(tuner.count) <= worst
+    assert simulated.cost(tuner.count) <= 1.1 * simulated.best(most)
+
+
+def test_grows_to_as_many_as_pay() -> None:
+    tuner = Tuner(64)
+    chosen = Simulated(work=0.01, consumer=1e-6).run(tuner, 5.0)
+    assert chosen == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_stops_where_more_do_not_pay() -> None:
+    """Each further worker makes the others slower by as much as it does."""
+    tuner = Tuner(16)
+    chosen = Simulated(work=0.01, consumer=1e-6, contention=1.0).run(tuner, 5.0)
+    assert chosen == [1, 2, 1]
+
+
+def test_finds_a_number_between_two_that_were_tried() -> None:
+    simulated = Simulated(work=0.012, consumer=0.0022)  # six workers keep up
+    tuner = Tuner(16)
+    simulated.run(tuner, 5.0)
+    assert tuner.count in (6, 7)
+
+
+def test_fewer_do_where_the_consumer_is_slower() -> None:
+    tuner = Tuner(16, 16)
+    Simulated(work=0.004, consumer=0.002).run(tuner, 5.0)
+    assert tuner.count in (2, 3)
+
+
+@pytest.mark.parametrize("count", [1, 5, 16])
+def test_follows_the_work(count: int) -> None:
+    """First the consumer is slower, then the work is ten times as much, and then less again."""
+    tuner = Tuner(16, count)
+    Simulated(work=0.001, consumer=0.002).run(tuner, 5.0)
+    assert tuner.count == 1
+    Simulated(work=0.020, consumer=0.002).run(tuner, 5.0)
+    assert tuner.count >= 10
+    Simulated(work=0.001, consumer=0.002).run(tuner, 10.0)  # first what lies ready is consumed
+    assert tuner.count <= 2
+
+
+def test_what_did_not_pay_is_tried_again_ever_more_seldom() -> None:
+    tuner = Tuner(2)
+    simulated = Simulated(work=0.01, consumer=1e-6, contention=1.0)
+    tries = [simulated.run(tuner, PATIENCE + 3).count(2) for _ in range(8)]
+    assert tries[0] >= 1
+    assert 2 <= sum(tries) <= 5
+
+
+def test_pauses_of_the_consumer_do_not_count() -> None:
+    """One who writes a checkpoint now and then is as fast as one who does not."""
+    for seed in range(20):
+        simulated = Simulated(
+            work=0.002, consumer=0.0015, noise=0.05, pause=0.9, pause_every=600, seed=seed
+        )
+        tuner = Tuner(8)
+        simulated.run(tuner, 10.0)
+        assert tuner.count in (2, 3)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_stays_within_its_bounds(most: int) -> None:
+    tuner = Tuner(most)
+    assert max(Simulated(work=0.01, consumer=1e-6).run(tuner, 3.0)) == most
+
+
+def test_slow_elements_take_longer_to_tell() -> None:
+    tuner = Tuner(4)
+    Simulated(work=1.0, consumer=1e-6).run(tuner, 60.0)
+    assert tuner.count == 4
