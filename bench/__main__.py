@@ -24,7 +24,7 @@ from bench.contestants import CONTESTANTS
 from bench.report import Figures, Verdict, table, verdicts
 from bench.works import WORKS, spin
 
-TURN_TIMEOUT = 120
+TURN_TIMEOUT = 400
 
 
 @attrs.frozen
@@ -65,6 +65,10 @@ class Plan:
                     yield [Turn(work, "flowdsl", "alone", seconds)]
                 yield [Turn(work, name, "rate", seconds) for name in of[work]]
         present = [name for name in present if CONTESTANTS[name].works is None]
+        orderly = [name for name in present if CONTESTANTS[name].orderly]
+        for work in ("tiny", "fresh-uint8"):
+            for _ in range(self.repetitions if work in works else 0):
+                yield [Turn(work, name, "whole", 400) for name in orderly]
         python, longer = f"python:{loops}", 3 * self.seconds  # of which batches come some at a time
         for _ in range(self.repetitions):
             limit = Turn(python, "flowdsl", "limit", longer)
@@ -73,6 +77,10 @@ class Plan:
             yield [Turn(f"timed:{loops}", name, "busy", longer) for name in present]
         for _ in range(self.repetitions):
             yield [Turn("tiny", name, "first", 100) for name in present]
+        for _ in range(self.repetitions):
+            yield [Turn("tiny", "flowdsl", kind, 3) for kind in ("programs", "workers")]
+            yield [Turn("tiny", "flowdsl", "idle", 4)]
+            yield [Turn("fresh-uint8", "flowdsl", "faults", 300)]
         for _ in range(self.repetitions):
             yield [Turn("tiny", "flowdsl", "flat", size) for size in self.sizes]
         for _ in range(min(3, self.repetitions)):
@@ -98,7 +106,7 @@ def run(plan: Plan, present: list[str], console: Console) -> tuple[Figures, list
         disable=not console.is_terminal,
     )
     with bar:
-        total = sum(map(len, rounds)) + plan.chains
+        total = sum(map(len, rounds)) + 2 * plan.chains
         task = bar.add_task("", total=total)
         for turn in (turn for one in rounds for turn in one):
             bar.update(task, description=f"{turn.kind} {turn.work} {turn.contestant}")
@@ -113,6 +121,13 @@ def run(plan: Plan, present: list[str], console: Console) -> tuple[Figures, list
             repetitions = 3 if plan is QUICK else 7
             for name, both in _answer(["-m", "bench.inline", str(repetitions)], trouble).items():
                 figures[f"chain {name}"] = {who: [value] for who, value in both.items()}
+            bar.advance(task)
+            bar.update(task, description="as many workers as pay")
+            for name, rates in _answer(
+                ["-m", "bench.auto", str(min(3, plan.repetitions))], trouble
+            ).items():
+                for number, each in rates.items():
+                    figures[f"auto {name}: {number}"] = {"flowdsl": each}
             bar.advance(task)
     return figures, trouble
 

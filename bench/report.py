@@ -37,7 +37,7 @@ class Verdict:
 
 def verdicts(figures: Figures) -> list[Verdict]:
     """Every target for which there are figures."""
-    parts = (_rates, _python, _firsts, _chains, _sizes)
+    parts = (_rates, _passes, _python, _firsts, _starts, _auto, _chains, _sizes)
     return [verdict for part in parts for verdict in part(figures)]
 
 
@@ -65,6 +65,17 @@ def _rates(figures: Figures) -> Iterator[Verdict]:
             )
 
 
+def _passes(figures: Figures) -> Iterator[Verdict]:
+    for name, work in WORKS.items():
+        for which in ("first", "later"):
+            rates = {w: median(v) for w, v in figures.get(f"whole {name} {which}", {}).items()}
+            ours = rates.pop("flowdsl", None)
+            if ours is not None and rates:
+                best = max(rates, key=lambda who: rates[who])
+                what = f"{work.name}: the {which} whole pass" + "es" * (which == "later")
+                yield Verdict(what, ours, "rows/s", rates[best], best, ours / rates[best], 0.0)
+
+
 def _python(figures: Figures) -> Iterator[Verdict]:
     """Of each contestant: the machine is never quite ours, so a limit alone tells little."""
     rates = figures.get("rate python rate", {})
@@ -90,6 +101,40 @@ def _firsts(figures: Figures) -> Iterator[Verdict]:
         if ours is not None:
             best = min(found, key=lambda who: found[who], default="")
             yield Verdict(what, ours, "s", found.get(best), best, ours, most, most=True)
+
+
+def _starts(figures: Figures) -> Iterator[Verdict]:
+    def ours(name: str) -> float | None:
+        found = figures.get(name, {}).get("flowdsl")
+        return median(found) if found else None
+
+    for what, ours_of, other_of, whose, most in (
+        ("import flowdsl", "programs tiny flowdsl", "programs tiny numpy", "numpy", 2.0),
+        ("a program's first batch", "programs tiny first", "programs tiny numpy-zmq", "zmq", 2.5),
+        ("first element of 25 workers", "workers tiny many", "workers tiny two", "of 2", 1.5),
+    ):
+        value, other = ours(ours_of), ours(other_of)
+        if value is not None and other is not None:
+            yield Verdict(what, value, "s", other, whose, value / other, most, most=True)
+    if (held := ours("idle tiny private")) is not None:
+        yield Verdict("private memory of an idle worker", held, "MB", None, "", held, 10, most=True)
+    for who in ("worker", "consumer"):
+        if (each := ours(f"faults fresh-uint8 {who}")) is not None:
+            what = f"page faults for an image made anew ({who})"
+            yield Verdict(what, each, "", None, "", each, 0.0)
+
+
+def _auto(figures: Figures) -> Iterator[Verdict]:
+    """Beside the best and the worst of the fixed numbers."""
+    works = dict.fromkeys(key.split(": ")[0] for key in figures if key.startswith("auto "))
+    for work in works:
+        of = {k.split(": ")[1]: median(v["flowdsl"]) for k, v in figures.items() if work in k}
+        auto, came_to = of.pop("auto"), of.pop("came to")
+        what = f'procs="auto", {work.removeprefix("auto ")}: {came_to:.0f}'
+        best = max(of, key=lambda number: of[number])
+        yield Verdict(what, auto, "rows/s", of[best], f"of {best}", auto / of[best], 0.9)
+        least = min(of.values())
+        yield Verdict(what, auto, "rows/s", least, "the worst", auto / least, 1.0)
 
 
 def _chains(figures: Figures) -> Iterator[Verdict]:

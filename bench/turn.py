@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from bench.contestants import CONTESTANTS, PROCS, Contestant
+from bench.starting import faults, idle, programs, workers
 from bench.works import ROWS, WORKS, Work, python_work
 
 WARM_BATCHES = 20
@@ -47,6 +48,19 @@ def rate(work: Work, contestant: Contestant, seconds: float) -> dict[str, float]
     _check_numbers(rows, contestant.orderly)
     _leave(batches)
     return {"rate": (len(rows) - warm) / (now - began)}
+
+
+def whole(work: Work, contestant: Contestant, batches: float) -> dict[str, float]:
+    """Rows a second over whole passes, their start and their end included."""
+    rows = int(batches) * work.batch
+    passes = contestant.prepare(work, rows)
+    found: list[float] = []
+    for _ in range(3):
+        began = time.perf_counter()
+        if sum(len(batch[1]) for batch in passes()) != rows:
+            raise SystemExit(f"{contestant.name}: rows are missing")
+        found.append(rows / (time.perf_counter() - began))
+    return {"first": found[0], "later": median(found[1:])}
 
 
 def busy(work: Work, contestant: Contestant, seconds: float) -> dict[str, float]:
@@ -200,7 +214,8 @@ def _megabytes(pid: int | None = None) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-TURNS = {f.__name__: f for f in (rate, busy, check, first, memory, flat, limit, alone)}
+STEADY = (rate, whole, busy, check, first, memory, flat, limit, alone)
+TURNS = {f.__name__: f for f in (*STEADY, programs, workers, idle, faults)}
 
 if __name__ == "__main__":
     work, contestant, turn, amount = sys.argv[1:]

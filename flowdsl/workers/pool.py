@@ -289,6 +289,7 @@ class Pool:
 
     def _take_in(self) -> None:
         """Wait for events from the workers, and act on them."""
+        self._staff.complete()
         began = time.perf_counter()
         events = self.crew.hear()
         waited = time.perf_counter() - began

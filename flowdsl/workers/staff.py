@@ -11,6 +11,13 @@ from flowdsl.worker_kinds import Workers
 from flowdsl.workers.crew import Crew, Worker
 from flowdsl.workers.tuner import Span, Tuner
 
+AT_FIRST = 2
+"""The workers that are started at once."""
+
+FOR_EACH = 1
+"""The further ones that are started for each that is ready. So the first element need not wait for
+all of them to start, and not all are started for a pass that some can finish."""
+
 
 @attrs.define
 class Staff:
@@ -36,10 +43,19 @@ class Staff:
 
     def start(self, waited: float, outside: float, worked: float) -> None:
         """Start the workers for a pass; the totals are those with which it begins."""
-        self.crew.start(self.count)
+        self.crew.start(min(self.count, AT_FIRST))
+        self.complete()
         now = time.perf_counter()
         self._counted = self._counted or now
         self._seen = now, waited, outside, worked
+
+    def complete(self) -> None:
+        """Start as many of the missing workers as those who are ready allow."""
+        while (there := len(self.crew.workers)) < self.count:
+            ready = sum(worker.ready for worker in self.crew.workers)
+            if min(self.count, (1 + FOR_EACH) * ready) <= there:
+                return
+            self.crew.start(min(self.count, (1 + FOR_EACH) * ready))
 
     @property
     def able(self) -> list[Worker]:
@@ -78,7 +94,7 @@ class Staff:
             return False
         self._staffed, self._counted = self._seconds(now[0]), now[0]
         self.count = self.tuner.count
-        self.crew.start(self.count)
+        self.complete()
         return True
 
     def seconds(self, now: float) -> float | None:

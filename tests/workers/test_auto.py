@@ -130,14 +130,17 @@ def test_those_that_do_not_pay_go() -> None:
         run.close()
 
 
+def workers_in(run: fl.Run[Any]) -> int:
+    return len(run.statistics().stages[-1].workers)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_next_pass_begins_with_the_number_found(kind: str) -> None:
     flow = ROWS.prefetch(**KINDS[kind])
     with changing(*[3] * 10_000):
         list(flow)
         run = iter(flow)
-        next(run)
-        assert len(run.statistics().stages[-1].workers) == 3
+        assert eventually(lambda: next(run) is not None and workers_in(run) == 3)
         run.close()
 
 
@@ -151,7 +154,7 @@ def test_it_finds_them() -> None:
     flow = fl.from_range(1 << 40).map(waiting).prefetch(threads="auto")
     with closing(iter(flow)) as run:
         for _ in islice(run, 0, 60_000, 100):
-            if len(run.statistics().stages[-1].workers) == 4:
+            if workers_in(run) == 4:
                 return
     raise AssertionError("four workers were not found to pay")
 
