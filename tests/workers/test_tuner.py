@@ -22,7 +22,8 @@ class Simulated:
     work: float
     consumer: float
     contention: float = 0.0
-    """How much longer each further worker makes the others take."""
+    """How much longer each worker beyond ``room`` makes the others take."""
+    room: int = 1
     noise: float = 0.0
     pause: float = 0.0
     """Seconds that the consumer pauses every ``pause_every`` elements."""
@@ -37,7 +38,7 @@ class Simulated:
 
     def each(self, count: int) -> float:
         """The seconds that a worker takes for an element."""
-        return self.work * (1 + self.contention * (count - 1))
+        return self.work * (1 + self.contention * max(0, count - self.room))
 
     def best(self, most: int) -> float:
         return min(self.cost(count) for count in range(1, most + 1))
@@ -58,10 +59,16 @@ class Simulated:
     def run(self, tuner: Tuner, seconds: float) -> list[int]:
         """The numbers that the tuner chose in so many seconds, one for each change."""
         until, chosen = self.clock + seconds, [tuner.count]
+        number, left = tuner.count, 0
+        """The number with which the next leases were made, and how many were made with it."""
         while self.clock < until:
-            tuner.observe(self.span(tuner.count), AHEAD * tuner.count)
+            under_way = AHEAD * number
+            tuner.observe(self.span(number), under_way)
+            left = max(0, left - 1)
             if tuner.count != chosen[-1]:
                 chosen.append(tuner.count)
+                left = under_way
+            number = number if left else tuner.count
         return chosen
 
 
@@ -103,8 +110,15 @@ def test_stops_where_more_do_not_pay() -> None:
 def test_finds_a_number_between_two_that_were_tried() -> None:
     simulated = Simulated(work=0.012, consumer=0.0022)  # six workers keep up
     tuner = Tuner(16)
-    simulated.run(tuner, 5.0)
+    chosen = simulated.run(tuner, 5.0)
     assert tuner.count in (6, 7)
+    assert max(chosen) <= 7  # no more were tried than could be of use
+
+
+def test_goes_halfway_back_from_too_many() -> None:
+    tuner = Tuner(16)
+    chosen = Simulated(work=0.01, consumer=1e-6, contention=1.0, room=6).run(tuner, 6.0)
+    assert chosen == [1, 2, 4, 8, 6, 7, 6]
 
 
 def test_fewer_do_where_the_consumer_is_slower() -> None:
