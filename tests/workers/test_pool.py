@@ -311,6 +311,30 @@ def test_what_is_in_flight_is_bounded_in_bytes(choices: list[int], memory: int, 
     assert pool.statistics().nbytes == 200_000
 
 
+@pytest.mark.parametrize("procs", [1, 2, 3, 9])
+def test_all_workers_have_come_by_the_end(procs: int) -> None:
+    stage = stage_of(fl.from_range(400).map(abs).prefetch(procs=procs))
+    crew = Anyhow(stage, cycle(range(procs)), deaths_left=0)
+    with paced([1]):
+        assert [x for _, x in pool_of(stage, crew).rows(0)] == list(range(400))
+    assert len(crew.members) == procs
+
+
+def test_leases_are_cut_for_the_workers_of_the_moment() -> None:
+    stage = stage_of(fl.from_range(400).map(abs).prefetch(procs=4, memory=8 << 20))
+    stage = attrs.evolve(stage, workers=attrs.evolve(stage.workers, auto=True))
+    crew = Anyhow(stage, cycle([0, 1, 1, 2, 3]), deaths_left=0)
+    with (
+        tuned([1, 4, 2]),
+        paced([1]),
+        mock.patch.object(Pace, "observe"),
+        mock.patch.object(Pace, "share", autospec=True) as share,
+    ):
+        assert len(list(pool_of(stage, crew).rows(0))) == 400
+    told = {call.args[1]: call.args[2] for call in share.call_args_list}
+    assert told == {1: 1 << 20, 4: 1 << 18, 2: 1 << 19}
+
+
 def test_what_nobody_took_is_given_back_when_the_run_is_over() -> None:
     stage = stage_of(fl.from_range(40).map(abs).prefetch(procs=2))
     slow_first = chain([0, 1], repeat(1))  # the second worker does all it may, then the first

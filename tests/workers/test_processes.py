@@ -23,9 +23,11 @@ import pytest
 import flowdsl as fl
 from flowdsl import ElementError, Flow, FlowError, NotShippable, WorkerDied
 from flowdsl.kinds import IndexedSource
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Stage
 from flowdsl.runtime.run import Run
 from flowdsl.specs import Spec, ValueSpec
-from flowdsl.workers.processes import Processes
+from flowdsl.workers.processes import Process, Processes
 from flowdsl.workers.worker import Setup
 from tests.children import is_worker, workers_of
 from tests.waiting import eventually
@@ -125,6 +127,22 @@ def test_a_run_in_a_thread() -> None:
     thread.start()
     thread.join()
     assert got == [i * i for i in range(50)]
+
+
+def test_one_that_is_dismissed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a new interpreter, which is this process's own child, and would else be a zombie."""
+    monkeypatch.setattr("flowdsl.workers.starting.fork_server", lambda: None)
+    stage = plan_of(fl.from_range(9).map(abs).prefetch(procs=2).node).root
+    assert isinstance(stage, Stage)
+    crew = Processes(stage)
+    crew.start(2)
+    goes, stays = crew.workers
+    assert isinstance(goes, Process)
+    crew.dismiss(goes)
+    assert crew.workers == [stays]
+    crew.close()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(goes.process.pid, 0)
 
 
 class TestDeath:
