@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from flowdsl.report.profiling import Profile
     from flowdsl.report.progress import progress
     from flowdsl.report.verdict import Verdict
+    from flowdsl.runtime.origins import Origin
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
     from flowdsl.storage.lmdb import from_lmdb
@@ -79,6 +80,7 @@ __all__ = [
     "InvalidFlow",
     "NotResumable",
     "NotShippable",
+    "Origin",
     "Profile",
     "Record",
     "Reordered",
@@ -118,6 +120,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "Origin": "runtime.origins",
     "Profile": "report.profiling",
     "Run": "runtime.run",
     "Speed": "statistics.speed",

@@ -257,6 +257,9 @@ class LeaveOut(
             else:
                 yield position, x
 
+    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        return Elementwise.traced(self.silent(), epoch, sources)
+
     def error(self, failed: Failed) -> ElementError:
         """The error that names the operator that failed, and the element."""
         named = (step for step in attempts(self.source) if step.number == failed.step)

@@ -1,18 +1,20 @@
 """Optional abilities of an operator, besides giving its elements.
 
 A node derives from a class for each ability that it has, and ``isinstance`` asks for it. Where a
-node lacks one, a run makes elements again, or says that it cannot go on.
+node lacks one, a run makes elements again, or what was asked of it is refused.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Generic, final
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Generic, TypeAlias, final
 
 import attrs
 
-from flowdsl.node import AnyNode, E, Node, Passes, Row, T
+from flowdsl.node import A, AnyNode, E, Failed, Node, Passes, Row, T
 
 # -- to resume -------------------------------------------------------------------------------------
 
@@ -85,6 +87,77 @@ class Transparent(Node[T, E], Generic[T, E]):
     def unseen(self) -> AnyNode:
         """The node that a probe reads instead, so that its elements are not reported or kept."""
         return self.sources[0]
+
+
+# -- to be traced ----------------------------------------------------------------------------------
+
+Places: TypeAlias = tuple[Any, ...]
+"""Where an element came from, in the order in which that is in it; only the runtime reads them."""
+
+
+@attrs.frozen
+class Traced(Generic[A]):
+    """An element, and the places that it came from."""
+
+    element: A
+    places: Places
+    of_row: Callable[[int], Places] | None = None
+    """The places of each row of a batch; None where all rows have all places."""
+
+
+def trace(element: A, members: Sequence[Places], stacked: bool = False) -> Traced[A] | A:
+    """The element with the places of all its members, which are its rows if they are ``stacked``.
+
+    A failure stays one, as operators tell it by its class.
+    """
+    if isinstance(element, Failed):
+        return element
+    places = tuple(chain.from_iterable(members))
+    return Traced(element, places, members.__getitem__ if stacked else None)
+
+
+@attrs.define
+class Reader:
+    """Begins passes over a source of traced elements, and gives the elements themselves."""
+
+    source: Passes
+    latest: deque[Row[Traced[Any]]] = attrs.field(factory=deque[Row[Traced[Any]]])
+    """All that was read, or the last of it."""
+
+    def __call__(self, epoch: int) -> Iterator[Row[Any]]:
+        for position, x in self.source(epoch):
+            self.latest.append((position, x if isinstance(x, Traced) else Traced(x, ())))
+            yield position, x.element if isinstance(x, Traced) else x
+
+
+@attrs.frozen
+class Traceable(Node[T, E], Generic[T, E]):
+    """Says what each element is made of as it makes a pass again, where positions do not tell."""
+
+    @abstractmethod
+    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        """``rows``, from sources of traced elements: each is traced to all that it is made of.
+
+        A ``Reader`` gives the elements of such a source, and ``trace`` traces what is made of them.
+        """
+
+
+@attrs.frozen
+class Moving(Traceable[T, E], Generic[T, E]):
+    """Gives elements of its sources without looking at them: traced ones come out as they were."""
+
+    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        return self.rows(epoch, sources)
+
+
+@attrs.frozen
+class OneByOne(Traceable[T, E], Generic[T, E]):
+    """Makes each element of the one that it has read last, of every source."""
+
+    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        readers = [Reader(source, deque(maxlen=1)) for source in sources]
+        for position, y in self.rows(epoch, readers):
+            yield position, trace(y, [x.places for read in readers for _, x in read.latest])
 
 
 # -- to be bounded ---------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from flowdsl.storage.storing import Storing
 if TYPE_CHECKING:
     from flowdsl.plan.plan import Plan
     from flowdsl.report.profiling import Profile
+    from flowdsl.runtime.origins import Origin
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
 
@@ -179,13 +180,48 @@ class Flow(
         """
         from flowdsl.runtime.looking import element_at
 
+        return element_at(self._plan_here, *self._place("at", position, epoch))
+
+    def origins(self, position: int, epoch: int = 0) -> list[Origin]:
+        """The rows of the sources that the element at a position of a pass is made of.
+
+        They come in the order in which they are in the element, a row that is in it twice also
+        twice: of a batch of rows, the i-th is that of row ``i``. Each has the title of its source,
+        its index there (for a stream, in the pass over it) and the number that the source has in
+        ``explain``. A function is taken to use all that it is given; of a batch that was
+        only moved since, ``unbatch`` gives the rows one by one.
+
+        Where the flow is index-planned this is arithmetic: no row is read, no function is called,
+        and no element before it matters. Elsewhere, as after a filter or over a stream, it is by
+        replay: a pass is made again, without workers, up to that element.
+
+        Errors: as for ``at``; and ``InvalidFlow`` for an operator of another package that does not
+        say what its elements are made of.
+
+        >>> import flowdsl as fl
+        >>> flow = fl.from_range(10**9).shuffle(seed=1).map(lambda i: -i).batch(4)
+        >>> [origin.row for origin in flow.origins(7, epoch=3)] == (-flow.at(7, epoch=3)).tolist()
+        True
+        >>> print(*fl.from_items("abcd").filter(lambda x: x != "b").batch(2).origins(0), sep=", ")
+        row 0 of from_items(4 items), row 2 of from_items(4 items)
+
+        Source: the provenance of databases: which rows a row of a result is from.
+
+        Elsewhere: none of tensorpack, tf.data, Grain and torchdata.
+        """
+        from flowdsl.runtime.origins import origins_at
+
+        return origins_at(self.node, *self._place("origins", position, epoch))
+
+    def _place(self, asked: str, position: int, epoch: int) -> tuple[int, int]:
+        """A position, counted from the start of a pass, and its epoch."""
         if not is_int(epoch, 0):
-            raise InvalidFlow(f"at: epoch must be an int >= 0 and below 2**62, got {epoch!r}")
+            raise InvalidFlow(f"{asked}: epoch must be an int >= 0 and below 2**62, got {epoch!r}")
         if not is_int(position, 1 - MOST_ELEMENTS):
-            raise InvalidFlow(f"at: position must be an int, got {position!r}")
+            raise InvalidFlow(f"{asked}: position must be an int, got {position!r}")
         if position < 0:
             position += Flow.size(self)  # type: ignore[arg-type]  # checks the effects at run time
-        return element_at(self._plan_here, int(position), int(epoch))
+        return int(position), int(epoch)
 
     @cached_property
     def _plan_here(self) -> Plan[T]:

@@ -33,9 +33,14 @@ from flowdsl.arguments import MOST_ELEMENTS, spelled, the_element, the_group
 from flowdsl.capabilities import (
     Continuing,
     Holding,
+    Moving,
+    OneByOne,
+    Reader,
     Reshardable,
+    Traceable,
     Transparent,
     same_place,
+    trace,
 )
 from flowdsl.effects import Exact, Reordered
 from flowdsl.errors import InvalidFlow, Where
@@ -47,6 +52,7 @@ from flowdsl.node import (
     Dropped,
     E,
     Failed,
+    Members,
     Node,
     Passes,
     Positions,
@@ -107,7 +113,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 
 
 @attrs.frozen
-class Elementwise(Reshardable[U, E], Generic[A, U, E]):
+class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
     """An operator on one element at a time, which keeps the element's position."""
 
     drops: ClassVar[bool] = False
@@ -157,8 +163,8 @@ class Elementwise(Reshardable[U, E], Generic[A, U, E]):
         except Exception as error:
             raise self.failure(epoch, position, the_element(x)) from error
 
-    def origin(self, epoch: int, position: int) -> Where:
-        return self.source.origin(epoch, position)
+    def made_of(self, at: Addresses) -> Members:
+        return Members.one_each(at)
 
 
 @attrs.frozen
@@ -219,7 +225,7 @@ class Counting(Continuing[U, E], Elementwise[A, U, E], Generic[A, U, E]):
 
 
 @attrs.frozen
-class Gathering(Holding[U, E], Generic[A, U, E]):
+class Gathering(Traceable[U, E], Holding[U, E], Generic[A, U, E]):
     """An operator that makes one element of ``n`` consecutive ones."""
 
     source: Node[A, E]
@@ -235,6 +241,11 @@ class Gathering(Holding[U, E], Generic[A, U, E]):
         """How many elements after the start of one group the next group starts."""
         return self.n
 
+    @property
+    def stacks(self) -> bool:
+        """Whether row ``i`` of what it makes is the ``i``-th element of its group, and no more."""
+        return False
+
     @abstractmethod
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
         """Make one element of a group; large arrays in it come from ``allocate``."""
@@ -244,14 +255,27 @@ class Gathering(Holding[U, E], Generic[A, U, E]):
     def indexable(self) -> bool:
         return self.source.indexable
 
-    def origin(self, epoch: int, position: int) -> Where:
+    def sizes(self, at: Addresses) -> Positions:
+        """How many elements the groups at these addresses have: the last may have fewer."""
+        if self.source.length is None:
+            return np.full_like(at.position, self.n)
+        return np.clip(self.source.length - at.position * self.stride, 0, self.n)
+
+    def made_of(self, at: Addresses) -> Members | None:
         if not self.source.dense:
-            return super().origin(epoch, position)
-        first = position * self.stride
-        last = first + self.n - 1
-        if self.source.length is not None:
-            last = min(last, self.source.length - 1)
-        return self.source.origin(epoch, first).to(self.source.origin(epoch, last))
+            return None
+        sizes = self.sizes(at)
+        rows = Addresses(at.epoch, at.position * self.stride).and_next(sizes)
+        return Members(rows, np.zeros_like(rows.position), sizes)
+
+    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        read, gone = Reader(sources[0]), 0
+        for position, y in self.rows(epoch, [read]):
+            while gone < position * self.stride:
+                read.latest.popleft()
+                gone += 1
+            group = [x.places for _, x in islice(read.latest, self.n)]
+            yield position, trace(y, group, self.stacks)
 
 
 @attrs.frozen
@@ -297,7 +321,7 @@ class Grouping(Gathering[A, U, E], Continuing[U, E], Reshardable[U, E], Generic[
 
 
 @attrs.frozen
-class Indexing(Node[T, E], Generic[T, E]):
+class Indexing(Moving[T, E], Generic[T, E]):
     """An operator that chooses or reorders elements without looking at them."""
 
     keeps_positions: ClassVar[bool] = False
@@ -335,13 +359,10 @@ class Indexing(Node[T, E], Generic[T, E]):
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 
-    def origin(self, epoch: int, position: int) -> Where:
+    def made_of(self, at: Addresses) -> Members | None:
         if self.keeps_positions:
-            return self.source.origin(epoch, position)
-        if not self.indexable:
-            return super().origin(epoch, position)
-        at = self.resolve(Addresses.span(epoch, position, position + 1))
-        return self.source.origin(int(at.epoch[0]), int(at.position[0]))
+            return Members.one_each(at)
+        return Members.one_each(self.resolve(at)) if self.indexable else None
 
 
 @attrs.frozen
@@ -394,7 +415,7 @@ def _are_alike(node: Merging[Any, Any], field: object, value: object) -> None:
 
 
 @attrs.frozen
-class Merging(Node[T, E], Generic[T, E]):
+class Merging(Moving[T, E], Generic[T, E]):
     """An operator each of whose elements is an element of one of its parts."""
 
     parts: tuple[Node[T, E], ...] = attrs.field(validator=_are_alike)
@@ -433,11 +454,11 @@ class Merging(Node[T, E], Generic[T, E]):
     def spec(self, probe: bool) -> Spec:
         return reduce(join, (part.spec(probe) for part in self.parts))
 
-    def origin(self, epoch: int, position: int) -> Where:
+    def made_of(self, at: Addresses) -> Members | None:
         if not self.indexable:
-            return super().origin(epoch, position)
-        part, at = self.resolve(Addresses.span(epoch, position, position + 1))
-        return self.parts[int(part[0])].origin(int(at.epoch[0]), int(at.position[0]))
+            return None
+        part, there = self.resolve(at)
+        return Members.one_each(there, part)
 
 
 def _beside(node: AnyNode) -> AnyNode:
@@ -446,7 +467,7 @@ def _beside(node: AnyNode) -> AnyNode:
 
 
 @attrs.frozen
-class Joining(Node[T, E], Generic[T, E]):
+class Joining(OneByOne[T, E], Generic[T, E]):
     """An operator that makes one element of the parts' elements at the same position."""
 
     parts: tuple[AnyNode, ...]
@@ -465,6 +486,13 @@ class Joining(Node[T, E], Generic[T, E]):
     def indexable(self) -> bool:
         return all(part.indexable for part in self.parts)
 
+    def made_of(self, at: Addresses) -> Members | None:
+        if not self.indexable:
+            return None
+        size, n = len(at.position), len(self.parts)
+        there = Addresses(np.repeat(at.epoch, n), np.repeat(at.position, n))
+        return Members(there, np.tile(np.arange(n), size), np.full(size, n))
+
     def origin(self, epoch: int, position: int) -> Where:
         if not self.indexable:
             return super().origin(epoch, position)
@@ -476,7 +504,7 @@ class Joining(Node[T, E], Generic[T, E]):
 
 
 @attrs.frozen
-class Aside(Transparent[T, E], Reshardable[T, E], Generic[T, E]):
+class Aside(Moving[T, E], Transparent[T, E], Reshardable[T, E], Generic[T, E]):
     """A node that the elements of its source pass through unchanged."""
 
     source: Node[T, E]
@@ -497,8 +525,8 @@ class Aside(Transparent[T, E], Reshardable[T, E], Generic[T, E]):
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         return sources[0](epoch)
 
-    def origin(self, epoch: int, position: int) -> Where:
-        return self.source.origin(epoch, position)
+    def made_of(self, at: Addresses) -> Members:
+        return Members.one_each(at)
 
     def same_place(self, there: AnyNode, position: int) -> int | None:
         return same_place(self.source, there.sources[0], position)

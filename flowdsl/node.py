@@ -87,6 +87,34 @@ class Addresses:
         """The addresses where ``chosen`` is True."""
         return Addresses(self.epoch[chosen], self.position[chosen])
 
+    def and_next(self, counts: Positions) -> Addresses:
+        """For each address, it and those that follow, as many as ``counts`` says in all."""
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return Addresses(np.repeat(self.epoch, counts), np.repeat(self.position, counts) + within)
+
+
+@attrs.frozen
+class Members:
+    """The elements that some elements are made of, one after another, and where they stand."""
+
+    at: Addresses
+    """The address of each in its source."""
+    source: Positions
+    """The number of that source among those of the operator."""
+    counts: Positions
+    """How many each element is made of; of shape ``(elements,)``, where the others have as many
+    entries as there are members."""
+
+    @classmethod
+    def one_each(cls, at: Addresses, source: Positions | None = None) -> Members:
+        """One for each element, from the first source if ``source`` does not say otherwise."""
+        first = np.zeros_like(at.position)
+        return cls(at, first if source is None else source, np.ones_like(at.position))
+
+    def of(self, source: int) -> Addresses:
+        """The addresses of those that are from this source."""
+        return self.at.where(self.source == source)
+
 
 class Dropped:
     """What an elementwise operator gives for an element that it leaves out."""
@@ -253,10 +281,26 @@ class Node(ABC, Generic[T, E]):
         """
         return self.rows(epoch, [source.reference for source in self.sources])
 
+    def made_of(self, at: Addresses) -> Members | None:
+        """The elements of the sources that the elements at these addresses are made of.
+
+        None for a source, and where positions alone do not tell.
+        """
+        del at
+        return None
+
     def origin(self, epoch: int, position: int) -> Where:
         """The row of the source that the element at this position came from, for messages."""
-        del epoch
-        return Where(f"element {position} of {self.title}")
+        members = self.made_of(Addresses.at(epoch, [position]))
+        if members is None or not members.counts.any():
+            return Where(f"element {position} of {self.title}")
+        ends = dict.fromkeys((0, len(members.source) - 1))
+        first, *last = (self._origin_of(members, k) for k in ends)
+        return first.to(last[0]) if last else first
+
+    def _origin_of(self, members: Members, k: int) -> Where:
+        source = self.sources[int(members.source[k])]
+        return source.origin(int(members.at.epoch[k]), int(members.at.position[k]))
 
     def failure(self, epoch: int, position: int, given: str | None = None) -> ElementError:
         """The error that names this operator and the element it was making.

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.slow
 POSITIONS = range(laws.MOST_RESUMED)
 # Every position of every chain takes longer than all other laws together: chains are worth more.
 two_positions = st.lists(st.sampled_from(POSITIONS), min_size=2, max_size=2, unique=True)
+a_row = st.integers(0, 2 * MOST_ROWS)
 
 
 @pytest.fixture
@@ -70,10 +71,11 @@ def test_every_operator_has_a_strategy() -> None:
     assert chained == set(OPERATORS) - set(ELSEWHERE)
 
 
-def _keeps_all_laws(recipe: Recipe, positions: Iterable[int] = POSITIONS) -> None:
+def _keeps_all_laws(recipe: Recipe, row: int, positions: Iterable[int] = POSITIONS) -> None:
     for law in LAWS:
         if law is not laws.resuming_anywhere_gives_the_rest:
             law(recipe)
+    laws.changing_a_row_changes_what_names_it(recipe, row)
     for position in positions:
         laws.resuming_gives_the_rest(recipe, position)
 
@@ -83,9 +85,9 @@ def _keeps_all_laws(recipe: Recipe, positions: Iterable[int] = POSITIONS) -> Non
 @pytest.mark.parametrize("source", SOURCES)
 def test_source(source: str) -> None:
     @settings(max_examples=40)
-    @given(CATALOGUE.begun(source))
-    def check(recipe: Recipe) -> None:
-        _keeps_all_laws(recipe)
+    @given(CATALOGUE.begun(source), a_row)
+    def check(recipe: Recipe, row: int) -> None:
+        _keeps_all_laws(recipe, row)
 
     check()
 
@@ -95,9 +97,9 @@ def test_source(source: str) -> None:
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator(operator: str) -> None:
     @settings(max_examples=40)
-    @given(chains(most=3, last=operator, one_pass=True), two_positions)
-    def check(recipe: Recipe, positions: list[int]) -> None:
-        _keeps_all_laws(recipe, positions)
+    @given(chains(most=3, last=operator, one_pass=True), a_row, two_positions)
+    def check(recipe: Recipe, row: int, positions: list[int]) -> None:
+        _keeps_all_laws(recipe, row, positions)
 
     check()
 

@@ -236,17 +236,14 @@ def members_of(
     With how many rows each group adds, and how many it shares with the group before it, which are
     made once. The last group of a pass may have fewer than ``n`` rows.
     """
-    first = at.position * node.stride
-    fresh, shared = np.full(len(first), node.n), np.zeros(len(first), np.int64)
-    if node.source.length is not None:
-        fresh = np.clip(node.source.length - first, 0, node.n)
+    first, fresh = at.position * node.stride, node.sizes(at)
+    shared = np.zeros_like(fresh)
     if node.stride < node.n:
         ahead = np.diff(at.position) * node.stride
         overlap = (np.diff(at.epoch) == 0) & (ahead >= 0) & (ahead < node.n)
         shared[1:][overlap] = node.n - ahead[overlap]
     fresh, first = fresh - shared, first + shared
-    within = np.arange(fresh.sum()) - np.repeat(np.cumsum(fresh) - fresh, fresh)
-    return Addresses(np.repeat(at.epoch, fresh), np.repeat(first, fresh) + within), fresh, shared
+    return Addresses(at.epoch, first).and_next(fresh), fresh, shared
 
 
 def needed(node: AnyNode, at: Addresses) -> dict[int, Addresses]:

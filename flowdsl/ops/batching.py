@@ -113,6 +113,10 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
         remainder = ", drop_remainder=True" if self.drop_remainder else ""
         return f"batch({self.n}{remainder}{spelled_collate(self.collate)})"
 
+    @property
+    def stacks(self) -> bool:
+        return self.collate is None
+
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
         batch: U = collated(list(group), self.collate, allocate)
         return batch

@@ -25,6 +25,7 @@ from flowdsl.arguments import (
     the_element,
     the_group,
 )
+from flowdsl.capabilities import Reader, Traceable, Traced, trace
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.elements import Record
 from flowdsl.errors import ElementError, SpecMismatch
@@ -42,7 +43,7 @@ B = TypeVar("B")
 
 
 @attrs.frozen
-class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
+class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements of one shape, each when it is full; then the incomplete ones."""
 
     source: Node[A, E]
@@ -78,9 +79,17 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
         return probed(self, batch) if probe and self.collate is not None else batch
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[U]]:
-        return enumerate(self._batches(epoch, sources[0]))
+        return enumerate(self._gather(epoch, group) for group in self._groups(epoch, sources[0]))
 
-    def _batches(self, epoch: int, source: Passes) -> Iterator[U]:
+    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        read, held = Reader(sources[0]), dict[int, Traced[Any]]()
+        for position, group in enumerate(self._groups(epoch, read)):
+            held.update(read.latest)
+            read.latest.clear()
+            members = [held.pop(i).places for i, _ in group]
+            yield position, trace(self._gather(epoch, group), members, self.collate is None)
+
+    def _groups(self, epoch: int, source: Passes) -> Iterator[list[Row[A]]]:
         groups: dict[tuple[int, ...], list[Row[A]]] = {}
         for position, x in source(epoch):
             try:
@@ -89,10 +98,9 @@ class BatchByShape(Node[U, E | Reordered | Unsized], Generic[A, U, E]):
                 raise self._failure(epoch, [(position, x)]) from error
             groups.setdefault(shape, []).append((position, x))
             if len(groups[shape]) == self.n:
-                yield self._gather(epoch, groups.pop(shape))
+                yield groups.pop(shape)
         if not self.drop_remainder:
-            for group in groups.values():
-                yield self._gather(epoch, group)
+            yield from groups.values()
 
     def _shape(self, x: A) -> tuple[int, ...]:
         array = self.selector(x)

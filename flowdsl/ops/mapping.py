@@ -35,6 +35,7 @@ from flowdsl.arguments import (
     titled,
     unless,
 )
+from flowdsl.capabilities import OneByOne
 from flowdsl.effects import Unsized
 from flowdsl.errors import ElementError, SpecMismatch
 from flowdsl.kinds import Counting, Elementwise, Spelled
@@ -159,7 +160,7 @@ class FilterMap(Spelled[A, U, E | Unsized], Generic[A, U, E]):
 
 
 @attrs.frozen
-class FlatMap(Node[U, E | Unsized], Generic[A, U, E]):
+class FlatMap(OneByOne[U, E | Unsized], Generic[A, U, E]):
     """The elements of ``func(element)`` for every element, one after another."""
 
     source: Node[A, E]

@@ -10,12 +10,24 @@ import attrs
 import numpy as np
 
 from flowdsl.arguments import at_least, elsewhere, plain_int, titled, unless
-from flowdsl.capabilities import Holding, Transparent
+from flowdsl.capabilities import Holding, Moving, Traceable, Transparent
 from flowdsl.effects import Counted, Endless, Finite, Reordered
 from flowdsl.elements import assemble, components
-from flowdsl.errors import InvalidFlow, Where
+from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import Indexing
-from flowdsl.node import Addresses, E, FlowBase, Node, Passes, Positions, Row, T, flow, remembered
+from flowdsl.node import (
+    Addresses,
+    E,
+    FlowBase,
+    Members,
+    Node,
+    Passes,
+    Positions,
+    Row,
+    T,
+    flow,
+    remembered,
+)
 from flowdsl.numbers.randomness import generator, permute
 from flowdsl.specs import Spec
 
@@ -73,7 +85,7 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
 
 
 @attrs.frozen
-class WindowShuffle(Holding[T, E | Reordered], Generic[T, E]):
+class WindowShuffle(Moving[T, E | Reordered], Holding[T, E | Reordered], Generic[T, E]):
     """Each element drawn at random from the next ``buffer`` ones not yet drawn."""
 
     source: Node[T, E]
@@ -136,7 +148,7 @@ class Kept(Generic[A]):
 
 
 @attrs.frozen
-class Cache(Transparent[T, E], Generic[T, E]):
+class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
     """Epoch 0 of its source in every pass: made once, then kept in memory."""
 
     source: Node[T, E]
@@ -182,8 +194,11 @@ class Cache(Transparent[T, E], Generic[T, E]):
             yield rows[-1]
         self.kept.keep(rows)
 
-    def origin(self, epoch: int, position: int) -> Where:
-        return self.source.origin(0, position)
+    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        return sources[0](0)
+
+    def made_of(self, at: Addresses) -> Members:
+        return Members.one_each(Addresses(np.zeros_like(at.epoch), at.position))
 
 
 def _kept(element: Any) -> Any:

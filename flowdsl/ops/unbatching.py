@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from flowdsl.arguments import is_callable, name_of, the_element
 from flowdsl.batch_specs import spec_of_row
+from flowdsl.capabilities import Reader, Traceable, trace
 from flowdsl.effects import Unsized
 from flowdsl.elements import arguments, components
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
@@ -32,7 +34,7 @@ it is ``Any``, as in NumPy."""
 
 
 @attrs.frozen
-class Unbatch(Node[U, E | Unsized], Generic[A, U, E]):
+class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
     """The rows of every element, one by one."""
 
     source: Node[A, E]
@@ -63,6 +65,13 @@ class Unbatch(Node[U, E | Unsized], Generic[A, U, E]):
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[U]]:
         return enumerate(self._elements(epoch, sources))
+
+    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        read, row, last = Reader(sources[0], deque(maxlen=1)), 0, None
+        for position, y in self.rows(epoch, [read]):
+            ((_, batch),) = read.latest
+            row, last = row + 1 if batch is last else 0, batch
+            yield position, trace(y, [batch.of_row(row) if batch.of_row else batch.places])
 
     def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[U]:
         for position, batch in sources[0](epoch):

@@ -19,20 +19,28 @@ def plan_without_workers(node: Node[T, Any]) -> Plan[T]:
     """The plan of a flow for this process alone.
 
     Raises:
+        InvalidFlow: See ``without_workers``.
+    """
+    return plan_of(cast("Node[T, Any]", without_workers(node, "at")))
+
+
+def without_workers(node: AnyNode, asked: str) -> AnyNode:
+    """The flow for this process alone; ``asked`` is the method that errors name.
+
+    Raises:
         InvalidFlow: A position does not tell an element of the flow, or a pass cannot be repeated.
     """
-    for part in walk(node):
-        if isinstance(part, Unordered):
-            raise InvalidFlow(
-                "at: after prefetch(ordered=False) a position does not tell which element is "
-                "meant; give ordered=True to look at elements by position"
-            )
+    if any(isinstance(part, Unordered) for part in walk(node)):
+        raise InvalidFlow(
+            f"{asked}: after prefetch(ordered=False) a position does not tell which element is "
+            f"meant; give ordered=True to look at elements by position"
+        )
     if not node.replayable:
         raise InvalidFlow(
-            f"at: {_once(node).title} gives its elements only once, and looking at one would use "
-            f"up those before it; put cache() after it"
+            f"{asked}: {_once(node).title} gives its elements only once, and looking at one would "
+            f"use up those before it; if they fit in memory, fl.from_items(flow.collect())"
         )
-    return plan_of(cast("Node[T, Any]", _without_workers(node)))
+    return _without_workers(node)
 
 
 def _without_workers(node: AnyNode) -> AnyNode:
@@ -46,8 +54,8 @@ def _once(node: AnyNode) -> AnyNode:
     return next((_once(source) for source in node.sources if not source.replayable), node)
 
 
-def element_at(plan: Plan[T], position: int, epoch: int) -> T:
-    """The element at a position of a pass.
+def element_at(plan: Plan[T], position: int, epoch: int, asked: str = "at") -> T:
+    """The element at a position of a pass; ``asked`` is the method that an error names.
 
     Raises:
         IndexError: The pass has no such position.
@@ -58,5 +66,12 @@ def element_at(plan: Plan[T], position: int, epoch: int) -> T:
             for element in run:
                 return element
             length = run.position
+    raise beyond(asked, position, length, plan.node)
+
+
+def beyond(asked: str, position: int, length: int | None, node: AnyNode) -> IndexError:
+    """The error that says that a pass over this flow has no such position."""
     known = "fewer" if length is None else length
-    raise IndexError(f"at: position {position} is beyond the {known} elements of {plan.node.title}")
+    return IndexError(
+        f"{asked}: position {position} is beyond the {known} elements of {node.title}"
+    )

@@ -6,10 +6,10 @@ from collections.abc import Generator, Iterator, Mapping
 from inspect import GEN_RUNNING, getgeneratorstate
 from itertools import chain
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from flowdsl.effects import Effect, Endless
-from flowdsl.errors import EndlessFlow, FlowError
+from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow
 from flowdsl.node import Node, endless_part
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Plan
@@ -17,6 +17,9 @@ from flowdsl.runtime.execution import Execution
 from flowdsl.runtime.places import BEGINNING, Mark
 from flowdsl.runtime.state import place_of, state_of
 from flowdsl.statistics.run import RunStatistics
+
+if TYPE_CHECKING:
+    from flowdsl.runtime.origins import Origin
 
 T = TypeVar("T")
 
@@ -144,6 +147,26 @@ class Run(chain[T]):
         """
         if not self._is_at_work:
             self._execution.keep_mark(self.position if since is None else since)
+
+    def origins(self) -> list[Origin]:
+        """The rows of the sources that the element which came last is made of.
+
+        See ``flow.origins``. It is found out when it is asked for, and costs nothing before. In a
+        run that was resumed, that element is at first the last one before the resume.
+
+        Errors: ``InvalidFlow`` where no element has come, or as for ``flow.origins``.
+
+        >>> import flowdsl as fl
+        >>> run = iter(fl.from_range(100).shuffle(seed=1).batch(3))
+        >>> batch = next(run)
+        >>> [origin.row for origin in run.origins()] == batch.tolist()
+        True
+        """
+        from flowdsl.runtime.origins import origins_at  # which runs a flow
+
+        if not self.position:
+            raise InvalidFlow("origins: no element of this run has come yet; ask after the first")
+        return origins_at(self._execution.node, self.position - 1, self.epoch)
 
     @property
     def _is_at_work(self) -> bool:

@@ -18,6 +18,8 @@ from flowdsl.testing.catalogue import Draw
 from flowdsl.testing.elements import make, same
 from flowdsl.testing.laws import (
     LAWS,
+    changing_a_row_changes_what_names_it,
+    origins_name_the_rows,
     resuming_gives_the_rest,
     rows_keep_the_effects,
     running_gives_the_reference,
@@ -46,8 +48,9 @@ def check_operator(
     an ``InvalidFlow`` are left out.
     The ``facts`` say what the laws cannot know: ``chooses=True`` that it may leave rows out,
     ``judges=True`` that it does so for what is in them, ``repeats=True`` that a row may come more
-    than once, ``reshapes=True`` that its elements have another structure than those below it, and
-    ``ragged=True`` that they differ in shape.
+    than once, ``reshapes=True`` that its elements have another structure than those below it,
+    ``ragged=True`` that they differ in shape, and ``forgets=True`` that one may not show all rows
+    that it is made of.
 
     The elements are marked with the rows that they are made of (``flowdsl.testing.elements``). An
     operator that calls a function on elements is given one that keeps the marks, such as those
@@ -134,7 +137,7 @@ def check_source(
         catalogue=CATALOGUE,
     )
     for law in LAWS:
-        if law is not rows_keep_the_effects:  # the rows have no marks
+        if law not in (rows_keep_the_effects, origins_name_the_rows):  # the rows have no marks
             keep(law, recipe)
     _check(st.just(marked), examples)
 
@@ -154,6 +157,7 @@ def _marked(rows: Sequence[object], row: object) -> Any:
 
 
 _places = st.integers(0, 9)
+_rows = st.integers(0, MOST_ELEMENTS - 1)
 
 
 @st.composite
@@ -175,10 +179,11 @@ def _check(flows: st.SearchStrategy[Recipe], examples: int) -> None:
     )
 
     @quiet
-    @given(flows | _below_others(flows))
-    def here(recipe: Recipe) -> None:
+    @given(flows | _below_others(flows), _rows)
+    def here(recipe: Recipe, row: int) -> None:
         for law in LAWS:
             keep(law, recipe)
+        keep(changing_a_row_changes_what_names_it, recipe, row)
 
     @quiet
     @given(flows | _below_others(flows), _places, st.integers(1, 3), _places)

@@ -51,6 +51,7 @@ def _into_one_form(recipe: Recipe) -> Recipe:
         lambda m: models.map_(m, functions.in_one_form),
         reshapes=True,
         judges=True,
+        forgets=True,
     )
 
 

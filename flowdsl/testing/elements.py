@@ -181,6 +181,22 @@ def with_data(element: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
     return with_leaves(element, changed)
 
 
+def with_other_data(element: Any) -> Any:
+    """The element with every number of its data changed, and its identity kept.
+
+    >>> with_other_data(make("tuple", 3))
+    (np.int32(4), array([ 3.5,  2. , -0.5], dtype=float32))
+    """
+
+    def changed(leaf: Any) -> Any:
+        if getattr(leaf, "dtype", None) in (np.float32, np.float64):
+            return np.where(_is_mark(leaf), leaf, leaf + 0.5).astype(leaf.dtype)[()]
+        has_numbers = isinstance(leaf, list) and isinstance(leaf[0], float)
+        return [number + 0.5 for number in leaf] if has_numbers else leaf
+
+    return with_leaves(element, changed)
+
+
 def same(a: object, b: object) -> bool:
     """Equal in type, structure, dtype, shape and value; NaN equals itself.
 

@@ -11,11 +11,14 @@ from typing import Any, TypeAlias
 import attrs
 
 from flowdsl.capabilities import Live
-from flowdsl.effects import Endless, Reordered, Resampled, Unsized, describe
+from flowdsl.effects import Effect, Endless, Reordered, Resampled, Unsized, describe
 from flowdsl.errors import ElementError, FlowError, NotResumable, SourceError, SpecMismatch
-from flowdsl.plan.tree import walk
-from flowdsl.specs import UNKNOWN, meet, spec_of, with_sizes
-from flowdsl.testing.elements import ids, same
+from flowdsl.kinds import Elementwise
+from flowdsl.node import AnyNode, Failed, with_sources
+from flowdsl.plan.tree import Step, steps_of, walk
+from flowdsl.runtime.origins import Origin
+from flowdsl.specs import UNKNOWN, Spec, meet, spec_of, with_sizes
+from flowdsl.testing.elements import ids, same, with_other_data
 from flowdsl.testing.outcomes import (
     REWRITES,
     Outcome,
@@ -28,13 +31,15 @@ from flowdsl.testing.outcomes import (
     reference_rows,
     require,
 )
-from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
+from flowdsl.testing.recipes import MOST_ELEMENTS, AnyFlow, Part, Recipe
 
 Law: TypeAlias = Callable[[Recipe], None]
 
 EPOCHS = range(3)
 MOST_RESUMED = 8
 """The number of first elements after each of which a pass is resumed."""
+MOST_TRACED = 6
+"""The number of elements of a pass whose origins are asked for."""
 
 
 # -- what a flow means -----------------------------------------------------------------------------
@@ -202,6 +207,91 @@ def _is_named(recipe: Recipe, bad: int, origin: str) -> bool:
     return between and exactly
 
 
+# -- where an element is from ----------------------------------------------------------------------
+
+
+def origins_name_the_rows(recipe: Recipe) -> None:
+    """The origins of an element are the rows that it is marked with: each as often, no others."""
+    flow, leaves = recipe.build(), _leaves(recipe)
+    for position, element, origins in _origins(recipe, flow, 0):
+        named = Counter(leaves[origin.step].ids[origin.row] for origin in origins)
+        marked = Counter(ids(element))
+        fits = marked <= named if recipe.forgets else marked == named
+        its = sorted(marked.elements())
+        require(fits, f"element {position} has the rows {its}, and its origins are {origins}")
+
+
+def changing_a_row_changes_what_names_it(recipe: Recipe, row: int, epoch: int = 0) -> None:
+    """Those elements change with a row of a source whose origins it is among, and no others."""
+    rows = [(step, i) for step, part in _leaves(recipe).items() for i in range(len(part.ids))]
+    if not rows:
+        return
+    step, row = rows[row % len(rows)]
+    flow = recipe.build()
+    changed = reference(_with_a_change(steps_of(recipe.build().node), step, row), epoch).elements
+    for position, element, origins in _origins(recipe, flow, epoch):
+        if position < len(changed):  # else it reads ahead, and fails on what it reads
+            differs = not same(element, changed[position])
+            named = (step, row) in {(origin.step, origin.row) for origin in origins}
+            does = f"element {position} {'changes' if differs else 'does not change'}"
+            hidden = named and (recipe.forgets or recipe.is_ragged)
+            require(
+                hidden or differs == named,
+                f"{does} with row {row} of source {step}, and its origins are {origins}",
+            )
+
+
+def _origins(recipe: Recipe, flow: AnyFlow, epoch: int) -> Iterator[tuple[int, Any, list[Origin]]]:
+    """Some positions of a pass with their elements and origins, if these can be asked for."""
+    if recipe.is_unordered or not flow.node.replayable:
+        return
+    elements = reference(recipe.build().node, epoch).elements
+    for position in range(0, len(elements), 1 + len(elements) // MOST_TRACED):
+        yield position, elements[position], flow.origins(position, epoch)
+
+
+def _leaves(recipe: Recipe) -> dict[int, Part]:
+    """The rows of each source by its number in the flow."""
+    steps = (step for step in walk(steps_of(recipe.flow.node)) if not step.sources)
+    return {step.number: part for step, part in zip(steps, recipe.parts, strict=True)}
+
+
+@attrs.frozen
+class _Changed(Elementwise[Any, Any, Effect]):
+    """The elements of a source, one of which has other data; its mark stays."""
+
+    row: int
+
+    @property
+    def title(self) -> str:
+        return self.source.title
+
+    @property
+    def depth(self) -> int:
+        return self.source.depth
+
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    def apply(self, x: Any, epoch: int, position: int) -> Any:
+        return x if isinstance(x, Failed) or position != self.row else with_other_data(x)
+
+
+def _with_a_change(step: Step, number: int, row: int) -> AnyNode:
+    """The flow over a source of which one row has other data.
+
+    It is changed above the functions that make the elements of the rows, which have no marks yet.
+    """
+    below = step
+    while isinstance(below.node, Elementwise) and not below.node.drops:
+        (below,) = below.sources
+    if below.number == number:
+        return _Changed(step.node, row)
+    return with_sources(
+        step.node, tuple(_with_a_change(source, number, row) for source in step.sources)
+    )
+
+
 # -- however it is run -----------------------------------------------------------------------------
 
 
@@ -319,6 +409,7 @@ LAWS: tuple[Law, ...] = (
     rows_keep_the_effects,
     spec_is_true,
     errors_name_the_row,
+    origins_name_the_rows,
     planning_keeps_the_meaning,
     running_gives_the_reference,
     resuming_anywhere_gives_the_rest,

@@ -104,6 +104,7 @@ def flat_map(draw: Draw, recipe: Recipe) -> Recipe:
         lambda f, _: f.flat_map(func),
         lambda m: models.flat_map(m, func),
         judges=least < 0,
+        forgets=True,
     )
 
 

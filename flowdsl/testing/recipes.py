@@ -41,6 +41,7 @@ class Facts(TypedDict, total=False):
     judges: bool
     repeats: bool
     ragged: bool
+    forgets: bool
 
 
 @attrs.frozen
@@ -61,6 +62,8 @@ class Step:
     """Whether rows may come more than once."""
     ragged: bool = False
     """Whether the elements differ in shape, and no spec says so beforehand."""
+    forgets: bool = False
+    """Whether an element may lack the mark, or the data, of a row that it is made of."""
     others: tuple[Recipe, ...] = ()
     """The flows that the operator combines the first one with."""
 
@@ -269,6 +272,13 @@ class Recipe:
         """Its elements differ in shape, and nothing says so beforehand."""
         return any(
             step.ragged or any(other.is_ragged for other in step.others) for step in self.steps
+        )
+
+    @property
+    def forgets(self) -> bool:
+        """Whether an element may not show all rows that it is made of."""
+        return any(
+            step.forgets or any(other.forgets for other in step.others) for step in self.steps
         )
 
     @property

@@ -141,6 +141,7 @@ def unbatch(draw: Draw, recipe: Recipe) -> Recipe:
         lambda f, _: f.unbatch(into),
         lambda m: unbatch_model(m, into),
         reshapes=True,
+        forgets=True,
     )
 
 

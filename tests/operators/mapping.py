@@ -94,6 +94,7 @@ def select(draw: Draw, recipe: Recipe) -> Recipe:
         lambda m: select_model(m, *ours),
         reshapes=True,
         chooses=True,
+        forgets=True,
     )
 
 

@@ -16,14 +16,16 @@ from flowdsl.capabilities import Continuing
 from flowdsl.effects import Endless
 from flowdsl.errors import InvalidFlow, Where
 from flowdsl.kinds import Elementwise, IndexedSource, Indexing
-from flowdsl.node import Addresses, E, Passes, Row, T, flow
+from flowdsl.node import Addresses, E, Members, Passes, Row, T, flow
 from flowdsl.specs import ArraySpec, Spec, ValueSpec
 from flowdsl.testing import LAWS, Model, Recipe, check_operator, check_source, functions, models
 from flowdsl.testing.elements import make
 from flowdsl.testing.laws import (
     Law,
+    changing_a_row_changes_what_names_it,
     errors_name_the_row,
     length_is_true,
+    origins_name_the_rows,
     passes_are_pure,
     planning_keeps_the_meaning,
     prefetch_changes_nothing,
@@ -126,6 +128,25 @@ class Blames(Kept[T, E]):
 
     def origin(self, epoch: int, position: int) -> Where:
         return self.source.origin(epoch, (position + 1) % 7)
+
+
+class NamesAnother(Kept[T, E]):
+    """Row, by position, as the one that an element is made of."""
+
+    def made_of(self, at: Addresses) -> Members | None:
+        return Members.one_each(Addresses(at.epoch, (at.position + 1) % 7))
+
+
+class NamesNone(Kept[T, E]):
+    """No row as what the third element is made of, where a pass is made again."""
+
+    @property
+    def indexable(self) -> bool:
+        return False
+
+    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        for position, x in super().traced(epoch, sources):
+            yield position, attrs.evolve(x, places=()) if position == 2 else x
 
 
 class GoesOnElsewhere(_Keeping[T, E], Continuing[T, E]):
@@ -248,6 +269,8 @@ def broken_by(recipe: Recipe) -> set[Law]:
         (ForgetsItsLength, as_it_is, {promises_are_those_of_the_model, length_is_true}),
         (Mistakes, as_it_is, {spec_is_true}),
         (ReadsAnother, as_it_is, {running_gives_the_reference, resuming_anywhere_gives_the_rest}),
+        (NamesAnother, as_it_is, {origins_name_the_rows}),
+        (NamesNone, as_it_is, {origins_name_the_rows}),
         (GoesOnElsewhere, as_it_is, {resuming_anywhere_gives_the_rest}),
         (Remembers, as_it_is, {passes_are_pure, reference_is_the_model}),
         (Backwards, backwards, {rows_keep_the_effects}),
@@ -272,6 +295,13 @@ def test_another_row_that_is_blamed_is_noticed() -> None:
 
     assert errors_name_the_row in broken_by(failing(Blames))
     assert broken_by(failing(Kept)) == set()
+
+
+@pytest.mark.parametrize("operator", [NamesAnother, NamesNone])
+def test_a_change_that_another_element_should_have_is_noticed(operator: Any) -> None:
+    changing_a_row_changes_what_names_it(recipe_of(Kept, as_it_is), 2)
+    with pytest.raises(AssertionError, match="with row 2 of source 1, and its origins are"):
+        changing_a_row_changes_what_names_it(recipe_of(operator, as_it_is), 2)
 
 
 def test_what_a_rule_may_not_move_is_noticed() -> None:

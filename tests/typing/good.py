@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl import Exact, Finite, Flow, Reordered, Run, Speed, Unsized
+from flowdsl import Exact, Finite, Flow, Origin, Reordered, Run, Speed, Unsized
 from flowdsl.effects import Counted, Effect, Tag
 from flowdsl.node import E, Node, Passes, Row, T
 from flowdsl.specs import UNKNOWN, Spec
@@ -208,6 +208,8 @@ assert_type(samples.effects, frozenset[Tag])
 assert_type(samples.spec, Spec)
 assert_type(samples.explain(), str)
 assert_type(samples.explain(stage="rules"), str)
+assert_type(samples.at(0), Sample)
+assert_type(samples.origins(-1), list[Origin])
 assert_type(numbers.measure(size=3), Speed)
 assert_type(numbers.repeat().measure(3, warmup=1).rate, float)
 for run in samples.shuffle().epochs(2):
@@ -217,4 +219,5 @@ with samples.epoch(0) as run:
     assert_type(next(run), Sample)
     assert_type(run.position, int)
     assert_type(run.statistics(), RunStatistics)
+    assert_type(run.origins(), list[Origin])
     assert_type(samples.resume(run.state_dict()), Run[Sample])

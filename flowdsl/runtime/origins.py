@@ -1,0 +1,174 @@
+"""Origins: the rows of the sources that an element is made of.
+
+Where a flow is index-planned this is arithmetic: each operator says where the elements stand that
+its own are made of (``Node.made_of``), down to the sources. Elsewhere the pass is made again, over
+elements that carry the places that they came from (``Traceable``): each as far down as positions
+tell, so that the arithmetic is done for the one element that is asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import attrs
+import numpy as np
+
+from flowdsl.capabilities import Moving, Traceable, Traced
+from flowdsl.effects import Effect, Tag
+from flowdsl.errors import InvalidFlow
+from flowdsl.kinds import Elementwise, Gathering
+from flowdsl.node import Addresses, AnyNode, Failed, Node, Passes, Row
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.tree import Step, steps_of
+from flowdsl.runtime.looking import beyond, element_at, without_workers
+from flowdsl.specs import UNKNOWN, Spec
+
+
+@attrs.frozen
+class Origin:
+    """A row of a source.
+
+    >>> import flowdsl as fl
+    >>> origin, _ = fl.from_items("abc").zip(fl.from_range(3)).origins(1)
+    >>> print(origin)
+    row 1 of from_items(3 items)
+    >>> origin
+    Origin(source='from_items(3 items)', row=1, step=1)
+    """
+
+    source: str
+    """The title of the source, as ``explain`` and errors have it."""
+    row: int
+    """The index of the row in the source; of a stream, in the pass over it."""
+    step: int
+    """The number of the source in ``explain``, which tells it from another of the same title."""
+
+    def __str__(self) -> str:
+        return f"row {self.row} of {self.source}"
+
+
+def origins_at(node: AnyNode, position: int, epoch: int) -> list[Origin]:
+    """The origins of the element at a position of a pass.
+
+    Raises:
+        InvalidFlow: An operator does not say what its elements are made of; or see
+            ``without_workers``.
+        IndexError: The pass has no such position.
+    """
+    step = steps_of(without_workers(node, "origins"))
+    node = step.node
+    if not node.indexable:
+        element = element_at(plan_of(traced(step)), position, epoch, "origins")
+        return list(chain(*(_of(*place) for place in element.places)))
+    if position < 0 or (node.length is not None and position >= node.length):
+        raise beyond("origins", position, node.length, node)
+    return list(_of(step, epoch, position))
+
+
+# -- by arithmetic ---------------------------------------------------------------------------------
+
+
+def _of(step: Step, epoch: int, position: int, row: int | None = None) -> tuple[Origin, ...]:
+    """The origins of an element, or of one of its rows."""
+    at = Addresses.at(epoch, [position])
+    (origins,) = _rows(step, at) if row is None else _rows(*_row(step, at, row))
+    return origins
+
+
+def _row(step: Step, at: Addresses, row: int) -> tuple[Step, Addresses]:
+    """Where a row of a batch stands, or the whole element where it is not known to be its rows."""
+    members = step.node.made_of(at)
+    if members is not None and isinstance(step.node, Gathering) and step.node.stacks:
+        return step.sources[0], members.of(0).where(np.arange(len(members.source)) == row)
+    if members is not None and isinstance(step.node, Moving):
+        source = int(members.source[0])
+        return _row(step.sources[source], members.of(source), row)
+    return step, at
+
+
+def _rows(step: Step, at: Addresses) -> list[tuple[Origin, ...]]:
+    """The origins of each of these elements."""
+    members = step.node.made_of(at)
+    if members is None:
+        assert not step.sources, f"{step.node.title} is index-planned, and not by a kind"
+        rows = at.position.tolist()
+        return [(Origin(step.node.title, row, step.number),) for row in rows]
+    below = [iter(_rows(source, members.of(k))) for k, source in enumerate(step.sources)]
+    each = (next(below[k]) for k in members.source.tolist())
+    return [tuple(chain(*islice(each, count))) for count in members.counts.tolist()]
+
+
+# -- by making a pass again ------------------------------------------------------------------------
+
+
+def _is_told_by_position(step: Step) -> bool:
+    return step.node.indexable or not step.sources
+
+
+def traced(
+    step: Step, ends_at: Callable[[Step], bool] = _is_told_by_position
+) -> Node[Traced[Any], Effect]:
+    """The flow with each element traced to the operators where ``ends_at`` is true.
+
+    Raises:
+        InvalidFlow: An operator on the way does not say what its elements are made of.
+    """
+    if ends_at(step):
+        return _Marked(step.node, step)
+    if not isinstance(step.node, Traceable):
+        raise InvalidFlow(
+            f"origins: {step.node.title} does not say what its elements are made of; an operator "
+            f"that does is Traceable (flowdsl.capabilities), as all but a plain Node are"
+        )
+    return _Followed(tuple(traced(source, ends_at) for source in step.sources), step)
+
+
+@attrs.frozen
+class _Marked(Elementwise[Any, Any, Effect]):
+    """Traces each element to its address at an operator."""
+
+    step: Step
+
+    @property
+    def title(self) -> str:
+        return self.source.title
+
+    def apply(self, x: Any, epoch: int, position: int) -> Any:
+        place = self.step, epoch, position
+        return x if isinstance(x, Failed) else Traced(x, (place,), lambda row: ((*place, row),))
+
+    def spec(self, probe: bool) -> Spec:
+        return UNKNOWN
+
+
+@attrs.frozen
+class _Followed(Node[Any, Effect]):
+    """An operator over traced elements."""
+
+    parts: tuple[AnyNode, ...]
+    step: Step
+
+    @property
+    def title(self) -> str:
+        return self.step.node.title
+
+    @property
+    def effects(self) -> frozenset[Tag]:
+        return self.step.node.effects
+
+    @property
+    def length(self) -> int | None:
+        return self.step.node.length
+
+    @property
+    def dense(self) -> bool:
+        return self.step.node.dense
+
+    def spec(self, probe: bool) -> Spec:
+        return UNKNOWN
+
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        assert isinstance(self.step.node, Traceable)
+        return self.step.node.traced(epoch, sources)
