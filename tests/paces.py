@@ -1,4 +1,4 @@
-"""How large leases are, at a whim: their size is the runtime's to choose, and shows nowhere."""
+"""How large leases are and how many workers there are, at a whim: neither shows anywhere."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from unittest import mock
 from hypothesis import strategies as st
 
 from flowdsl.workers.leases import Pace
+from flowdsl.workers.tuner import Span, Tuner
 
 
 class Whim(Pace):
@@ -30,4 +31,17 @@ whims = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 def paced(sizes: list[int]) -> Iterator[None]:
     """Every pool that starts in here has leases of these sizes, in turn."""
     with mock.patch("flowdsl.workers.pool.Pace", side_effect=lambda *_: Whim(sizes)):
+        yield
+
+
+@contextmanager
+def tuned(numbers: list[int]) -> Iterator[None]:
+    """Within, a tuner says these numbers of workers, over and over."""
+    coming = cycle(numbers)
+
+    def observe(self: Tuner, span: Span, in_flight: int) -> None:
+        assert min(span.seconds, span.waited, span.outside, span.worked, in_flight) >= 0
+        self.count = next(coming)
+
+    with mock.patch.object(Tuner, "observe", observe):
         yield

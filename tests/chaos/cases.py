@@ -69,6 +69,8 @@ class Case:
     then_procs: int
     sizes: tuple[int, ...]
     """Of leases; none for the runtime's own choice."""
+    numbers: tuple[int, ...]
+    """Of workers, from one lease to the next; none for one number throughout."""
     shared: bool
     """Every array goes through shared memory, however small."""
 
@@ -78,29 +80,27 @@ class Case:
         """The flow with its faults, on so many processes."""
         steps = list(self.recipe.steps)
         steps.insert(self.faulty, Step("map(faulty)", lambda f, _: f.map(strike), lambda m: m))
-        built = self._as_mortal(attrs.evolve(self.recipe, steps=tuple(steps)).build(procs))
+        built = attrs.evolve(self.recipe, steps=tuple(steps)).build(procs)
         if self.replicas:
-            return built.replicate(self.replicas)
+            return self._as_asked(built).replicate(self.replicas)
         on_error: Any = handler if self.on_error == "call" else self.on_error
         workers = {"threads": self.threads} if self.threads else {"procs": procs}
-        return built.prefetch(
-            **workers,
-            ordered=self.ordered,
-            memory=self.memory,
-            on_error=on_error,
-            deaths=self.deaths,
+        placed = built.prefetch(
+            **workers, ordered=self.ordered, memory=self.memory, on_error=on_error
         )
+        return self._as_asked(placed)
 
-    def _as_mortal(self, inner: AnyFlow) -> AnyFlow:
-        """The same with as many deaths to each prefetch in it."""
+    def _as_asked(self, built: AnyFlow) -> AnyFlow:
+        """With as many deaths to each prefetch in it, and perhaps as many workers as pay."""
 
         def change(step: tree.Step) -> tree.Step:
             if not isinstance(step.node, Placement):
                 return step
-            mortal = attrs.evolve(step.node.workers, deaths=self.deaths)
-            return step.over(*step.sources, workers=mortal)
+            auto = bool(self.numbers)
+            asked = attrs.evolve(step.node.workers, deaths=self.deaths, auto=auto)
+            return step.over(*step.sources, workers=asked)
 
-        return flow(rewrite(steps_of(inner.node), change).node)
+        return flow(rewrite(steps_of(built.node), change).node)
 
     def __str__(self) -> str:
         names = list(self.recipe.names)
@@ -182,6 +182,7 @@ def cases(draw: Draw) -> Case:
         cut=draw(st.integers(0, 30)),
         then_procs=draw(st.integers(0, 3)),
         sizes=tuple(draw(st.lists(st.integers(1, 9), max_size=4))),
+        numbers=tuple(draw(st.just([]) | st.lists(st.integers(1, 4), max_size=3))),
         shared=draw(st.booleans()),
     )
 

@@ -36,7 +36,7 @@ from tests.chaos.cases import Case
 from tests.chaos.faults import Fault, Faulty, Poison
 from tests.chaos.mortals import Mortals, alive
 from tests.children import workers_of
-from tests.paces import paced
+from tests.paces import paced, tuned
 
 SECONDS_A_TRIAL = 60
 _SECONDS_STOPPED = 0.03
@@ -304,6 +304,8 @@ def _crew(case: Case, real: bool) -> Iterator[Callable[[int], None]]:
         patches.callback(setattr, logging.getLogger("flowdsl"), "disabled", False)
         if case.sizes:
             patches.enter_context(paced(list(case.sizes)))
+        if case.numbers:
+            patches.enter_context(tuned([min(case.procs, n) for n in case.numbers]))
         if real:
             born: list[Child] = []
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain, cycle, islice, repeat
 from typing import Any
 from unittest import mock
@@ -29,8 +28,7 @@ from flowdsl.workers import pool as pools
 from flowdsl.workers.crew import Crew, Died, Done, Event, Ready, Worker, result_of
 from flowdsl.workers.leases import Pace, Piece
 from flowdsl.workers.pool import Pool
-from flowdsl.workers.tuner import Span, Tuner
-from tests.paces import paced, whims
+from tests.paces import paced, tuned, whims
 
 MOST_DEATHS = 12
 
@@ -154,19 +152,6 @@ FLOWS: dict[str, Flow[Any, Any]] = {
     "in memory": fl.from_items(range(40)).shuffle(seed=2).map(abs),
     "two in memory": fl.from_items(range(20)).map(abs).zip(fl.from_items(range(20)).map(str)),
 }
-
-
-@contextmanager
-def tuned(numbers: list[int]) -> Iterator[None]:
-    """Within, a tuner says these numbers of workers, over and over."""
-    coming = cycle(numbers)
-
-    def observe(self: Tuner, span: Span, in_flight: int) -> None:
-        assert min(span.seconds, span.waited, span.outside, span.worked, in_flight) >= 0
-        self.count = next(coming)
-
-    with mock.patch.object(Tuner, "observe", observe):
-        yield
 
 
 courses = st.lists(st.integers(0, 7), min_size=1, max_size=60)
