@@ -103,7 +103,7 @@ def stage_cells(stage: StageStatistics) -> tuple[str, ...]:
         where(stage) + " (auto)" * stage.auto,
         number(stage.rate) if stage.delivered else "",
         share(stage.utilisation) if workers else "",
-        f"+{stage.skew:.0%}" if len(stage.workers) > 1 else "",
+        f"+{stage.skew:.0%}" if len(stage.workers) > 1 and not stage.auto else "",
         share(stage.input_seconds / seconds) if stage.input_seconds and seconds else "",
         share(stage.waited / seconds) if workers and seconds else "",
         share(stage.fill) if workers else "",

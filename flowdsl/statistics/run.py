@@ -141,9 +141,12 @@ class StageStatistics:
 
     @property
     def skew(self) -> float:
-        """How much longer the busiest worker was busy than the average: 0 for equally long."""
+        """How much longer the busiest worker was busy than the average: 0 for equally long.
+
+        Also 0 where a run finds how many workers pay, as they are not there for equally long.
+        """
         busy = [worker.busy for worker in self.workers]
-        return max(busy) * len(busy) / sum(busy) - 1 if any(busy) else 0.0
+        return max(busy) * len(busy) / sum(busy) - 1 if any(busy) and not self.auto else 0.0
 
 
 @attrs.frozen

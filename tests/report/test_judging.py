@@ -16,7 +16,7 @@ from flowdsl.report.verdict import Limit, Verdict
 from flowdsl.report.words import MOST_WORKERS
 from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
 from flowdsl.worker_kinds import PROCESSES, THREADS, WorkerKind
-from tests.report.books import run, stage, times
+from tests.report.books import ELEMENTS, SECONDS, run, stage, times
 
 CORES = 8
 LONG = 1e6
@@ -453,6 +453,14 @@ def test_where_a_run_finds_the_number_no_other_is_advised_up_to_the_cores() -> N
         'prefetch(procs="auto") has found no number that gives more; make it cheaper'
     )
     assert advised(figures, 2).advice.startswith("They compute, and 2 cores can do no more")
+
+
+def test_a_worker_that_came_later_is_no_straggler() -> None:
+    uneven = stage("map(f)", busy=(0.9 * SECONDS, 0.1 * SECONDS), waited=SECONDS)
+    figures = RunStatistics(ELEMENTS, SECONDS, 0.0, (uneven,))
+    assert verdict(figures, 4).limiting == "straggler"
+    found = attrs.evolve(figures, stages=(attrs.evolve(uneven, staffed=1.1 * SECONDS),))
+    assert verdict(found, 4).limiting == "workers"
 
 
 def test_workers_that_wait_are_not_bound_by_cores() -> None:
