@@ -320,6 +320,6 @@ def broken_by(recipe: Recipe) -> set[Law]:
     for law in LAWS:
         try:
             law(recipe)
-        except AssertionError:
+        except (AssertionError, fl.FlowError):
             broken.add(law)
     return broken
