@@ -115,19 +115,29 @@ def test_workers_that_die_meanwhile(tmp_path: Any) -> None:
 
 
 def test_those_that_do_not_pay_go() -> None:
-    flow = ROWS.prefetch(procs="auto")
-    with changing(4, 4, 4, *[1] * 10_000):
-        run = iter(flow)
-        for _ in range(40):
-            next(run)
-        assert eventually(lambda: next(run) is not None and len(workers_of()) == 1)
+    flow = fl.from_range(1 << 40).random_map(drawn, seed=2).prefetch(procs="auto")
+    run, pays = iter(flow), 4
+
+    def observe(self: Tuner, span: Span, in_flight: int) -> None:
+        self.count = pays
+
+    def go_on_until_each_has_worked() -> None:
+        for _ in islice(run, 0, 1_000_000, 100):
+            workers = run.statistics().stages[-1].workers
+            if len(workers) == pays and all(worker.elements for worker in workers):
+                return
+        raise AssertionError(f"there are not {pays} workers")
+
+    with mock.patch.object(Tuner, "observe", observe), closing(run):
+        go_on_until_each_has_worked()
+        pays = 1
+        go_on_until_each_has_worked()
+        assert eventually(lambda: len(workers_of()) == 1)
         (stage,) = run.statistics().stages
-        assert len(stage.workers) == 1
         assert stage.dismissed.elements > 0
         assert stage.auto
         assert 0 < stage.utilisation <= 1
         assert "1 process (auto)" in str(run.statistics())
-        run.close()
 
 
 def workers_in(run: fl.Run[Any]) -> int:

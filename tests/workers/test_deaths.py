@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -163,12 +163,17 @@ class TestOnce:
         ]
 
     def test_of_all_workers_at_once(self, born: Born) -> None:
-        flow = fl.from_range(4000).map(lambda i: i)
-        run = iter(flow.prefetch(procs=3))
-        got = list(islice(run, 10))
+        def slowly(i: int) -> int:
+            time.sleep(0.0005)
+            return i
+
+        run = iter(fl.from_range(4000).map(slowly).prefetch(procs=3))
+        got = list(
+            takewhile(lambda _: len(born) < 3, run)
+        )  # the one at which they are three is lost
         for process in list(born):
             process.kill()
-        assert [*got, *run] == list(range(4000))
+        assert [*got, len(got), *run] == list(range(4000))
         assert last_stage(run).deaths == 3
 
     def test_with_a_result_on_its_way_leaves_the_views_right(self, born: Born) -> None:

@@ -75,7 +75,8 @@ def test_hold_nobody_up_where_order_does_not_matter(tmp_path: Path) -> None:
         flow = fl.from_range(100).map(wait_for_the_others).prefetch(procs=8, ordered=False)
         got = list(flow)
     assert sorted(got) == list(range(100))
-    assert got.index(0) == 98  # but for the one that its worker has in hand behind it
+    # but for the one that its worker has in hand behind it, and one on its way from each other
+    assert got.index(0) >= 98 - 7
 
 
 @pytest.mark.usefixtures("mortals")
