@@ -23,6 +23,7 @@ from flowdsl.node import AnyNode
 from flowdsl.plan.tree import walk
 from flowdsl.worker_kinds import WorkerKind
 from flowdsl.workers.beside import LARGE, reduced
+from flowdsl.workers.by_value import made_of
 from flowdsl.workers.modules import installed, module_of
 from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
 
@@ -75,6 +76,8 @@ class _Pickler(cloudpickle.Pickler):
         if isinstance(obj, io.TextIOWrapper):
             raise TypeError(f"cannot pickle the open file {obj.name!r}")
         if isinstance(obj, np.memmap) and (how := reduced(obj)) is not None:
+            return how
+        if (how := made_of(obj)) is not None:
             return how
         return super().reducer_override(obj)
 
