@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
 
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_QUOTA = "/sys/fs/cgroup/cpu.max"
 
 
-def cores(quota: Path = _QUOTA) -> int:
+def cores(quota: str | os.PathLike[str] = _QUOTA) -> int:
     """The cores this process may use, by its CPU affinity and its container's quota.
 
     >>> cores() >= 1
@@ -20,7 +19,8 @@ def cores(quota: Path = _QUOTA) -> int:
     else:
         available = os.cpu_count() or 1
     try:
-        most, period = quota.read_text().split()
+        with open(quota) as file:
+            most, period = file.read().split()
         return max(1, min(available, math.ceil(int(most) / int(period))))
     except (OSError, ValueError):  # no such file, or no bound: "max 100000"
         return available

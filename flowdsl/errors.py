@@ -23,8 +23,6 @@ import pickle
 import traceback
 from typing import Self
 
-import cloudpickle
-
 
 class Where(str):
     """A place in a flow as a reader would say it, e.g. ``row 7 of from_lmdb('digits.lmdb')``.
@@ -166,6 +164,8 @@ def travelling(error: BaseException) -> BaseException:
 
     An exception that cannot be pickled and restored becomes a ``RuntimeError`` that names it.
     """
+    import cloudpickle  # here, since importing it takes longer than most of flowdsl
+
     trace = "".join(traceback.format_exception(error))
     try:
         copy: BaseException = pickle.loads(cloudpickle.dumps(error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from functools import cache, wraps
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -156,6 +156,13 @@ def _tags_written_on(cls: type) -> frozenset[Tag]:
     return frozenset()
 
 
+@cache
+def _final_of(base: type) -> frozenset[str]:
+    """The names that a class declares final."""
+    written = vars(base).items()
+    return frozenset(name for name, of in written if getattr(of, "__final__", False))
+
+
 class Memory(dict[object, Any]):
     """A node's cached answers, which are not pickled with the node."""
 
@@ -205,12 +212,11 @@ class Node(ABC, Generic[T, E]):
         super().__init_subclass__(**kwargs)
         cls.adds = _tags_written_on(cls)
         for base in cls.__mro__[1:]:
-            for name in vars(cls).keys() & vars(base).keys():
-                if getattr(vars(base)[name], "__final__", False):
-                    raise TypeError(
-                        f"{cls.__name__}.{name}: it cannot be overridden, as {base.__name__} "
-                        f"declares it final: yours would not always be asked"
-                    )
+            for name in _final_of(base) & vars(cls).keys():
+                raise TypeError(
+                    f"{cls.__name__}.{name}: it cannot be overridden, as {base.__name__} "
+                    f"declares it final: yours would not always be asked"
+                )
 
     @property
     @remembered

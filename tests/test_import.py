@@ -8,13 +8,28 @@ import sys
 import flowdsl
 import flowdsl.testing
 
-NEEDED = {"attr", "attrs", "cloudpickle", "numpy", "typing_extensions"}
+NEEDED = {"attr", "attrs", "numpy", "typing_extensions"}
 """What ``import flowdsl`` imports besides the standard library; bench/test_import.py times it."""
 
-LATER = {"flowdsl.runtime", "flowdsl.workers", "flowdsl.plan", "zmq", "lmdb", "msgspec"}
+LATER = {
+    "flowdsl.runtime",
+    "flowdsl.workers",
+    "flowdsl.plan",
+    "cloudpickle",
+    "zmq",
+    "lmdb",
+    "msgspec",
+}
 """What runs, stores and sends flows."""
 
-SLOW = {"asyncio", "multiprocessing", "unittest", "concurrent.futures.process"}
+SLOW = {
+    "asyncio",
+    "hashlib",
+    "multiprocessing",
+    "pathlib",
+    "unittest",
+    "concurrent.futures.process",
+}
 """Of the standard library, what takes longer to import than a first element should."""
 
 

@@ -5,8 +5,6 @@ They can be computed for any element alone, so that a resume replays nothing.
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +18,7 @@ def generator(seed: int, salt: int | str, epoch: int, position: int) -> np.rando
     reached without making those before it (Salmon et al., "Parallel Random Numbers: As Easy as
     1, 2, 3", SC 2011). Each position owns 2**192 blocks of the stream.
     """
-    name = f"{seed}/{salt}/{epoch}".encode()
-    key = np.frombuffer(hashlib.blake2b(name, digest_size=16).digest(), np.uint64)
+    key = _digest(f"{seed}/{salt}/{epoch}", 16)
     counter = np.array([0, 0, 0, position], np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
@@ -43,8 +40,7 @@ def permute(position: Positions, n: int, key: str) -> Positions:
         raise IndexError(
             f"positions must be in range({n}), got {position.min()} to {position.max()}"
         )
-    digest = hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS).digest()
-    keys = np.frombuffer(digest, np.uint64)
+    keys = _digest(key, 8 * _ROUNDS)
     if n <= _SMALL:
         # Raw numbers are stable; what NumPy derives from them may change between versions.
         order: Positions = np.argsort(np.random.Philox(key=keys[:2]).random_raw(n), kind="stable")
@@ -79,6 +75,12 @@ def _feistel(block: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> 
     other <<= width
     other |= ours
     return other
+
+
+def _digest(key: str, nbytes: int) -> NDArray[np.uint64]:
+    from hashlib import blake2b  # here, since it takes as long to import as ten operators
+
+    return np.frombuffer(blake2b(key.encode(), digest_size=nbytes).digest(), np.uint64)
 
 
 def _mix(x: NDArray[np.uint64]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import attrs
@@ -38,6 +37,8 @@ class FromFiles(IndexedSource[str]):
 
     @property
     def fingerprint(self) -> str:
+        from hashlib import blake2b  # here: see numbers/randomness.py
+
         names = "\0".join(self.files).encode(errors="surrogateescape")
         return f"{self.title} {blake2b(names, digest_size=8).hexdigest()}"
 
