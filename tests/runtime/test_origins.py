@@ -377,7 +377,7 @@ def test_replay_gives_what_arithmetic_gives(recipe: Recipe, epoch: int) -> None:
     replayed = traced(steps_of(whole), lambda step: not step.sources)
     elements = outcome(x for _, x in replayed.reference(epoch)).elements
     for position in range(0, len(elements), 1 + len(elements) // 6):
-        places = [(step.number, row) for step, _, row in elements[position].places]
+        places = [(step.number, row) for step, _, row, *_ in elements[position].places]
         assert places == [(o.step, o.row) for o in flow.origins(position, epoch)]
 
 
