@@ -30,6 +30,7 @@ import attrs
 import numpy as np
 
 from flowdsl.arguments import MOST_ELEMENTS, spelled, the_element, the_group
+from flowdsl.batch_rows import Allocate
 from flowdsl.capabilities import (
     Continuing,
     Holding,
@@ -62,7 +63,6 @@ from flowdsl.node import (
     remembered,
 )
 from flowdsl.specs import Spec, differences, join, without_shapes
-from flowdsl.stacking import Allocate
 from flowdsl.worker_kinds import Workers
 
 _Number = TypeVar("_Number", int, Positions)
@@ -246,6 +246,10 @@ class Gathering(Traceable[U, E], Holding[U, E], Generic[A, U, E]):
         """Whether row ``i`` of what it makes is the ``i``-th element of its group, and no more."""
         return False
 
+    def group(self, size: int, allocate: Allocate | None = None) -> list[A]:
+        """An empty list, to be extended by up to so many rows and given to ``gather``."""
+        return []
+
     @abstractmethod
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
         """Make one element of a group; large arrays in it come from ``allocate``."""
@@ -307,7 +311,8 @@ class Grouping(Gathering[A, U, E], Continuing[U, E], Reshardable[U, E], Generic[
     ) -> Iterator[Row[U]]:
         elements = (x for _, x in sources[0](epoch))
         for position in count(given):
-            group = list(islice(elements, self.n))
+            group = self.group(self.n)
+            group.extend(islice(elements, self.n))
             if not group or (self.drop_remainder and len(group) < self.n):
                 return
             try:

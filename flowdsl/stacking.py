@@ -24,6 +24,7 @@ from flowdsl.arrays import (
     dtype_of_number,
     unstackable,
 )
+from flowdsl.batch_rows import Allocate, BatchRows, Stacked
 from flowdsl.elements import (
     Record,
     assemble,
@@ -39,9 +40,6 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
-
-Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]"]
-"""Where a new array's memory comes from: ``np.empty``, or a slab that another process sees."""
 
 PaddingValue: TypeAlias = int | complex | str | bytes | np.generic
 Padding: TypeAlias = PaddingValue | tuple["Padding", ...] | Mapping[str, "Padding"] | None
@@ -86,6 +84,7 @@ def pad(
     first = rows[0]
     kind = cast("type", type(first))
     if isinstance(first, np.ndarray):
+        rows = rows.column("", rows) if isinstance(rows, BatchRows) else rows
         return _gathered(rows, padding, allocate, at)
     if len(set(map(type, rows))) > 1:
         raise differ(rows, at)
@@ -232,7 +231,15 @@ def _columns(rows: Sequence[Any], at: str) -> list[tuple[str, Sequence[Any]]] | 
     parts = components(rows[0])
     if parts is None:
         return None
-    names = [name for name, _ in parts]
+    columns = _columns_of(rows, [name for name, _ in parts], at)
+    if isinstance(rows, BatchRows):
+        return [(name, rows.column(name, column)) for name, column in columns]
+    return columns
+
+
+def _columns_of(
+    rows: Sequence[Any], names: Sequence[str], at: str
+) -> list[tuple[str, Sequence[Any]]]:
     if isinstance(rows[0], tuple):
         try:
             return list(zip(names, zip(*rows, strict=True), strict=True))
@@ -274,6 +281,8 @@ def _stack_arrays(rows: Sequence[Any], dtype: np.dtype[Any], allocate: Allocate,
     shape = cast("tuple[int, ...]", rows[0].shape)
     if any(row.shape != shape for row in rows):
         raise differ(rows, at)
+    if isinstance(rows, Stacked):
+        return rows.batch
     if not shape and dtype.kind in "US":  # text, in arrays without an axis
         return [row[()] for row in rows]
     out = allocate((len(rows), *shape), dtype)

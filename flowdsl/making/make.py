@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeAlias
 import attrs
 
 from flowdsl.attempts import Attempt, AttemptToRead, LeaveOut
+from flowdsl.batch_rows import Allocate
 from flowdsl.kinds import Aside, Indexing, Merging
 from flowdsl.making.loop import Path
 from flowdsl.making.program import OperatorFailed, Program
 from flowdsl.node import Addresses, AnyNode, Dropped, Failed, Row
 from flowdsl.plan.tree import Step
-from flowdsl.stacking import Allocate
 
 MOST_TIMED = 256
 """In leases of at most so many elements each one is timed; in larger ones it is not worth it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from operator import length_hint
 from typing import Any, TypeAlias
 
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from flowdsl.arguments import the_group
 from flowdsl.attempts import Attempt, AttemptToRead, LeaveOut
+from flowdsl.batch_rows import Allocate
 from flowdsl.errors import ElementError
 from flowdsl.kinds import Elementwise, Gathering, IndexedSource, Indexing, Joining, Merging
 from flowdsl.making.loop import LEAVES_OUT, Form, Line, Path, elements
 from flowdsl.node import Addresses, AnyNode, Dropped, Failed, Positions, Row, remembered
 from flowdsl.plan.lower import Supplied
 from flowdsl.plan.plan import Base
-from flowdsl.stacking import Allocate
 
 
 class OperatorFailed(Exception):
@@ -156,7 +156,7 @@ class Program:
             allocate = self.allocate if any(node is last for last in self._last) else None
             gather = partial(node.gather, allocate=allocate)
             line = Line(path, at, lambda _: gather, given=the_group)
-            return self._groups(node, at, supplied, path), line
+            return self._groups(node, at, supplied, path, allocate), line
         if isinstance(node, Joining):
             each = [
                 self._elements(part, at, supplied, (*path, k)) for k, part in enumerate(node.parts)
@@ -173,16 +173,25 @@ class Program:
         return supplied[node.slot], None
 
     def _groups(
-        self, node: Gathering[Any, Any, Any], at: Addresses, supplied: Supply, path: Path
+        self,
+        node: Gathering[Any, Any, Any],
+        at: Addresses,
+        supplied: Supply,
+        path: Path,
+        allocate: Allocate | None,
     ) -> Iterator[list[Any]]:
         members, fresh, shared = members_of(node, at)
         rows = self._elements(node.source, members, supplied, (*path, 0))
-        group: list[Any] = []
+        overlaps = node.stride < node.n
+        before: list[Any] = []
         for new, old in zip(fresh.tolist(), shared.tolist(), strict=True):
-            group = [*group[len(group) - old :], *islice(rows, new)]
+            # By the clock, what stacking takes is to show on its operator, and not below it.
+            group = [] if self.clock else node.group(old + new, allocate)
+            group.extend(chain(before[len(before) - old :], islice(rows, new)))
             if not group or (node.drop_remainder and len(group) < node.n):
                 return  # a stream ended
             yield group
+            before = list(group) if overlaps else []
 
     def _part(self, node: IndexedSource[Any], path: Path, name: str) -> Any:
         """What a name in the line of a source stands for; the reader is opened once."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
+import numpy as np
 
 from flowdsl.arguments import (
     BATCHED,
@@ -22,6 +23,7 @@ from flowdsl.arguments import (
     plain_int,
     spelled,
 )
+from flowdsl.batch_rows import Allocate, BatchRows
 from flowdsl.batch_specs import spec_of_batch, spec_of_parts
 from flowdsl.effects import Endless, Resampled, Tag
 from flowdsl.elements import Record
@@ -30,7 +32,7 @@ from flowdsl.kinds import Gathering, Grouping
 from flowdsl.node import A, AnyNode, E, FlowBase, Passes, Row, T, U, flow, remembered
 from flowdsl.probing import probed, refuse_mismatch, spec_of_result
 from flowdsl.specs import Spec, StructSpec
-from flowdsl.stacking import Allocate, Collate, CollateParts, collated
+from flowdsl.stacking import Collate, CollateParts, collated
 
 if TYPE_CHECKING:
     from flowdsl.batches import Batchable
@@ -117,8 +119,12 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
     def stacks(self) -> bool:
         return self.collate is None
 
+    def group(self, size: int, allocate: Allocate | None = None) -> list[A]:
+        return BatchRows(size, allocate or np.empty) if self.collate is None else []
+
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
-        batch: U = collated(list(group), self.collate, allocate)
+        rows = group if isinstance(group, BatchRows) else list(group)
+        batch: U = collated(rows, self.collate, allocate)
         return batch
 
     @remembered

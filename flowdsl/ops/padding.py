@@ -9,13 +9,14 @@ import attrs
 import numpy as np
 
 from flowdsl.arguments import BATCHED, PARALLEL, elsewhere, owned
+from flowdsl.batch_rows import Allocate
 from flowdsl.batch_specs import spec_of_padded_batch
 from flowdsl.effects import Resampled
 from flowdsl.errors import InvalidFlow
 from flowdsl.node import A, AnyNode, E, FlowBase, T, U, flow, remembered
 from flowdsl.ops.batching import Stacking
 from flowdsl.specs import Spec, with_sizes
-from flowdsl.stacking import Allocate, Padding, pad
+from flowdsl.stacking import Padding, pad
 
 if TYPE_CHECKING:
     from flowdsl.batches import Batchable
