@@ -18,7 +18,8 @@ from statistics import median
 import attrs
 
 PAYS = 0.05
-"""More workers pay if an element then takes less time by this share."""
+"""Twice as many workers pay if an element then takes less time by this share; fewer than twice as
+many, if by as much less as they are fewer, so that many small steps lead as far as a large one."""
 
 COSTS = 0.03
 """Fewer workers do if an element then takes more time by this share at most."""
@@ -191,7 +192,8 @@ def _differ(before: Trial, now: Trial) -> bool:
 def _pays(before: Trial, now: Trial) -> bool:
     """Whether a number of workers is better than the one from which it departed."""
     if now.count > before.count:
-        return now.cost < before.cost * (1 - PAYS)
+        doublings = math.log2(now.count / before.count)
+        return now.cost < before.cost * math.pow(1 - PAYS, doublings)
     return now.cost < before.cost * (1 + COSTS)
 
 

@@ -94,6 +94,15 @@ def test_settles_near_the_best_number_in_five_seconds(
     assert simulated.cost(tuner.count) <= 1.1 * simulated.best(most)
 
 
+@pytest.mark.parametrize("contention", [0.5, 0.75])
+def test_small_steps_lead_as_far_as_a_large_one(contention: float) -> None:
+    """They slow each other down, so that never as many are wanted as would pay."""
+    simulated = Simulated(work=0.0195, consumer=0.0098, contention=contention)
+    tuner = Tuner(8)
+    simulated.run(tuner, 5.0)
+    assert simulated.cost(tuner.count) <= 1.1 * simulated.best(8)
+
+
 def test_grows_to_as_many_as_pay() -> None:
     tuner = Tuner(64)
     chosen = Simulated(work=0.01, consumer=1e-6).run(tuner, 5.0)
