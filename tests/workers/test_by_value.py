@@ -124,7 +124,7 @@ def made_again(value: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize("value", [importable, kind_of, Age, Holder.two], ids=str)
+@pytest.mark.parametrize("value", [importable, kind_of, Age, Holder.two])
 def test_what_can_be_imported_is(value: Any) -> None:
     assert made_of(value) is None
 
