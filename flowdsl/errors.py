@@ -164,7 +164,7 @@ def travelling(error: BaseException) -> BaseException:
 
     An exception that cannot be pickled and restored becomes a ``RuntimeError`` that names it.
     """
-    import cloudpickle  # here, since importing it takes longer than most of flowdsl
+    import cloudpickle  # here: no flow needs it before one fails or is sent
 
     trace = "".join(traceback.format_exception(error))
     try:

@@ -78,7 +78,7 @@ def _feistel(block: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> 
 
 
 def _digest(key: str, nbytes: int) -> NDArray[np.uint64]:
-    from hashlib import blake2b  # here, since it takes as long to import as ten operators
+    from hashlib import blake2b  # here: it loads OpenSSL, for flows that may draw nothing
 
     return np.frombuffer(blake2b(key.encode(), digest_size=nbytes).digest(), np.uint64)
 

@@ -37,7 +37,7 @@ class FromFiles(IndexedSource[str]):
 
     @property
     def fingerprint(self) -> str:
-        from hashlib import blake2b  # here: see numbers/randomness.py
+        from hashlib import blake2b  # here: it loads OpenSSL
 
         names = "\0".join(self.files).encode(errors="surrogateescape")
         return f"{self.title} {blake2b(names, digest_size=8).hexdigest()}"
