@@ -25,6 +25,7 @@ from flowdsl.ops.placement import Placing
 from flowdsl.ops.sizing import Sizing
 from flowdsl.ops.splitting import Splitting
 from flowdsl.ops.unbatching import Unbatching
+from flowdsl.ops.zipping import Zipping
 from flowdsl.remote.sending import Sending
 from flowdsl.specs import Spec
 from flowdsl.storage.storing import Storing
@@ -53,6 +54,7 @@ class Flow(
     Sizing[T, E_any],
     Splitting[T, E_any],
     Ordering[T, E_any],
+    Zipping[T, E_any],
     Combining[T, E_any],
     Placing[T, E_any],
     Inspecting[T, E_any],

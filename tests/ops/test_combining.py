@@ -1,4 +1,4 @@
-"""zip, concat, interleave, choose, mix: against itertools, counts and chance."""
+"""concat, interleave, choose, mix: against itertools, counts and chance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from flowdsl import (
     Endless,
     Exact,
     Flow,
-    FlowError,
     InvalidFlow,
     Reordered,
     Resampled,
@@ -48,113 +47,6 @@ def in_order_within_each(elements: list[int]) -> bool:
 class Left(NamedTuple):
     a: int
     b: str
-
-
-class TestZip:
-    @given(st.integers(0, 9))
-    def test_pairs_by_position(self, n: int) -> None:
-        flow = fl.from_range(n).zip(fl.from_range(n).map(str))
-        assert flow.collect() == [(i, str(i)) for i in range(n)]
-        assert len(flow) == n
-        assert flow.effects == frozenset()
-
-    @pytest.mark.parametrize(
-        ("left", "right", "joined"),
-        [
-            ((1, 2), (3, 4), (1, 2, 3, 4)),
-            ((1, 2), 3, (1, 2, 3)),
-            (1, (2, 3), (1, 2, 3)),
-            (Left(1, "x"), Left(2, "y"), (1, "x", 2, "y")),
-            ({"a": 1}, {"b": 2, "c": 3}, {"a": 1, "b": 2, "c": 3}),
-            ({"a": 1}, 2, ({"a": 1}, 2)),
-            ([1], [2], ([1], [2])),
-        ],
-    )
-    def test_joins_components(self, left: object, right: object, joined: object) -> None:
-        one: AnyFlow = fl.from_items([left])
-        flow: AnyFlow = one.zip(fl.from_items([right]))
-        (got,) = flow.collect()
-        assert got == joined
-        assert type(got) is type(joined)
-        assert flow.node.spec(probe=True) == fl.from_items([joined]).spec
-        assert flow.map(lambda x: x).spec == fl.from_items([joined]).spec
-
-    def test_knows_its_spec_without_an_element(self) -> None:
-        flow: AnyFlow = fl.from_range(0).zip(fl.fake([(2, 3), ()], 0))
-        assert str(flow.node.spec(probe=False)) == "(int, float32[2, 3], float32[])"
-        assert flow.collect() == []
-
-    def test_goes_on_with_another(self) -> None:
-        three = fl.from_range(2).zip(fl.from_items("ab")).zip(fl.from_items([0.5, 1.5]))
-        assert three.collect() == [(0, "a", 0.5), (1, "b", 1.5)]
-
-    def test_wants_equal_lengths(self) -> None:
-        with pytest.raises(InvalidFlow) as caught:
-            fl.from_range(3).zip(fl.from_range(4))
-        assert str(caught.value) == (
-            "zip: from_range(3) has 3 elements and from_range(4) 4; put .take(n) after the longer "
-            "one, or .repeat() after the shorter"
-        )
-
-    @given(st.integers(0, 5), st.integers(0, 5), st.booleans())
-    def test_finds_out_at_the_end(self, n: int, m: int, swap: bool) -> None:
-        one, other = fl.from_iterable(range(n)), fl.from_range(m)
-        flow: AnyFlow = other.zip(one) if swap else one.zip(other)
-        assert flow.effects == {Unsized}
-        assert flow.node.length is None
-        run, got = iter(flow), list[Any]()
-        if n == m:
-            assert list(run) == [(i, i) for i in range(n)]
-            return
-        with pytest.raises(FlowError, match=f"ended after {min(n, m)} elements"):
-            got.extend(run)
-        assert got == [(i, i) for i in range(min(n, m))]
-
-    @given(st.integers(1, 9), st.integers(1, 4), st.booleans(), st.booleans())
-    def test_endless_ends_with_the_other(self, n: int, m: int, swap: bool, stream: bool) -> None:
-        finite: AnyFlow = fl.from_iterable(range(n)) if stream else fl.from_range(n)
-        endless: AnyFlow = fl.from_range(m).repeat()
-        flow: AnyFlow = endless.zip(finite) if swap else finite.zip(endless)
-        expected = [(i, i % m) for i in range(n)]
-        assert flow.collect() == [pair[::-1] for pair in expected] if swap else expected
-        assert flow.effects == {Resampled} | ({Unsized} if stream else set())
-        assert flow.node.length == (None if stream else n)
-
-    def test_of_two_endless_is_endless(self) -> None:
-        flow = fl.from_range(2).repeat().zip(fl.from_range(3).repeat())
-        assert flow.effects == {Resampled, Endless}
-        assert flow.take(4).collect() == [(0, 0), (1, 1), (0, 2), (1, 0)]
-
-    @pytest.mark.parametrize("swap", [False, True])
-    def test_refuses_a_reordered_flow(self, swap: bool) -> None:
-        one: AnyFlow = fl.from_range(3)
-        other: AnyFlow = fl.from_range(3).shuffle().map(str)
-        with pytest.raises(InvalidFlow) as caught:
-            other.zip(one) if swap else one.zip(other)
-        assert str(caught.value) == (
-            "zip: map(str) is reordered, so its elements would be paired by chance; zip first, "
-            "then shuffle"
-        )
-
-    def test_two_dicts_with_a_key_in_common(self) -> None:
-        one: AnyFlow = fl.from_items([{"a": 1}, {"a": 2}])
-        run = iter(one.zip(fl.from_items([{"b": 1}, {"a": 3, "b": 2}])))  # known of the first only
-        first: object = next(run)
-        assert first == {"a": 1, "b": 1}
-        with pytest.raises(ElementError) as caught:
-            next(run)
-        assert caught.value.position == 1
-        assert str(caught.value.__cause__) == (
-            "zip: both elements have the keys ['a']; rename one with .map"
-        )
-
-    def test_names_the_rows_of_both(self) -> None:
-        flow = fl.from_range(3).zip(fl.from_items("abc")).map(lambda pair: 1 // (pair[0] - 1))
-        with pytest.raises(ElementError) as caught:
-            flow.collect()
-        assert caught.value.origin == "row 1 of from_range(3) and row 1 of from_items(3 items)"
-        same = fl.from_range(3)
-        assert same.zip(same).node.origin(0, 1) == "row 1 of from_range(3)"
 
 
 class TestConcat:
@@ -467,10 +359,6 @@ class TestAll:
         assert str(caught.value) == (
             "mix: expected flows to combine with, got list; give them one by one, mix(*flows)"
         )
-
-    def test_two_dicts_known_to_have_a_key_in_common(self) -> None:
-        with pytest.raises(InvalidFlow, match=r"both elements have the keys \['a'\]"):
-            fl.from_items([{"a": 1}]).zip(fl.from_items([{"a": 2, "b": 3}]))
 
     def test_a_state_tells_probabilities_to_the_last_digit(self) -> None:
         one, other = fl.from_range(9), fl.from_range(9)
