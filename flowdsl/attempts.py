@@ -46,7 +46,6 @@ NOT_KNOWN = -1
 """The number of an attempt if a worker died and it is not known which attempt it was."""
 
 
-@attrs.frozen
 class _Nothing(Node[Any, Effect]):
     """Stands in for the source of an operator that is kept only for its function."""
 
@@ -91,7 +90,7 @@ class _Attempted:
         return str(self.held.node.fingerprint)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Attempt(_Attempted, Elementwise[A, Any, E], Transparent[Any, E], Generic[A, E]):
     """An attempted operator on one element: a failure takes the element's place."""
 
@@ -120,19 +119,17 @@ class Attempt(_Attempted, Elementwise[A, Any, E], Transparent[Any, E], Generic[A
         return with_sources(self.held.node, (source,)).spec(probe)
 
 
-@attrs.frozen
 class AttemptToFilter(Attempt[A, E | Unsized], Generic[A, E]):
     """An attempted operator that may leave an element out."""
 
     drops: ClassVar[bool] = True
 
 
-@attrs.frozen
 class AttemptToCount(Attempt[A, E], Counting[A, Any, E], Generic[A, E]):
     """An attempted operator that uses the element's number; failures are numbered too."""
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
     """The elements on which an operator does not fail: a probe of it looks only at these."""
 
@@ -162,7 +159,7 @@ class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
         return self.source.spec(probe)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class AttemptToRead(_Attempted, IndexedSource[Any]):
     """An attempted source that is read by number: a failure takes the row's place."""
 
@@ -198,14 +195,13 @@ class AttemptToRead(_Attempted, IndexedSource[Any]):
         return known
 
 
-@attrs.frozen
 class AttemptToReadHere(AttemptToRead):
     """An attempted source whose rows lie in this process's memory."""
 
     portable: ClassVar[bool] = False
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class LeaveOut(
     Elementwise[A, A, E | Resampled | Unsized],
     Transparent[A, E | Resampled | Unsized],

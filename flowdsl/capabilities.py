@@ -19,7 +19,6 @@ from flowdsl.node import A, AnyNode, E, Failed, Node, Passes, Row, T
 # -- to resume -------------------------------------------------------------------------------------
 
 
-@attrs.frozen
 class Continuing(Node[T, E], Generic[T, E]):
     """Resumes a pass after a number of elements, without making them again."""
 
@@ -45,7 +44,6 @@ class Continuing(Node[T, E], Generic[T, E]):
         return 0, given
 
 
-@attrs.frozen
 class Reshardable(Node[T, E], Generic[T, E]):
     """Can resume over another number of shards than a state was saved with."""
 
@@ -63,7 +61,6 @@ def same_place(node: AnyNode, there: AnyNode, position: int) -> int | None:
     return node.same_place(there, position) if isinstance(node, Reshardable) else None
 
 
-@attrs.frozen
 class Live(Node[T, E], Generic[T, E]):
     """Gives each element once, as it arrives, such as from a queue: no later pass repeats it."""
 
@@ -79,7 +76,6 @@ class Live(Node[T, E], Generic[T, E]):
 # -- to be probed ----------------------------------------------------------------------------------
 
 
-@attrs.frozen
 class Transparent(Node[T, E], Generic[T, E]):
     """Gives the elements of its source in epoch 0, so that a probe can skip this node."""
 
@@ -130,7 +126,6 @@ class Reader:
             yield position, x.element if isinstance(x, Traced) else x
 
 
-@attrs.frozen
 class Traceable(Node[T, E], Generic[T, E]):
     """Says what each element is made of as it makes a pass again, where positions do not tell."""
 
@@ -142,7 +137,6 @@ class Traceable(Node[T, E], Generic[T, E]):
         """
 
 
-@attrs.frozen
 class Moving(Traceable[T, E], Generic[T, E]):
     """Gives elements of its sources without looking at them: traced ones come out as they were."""
 
@@ -150,7 +144,6 @@ class Moving(Traceable[T, E], Generic[T, E]):
         return self.rows(epoch, sources)
 
 
-@attrs.frozen
 class OneByOne(Traceable[T, E], Generic[T, E]):
     """Makes each element of the one that it has read last, of every source."""
 
@@ -163,7 +156,6 @@ class OneByOne(Traceable[T, E], Generic[T, E]):
 # -- to be bounded ---------------------------------------------------------------------------------
 
 
-@attrs.frozen
 class Holding(Node[T, E], Generic[T, E]):
     """Keeps elements of its source for a while, which count against ``prefetch(memory=)``."""
 

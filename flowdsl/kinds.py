@@ -71,7 +71,6 @@ _Number = TypeVar("_Number", int, Positions)
 # -- sources ---------------------------------------------------------------------------------------
 
 
-@attrs.frozen
 class IndexedSource(Node[T, Exact], Generic[T]):
     """A source with numbered rows, any of which can be read by itself."""
 
@@ -112,7 +111,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 # -- elementwise -----------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
     """An operator on one element at a time, which keeps the element's position."""
 
@@ -167,7 +166,6 @@ class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
         return Members.one_each(at)
 
 
-@attrs.frozen
 class Spelled(Elementwise[A, U, E], Generic[A, U, E]):
     """An elementwise operator given as a line of Python, which a loop runs without a method call.
 
@@ -199,7 +197,6 @@ def _function(line: str) -> Callable[[object, object, int, int], object]:
     return apply
 
 
-@attrs.frozen
 class Counting(Continuing[U, E], Elementwise[A, U, E], Generic[A, U, E]):
     """An operator that is given the element's number: it runs where that number is known.
 
@@ -224,7 +221,7 @@ class Counting(Continuing[U, E], Elementwise[A, U, E], Generic[A, U, E]):
 # -- grouping --------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Gathering(Traceable[U, E], Holding[U, E], Generic[A, U, E]):
     """An operator that makes one element of ``n`` consecutive ones."""
 
@@ -282,7 +279,6 @@ class Gathering(Traceable[U, E], Holding[U, E], Generic[A, U, E]):
             yield position, trace(y, group, self.stacks)
 
 
-@attrs.frozen
 class Grouping(Gathering[A, U, E], Continuing[U, E], Reshardable[U, E], Generic[A, U, E]):
     """A gathering whose groups follow one another without overlap."""
 
@@ -325,7 +321,7 @@ class Grouping(Gathering[A, U, E], Continuing[U, E], Reshardable[U, E], Generic[
 # -- indexing --------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Indexing(Moving[T, E], Generic[T, E]):
     """An operator that chooses or reorders elements without looking at them."""
 
@@ -370,7 +366,7 @@ class Indexing(Moving[T, E], Generic[T, E]):
         return Members.one_each(self.resolve(at)) if self.indexable else None
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Copying(Indexing[T, E], Generic[T, E]):
     """``n`` interleaved passes of the source: pass ``k`` of epoch ``e`` is ``e * n + k``.
 
@@ -419,7 +415,7 @@ def _are_alike(node: Merging[Any, Any], field: object, value: object) -> None:
         raise InvalidFlow(f"{spelled(node)}: {difference}")
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Merging(Moving[T, E], Generic[T, E]):
     """An operator each of whose elements is an element of one of its parts."""
 
@@ -471,7 +467,7 @@ def _beside(node: AnyNode) -> AnyNode:
     return _beside(node.source) if isinstance(node, Aside) else node
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Joining(OneByOne[T, E], Generic[T, E]):
     """An operator that makes one element of the parts' elements at the same position."""
 
@@ -508,7 +504,7 @@ class Joining(OneByOne[T, E], Generic[T, E]):
 # -- placement -------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Aside(Moving[T, E], Transparent[T, E], Reshardable[T, E], Generic[T, E]):
     """A node that the elements of its source pass through unchanged."""
 
@@ -541,7 +537,7 @@ class Aside(Moving[T, E], Transparent[T, E], Reshardable[T, E], Generic[T, E]):
         return self.source.depth  # it changes no seeded operator's draws
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Placement(Aside[T, E], Generic[T, E]):
     """Says where the operators below it run."""
 
@@ -558,7 +554,6 @@ class Placement(Aside[T, E], Generic[T, E]):
         return self.source.dense
 
 
-@attrs.frozen
 class Unordered(Aside[T, E | Reordered], Generic[T, E]):
     """The elements in any order: as they are ready, if workers make them directly below."""
 

@@ -187,9 +187,13 @@ def remembered(ask: Callable[Concatenate[N, P], A]) -> Callable[Concatenate[N, P
     return answer
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Node(ABC, Generic[T, E]):
-    """One operator of a flow, with its arguments and its sources."""
+    """One operator of a flow, with its arguments and its sources.
+
+    A class with arguments of its own is decorated with ``attrs.frozen``; one without needs no
+    decorator. ``repr=False`` keeps the ``repr`` below, and spares attrs to make one.
+    """
 
     adds: ClassVar[frozenset[Tag]] = frozenset()
     """The tags that this operator adds to the row, as its base class names them."""
@@ -217,6 +221,10 @@ class Node(ABC, Generic[T, E]):
                     f"{cls.__name__}.{name}: it cannot be overridden, as {base.__name__} "
                     f"declares it final: yours would not always be asked"
                 )
+
+    def __repr__(self) -> str:
+        """The operator as the chain spells it, without its sources: they may be many."""
+        return f"<{type(self).__name__} {self.title}>"
 
     @property
     @remembered

@@ -17,6 +17,7 @@ from flowdsl.arguments import at_least, is_callable, is_flag, is_int, name_of
 from flowdsl.effects import Effect, Exact
 from flowdsl.kinds import Elementwise, Grouping, IndexedSource, Indexing, Placement
 from flowdsl.node import Addresses, AnyNode, E, Node, Passes, Row, T
+from flowdsl.ops.sizing import Take
 from flowdsl.probing import spec_of_result
 from flowdsl.specs import UNKNOWN, Spec
 
@@ -330,3 +331,21 @@ class TestFacts:
         node = fl.from_range(6).batch(4).node
         assert node.length == 2
         assert pickle.loads(pickle.dumps(node)).length == 2
+
+
+class TestClasses:
+    def test_are_shown_as_the_chain_spells_them(self) -> None:
+        flow: AnyFlow = fl.from_range(6).map(abs).batch(4)
+        assert repr(flow.node) == "<Batch batch(4)>"
+        assert repr(flow.node.sources) == "(<Map map(abs)>,)"
+
+    def test_without_arguments_of_their_own_need_no_decorator(self) -> None:
+        class Other(Take[int, Exact]):
+            pass
+
+        three = fl.from_range(9).node
+        assert Other(three, 3) == Other(three, 3)
+        assert Other(three, 3) != Take(three, 3)
+        assert len({Other(three, 3), Other(three, 3), Other(three, 4)}) == 2
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            Other(three, 3).n = 4  # type: ignore[misc]  # nodes are values

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Stacking(Grouping[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements; the last one may be smaller."""
 
@@ -104,7 +104,7 @@ def spec_of_collated(rows: Spec, collate: Collate | CollateParts | None, n: int 
     return spec_of_result(collate) if callable(collate) else spec_of_parts(rows, collate, n)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Batch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
@@ -137,7 +137,7 @@ def _is_size(node: Window[Any, Any], field: attrs.Attribute[int], value: object)
     at_least(1)(node, field.evolve(name="size"), value)  # the method calls it size
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Window(Gathering[A, tuple[A, ...], E | Resampled], Generic[A, E]):
     """Every run of ``n`` consecutive elements, or every ``stride``-th of them."""
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements of one shape, each when it is full; then the incomplete ones."""
 

@@ -38,7 +38,7 @@ C = TypeVar("C", bound=Counted)
 # -- one after another, and in turn ----------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Concat(Merging[T, E], Generic[T, E]):
     """All elements of the first flow, then all of the next."""
 
@@ -64,7 +64,6 @@ class Concat(Merging[T, E], Generic[T, E]):
         return enumerate(x for _, x in chain.from_iterable(streams))
 
 
-@attrs.frozen
 class Interleave(Merging[T, E | Reordered], Generic[T, E]):
     """An element of each flow in turn; a flow that has ended is skipped."""
 
@@ -122,7 +121,7 @@ def _are_weights(node: Choose[Any, Any], field: object, value: tuple[float, ...]
         )
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Choose(Merging[T, E | Reordered], Generic[T, E]):
     """Each element from a flow drawn at random, among those that have not ended."""
 
@@ -184,7 +183,6 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
                 yield row[1]
 
 
-@attrs.frozen
 class ChooseFirst(Choose[T, E | Reordered | Resampled | Unsized], Generic[T, E]):
     """Each element from a flow drawn at random, until an ended flow is drawn."""
 
@@ -261,7 +259,7 @@ def _draws(
     return Independent(seed, f"{salt}-{len(alive)}", epoch, normal)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Mix(Merging[T, E | Reordered], Generic[T, E]):
     """All elements in a random order that keeps the order within each flow; all equally likely."""
 

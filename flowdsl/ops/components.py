@@ -58,7 +58,7 @@ def _spelled(selector: object) -> str:
     return name_of(selector) if callable(selector) else repr(selector)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class MapComponent(Spelled[Any, Any, E], Generic[E]):
     """Every element with ``func`` applied to one component."""
 
@@ -116,7 +116,7 @@ class MapComponent(Spelled[Any, Any, E], Generic[E]):
         return settled(self, _tuple_of(parts.values()), probe)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Select(Spelled[Any, Any, E], Generic[E]):
     """The components that selectors or keys pick from every element, in their order."""
 

@@ -51,7 +51,7 @@ class FakeArray:
         return np.asarray(np.clip(values, low, np.nextafter(high, low)), self.dtype)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
     """Arrays of given shapes and dtypes, each a function of the seed and the row only."""
 

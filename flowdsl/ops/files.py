@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Pattern: TypeAlias = "str | os.PathLike[str]"
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class FromFiles(IndexedSource[str]):
     """The names of the files that matched a pattern, sorted."""
 

@@ -27,7 +27,7 @@ def _is_name(node: AnyNode, field: attrs.Attribute[str | None], value: object) -
         raise InvalidFlow(f"inspect: {field.name} must be a string or None, got {value!r}")
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Inspect(Counting[A, A, E], Transparent[A, E], Generic[A, E]):
     """The elements unchanged; the first ``num`` are described on standard error."""
 

@@ -55,7 +55,7 @@ Truth: TypeAlias = bool | np.bool_ | Literal["", b"", 0]
 """What a condition returns: a bool, or an empty value, as ``line and line[0] != "#"`` may."""
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Map(Spelled[A, U, E], Generic[A, U, E]):
     """``func`` applied to every element."""
 
@@ -74,7 +74,7 @@ class Map(Spelled[A, U, E], Generic[A, U, E]):
         return settled(self, spec_of_result(self.func), probe)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class StarMap(Spelled[tuple[Any, ...], U, E], Generic[U, E]):
     """``func`` applied to the unpacked components of every element."""
 
@@ -97,7 +97,7 @@ class StarMap(Spelled[tuple[Any, ...], U, E], Generic[U, E]):
         return settled(self, spec_of_result(self.func), probe)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
     """``func`` applied to every element and a random generator of the element's own."""
 
@@ -118,7 +118,7 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
         return settled(self, spec_of_result(self.func), probe)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Filter(Spelled[A, A, E | Unsized], Generic[A, E]):
     """The elements for which ``keep`` is true."""
 
@@ -139,7 +139,7 @@ class Filter(Spelled[A, A, E | Unsized], Generic[A, E]):
         return self.source.spec(True) if probe else UNKNOWN
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class FilterMap(Spelled[A, U, E | Unsized], Generic[A, U, E]):
     """The results of ``func`` on every element, without those that are None."""
 
@@ -159,7 +159,7 @@ class FilterMap(Spelled[A, U, E | Unsized], Generic[A, U, E]):
         return settled(self, _spec_but_none(_annotation(self.func)), probe)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class FlatMap(OneByOne[U, E | Unsized], Generic[A, U, E]):
     """The elements of ``func(element)`` for every element, one after another."""
 
@@ -231,7 +231,7 @@ def _spec_of_items(hint: Any) -> Spec:
 # -- numbers ---------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Enumerate(Counting[A, tuple[int, A], E], Generic[A, E]):
     """Pairs of a number and an element, counted from ``start``."""
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
     """All elements in a random order, a new one in each epoch."""
 
@@ -84,7 +84,7 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
             yield position, elements[i]
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class WindowShuffle(Moving[T, E | Reordered], Holding[T, E | Reordered], Generic[T, E]):
     """Each element drawn at random from the next ``buffer`` ones not yet drawn."""
 
@@ -147,7 +147,7 @@ class Kept(Generic[A]):
         return Kept, ()  # another process keeps its own
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
     """Epoch 0 of its source in every pass: made once, then kept in memory."""
 

@@ -36,7 +36,7 @@ def _is_padding(node: AnyNode, field: attrs.Attribute[Padding], value: object) -
         )
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, their arrays padded to one shape and stacked."""
 

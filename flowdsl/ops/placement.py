@@ -63,7 +63,7 @@ def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> 
             )
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Prefetch(Placement[T, E], Generic[T, E]):
     """Everything below it runs ahead of the consumer, in workers of any kind.
 
@@ -91,7 +91,6 @@ class Prefetch(Placement[T, E], Generic[T, E]):
         )
 
 
-@attrs.frozen
 class Replicate(Copying[T, E | Resampled], Generic[T, E]):
     """The elements of several concurrent passes in turn, each with its own epoch and process."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Take(Indexing[T, E], Continuing[T, E], Generic[T, E]):
     """The first ``n`` elements."""
 
@@ -60,7 +60,7 @@ class Take(Indexing[T, E], Continuing[T, E], Generic[T, E]):
         return islice(sources[0](epoch), self.n - given)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Skip(Indexing[T, E], Continuing[T, E], Generic[T, E]):
     """All elements but the first ``n``."""
 
@@ -89,7 +89,7 @@ class Skip(Indexing[T, E], Continuing[T, E], Generic[T, E]):
         return enumerate((x for _, x in islice(sources[0](epoch), ahead, None)), given)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Shard(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T, E]):
     """Every ``n``-th element, from the ``i``-th on."""
 
@@ -146,7 +146,6 @@ class Shard(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T, E]):
         return enumerate((x for _, x in mine), given)
 
 
-@attrs.frozen
 class _Repeating(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T, E]):
     """Pass after pass, each an epoch of its own."""
 
@@ -173,7 +172,7 @@ class _Repeating(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T,
         return over, last + 1
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
     """``n`` passes in a row, each an epoch of its own."""
 
@@ -195,7 +194,7 @@ class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
         return enumerate((x for rows in passes for _, x in rows), given)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
     """Pass after pass, each an epoch of its own, without end."""
 
@@ -236,7 +235,7 @@ def _has_failed(x: object) -> bool:
     return isinstance(x, Failed)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class RepeatEach(Indexing[T, E | Resampled], Generic[T, E]):
     """Every element ``n`` times in a row."""
 
@@ -258,7 +257,7 @@ class RepeatEach(Indexing[T, E | Resampled], Generic[T, E]):
         return enumerate(y for _, x in sources[0](epoch) for y in repeat(x, self.n))
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class FixedSize(Indexing[T, E | Resampled], Generic[T, E]):
     """Exactly ``n`` elements in every pass, from as many passes over the source as needed."""
 

@@ -267,7 +267,7 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     return flow(FromItems[Any](rows))
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class FromRange(IndexedSource[int]):
     """The integers below ``n``."""
 

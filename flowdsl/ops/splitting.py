@@ -46,7 +46,7 @@ def _are_parts(node: Split[Any, Any], field: object, value: tuple[object, ...]) 
         )
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Split(Indexing[T, E], Generic[T, E]):
     """One of several random parts of the elements, the same in every epoch, in their order."""
 

@@ -33,7 +33,7 @@ Rows: TypeAlias = NDArray[Any] | list[Any] | tuple[Any, ...] | Mapping[str, Any]
 it is ``Any``, as in NumPy."""
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
     """The rows of every element, one by one."""
 

@@ -36,7 +36,7 @@ Ts = TypeVarTuple("Ts")
 P = TypeVar("P", bound=Unmoved)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Zip(Joining[T, E], Generic[T, E]):
     """The elements of two flows at the same position, joined into one."""
 

@@ -24,7 +24,7 @@ from flowdsl.specs import UNKNOWN, Spec
 from flowdsl.worker_kinds import PROCESSES, Workers
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Supplied(Node[Any, Effect]):
     """The place in a program where elements arrive from the consumer's process.
 

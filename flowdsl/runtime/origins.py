@@ -125,7 +125,7 @@ def traced(
     return _Followed(tuple(traced(source, ends_at) for source in step.sources), step)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class _Marked(Elementwise[Any, Any, Effect]):
     """Traces each element to its address at an operator."""
 
@@ -143,7 +143,7 @@ class _Marked(Elementwise[Any, Any, Effect]):
         return UNKNOWN
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class _Followed(Node[Any, Effect]):
     """An operator over traced elements."""
 

@@ -173,7 +173,7 @@ def _release(user: tuple[_Identity, int]) -> None:
                 environment.close()
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class FromLmdb(IndexedSource[T], Generic[T]):
     """The rows of an LMDB file, by number."""
 

@@ -256,7 +256,7 @@ def _leaves(recipe: Recipe) -> dict[int, Part]:
     return {step.number: part for step, part in zip(steps, recipe.parts, strict=True)}
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class _Changed(Elementwise[Any, Any, Effect]):
     """The elements of a source, one of which has other data; its mark stays."""
 

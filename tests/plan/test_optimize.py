@@ -68,5 +68,5 @@ def test_rules_that_undo_each_other_are_an_error(monkeypatch: pytest.MonkeyPatch
         return step
 
     use(monkeypatch, flip)
-    with pytest.raises(AssertionError, match="the rules do not settle on Prefetch"):
+    with pytest.raises(AssertionError, match="the rules do not settle on <Prefetch prefetch"):
         optimize(steps_of(FLOW.node))
