@@ -9,7 +9,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,11 +50,16 @@ class Plan:
     """Of each turn, after it has warmed up."""
     works: list[str]
     sizes: list[int]
-    chains: bool
+    parts: list[str]
 
     def turns(self, present: list[str], loops: int) -> Iterator[list[Turn]]:
         """Rounds of turns: in a round each contestant has one, so that all see the same machine."""
-        works = [name for name in self.works if find_spec(WORKS[name].needs)]
+        for part in self.parts:
+            if part in PARTS:
+                yield from PARTS[part](self, present, loops)
+
+    def _rates(self, present: list[str], loops: int) -> Iterator[list[Turn]]:
+        works = self._possible
         of = {work: [n for n in present if CONTESTANTS[n].takes_part(work)] for work in works}
         for work in works:
             yield [Turn(work, name, "check", 50) for name in of[work]]
@@ -64,31 +69,57 @@ class Plan:
                 if work == "jpeg":
                     yield [Turn(work, "flowdsl", "alone", seconds)]
                 yield [Turn(work, name, "rate", seconds) for name in of[work]]
-        present = [name for name in present if CONTESTANTS[name].works is None]
-        orderly = [name for name in present if CONTESTANTS[name].orderly]
+
+    def _passes(self, present: list[str], loops: int) -> Iterator[list[Turn]]:
+        orderly = [name for name in _of_all_works(present) if CONTESTANTS[name].orderly]
         for work in ("tiny", "fresh-uint8"):
-            for _ in range(self.repetitions if work in works else 0):
+            for _ in range(self.repetitions if work in self._possible else 0):
                 yield [Turn(work, name, "whole", 400) for name in orderly]
-        python, longer = f"python:{loops}", 3 * self.seconds  # of which batches come some at a time
+
+    def _python(self, present: list[str], loops: int) -> Iterator[list[Turn]]:
+        present, longer = _of_all_works(present), 3 * self.seconds  # batches come some at a time
+        python = f"python:{loops}"
         for _ in range(self.repetitions):
             limit = Turn(python, "flowdsl", "limit", longer)
             yield [limit, *(Turn(python, name, "rate", longer) for name in present)]
         for _ in range(self.repetitions):
             yield [Turn(f"timed:{loops}", name, "busy", longer) for name in present]
+
+    def _start(self, present: list[str], loops: int) -> Iterator[list[Turn]]:
         for _ in range(self.repetitions):
-            yield [Turn("tiny", name, "first", 100) for name in present]
+            yield [Turn("tiny", name, "first", 100) for name in _of_all_works(present)]
         for _ in range(self.repetitions):
             yield [Turn("tiny", "flowdsl", kind, 3) for kind in ("programs", "workers")]
             yield [Turn("tiny", "flowdsl", "idle", 4)]
             yield [Turn("fresh-uint8", "flowdsl", "faults", 300)]
+
+    def _sizes(self, present: list[str], loops: int) -> Iterator[list[Turn]]:
         for _ in range(self.repetitions):
             yield [Turn("tiny", "flowdsl", "flat", size) for size in self.sizes]
         for _ in range(min(3, self.repetitions)):
             yield [Turn("tiny", "flowdsl", "memory", size) for size in (10**3, 10**7)]
 
+    @property
+    def _possible(self) -> list[str]:
+        return [name for name in self.works if all(map(find_spec, WORKS[name].needs))]
 
-FULL = Plan(5, 1.5, list(WORKS), [10**k for k in range(3, 8)], True)
-QUICK = Plan(2, 0.4, ["tiny", "uint8"], [10**3, 10**7], True)
+
+def _of_all_works(present: list[str]) -> list[str]:
+    return [name for name in present if CONTESTANTS[name].works is None]
+
+
+PARTS: dict[str, Callable[[Plan, list[str], int], Iterator[list[Turn]]]] = {
+    "rates": Plan._rates,
+    "passes": Plan._passes,
+    "python": Plan._python,
+    "start": Plan._start,
+    "sizes": Plan._sizes,
+}
+"""What is measured in turns; besides, ``chains`` in one process, and ``auto``."""
+
+ALL = [*PARTS, "chains", "auto"]
+FULL = Plan(5, 1.5, list(WORKS), [10**k for k in range(3, 8)], ALL)
+QUICK = Plan(2, 0.4, ["tiny", "uint8"], [10**3, 10**7], ALL)
 
 
 def run(plan: Plan, present: list[str], console: Console) -> tuple[Figures, list[str]]:
@@ -106,8 +137,8 @@ def run(plan: Plan, present: list[str], console: Console) -> tuple[Figures, list
         disable=not console.is_terminal,
     )
     with bar:
-        total = sum(map(len, rounds)) + 2 * plan.chains
-        task = bar.add_task("", total=total)
+        alone = [part for part in plan.parts if part not in PARTS]
+        task = bar.add_task("", total=sum(map(len, rounds)) + len(alone))
         for turn in (turn for one in rounds for turn in one):
             bar.update(task, description=f"{turn.kind} {turn.work} {turn.contestant}")
             found = _answer(turn.command, trouble)
@@ -116,12 +147,13 @@ def run(plan: Plan, present: list[str], console: Console) -> tuple[Figures, list
                 key = f"{turn.kind} {turn.work.partition(':')[0]}{size} {name}"
                 figures.setdefault(key, {}).setdefault(turn.contestant, []).append(value)
             bar.advance(task)
-        if plan.chains:
+        if "chains" in alone:
             bar.update(task, description="chains in one process")
-            repetitions = 3 if plan is QUICK else 7
+            repetitions = 3 if plan.repetitions < FULL.repetitions else 7
             for name, both in _answer(["-m", "bench.inline", str(repetitions)], trouble).items():
                 figures[f"chain {name}"] = {who: [value] for who, value in both.items()}
             bar.advance(task)
+        if "auto" in alone:
             bar.update(task, description="as many workers as pay")
             for name, rates in _answer(
                 ["-m", "bench.auto", str(min(3, plan.repetitions))], trouble
@@ -187,6 +219,8 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="about a minute, to see that it runs")
     parser.add_argument("--only", nargs="*", help=f"contestants: {', '.join(CONTESTANTS)}")
+    parser.add_argument("--works", nargs="*", choices=WORKS, help="of those, by default all")
+    parser.add_argument("--parts", nargs="*", choices=ALL, help="of those, by default all")
     parser.add_argument("--out", type=Path, default=Path("out/bench.json"), help="the figures")
     chosen = parser.parse_args()
     console = Console()
@@ -197,7 +231,9 @@ def main() -> None:
     for name in wanted:
         if name not in present:
             console.print(f"{name} is left out: {CONTESTANTS[name].package} is not installed")
-    figures, trouble = run(QUICK if chosen.quick else FULL, present, console)
+    plan = QUICK if chosen.quick else FULL
+    plan = attrs.evolve(plan, works=chosen.works or plan.works, parts=chosen.parts or plan.parts)
+    figures, trouble = run(plan, present, console)
     found: list[Verdict] = verdicts(figures)
     console.print(table(found, {name: CONTESTANTS[name].name for name in CONTESTANTS}))
     for line in trouble:
