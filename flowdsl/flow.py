@@ -221,9 +221,14 @@ class Flow(
             raise InvalidFlow(f"{asked}: epoch must be an int >= 0 and below 2**62, got {epoch!r}")
         if not is_int(position, 1 - MOST_ELEMENTS):
             raise InvalidFlow(f"{asked}: position must be an int, got {position!r}")
-        if position < 0:
-            position += Flow.size(self)  # type: ignore[arg-type]  # checks the effects at run time
-        return int(position), int(epoch)
+        if position >= 0:
+            return int(position), int(epoch)
+        length = Flow.size(self)  # type: ignore[arg-type]  # it checks the effects at run time
+        if position < -length:
+            from flowdsl.runtime.looking import beyond
+
+            raise beyond(asked, int(position), length, self.node)
+        return int(position) + length, int(epoch)
 
     @cached_property
     def _plan_here(self) -> Plan[T]:

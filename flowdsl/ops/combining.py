@@ -411,13 +411,15 @@ class Combining(FlowBase[T, E]):
         if stop not in ("first", "last"):
             raise InvalidFlow(f"choose: stop must be 'first' or 'last', got {stop!r}")
         parts = _parts(self, others)
-        if isinstance(probabilities, (int, float)):
+        try:
+            weights = (1.0,) * len(parts) if probabilities is None else tuple(probabilities)
+        except TypeError:
             raise InvalidFlow(
-                f"choose: probabilities must be a list, a number for each flow, got {probabilities}"
-            )
-        weights = [1.0] * len(parts) if probabilities is None else probabilities
+                f"choose: probabilities must be a list, a number for each flow, got "
+                f"{probabilities!r}"
+            ) from None
         kind = Choose if stop == "last" else ChooseFirst
-        return flow(kind(parts, tuple(weights), seed, _salt(parts)))
+        return flow(kind(parts, weights, seed, _salt(parts)))
 
     def mix(
         self: FlowBase[T, Counted], *others: FlowBase[T, C], seed: int = 0

@@ -260,7 +260,8 @@ class Mapping(FlowBase[T, E]):
         """Apply ``func`` to every element.
 
         ``func`` must depend on its argument only: it may run in any process, at any time, and in
-        no particular order; results come back in the order of their elements.
+        no particular order; results come back in the order of their elements. It must not change
+        its argument, which others may hold: ``x = x + 1``, and not ``x += 1``.
 
         Length: as many elements as before.
 
@@ -311,6 +312,7 @@ class Mapping(FlowBase[T, E]):
         the element's position: never of the worker. So the draws are the same on any number of
         processes, and fresh in each epoch. The place is the number of operators below: in two
         flows that are combined, equal seeds at equal places draw alike, so give each its own.
+        As for ``map``, ``func`` must not change its argument.
 
         Length: as many elements as before.
 

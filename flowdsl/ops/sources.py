@@ -7,7 +7,17 @@ from functools import partial
 from itertools import count
 from sys import getrefcount
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, final, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    final,
+    overload,
+)
 
 import attrs
 import numpy as np
@@ -35,26 +45,52 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
 Columns: TypeAlias = "NDArray[Any] | dict[str, Columns] | tuple[Columns, ...]"
 """Arrays of equal length; the arrays of a dict or tuple are the components of its rows."""
 
 
-@attrs.frozen(eq=False)
+class Items(Protocol[A_co]):
+    """A length and numbered items: a sequence, or what PyTorch calls a map-style dataset."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> A_co: ...
+
+
+@attrs.frozen(eq=False, repr=False)
 class FromItems(IndexedSource[T], Generic[T]):
     """The items of a sequence in memory."""
 
     portable: ClassVar[bool] = False
-    items: Sequence[T]
+    given: Items[T]
+    count: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "count", len(self.given))
+
+    @property
+    def items(self) -> Items[T]:
+        """The items; each pass asks for them when it begins.
+
+        Raises:
+            SourceError: There are more or fewer than when the flow was built.
+        """
+        if len(self.given) != self.count:
+            raise SourceError(
+                f"from_items: there were {self.count} items when this flow was built, and there "
+                f"are {len(self.given)} now; build a new flow of them"
+            )
+        return self.given
 
     @property
     def title(self) -> str:
-        return f"from_items({len(self.items)} items)"
+        return f"from_items({self.count} items)"
 
     @property
     def length(self) -> int:
-        return len(self.items)
+        return self.count
 
     @property
     def line(self) -> str:
@@ -65,17 +101,16 @@ class FromItems(IndexedSource[T], Generic[T]):
         return self.items.__getitem__
 
     def spec(self, probe: bool) -> Spec:
-        if isinstance(self.items, np.ndarray | Rows):
-            columns = self.items.columns if isinstance(self.items, Rows) else self.items
-            return _spec_of_entry(columns, probe)
-        if not len(self.items):
+        items = self.items
+        if isinstance(items, np.ndarray | Rows):
+            return _spec_of_entry(items.columns if isinstance(items, Rows) else items, probe)
+        if not self.count:
             return UNKNOWN
-        first = spec_of(self.items[0])
+        first = spec_of(items[0])
         if probe:
             return first
         # One item does not tell the sizes of the others, or anything of other classes.
-        listed = isinstance(self.items, (list, tuple))
-        alike = not listed or len(set(map(type, self.items))) == 1
+        alike = not isinstance(items, (list, tuple)) or len(set(map(type, items))) == 1
         return with_sizes(first, UNKNOWN) if alike else UNKNOWN
 
 
@@ -110,6 +145,9 @@ def _reader(columns: Columns) -> Callable[[int], Any]:
 def _columns(items: Any) -> Any:
     """The dict or tuple with other libraries' tensors replaced by arrays."""
     if type(items) is dict:
+        other = [key for key in items if not isinstance(key, str)]
+        if other:
+            raise InvalidFlow(f"from_items: the keys of a dict must be text, got {other[0]!r}")
         return {name: _columns(part) for name, part in items.items()}
     if type(items) is tuple:
         return tuple(map(_columns, items))
@@ -222,6 +260,8 @@ def from_items(items: dict[str, object]) -> Flow[dict[str, Any], Exact]: ...
 def from_items(items: tuple[Columns, ...]) -> Flow[Any, Exact]: ...
 @overload
 def from_items(items: Sequence[A]) -> Flow[A, Exact]: ...
+@overload
+def from_items(items: Items[A]) -> Flow[A, Exact]: ...
 @elsewhere(tensors="write from_items(items)")
 def from_items(items: Any) -> Flow[Any, Exact]:
     """The items of a sequence, in order; the rows of an array, or of several arrays side by side.
@@ -232,15 +272,19 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     axis a NumPy scalar; no type tells which, but that of a batch does. A list is a sequence of
     items, whatever they are, and so is a tuple of anything but arrays.
 
+    Anything else with a length and numbered items will do, such as a map-style dataset of PyTorch.
+    If it computes its items, ``from_range(len(dataset)).map(dataset.__getitem__)`` lets workers
+    do so.
+
     The items stay in this process; what workers need of them travels to them. They must not change
-    while a pass runs.
+    while a pass runs, and there must be as many in each pass as when the flow was built.
 
     Length: that of the sequence, or of each array.
 
     Effects: none.
 
     Errors: ``InvalidFlow`` for what has no length or no numbered items, and for arrays of unequal
-    length.
+    length; ``SourceError`` when a pass begins, if there are more or fewer items than there were.
 
     >>> import flowdsl as fl
     >>> fl.from_items(["a", "b"]).collect()

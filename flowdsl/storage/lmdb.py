@@ -238,6 +238,8 @@ def from_lmdb(path: str | os.PathLike[str], element: Any = object) -> Flow[Any, 
 
     Elsewhere: tensorpack ``LMDBSerializer.load``; tf.data none; Grain none; torchdata none.
     """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise InvalidFlow(f"from_lmdb: path must be a str or path, got {path!r}")
     where = str(Path(path).absolute())
     header, stored = _File(where).header()
     declared = spec_declared("from_lmdb: rows", element)

@@ -200,6 +200,14 @@ class TestChoose:
             f"below a millionth of their sum, got {given_}"
         )
 
+    @pytest.mark.parametrize("given_", [2, 0.5, np.array(2), object])
+    def test_refuses_what_is_no_list(self, given_: Any) -> None:
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_range(3).choose(fl.from_range(3), probabilities=given_)
+        assert str(caught.value) == (
+            f"choose: probabilities must be a list, a number for each flow, got {given_!r}"
+        )
+
     def test_need_not_sum_to_one(self) -> None:
         ten = [fl.from_range(2) for _ in range(10)]
         assert len(ten[0].choose(*ten[1:], probabilities=[0.1] * 10)) == 20

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_type
 
 import cloudpickle
 import numpy as np
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl import ElementError, InvalidFlow, SourceError, Unsized
+from flowdsl import ElementError, Exact, Flow, InvalidFlow, SourceError, Unsized
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Stage
 from flowdsl.testing.elements import same
@@ -49,6 +49,52 @@ class TestFromItems:
 
     def test_of_nothing_has_no_spec(self) -> None:
         assert str(fl.from_items([]).spec) == "?"
+
+    @pytest.mark.parametrize("change", [list.pop, lambda items: items.append(7)])
+    @pytest.mark.parametrize(
+        "chained",
+        [
+            lambda flow: flow,
+            lambda flow: flow.map(str),
+            lambda flow: flow.batch(2),
+            lambda flow: flow.shuffle(seed=1).repeat(2),
+            lambda flow: flow.zip(fl.from_range(3)),
+            lambda flow: flow.prefetch(threads=2),
+            lambda flow: flow.batch(2).prefetch(procs=2),
+        ],
+    )
+    def test_more_or_fewer_items_than_there_were_are_an_error(
+        self, change: Callable[[list[int]], object], chained: Callable[[Any], Flow[Any, Any]]
+    ) -> None:
+        items = [0, 1, 2]
+        flow = chained(fl.from_items(items))
+        flow.collect()
+        change(items)
+        for again in (flow, flow.map(repr)):
+            with pytest.raises(SourceError) as caught:
+                again.collect()
+            assert str(caught.value) == (
+                f"from_items: there were 3 items when this flow was built, and there are "
+                f"{len(items)} now; build a new flow of them"
+            )
+        assert repr(fl.from_items(items)) == f"from_items({len(items)} items)"
+
+    def test_refuses_keys_that_are_no_text(self) -> None:
+        columns: Any = {"x": np.zeros(3), "more": {1: np.zeros(3)}}
+        with pytest.raises(InvalidFlow, match=r"^from_items: the keys .* must be text, got 1$"):
+            fl.from_items(columns)
+
+    def test_takes_a_map_style_dataset(self) -> None:
+        class Squares:
+            def __len__(self) -> int:
+                return 3
+
+            def __getitem__(self, index: int) -> int:
+                return index * index
+
+        flow = fl.from_items(Squares())
+        assert_type(flow, Flow[int, Exact])
+        assert flow.shuffle(seed=1).collect() == [4, 1, 0]
 
     @pytest.mark.parametrize(
         ("items", "kind"),
@@ -175,7 +221,7 @@ class TestArraysSideBySide:
             ({"x": X, "y": [1, 2, 3, 4]}, "y", "list"),
             ({"x": np.array(3)}, "x", "ndarray without an axis"),
             ({"in": (X, 3)}, "in.1", "int"),
-            ({1: 2}, "1", "int"),
+            ({"x": 2}, "x", "int"),
         ],
     )
     def test_of_a_dict_are_arrays(self, columns: Any, name: str, kind: str) -> None:

@@ -320,7 +320,7 @@ class Pairs(Node[Any, fl.Unsized]):
     ("flow", "position", "error", "words"),
     [
         (fl.from_range(5), 5, IndexError, "origins: position 5 is beyond the 5 elements of from"),
-        (fl.from_range(5), -6, IndexError, "origins: position -1 is beyond the 5 elements"),
+        (fl.from_range(5), -6, IndexError, "origins: position -6 is beyond the 5 elements"),
         (fl.from_range(5).filter(bool), 4, IndexError, "beyond the 4 elements of filter(bool)"),
         (numbers(5), 5, IndexError, "beyond the 5 elements of from_iterable(<lambda>)"),
         (numbers(5), -1, fl.UnknownLength, "there is from_iterable(<lambda>)"),

@@ -669,3 +669,10 @@ def test_a_file_may_end_in_the_midst_of_the_end_of_another(
     monkeypatch.setattr(lmdb_module, "_users", Users([here, elsewhere, ((0, 3), 30)]))
     lmdb_module._release(here)
     assert here not in lmdb_module._users
+
+
+@pytest.mark.parametrize("path", [None, 3, b"rows.lmdb"])
+def test_what_is_no_path(path: Any) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        fl.from_lmdb(path)
+    assert str(caught.value) == f"from_lmdb: path must be a str or path, got {path!r}"

@@ -12,7 +12,7 @@ from tests.typing.good_sources import marked, x, xs, y
 
 # -- in memory -------------------------------------------------------------------------------------
 fl.from_items(3)  # E: call-overload
-fl.from_items({1: np.zeros(3)})  # E: dict-item
+fl.from_items({"cat.jpg", "dog.jpg"})  # E: call-overload
 fl.from_items(Counter("ab"))  # E: arg-type
 fl.from_items((x, y)).map(lambda pair: pair[2])  # E: misc
 fl.from_items((x, y)).map(fl.c2)  # E: arg-type

@@ -333,3 +333,23 @@ def test_segmentation_image_and_mask() -> None:
     images, masks = pairs.starmap(crop).batch(3).collect()[0]
     assert images.shape == (3, 2, 2, 3)
     assert masks.dtype == np.bool_
+
+
+def test_a_dataset_is_a_source_as_it_is() -> None:
+    loader = fl.from_items(FaceLandmarks(6)).shuffle(seed=0).batch(2)
+    image, label = loader.collect()[0]
+    assert len(image) == len(label) == 2
+
+
+def test_rows_that_do_not_stack_beside_rows_that_do() -> None:
+    def read(i: int) -> tuple[str, str | None]:
+        return f"row {i}", None
+
+    def names(rows: list[tuple[str, str | None]]) -> list[str]:
+        return [name for name, _ in rows]
+
+    assert fl.from_range(2).map(read).batch(2, collate=names).collect() == [["row 0", "row 1"]]
+    tokens = fl.from_items([("to", [1, 2]), ("be", [3, 4])]).batch(2)
+    assert tokens.collect()[0][1].tolist() == [[1, 2], [3, 4]]
+    data = fl.from_items([("to", b"2")]).batch(1)
+    assert data.collect() == [(["to"], [b"2"])]
