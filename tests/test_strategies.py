@@ -14,8 +14,9 @@ from flowdsl.testing import functions, models
 from flowdsl.testing.catalogue import Draw
 from flowdsl.testing.combining import zip_
 from flowdsl.testing.elements import make
+from flowdsl.testing.functions import make_rows
 from flowdsl.testing.model import Model
-from flowdsl.testing.recipes import AnyFlow, Recipe
+from flowdsl.testing.recipes import AnyFlow, Recipe, Source
 from tests.strategies import CATALOGUE
 
 
@@ -55,3 +56,24 @@ def test_what_fails_for_ever_is_not_waited_for() -> None:
         return models.groups(models.repeat(models.take(model, 1)), 2, False, list)
 
     assert _failing_for(0).then("take(1), repeat(), batch(2)", one, one_model).first == []
+
+
+def _shuffled(draw: Draw, form: str, first: int, n: int) -> Source:
+    items = list(make_rows(form, first, n))
+    return Source(lambda: fl.from_items(items).shuffle(), lambda: models.rows(items))
+
+
+@pytest.mark.hypothesis
+def test_a_source_that_is_reordered_is_zipped_with_nothing() -> None:
+    catalogue = attrs.evolve(CATALOGUE, sources={**CATALOGUE.sources, "Shuffled": _shuffled})
+
+    @st.composite
+    def zipped(draw: Draw) -> Recipe:
+        return zip_(draw, draw(catalogue.begun("FromRange")))
+
+    @settings(max_examples=300)
+    @given(zipped())
+    def check(recipe: Recipe) -> None:
+        assert recipe.build()
+
+    check()
