@@ -67,12 +67,13 @@ def check_operator(
     >>> check_operator(
     ...     lambda flow: flow.shard(2, 0), every_other, below=finite, examples=5, chooses=True
     ... )
-    >>> check_operator(
-    ...     lambda flow: flow.shard(2, 1), every_other, below=finite, examples=5, chooses=True
-    ... )
-    Traceback (most recent call last):
-        ...
-    AssertionError: ...
+    >>> try:
+    ...     check_operator(
+    ...         lambda flow: flow.shard(2, 1), every_other, below=finite, examples=5, chooses=True
+    ...     )
+    ... except AssertionError:
+    ...     print("a law is broken")
+    a law is broken
 
     Raises:
         AssertionError: A law is broken; it says which, on which flow, and what came.
@@ -103,10 +104,12 @@ def check_source(
     >>> import flowdsl as fl
     >>> from flowdsl.testing import check_source
     >>> check_source(lambda: fl.from_items("abc"), ["a", "b", "c"], examples=5)
-    >>> check_source(lambda: fl.from_items("abc"), ["a", "c", "b"], examples=5)
-    Traceback (most recent call last):
-        ...
-    AssertionError: epoch 0 of the reference: element 1 is 'b', and not 'c'
+    >>> try:
+    ...     check_source(lambda: fl.from_items("abc"), ["a", "c", "b"], examples=5)
+    ... except AssertionError as error:
+    ...     for told in (error, *error.__notes__):
+    ...         print(told)
+    epoch 0 of the reference: element 1 is 'b', and not 'c'
     the law: The reference gives what a model of the operators gives, at the same positions.
     the flow: from_items(3 items)
 
