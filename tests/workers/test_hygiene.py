@@ -133,6 +133,17 @@ class TestKilled:
         assert eventually(lambda: not any(map(is_worker, workers)))
 
 
+def interrupted(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Python itself drops an interrupt that comes within a callback of an import, and says so."""
+    for _ in range(12):
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            return process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            continue
+    raise AssertionError("no interrupt ends it")
+
+
 class TestInterrupted:
     @pytest.mark.parametrize("busy", BUSY)
     def test_gives_control_back_within_a_second(self, busy: str) -> None:
@@ -176,9 +187,9 @@ class TestInterrupted:
         """)
         assert first_line(process) == "ready"
         time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-        assert (process.returncode, out.strip(), err) == (0, "interrupted", "")
+        out, err = interrupted(process)
+        assert (process.returncode, out.strip()) == (0, "interrupted")
+        assert err == "" or err.startswith("Exception ignored in: <function _get_module_lock")
 
     def test_again_and_again(self) -> None:
         process = start("""
