@@ -69,8 +69,9 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
     def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
         read, row, last = Reader(sources[0], deque(maxlen=1)), 0, None
         for position, y in self.rows(epoch, [read]):
-            ((_, batch),) = read.latest
-            row, last = row + 1 if batch is last else 0, batch
+            (latest,) = read.latest  # each time one is read, though it may be of the same batch
+            row, last = row + 1 if latest is last else 0, latest
+            _, batch = latest
             yield position, trace(y, [batch.of_row(row) if batch.of_row else batch.places])
 
     def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[U]:

@@ -203,6 +203,7 @@ def test_of_rows_that_others_pad_it_is_all_of_them() -> None:
         lambda f: f.batch(2).interleave(f.batch(3)).repeat(2).unbatch(int),
         lambda f: f.batch_by_shape(2, lambda i: np.zeros(i % 3)).unbatch(),
         lambda f: f.batch(2).batch(2, drop_remainder=True).unbatch(),
+        lambda f: f.batch(2).shuffle(3).cache().repeat_each(3).unbatch(),
     ],
 )
 @pytest.mark.parametrize("source", [lambda: fl.from_range(9), numbers], ids=["rows", "stream"])
