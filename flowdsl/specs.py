@@ -432,28 +432,34 @@ def _shared(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] |
     return wide if a.kind in "US" and wide == text_of_any_width(b) else None
 
 
-def varying_axes(spec: Spec, seen: Spec) -> frozenset[tuple[int, int]]:
-    """The axes whose size a spec leaves open, each with its size in one element."""
-    found: set[tuple[int, int]] = set()
-    for (_, one), (_, other) in zip(leaf_specs(spec), leaf_specs(seen), strict=False):
-        if isinstance(one, ArraySpec) and isinstance(other, ArraySpec):
-            pairs = enumerate(zip(one.shape or (), other.shape or (), strict=False))
-            found |= {(axis, size) for axis, (dim, size) in pairs if dim is None and size}
-        if isinstance(one, ListSpec) and isinstance(other, ListSpec) and one.length is None:
-            found |= {(0, other.length)} if other.length else set()
-    return frozenset(found)
+def varying_axes(spec: Spec, seen: Spec, axis: int = 0) -> frozenset[tuple[int, int]]:
+    """The axes whose size a spec leaves open, each with its size in one element.
+
+    A list is an axis too, and so are the lists in it: ``axis`` is the number of those around.
+    """
+    if isinstance(spec, StructSpec) and isinstance(seen, StructSpec):
+        parts = zip(spec.fields, seen.fields, strict=False)
+        return frozenset().union(*(varying_axes(x, y, axis) for (_, x), (_, y) in parts))
+    if isinstance(spec, ArraySpec) and isinstance(seen, ArraySpec):
+        sizes = enumerate(zip(spec.shape or (), seen.shape or (), strict=False), axis)
+        return frozenset((i, size) for i, (dim, size) in sizes if dim is None and size)
+    if isinstance(spec, ListSpec) and isinstance(seen, ListSpec):
+        own = [(axis, seen.length)] if spec.length is None and seen.length else []
+        return varying_axes(spec.item, seen.item, axis + 1).union(own)
+    return frozenset()
 
 
-def without_axes(spec: Spec, axes: frozenset[tuple[int, int]]) -> Spec:
+def without_axes(spec: Spec, axes: frozenset[tuple[int, int]], axis: int = 0) -> Spec:
     """The spec with these axes left open, where they have these sizes."""
     if isinstance(spec, StructSpec):
-        return StructSpec(spec.form, tuple((n, without_axes(s, axes)) for n, s in spec.fields))
+        parts = tuple((n, without_axes(part, axes, axis)) for n, part in spec.fields)
+        return StructSpec(spec.form, parts)
     if isinstance(spec, ArraySpec) and spec.shape is not None:
-        dims = enumerate(spec.shape)
-        return ArraySpec(spec.dtype, tuple(None if (a, d) in axes else d for a, d in dims))
+        sizes = enumerate(spec.shape, axis)
+        return ArraySpec(spec.dtype, tuple(None if pair in axes else pair[1] for pair in sizes))
     if isinstance(spec, ListSpec):
-        known = None if spec.length is None or (0, spec.length) in axes else spec.length
-        return ListSpec(without_axes(spec.item, axes), known)
+        known = None if (axis, spec.length) in axes else spec.length
+        return ListSpec(without_axes(spec.item, axes, axis + 1), known)
     return spec
 
 

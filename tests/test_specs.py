@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from numpy.typing import NDArray
 from typing_extensions import TypeAliasType
 
+import flowdsl as fl
 from flowdsl.batch_specs import spec_of_batch
 from flowdsl.elements import Record
 from flowdsl.errors import SpecMismatch
@@ -315,4 +316,27 @@ def test_lists_vary_in_length_as_arrays_do() -> None:
     assert axes == {(0, 3)}
     assert without_axes(spec_of((["x", "y", "z"], ["w"])), axes) == StructSpec(
         tuple, (("0", batches), ("1", ListSpec(ValueSpec(str), 1)))
+    )
+
+
+def test_what_varies_in_a_list_of_lists_may_vary_in_what_is_made_of_it() -> None:
+    texts = fl.from_items([(np.int32(i), f"row {i}", np.zeros(2)) for i in range(4)])
+    uneven = texts.batch(3).batch_by_shape(1, fl.c0)  # of three texts, and of one
+    assert [[len(one) for one in x[1]] for x in uneven] == [[3], [1]]
+    for flow in (uneven.map_component(lambda x: x, 0), uneven.map(lambda x: x)):
+        for element in flow:
+            meet(flow.spec, spec_of(element))
+    counted = uneven.map(lambda x: np.array(x[1], "U6"))
+    assert counted.spec == ArraySpec(np.dtype("U6"), (None, None))
+
+
+def test_axes_of_arrays_in_lists_come_after_those_of_the_lists() -> None:
+    varying = ListSpec(ArraySpec(np.dtype("u1"), (None, 3)))
+    axes = varying_axes(varying, spec_of([np.zeros((5, 3), "u1")] * 2))
+    assert axes == {(0, 2), (1, 5)}
+    assert without_axes(spec_of(np.zeros((2, 5, 3))), axes) == ArraySpec(
+        np.dtype(float), (None, None, 3)
+    )
+    assert without_axes(spec_of([np.zeros((5, 2))] * 2), axes) == ListSpec(
+        ArraySpec(np.dtype(float), (None, 2)), None
     )
