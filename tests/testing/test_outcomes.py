@@ -1,0 +1,42 @@
+"""What counts as agreement of a run with the reference, where that makes more than it gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flowdsl as fl
+from flowdsl.testing.functions import damaged
+from flowdsl.testing.outcomes import Outcome, agree, outcome, reference
+
+
+def never_whole() -> fl.Flow[Any, Any]:
+    """Two rows, the last of which fails, in batches of three that have to be full."""
+    rows: list[Any] = damaged([1, 2], 1)
+    return fl.from_items(rows).batch(3, drop_remainder=True, collate=list)
+
+
+def outcomes(flow: fl.Flow[Any, Any]) -> tuple[Outcome, Outcome]:
+    with flow.epoch(0) as run:
+        return outcome(run), reference(flow.node)
+
+
+def test_what_is_never_given_may_turn_out_to_be_nothing_for_ever() -> None:
+    # The reference reads a row that fails; a run knows that no batch becomes full.
+    empty = fl.from_items([1]).take(0).batch(3, drop_remainder=True, collate=list).map(list)
+    flow = empty.choose(never_whole().map(list), stop="first", seed=0).repeat()
+    got, expected = outcomes(flow)
+    assert "EndlessFlow" in str(got.error)
+    assert "ElementError" in str(expected.error)
+    agree("a run", got, expected, flow.node)
+
+
+def test_an_error_of_another_kind_is_no_agreement() -> None:
+    flow = never_whole().map(list)
+    got, expected = outcomes(flow)
+    assert (got.error, "ElementError" in str(expected.error)) == (None, True)
+    agree("a run", got, expected, flow.node)
+    for error in ("EndlessFlow: ...", "SourceError: it is gone"):
+        with pytest.raises(AssertionError, match="a run: the error is"):
+            agree("a run", Outcome([], error, True), expected, flow.node)
