@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import reduce
-from typing import Any, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 import attrs
 
@@ -45,16 +45,26 @@ def refuse_mismatch(node: AnyNode) -> None:
         raise InvalidFlow(f"{node.title}: {error}") from error
 
 
-def settled(node: AnyNode, known: Spec, probe: bool) -> Spec:
+MadeOf: TypeAlias = Callable[[Spec, Any], tuple[Spec, Any] | None]
+"""Of a source's spec and first element, the spec and the value of what a first result is made of;
+None if it is not made of that element."""
+
+
+def _all(spec: Spec, element: Any) -> tuple[Spec, Any]:
+    return spec, element
+
+
+def settled(node: AnyNode, known: Spec, probe: bool, made_of: MadeOf = _all) -> Spec:
     """What is known of an operator's elements, settled by ``probed`` if a probe is allowed."""
-    return probed(node, known) if probe else known
+    return probed(node, known, made_of) if probe else known
 
 
-def probed(node: AnyNode, known: Spec) -> Spec:
+def probed(node: AnyNode, known: Spec, made_of: MadeOf = _all) -> Spec:
     """Settle what is unknown by making the first element, if a pass can be repeated.
 
-    One element does not show which sizes hold for all. An axis that varies in the source, such as
-    the first of a batch, is assumed to vary in the result if it has the same size there.
+    One element does not show which sizes hold for all. An axis that varies in what it is
+    ``made_of``, such as the first of a batch, is assumed to vary in the result if it has the same
+    size there.
     """
     if is_settled(known) or not node.replayable:
         return known
@@ -66,7 +76,11 @@ def probed(node: AnyNode, known: Spec) -> Spec:
         row = next(_unmoved(source).reference(0), None)
         if row is None:  # a stream that was longer the first time
             return known
-        seen = without_axes(seen, varying_axes(source.spec(True), spec_of(row[1])))
+        made = made_of(source.spec(True), row[1])
+        if made is None:
+            seen = with_sizes(seen, UNKNOWN)
+        else:
+            seen = without_axes(seen, varying_axes(made[0], spec_of(made[1])))
     met = meet(known, seen, f"{node.title}: element 0")
     return with_sizes(met, known) if _of_all.get() else met
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 import attrs
@@ -58,7 +59,7 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
     def spec(self, probe: bool) -> Spec:
         if self.into is not None:
             declared = spec_of_result(self.into)
-            return settled(self, declared, probe)
+            return settled(self, declared, probe, _first_row)
         row = spec_of_row(self.source.spec(probe))
         # The probed row does not tell the sizes of the others in its list.
         return with_sizes(probed(self, row), row) if probe else row
@@ -101,6 +102,12 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
                 yield self.into(**arguments(type(batch), values))
             else:
                 yield self.into(row)
+
+
+def _first_row(batches: Spec, batch: Any) -> tuple[Spec, Any] | None:
+    """The spec of rows, and the first row of a batch, which may have none."""
+    row: list[Any] = list(islice(unstack(batch), 1))
+    return (spec_of_row(batches), row[0]) if row else None
 
 
 class Unbatching(FlowBase[T, E]):

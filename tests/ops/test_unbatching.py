@@ -241,3 +241,27 @@ class TestRefusals:
 def test_between_prefetches(procs: int) -> None:
     flow = fl.from_range(7).batch(3).prefetch(procs=procs).unbatch(int)
     assert flow.map(lambda i: i * i).prefetch(procs=procs).collect() == [i * i for i in range(7)]
+
+
+class TwoParts(NamedTuple):
+    x: Any
+    y: Any
+
+
+def test_what_varies_in_rows_varies_in_what_they_are_put_into() -> None:
+    rows = fl.from_items([(np.int32(i), np.zeros(2)) for i in range(4)])
+    uneven = rows.batch(3).padded_batch(1)  # of three rows, and of one
+    flow = uneven.unbatch(TwoParts)
+    assert [x.x.shape for x in flow] == [(3,), (1,)]
+    assert str(flow.spec) == "TwoParts(x: int32[?], y: float64[?, ?])"
+
+
+def test_sizes_that_all_rows_have_are_known_where_they_are_put_into_a_class() -> None:
+    flow = fl.from_items([(np.int32(i), np.zeros(2)) for i in range(4)]).batch(3).unbatch(TwoParts)
+    assert str(flow.spec) == "TwoParts(x: int32[], y: float64[2])"
+
+
+def test_of_an_empty_first_batch_no_sizes_are_taken() -> None:
+    batches = [(np.zeros((0, 2)), np.zeros((0, 1))), (np.zeros((1, 2)), np.zeros((1, 1)))]
+    flow = fl.from_items(batches).unbatch(TwoParts)
+    assert str(flow.spec) == "TwoParts(x: float64[?], y: float64[?])"
