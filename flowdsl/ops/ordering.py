@@ -143,6 +143,11 @@ class Kept(Generic[A]):
         if self.rows is None:
             self.rows = rows
 
+    def forget(self, rows: list[Row[A]]) -> None:
+        """Keep these rows no longer: their pass failed after the last of them."""
+        if self.rows is rows:
+            self.rows = None
+
     def __reduce__(self) -> tuple[type[Kept[A]], tuple[()]]:
         return Kept, ()  # another process keeps its own
 
@@ -187,11 +192,15 @@ class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
             yield from kept
             return
         rows: list[Row[T]] = []
-        for position, x in sources[0](0):
-            rows.append((position, _kept(x)))
-            if len(rows) == self.length:  # take(n) never asks for the end
-                self.kept.keep(rows)
-            yield rows[-1]
+        try:
+            for position, x in sources[0](0):
+                rows.append((position, _kept(x)))
+                if len(rows) == self.length:  # take(n) never asks for the end
+                    self.kept.keep(rows)
+                yield rows[-1]
+        except Exception:
+            self.kept.forget(rows)
+            raise
         self.kept.keep(rows)
 
     def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:

@@ -62,6 +62,17 @@ class TestKeeping:
         assert flow.collect() == list(range(length))
         assert len(made) == seen + length
 
+    def test_a_pass_that_fails_after_its_last_element_keeps_nothing(self) -> None:
+        """Such as of one part of what is split, whose other part has a row that fails."""
+        part, other = fl.from_range(2).map(lambda i: 1 // (1 - i)).cache().split(0.5, seed=1)
+        assert part.take(1).collect() == [1]
+        flow = part.cache()
+        for _ in range(3):
+            with pytest.raises(ElementError, match="element 1"):
+                flow.collect()
+        with pytest.raises(ElementError, match="element 1"):
+            other.collect()
+
     def test_a_pass_of_unknown_length_is_complete_at_its_end(self) -> None:
         source, made = counted(3)
         flow = source.filter(lambda i: True).cache()
