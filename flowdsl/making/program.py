@@ -40,6 +40,33 @@ class OperatorFailed(Exception):
         self.given = given
 
 
+class RanOut(Exception):
+    """A program asked for a row that could not be supplied. Never leaves the runtime."""
+
+    def __init__(self, slot: int) -> None:
+        """``slot`` is the number of the base whose row it is."""
+        super().__init__(slot)
+        self.slot = slot
+
+
+@attrs.frozen
+class CutShort:
+    """The rows of a base up to one that failed: whoever asks for that one gets ``RanOut``.
+
+    So the program tells which comes first: this failure, one of another base, or one of its own.
+    """
+
+    rows: Sequence[Any]
+    slot: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.rows
+        raise RanOut(self.slot)
+
+
 Supply: TypeAlias = list[Iterator[Any]]
 
 
@@ -86,6 +113,7 @@ class Program:
 
         Raises:
             OperatorFailed: At the place of the element that failed; or what ``error`` makes.
+            RanOut: Another row was needed than those of a base that is ``CutShort``.
             SourceError: A source cannot be opened any more.
         """
         if self.drops:

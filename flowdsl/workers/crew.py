@@ -18,7 +18,7 @@ from flowdsl.errors import FlowError, InvalidFlow
 from flowdsl.making.loop import Path
 from flowdsl.making.make import Failure, Left, Made
 from flowdsl.plan.plan import Stage
-from flowdsl.workers.leases import Lease, Piece
+from flowdsl.workers.leases import Lease, Piece, Rows
 
 FORKED = (
     "this run belongs to the process that began it, and this process is a fork of that one; "
@@ -146,7 +146,7 @@ class Crew(Protocol):
         """
         ...
 
-    def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
+    def pack(self, rows: Rows) -> tuple[Any, int]:
         """Rows packed for a worker, and their bytes; raises if they cannot be sent."""
         ...
 

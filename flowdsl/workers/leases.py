@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count, islice
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ import attrs
 
 from flowdsl.arguments import the_element
 from flowdsl.errors import ElementError
-from flowdsl.making.program import OperatorFailed, Program, failure_in, needed
+from flowdsl.making.program import CutShort, OperatorFailed, Program, failure_in, needed
 from flowdsl.node import Addresses, Passes, Row
 from flowdsl.plan.plan import Base, Lookup, Stage
 from flowdsl.workers.wire import first_unpackable
@@ -60,12 +60,16 @@ class Lease:
         return Addresses.at(self.epoch, self.positions)
 
 
+Rows: TypeAlias = Sequence[Sequence[Any] | CutShort]
+"""The rows of each base that a lease needs, in the order in which they are used."""
+
+
 @attrs.frozen
 class Piece:
     """A lease, with the rows that the consumer's process supplies for it."""
 
     lease: Lease
-    rows: list[list[Any]] = attrs.field(factory=list[list[Any]], repr=False)
+    rows: Rows = attrs.field(factory=list[Any], repr=False)
     """The rows of each base, in the order in which they are used."""
     packed: Any = attrs.field(default=None, repr=False)
     """The rows in the form that is sent to a worker."""
@@ -79,7 +83,7 @@ class Piece:
         return self.lease.stop - self.lease.start
 
 
-Pack: TypeAlias = Callable[[list[list[Any]]], tuple[Any, int]]
+Pack: TypeAlias = Callable[[Rows], tuple[Any, int]]
 """Packs rows for sending; gives them and their bytes, or raises if they cannot be sent."""
 
 
@@ -136,6 +140,8 @@ class Work:
     numbers: Iterator[int] = attrs.field(factory=count)
     programs: list[Program] = attrs.field(factory=list[Program])
     """The programs of the bases whose rows lie in this process's memory."""
+    failures: dict[int, Exception] = attrs.field(factory=dict[int, Exception])
+    """The errors of the bases that failed in this pass, by their numbers."""
 
     def __attrs_post_init__(self) -> None:
         self.programs.extend(Program(b.top.node) for b in self.stage.bases if isinstance(b, Lookup))
@@ -143,14 +149,21 @@ class Work:
     def pieces(self, epoch: int, start: int) -> Iterator[Piece]:
         """The pieces of one pass, from the element ``start`` on.
 
+        If a base fails, the last piece is of the elements up to the one that cannot be made, with
+        the rows that there are, and ``CutShort``.
+
         Raises:
             ElementError: A base failed, after the pieces of all that was before it.
         """
+        self.failures.clear()
         if self.programs:
-            return self._looked_up(self._spans(epoch, start))
-        if self.bases:
-            return self._streamed(epoch, start)
-        return map(Piece, self._spans(epoch, start))
+            yield from self._looked_up(self._spans(epoch, start))
+        elif self.bases:
+            yield from self._streamed(epoch, start)
+        else:
+            yield from map(Piece, self._spans(epoch, start))
+        if self.failures:
+            raise next(iter(self.failures.values()))
 
     @property
     def streams(self) -> bool:
@@ -177,6 +190,7 @@ class Work:
         else:
             ratio = self.stage.rows_per_element
             (rows,) = piece.rows
+            assert not isinstance(rows, CutShort), "one of a stream is for a single element"
             own = ([rows[k * ratio : (k + 1) * ratio]] for k in range(len(singles)))
             parts = [
                 Piece(single, mine, *self.pack(mine))
@@ -202,41 +216,26 @@ class Work:
         for lease in leases:
             wanted = needed(self.stage.program, lease.addresses())
             rows: list[list[Any]] = []
-            failures: dict[int, Exception] = {}
             for slot, (base, program) in enumerate(zip(bases, self.programs, strict=True)):
                 found, failed = _look_up(base, program, wanted[slot])
                 rows.append(found)
                 if failed is not None:
-                    failures[slot] = failed
+                    self.failures[slot] = failed
             packed, bad = self._packed(rows)
             for slot, (i, cause) in bad.items():
                 x = rows[slot][i]
-                failures[slot] = _can_not_travel(bases[slot], wanted[slot], i, cause, x)
-                rows[slot] = rows[slot][:i]
-            if not failures:
-                yield Piece(lease, rows, *packed)
-                continue
-            stop, used, short = self._makeable(lease, [len(found) for found in rows])
-            if stop > lease.start:
-                enough = [found[:count] for found, count in zip(rows, used, strict=True)]
-                yield Piece(attrs.evolve(lease, stop=stop), enough, *self.pack(enough))
-            raise failures[short]
+                self.failures[slot] = _can_not_travel(bases[slot], wanted[slot], i, cause, x)
+                del rows[slot][i:]
+            if self.failures:
+                yield self._cut_short(lease, rows)
+                return
+            yield Piece(lease, rows, *packed)
 
-    def _makeable(self, lease: Lease, rows: list[int]) -> tuple[int, list[int], int]:
-        """How much of a lease can be made from ``rows`` rows of each base.
-
-        Gives where that part ends, the rows of each base it takes, and the base that runs short.
-        """
-        used = [0] * len(rows)
-        for stop in range(lease.start, lease.stop):
-            at = Addresses.span(lease.epoch, lease.start, stop + 1)
-            wanted = needed(self.stage.program, at)
-            counts = [len(wanted[slot].position) for slot in range(len(rows))]
-            short = (slot for slot, count in enumerate(counts) if count > rows[slot])
-            if (first := next(short, None)) is not None:
-                return stop, used, first
-            used = counts
-        raise AssertionError("a base failed at a row that the lease does not need")
+    def _cut_short(self, lease: Lease, found: list[list[Any]]) -> Piece:
+        rows = [
+            CutShort(one, slot) if slot in self.failures else one for slot, one in enumerate(found)
+        ]
+        return Piece(lease, rows, *self.pack(rows))
 
     def _streamed(self, epoch: int, start: int) -> Iterator[Piece]:
         """Pieces from a stream: each has the rows that come within ``SECONDS_A_READ``."""
@@ -244,25 +243,28 @@ class Work:
         ratio = self.stage.rows_per_element
         stream = islice(read(epoch), start * ratio, None)
         ended = False
-        while not ended:
+        while not ended and not self.failures:
             rows: list[Row[Any]] = []
-            failed: Exception | None = None
             deadline = time.monotonic() + SECONDS_A_READ
             for _ in range(self.pace.size(None)):
+                before = len(rows)
                 try:
-                    group = list(islice(stream, ratio))
+                    rows.extend(islice(stream, ratio))
                 except Exception as error:
-                    failed, group = error, []
-                rows += group
-                ended = len(group) < ratio
+                    self.failures[0] = error
+                ended = len(rows) - before < ratio
                 if ended or time.monotonic() > deadline:
                     break
             packed, bad = self._packed([[x for _, x in rows]])
             if bad:
                 at = Addresses.at(epoch, [position for position, _ in rows])
                 i, cause = bad[0]
-                failed = _can_not_travel(base, at, i, cause, rows[i][1])
-                rows = rows[: i - i % ratio]
+                self.failures[0] = _can_not_travel(base, at, i, cause, rows[i][1])
+                del rows[i:]
+            rest: list[Row[Any]] = []
+            if self.failures:  # what there is of the element that cannot be made
+                whole = len(rows) - len(rows) % ratio
+                rows, rest = rows[:whole], rows[whole:]
                 packed = self.pack([[x for _, x in rows]])
             if stop := self.stage.elements_of(len(rows)):
                 stop += start
@@ -272,8 +274,9 @@ class Work:
                 lease = Lease(next(self.numbers), epoch, start, stop, positions)
                 yield Piece(lease, [[x for _, x in rows]], *packed)
                 start = stop
-            if failed is not None:
-                raise failed
+            if rest:
+                one = Lease(next(self.numbers), epoch, start, start + 1)
+                yield self._cut_short(one, [[x for _, x in rest]])
 
     def _packed(
         self, rows: list[list[Any]]

@@ -25,7 +25,7 @@ from flowdsl.attempts import NOT_KNOWN, Attempt, AttemptToRead, LeaveOut
 from flowdsl.errors import FlowError, WorkerDied
 from flowdsl.making.costs import Costs, add_costs, costs_of
 from flowdsl.making.make import Left, Tell, answerable
-from flowdsl.making.program import failure_in
+from flowdsl.making.program import RanOut, failure_in
 from flowdsl.node import Failed, Passes, Row
 from flowdsl.plan.plan import Stage
 from flowdsl.statistics.books import Books, Times
@@ -413,6 +413,9 @@ class Pool:
         books.filtered += result.filtered
         failure = result.failure
         if failure is None:
+            return
+        if isinstance(failure.cause, RanOut):  # of the base: raised after all elements before it
+            self._exhausted, self._failed = True, self._work.failures[failure.cause.slot]
             return
         if failure.path is None:
             raise failure.cause

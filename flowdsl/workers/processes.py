@@ -38,7 +38,7 @@ from flowdsl.workers.crew import (
     Result,
     Worker,
 )
-from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece
+from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece, Rows
 from flowdsl.workers.slabs import Place, Window
 from flowdsl.workers.starting import Child
 from flowdsl.workers.surroundings import Surroundings
@@ -168,7 +168,7 @@ class Processes:
         crew: Processes = self
         self._end = weakref.finalize(crew, _end, weakref.ref(crew), *told)
 
-    def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
+    def pack(self, rows: Rows) -> tuple[Any, int]:
         frames = supply(rows)
         return frames, nbytes_of_frames(frames)
 

@@ -20,7 +20,7 @@ from flowdsl.elements import nbytes_of
 from flowdsl.making.make import make, maker
 from flowdsl.plan.plan import Stage
 from flowdsl.workers.crew import SECONDS_TO_HEAR, Done, Event, Owner, Worker, result_of
-from flowdsl.workers.leases import Piece
+from flowdsl.workers.leases import Piece, Rows
 
 SECONDS_TO_LEAVE = 0.5
 _numbers = count(1)
@@ -75,7 +75,7 @@ class Threads:
             self._threads.append(worker)
             worker.thread.start()
 
-    def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
+    def pack(self, rows: Rows) -> tuple[Any, int]:
         return rows, 0
 
     def give(self, worker: Worker, piece: Piece) -> None:

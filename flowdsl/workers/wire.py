@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -104,7 +104,7 @@ def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
     return None
 
 
-def supply(elements: list[list[Any]]) -> list[Frame]:
+def supply(elements: Sequence[Iterable[Any]]) -> list[Frame]:
     """The frames for rows, one list per base; classes of the user's script are sent along."""
     content, beside = _pickle(cloudpickle.dumps, elements)
     return [content, *beside]

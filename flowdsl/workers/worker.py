@@ -27,7 +27,7 @@ from flowdsl.making.make import Failure, Maker, make, maker
 from flowdsl.workers.beside import Layout, mapped
 from flowdsl.workers.crew import result_of
 from flowdsl.workers.heap import MOST, UNTOUCHED, Heap
-from flowdsl.workers.leases import Lease
+from flowdsl.workers.leases import Lease, Rows
 from flowdsl.workers.slabs import Slabs
 from flowdsl.workers.surroundings import Surroundings
 from flowdsl.workers.wire import first_unpackable, pack_into, pickled, unpack
@@ -112,12 +112,12 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
             patience = None
             lease: Lease = unpack(frames[0])
             slabs.note(lease.number)
-            supplied: list[list[Any]] = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
+            supplied: Rows = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
             control.send_multipart(run(making, slabs, lease, supplied))
             heap.settle()
 
 
-def run(making: Maker, slabs: Slabs, lease: Lease, supplied: list[list[Any]]) -> list[bytes]:
+def run(making: Maker, slabs: Slabs, lease: Lease, supplied: Rows) -> list[bytes]:
     """The frames of a lease's result, made up to the end of the lease or to a failure."""
     surplus = slabs.begin()
     began = time.perf_counter()

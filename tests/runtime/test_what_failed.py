@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -18,6 +18,8 @@ import flowdsl as fl
 from flowdsl.arguments import the_element, the_group
 from flowdsl.errors import ElementError
 from flowdsl.testing.elements import FORMS, make
+from flowdsl.testing.outcomes import outcome
+from tests.paces import paced, whims
 
 ROWS = fl.from_items([4, 2, 0])
 STREAM = fl.from_iterable(lambda: iter([4, 2, 0]))
@@ -134,6 +136,49 @@ def test_it_says(case: str, workers: dict[str, Any]) -> None:
     assert said == expected if not expected.startswith("the element") else said.endswith(expected)
     assert str(pickle.loads(pickle.dumps(caught.value))) == said
     assert repr(caught.value) == f"ElementError({said!r})"
+
+
+class Rows(list[int]):
+    """Rows in memory, one of which cannot be read."""
+
+    def __getitem__(self, i: Any) -> Any:
+        if (x := super().__getitem__(i)) < 0:
+            raise OSError(f"row {i} is gone")
+        return x
+
+
+def _stream(rows: list[int]) -> Iterator[int]:
+    for i, x in enumerate(rows):
+        if x < 0:
+            raise OSError(f"row {i} is gone")
+        yield x
+
+
+row = st.sampled_from([1, 1, 0, -1])
+pairs = st.lists(st.tuples(row, row), min_size=1, max_size=8)
+
+
+@pytest.mark.usefixtures("mortals")
+@given(pairs, st.booleans(), st.booleans(), st.integers(1, 4), st.integers(1, 2), whims)
+def test_the_failure_that_comes_first_is_told(
+    pairs: list[tuple[int, int]], in_memory: bool, zipped: bool, n: int, k: int, sizes: list[int]
+) -> None:
+    """Where a source fails too, which is read in the consumer's process, and ahead of workers."""
+    one, other = ([pair[k] for pair in pairs] for k in range(2))
+
+    def source(rows: list[int]) -> fl.Flow[Any, Any]:
+        return fl.from_items(Rows(rows)) if in_memory else fl.from_iterable(lambda: _stream(rows))
+
+    def build() -> fl.Flow[Any, Any]:
+        flow = source(one).map(eighth)
+        if zipped:
+            return flow.zip(source(other).map(eighth)).batch(n, collate=list)
+        return flow.batch(n, collate=list)
+
+    expected = outcome(iter(build()))
+    with paced(sizes):
+        assert outcome(iter(build().prefetch(k))) == expected
+    assert outcome(iter(build().prefetch(threads=k))) == expected
 
 
 @pytest.mark.parametrize("workers", [{}, {"procs": 1}, {"threads": 1}], ids=str)

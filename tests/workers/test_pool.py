@@ -26,7 +26,7 @@ from flowdsl.plan.plan import Hosted, Lookup, Stage
 from flowdsl.runtime.skips import Skips
 from flowdsl.workers import pool as pools
 from flowdsl.workers.crew import Crew, Died, Done, Event, Ready, Worker, result_of
-from flowdsl.workers.leases import Pace, Piece
+from flowdsl.workers.leases import Pace, Piece, Rows
 from flowdsl.workers.pool import Pool
 from tests.paces import paced, tuned, whims
 
@@ -77,7 +77,7 @@ class Anyhow:
         while len(self.members) < count:
             self.members.append(Worker(f"worker {len(self.members)}"))
 
-    def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
+    def pack(self, rows: Rows) -> tuple[Any, int]:
         return rows, sum(map(len, rows))
 
     def give(self, worker: Worker, piece: Piece) -> None:

@@ -15,7 +15,7 @@ from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Stage
 from flowdsl.runtime.skips import Skips
 from flowdsl.workers.crew import Died, Done, Event, Worker, result_of
-from flowdsl.workers.leases import Lease, Piece
+from flowdsl.workers.leases import Lease, Piece, Rows
 from flowdsl.workers.pool import Pool
 from flowdsl.workers.processes import Process, Processes
 from flowdsl.workers.threads import _Handed
@@ -38,7 +38,7 @@ class Rehearsed:
     def start(self, count: int) -> None:
         pass
 
-    def pack(self, rows: list[list[Any]]) -> tuple[Any, int]:
+    def pack(self, rows: Rows) -> tuple[Any, int]:
         return rows, 0
 
     def give(self, worker: Worker, piece: Piece) -> None:

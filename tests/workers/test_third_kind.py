@@ -47,7 +47,7 @@ from flowdsl.workers.crew import (
     hire,
     result_of,
 )
-from flowdsl.workers.leases import Lease, Piece
+from flowdsl.workers.leases import Lease, Piece, Rows
 from flowdsl.workers.processes import Processes
 from flowdsl.workers.wire import pickled, ship, unpack
 from tests.paces import paced, whims
@@ -120,7 +120,7 @@ class Wired:
         while len(self._members) < count:
             self._add()
 
-    def pack(self, rows: list[list[Any]]) -> tuple[bytes, int]:
+    def pack(self, rows: Rows) -> tuple[bytes, int]:
         packed = pickled(rows)
         return packed, len(packed)
 
