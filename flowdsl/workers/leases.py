@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import count, islice
 from typing import Any, TypeAlias
 
@@ -216,25 +216,25 @@ class Work:
         for lease in leases:
             wanted = needed(self.stage.program, lease.addresses())
             rows: list[list[Any]] = []
+            failures: dict[int, Exception] = {}
             for slot, (base, program) in enumerate(zip(bases, self.programs, strict=True)):
                 found, failed = _look_up(base, program, wanted[slot])
                 rows.append(found)
                 if failed is not None:
-                    self.failures[slot] = failed
+                    failures[slot] = failed
             packed, bad = self._packed(rows)
             for slot, (i, cause) in bad.items():
                 x = rows[slot][i]
-                self.failures[slot] = _can_not_travel(bases[slot], wanted[slot], i, cause, x)
+                failures[slot] = _can_not_travel(bases[slot], wanted[slot], i, cause, x)
                 del rows[slot][i:]
-            if self.failures:
-                yield self._cut_short(lease, rows)
+            if failures:
+                self.failures.update(failures)
+                yield self._cut_short(lease, rows, failures)
                 return
             yield Piece(lease, rows, *packed)
 
-    def _cut_short(self, lease: Lease, found: list[list[Any]]) -> Piece:
-        rows = [
-            CutShort(one, slot) if slot in self.failures else one for slot, one in enumerate(found)
-        ]
+    def _cut_short(self, lease: Lease, found: list[list[Any]], failed: Container[int]) -> Piece:
+        rows = [CutShort(one, slot) if slot in failed else one for slot, one in enumerate(found)]
         return Piece(lease, rows, *self.pack(rows))
 
     def _streamed(self, epoch: int, start: int) -> Iterator[Piece]:
@@ -276,7 +276,7 @@ class Work:
                 start = stop
             if rest:
                 one = Lease(next(self.numbers), epoch, start, start + 1)
-                yield self._cut_short(one, [[x for _, x in rest]])
+                yield self._cut_short(one, [[x for _, x in rest]], self.failures)
 
     def _packed(
         self, rows: list[list[Any]]

@@ -62,10 +62,13 @@ def work_of(stage: Stage, pace: Pace) -> Work:
     return Work(stage, tuple(base.top.node.reference for base in streams), pace, pack)
 
 
-def work_off(work: Work, epoch: int = 0, start: int = 0) -> Iterator[Any]:
-    """What workers make of the leases, one after another."""
+def work_off(work: Work, epoch: int = 0, start: int = 0, one_by_one: bool = False) -> Iterator[Any]:
+    """What workers make of the leases, one after another; or each cut, as if a worker had died."""
     program = Program(work.stage.program)
-    for piece in work.pieces(epoch, start):
+    pieces: Iterable[Piece] = work.pieces(epoch, start)
+    if one_by_one:
+        pieces = (part for piece in pieces for part in work.split(piece))
+    for piece in pieces:
         assert piece.size > 0
         try:
             for _, x in program.rows(piece.lease.addresses(), opened(piece.packed)):
@@ -321,9 +324,9 @@ class TestPace:
 
 
 class TestSeveralBases:
-    @given(whims, st.integers(0, 9), st.integers(0, 9))
+    @given(whims, st.integers(0, 9), st.integers(0, 9), st.booleans())
     def test_the_row_that_fails_first_in_the_output_is_raised(
-        self, sizes: list[int], bad: int, worse: int
+        self, sizes: list[int], bad: int, worse: int, one_by_one: bool
     ) -> None:
         class Failing(list[int]):
             def __init__(self, bad: int) -> None:
@@ -342,7 +345,7 @@ class TestSeveralBases:
         assert len(stage.bases) == 2
         got = list[Any]()
         with pytest.raises(fl.ElementError) as caught:
-            got.extend(work_off(work_of(stage, Whim(sizes))))
+            got.extend(work_off(work_of(stage, Whim(sizes)), one_by_one=one_by_one))
         first = min((2 * bad, 0), (2 * worse + 1, 1))
         assert len(got) == first[0]
         assert str(caught.value.__cause__) == f"row {(bad, worse)[first[1]]}"
