@@ -116,7 +116,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 lock: $(VENV)/dev
 	$(say) 'Locking requirements/'
 	$(LOCK) pyproject.toml --extra tensorflow --extra demo --group build -o requirements/demo.txt
-	$(LOCK) --group dev -c requirements/demo.txt -o requirements/dev.txt
+	$(LOCK) pyproject.toml --extra all --group dev -c requirements/demo.txt -o requirements/dev.txt
 	$(LOCK) pyproject.toml --group bench -c requirements/demo.txt -o requirements/bench.txt
 
 clean:

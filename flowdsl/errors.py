@@ -8,6 +8,7 @@ FlowError
 ├── NotResumable                   a state was asked of a flow whose place no position tells
 ├── SpecMismatch (TypeError)       elements are not what was declared, or do not stack
 ├── SourceError                    a file or queue that is missing, damaged or not what it should be
+├── MissingLibrary (ImportError)   a format's library is not installed; the message says how to
 ├── ElementError                   a function failed on one element; ``__cause__`` is its exception
 ├── WorkerDied                     a worker process ended before its work did
 └── StateMismatch (ValueError)     a saved position that belongs to another flow
@@ -88,6 +89,10 @@ class SpecMismatch(FlowError, TypeError):
 
 class SourceError(FlowError):
     """A source cannot be opened or read; the message names the path and the reason."""
+
+
+class MissingLibrary(FlowError, ImportError):
+    """The library that reads or writes a format is not installed; the message has the command."""
 
 
 class ElementError(FlowError):

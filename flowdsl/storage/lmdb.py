@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import weakref
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from zlib import crc32
 
@@ -18,28 +16,23 @@ import msgspec
 from typing_extensions import TypeForm
 
 from flowdsl import node
-from flowdsl.effects import Endless, Exact, Finite
-from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
+from flowdsl.effects import Exact, Finite
+from flowdsl.errors import SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import FlowBase, T
-from flowdsl.specs import (
-    UNKNOWN,
-    Spec,
-    as_declared,
-    in_classes,
-    join,
-    meet,
-    names_classes,
-    spec_declared,
-    spec_of,
-)
+from flowdsl.specs import UNKNOWN, Spec, in_classes, join, names_classes, spec_of
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
+from flowdsl.storage.declared import held_to
+from flowdsl.storage.environments import Environment
+from flowdsl.storage.paths import OnePath, local_path
+from flowdsl.storage.writing import write_file
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
 
+_EXPECTED = "a file that flow.write_lmdb(path) made"
 _KEY_OF_HEADER = b"__flowdsl__"
 _VERSION = 1
 _CHECKSUM_BYTES = 4
@@ -77,47 +70,11 @@ def _unseal(i: int, stored: bytes) -> memoryview:
     return view
 
 
-_Identity = tuple[int, int]
-_environments: dict[_Identity, lmdb.Environment] = {}
-_users: set[tuple[_Identity, int]] = set()
-_lock = RLock()  # reentrant: a file may be collected while another is opened
-
-
-class _File:
-    """A complete file, open for reading at one state.
-
-    LMDB forbids a process to open a file twice, so all readers share one environment, which is
-    closed with the last reader. A file replaced under the same path is another file.
-    """
+class _File(Environment):
+    """A file that ``write_lmdb`` made."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        try:
-            status = os.stat(path)
-            identity = status.st_dev, status.st_ino
-            with _lock:
-                _users.add(user := (identity, id(self)))  # now no other reader closes the file
-                weakref.finalize(self, _release, user)
-                if identity not in _environments:
-                    _environments[identity] = _map(path, status.st_size)
-                environment = _environments[identity]
-            self._transaction = environment.begin()
-            pages = environment.info()["last_pgno"] + 1
-            needed = pages * self._transaction.stat()["psize"] + _MARGIN_BYTES
-        except (lmdb.Error, OSError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise SourceError(
-                f"from_lmdb: {path!r} cannot be opened: {reason}; expected a file that "
-                f"flow.write_lmdb(path) made"
-            ) from error
-        if status.st_size < needed:
-            raise SourceError(
-                f"from_lmdb: {path!r} is cut short, or no file that flow.write_lmdb(path) made: "
-                f"it has {status.st_size} bytes and needs {needed}"
-            )
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._transaction.get(key)
+        super().__init__("from_lmdb", path, _EXPECTED, _MARGIN_BYTES)
 
     def header(self) -> tuple[_Header, Spec]:
         """The file's header and spec; raises SourceError if they are invalid."""
@@ -125,7 +82,7 @@ class _File:
             stored = _unseal(0, self.get(_KEY_OF_HEADER) or b"")
             header = msgspec.msgpack.decode(stored, type=_Header)
             spec = spec_from_plain(header.spec) if header.version == _VERSION else UNKNOWN
-            rows = self._transaction.stat()["entries"] - 1
+            rows = self.transaction.stat()["entries"] - 1
         except (
             *(SourceError, msgspec.MsgspecError, lmdb.Error),
             *(KeyError, TypeError, ValueError, RecursionError),
@@ -155,22 +112,6 @@ class _File:
             return decode(_unseal(i, stored))
         except (SourceError, lmdb.Error) as error:
             raise SourceError(f"{self.path!r}: row {i} cannot be read: {error}") from error
-
-
-def _map(path: str, size: int) -> lmdb.Environment:
-    return lmdb.open(path, size, subdir=False, readonly=True, lock=False, readahead=False)
-
-
-def _release(user: tuple[_Identity, int]) -> None:
-    identity, _ = user
-    with _lock:
-        _users.discard(user)
-        # Between any two steps the garbage collector may release another file, and so call this
-        # again: each call checks a copy made in one step, and the last user closes the file.
-        if all(other != identity for other, _ in _users.copy()):
-            environment = _environments.pop(identity, None)
-            if environment is not None:
-                environment.close()
 
 
 @attrs.frozen(repr=False)
@@ -238,23 +179,13 @@ def from_lmdb(path: str | os.PathLike[str], element: Any = object) -> Flow[Any, 
 
     Elsewhere: tensorpack ``LMDBSerializer.load``; tf.data none; Grain none; torchdata none.
     """
-    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
-        raise InvalidFlow(f"from_lmdb: path must be a str or path, got {path!r}")
-    where = str(Path(path).absolute())
+    where = local_path("from_lmdb", path)
     header, stored = _File(where).header()
-    declared = spec_declared("from_lmdb: rows", element)
-    try:
-        spec = meet(declared, as_declared(stored, declared), "row")
-    except SpecMismatch as error:
-        raise SpecMismatch(
-            f"from_lmdb: {os.fspath(path)!r}: {error}; declared {declared}, stored {stored}"
-        ) from error
+    spec = held_to("from_lmdb", where, element, stored)
     return node.flow(FromLmdb[Any](where, header.length, spec, header.digest))
 
 
-def write(
-    flow: FlowBase[object, Finite], path: str | os.PathLike[str], overwrite: bool = False
-) -> int:
+def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:
     """Run one pass of a flow and write its elements; gives the number of rows.
 
     Raises:
@@ -263,48 +194,21 @@ def write(
         SourceError: The disk refuses.
         SpecMismatch: An element cannot be written.
     """
-    if Endless in flow.node.effects:
-        raise EndlessFlow(
-            f"write_lmdb: {flow.node.title} never ends, so no disk can hold it; "
-            f"put .take(n) before it"
-        )
-    target = Path(path).absolute()
-    if target.is_dir() or (target.exists() and not overwrite):
-        remedy = "it is a folder" if target.is_dir() else "pass overwrite=True"
-        raise InvalidFlow(f"write_lmdb: {os.fspath(path)!r} exists; {remedy}")
-    if not target.parent.is_dir():
-        raise InvalidFlow(f"write_lmdb: no folder {str(target.parent)!r}; make it first")
-    try:
-        folder = TemporaryDirectory(prefix=".flowdsl-", dir=target.parent)
-    except OSError as error:
-        raise _refused(path, error) from error
-    with folder as name:
-        partial = Path(name) / "partial.lmdb"
-        try:
-            with closing(iter(flow)) as elements:
-                length = _write(partial, elements)
-        except lmdb.Error as error:
-            raise _refused(path, error) from error
-        os.replace(partial, target)
-    return length
+    return write_file("write_lmdb", flow, path, overwrite, _write)
 
 
-def _refused(path: str | os.PathLike[str], error: Exception) -> SourceError:
-    return SourceError(f"write_lmdb: {os.fspath(path)!r} cannot be written: {error}")
-
-
-def _write(path: Path, elements: Iterable[object]) -> int:
+def _write(path: Path, elements: Iterable[object]) -> None:
     spec: Spec | None = None
     length = digest = waiting_bytes = 0
     waiting: list[tuple[bytes, bytes]] = []
-    with lmdb.open(
-        str(path), subdir=False, lock=False, map_size=_FIRST_MAP_BYTES, sync=False, mode=0o666
-    ) as env:
+    with (
+        _errors_of_the_disk(),
+        lmdb.open(
+            str(path), subdir=False, lock=False, map_size=_FIRST_MAP_BYTES, sync=False, mode=0o666
+        ) as env,
+    ):
         for row in elements:
-            try:
-                stored = _seal(length, encode(row))
-            except SpecMismatch as error:
-                raise SpecMismatch(f"write_lmdb: row {length}: {error}") from error
+            stored = _seal(length, encode(row))
             seen = spec_of(row)
             spec = seen if spec is None else join(spec, seen)
             digest = crc32(stored[-_CHECKSUM_BYTES:], digest)
@@ -318,7 +222,17 @@ def _write(path: Path, elements: Iterable[object]) -> int:
         _commit(env, [*waiting, (_KEY_OF_HEADER, _seal(0, msgspec.msgpack.encode(header)))])
         env.sync(True)
     os.truncate(path, path.stat().st_size + _MARGIN_BYTES)
-    return length
+
+
+@contextmanager
+def _errors_of_the_disk() -> Iterator[None]:
+    """LMDB's errors as those of the system that they are."""
+    try:
+        yield
+    except lmdb.DiskError as error:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+    except lmdb.Error as error:
+        raise OSError(str(error)) from error
 
 
 def _commit(env: lmdb.Environment, pairs: list[tuple[bytes, bytes]]) -> None:

@@ -34,7 +34,7 @@ from flowdsl.errors import (
     StateMismatch,
 )
 from flowdsl.kinds import IndexedSource
-from flowdsl.storage import lmdb as lmdb_module
+from flowdsl.storage import environments
 
 MAPPED = Path("/proc/self/maps")
 
@@ -662,13 +662,13 @@ def test_a_file_may_end_in_the_midst_of_the_end_of_another(
     class Users(set[tuple[tuple[int, int], int]]):
         def __iter__(self) -> Iterator[tuple[tuple[int, int], int]]:
             for user in super().__iter__():
-                lmdb_module._users.discard(elsewhere)
+                environments._users.discard(elsewhere)
                 yield user
 
     here, elsewhere = ((0, 1), 10), ((0, 2), 20)
-    monkeypatch.setattr(lmdb_module, "_users", Users([here, elsewhere, ((0, 3), 30)]))
-    lmdb_module._release(here)
-    assert here not in lmdb_module._users
+    monkeypatch.setattr(environments, "_users", Users([here, elsewhere, ((0, 3), 30)]))
+    environments._release(here)
+    assert here not in environments._users
 
 
 @pytest.mark.parametrize("path", [None, 3, b"rows.lmdb"])

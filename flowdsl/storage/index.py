@@ -1,0 +1,110 @@
+"""Where each row of a file begins: made by one reading, and kept beside the file.
+
+Formats that only say where the next row begins, such as TFRecord, tar and text, get a length and
+random access so. The index of ``a.tfrecord`` is ``.a.tfrecord.index``; it is good for one state of
+the file, and made anew for another. Where the folder cannot be written it is made for each flow.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from tempfile import NamedTemporaryFile
+
+import attrs
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from flowdsl.storage.byte_files import ByteFile
+from flowdsl.storage.paths import is_url
+
+_MAGIC = b"flowdsl index 1\n"
+
+
+@attrs.frozen(eq=False)
+class Index:
+    """Where the rows of a file begin and end, and a digest of their bytes."""
+
+    starts: NDArray[np.int64] = attrs.field(repr=False)
+    ends: NDArray[np.int64] = attrs.field(repr=False)
+    digest: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def index_of(file: ByteFile, form: str, scan: Callable[[ByteFile], Index]) -> Index:
+    """The index of a file: that beside it if it is good, or what ``scan`` makes.
+
+    ``form`` says what the index is of, with all options that it depends on, e.g. ``"tfrecord 1"``.
+
+    Raises:
+        SourceError: What ``scan`` raises for a damaged file. No index is kept then.
+    """
+    if is_url(file.path):
+        return scan(file)
+    folder, name = os.path.split(file.path)
+    path = os.path.join(folder, f".{name}.index")
+    head = _MAGIC + f"{form}\n{file.stamp}\n".encode()
+    kept = _read(path, head)
+    if kept is None:
+        kept = scan(file)
+        _keep(path, head, kept)
+    return kept
+
+
+def _read(path: str, head: bytes) -> Index | None:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        return None
+    body = data[len(head) : -8]
+    if not data.startswith(head) or xxhash.xxh3_64_digest(data[:-8]) != data[-8:]:
+        return None
+    numbers = np.frombuffer(body, "<i8").astype(np.int64)
+    starts, ends = numbers[1:].reshape(2, -1)
+    return Index(starts, ends, int(numbers[0]) % 2**64)
+
+
+def _keep(path: str, head: bytes, index: Index) -> None:
+    digest = np.array([index.digest], np.uint64).view(np.int64)
+    data = head + np.concatenate([digest, index.starts, index.ends]).astype("<i8").tobytes()
+    try:
+        with NamedTemporaryFile(dir=os.path.dirname(path), prefix=".flowdsl-", delete=False) as new:
+            try:
+                new.write(data + xxhash.xxh3_64_digest(data))
+                new.flush()
+                os.replace(new.name, path)
+            except BaseException:
+                os.unlink(new.name)
+                raise
+    except OSError:  # a folder of somebody else's, or a full disk: the index is made again
+        return
+
+
+@attrs.frozen
+class Shards:
+    """The rows of several files, numbered through.
+
+    >>> Shards([2, 0, 3]).find(2)
+    (2, 0)
+    """
+
+    lengths: Sequence[int]
+    _ends: list[int] = attrs.field(init=False, repr=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_ends", list(accumulate(self.lengths)))
+
+    @property
+    def length(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def find(self, i: int) -> tuple[int, int]:
+        """The file that has row ``i``, and the row's number in it."""
+        k = bisect_right(self._ends, i)
+        return k, i - (self._ends[k - 1] if k else 0)

@@ -1,0 +1,31 @@
+"""The libraries of formats, each an extra: imported where it is used, missed with the command."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from flowdsl.errors import MissingLibrary
+
+
+def library(module: str, operator: str, extra: str) -> Any:
+    """A module of a library that not everybody has.
+
+    >>> library("no_such_module", "from_parquet", "parquet")
+    Traceback (most recent call last):
+        ...
+    flowdsl.errors.MissingLibrary: from_parquet needs no_such_module, which is not installed: \
+pip install "flowdsl[parquet]"
+
+    Raises:
+        MissingLibrary: It is not installed; the message says how to install it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        missing = module.partition(".")[0]
+        known = isinstance(error, ModuleNotFoundError)
+        why = "is not installed" if known else f"cannot be imported ({error})"
+        raise MissingLibrary(
+            f'{operator} needs {missing}, which {why}: pip install "flowdsl[{extra}]"'
+        ) from error

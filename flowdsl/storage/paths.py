@@ -1,0 +1,81 @@
+"""What names files: a path, a pattern, or a list of them in the order given; or URLs."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from flowdsl.errors import InvalidFlow, SourceError
+
+OnePath: TypeAlias = "str | os.PathLike[str]"
+Paths: TypeAlias = "OnePath | Sequence[OnePath]"
+"""One file, a pattern that matches several, or a list of both."""
+
+
+def is_url(path: str) -> bool:
+    """Whether it names a file elsewhere, as ``s3://bucket/key`` does."""
+    return "://" in path
+
+
+def one_path(operator: str, path: OnePath) -> str:
+    """A path made absolute, or a URL as it is.
+
+    Raises:
+        InvalidFlow: It is not a str or path.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidFlow(f"{operator}: path must be a str or path, got {path!r}")
+    return text if is_url(text) else os.path.abspath(text)
+
+
+def local_path(operator: str, path: OnePath) -> str:
+    """A path on this machine's disk.
+
+    Raises:
+        InvalidFlow: It is not a str or path, or it is a URL.
+    """
+    text = one_path(operator, path)
+    if is_url(text):
+        raise InvalidFlow(
+            f"{operator}: {text!r} must be a file on this machine's disk, which is read at random; "
+            f"copy it first, e.g. with fsspec.filesystem(...).get({text!r}, 'a_local_name')"
+        )
+    return text
+
+
+def all_paths(operator: str, paths: Paths) -> tuple[str, ...]:
+    """The files that are named, absolute, in the order given; those of a pattern are sorted.
+
+    In a pattern ``*`` and ``?`` stand for characters of a name, ``[ab]`` for one of these, and
+    ``**`` for any number of folders. The name of a file that exists is taken as it is.
+
+    Raises:
+        InvalidFlow: What is given is no path, and no list of at least one.
+        SourceError: No file matches a pattern.
+    """
+    given: object = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray) or not given:
+        raise InvalidFlow(
+            f"{operator}: path must be a str or path, or a list of at least one, got {paths!r}"
+        )
+    return tuple(name for one in given for name in _named(operator, one_path(operator, one)))
+
+
+def _named(operator: str, path: str) -> list[str]:
+    if is_url(path):
+        from flowdsl.storage.urls import matching  # with fsspec, which most do without
+
+        return matching(operator, path)
+    if os.path.exists(path) or not glob.has_magic(path):
+        return [path]
+    files = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
+    if not files:
+        folder = os.path.dirname(path)
+        while glob.has_magic(folder):
+            folder = os.path.dirname(folder)
+        there = "there is a folder" if os.path.isdir(folder) else "there is no folder"
+        raise SourceError(f"{operator}: no file matches {path!r}; {there} {folder!r}")
+    return files

@@ -1,0 +1,203 @@
+"""What all writers share: a file that appears when it is complete, rows that are counted and named.
+
+A file is written in a hidden folder beside its place and renamed when it is complete. So a writer
+that fails, or is killed at any moment, leaves what was there before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Generic
+
+import attrs
+
+from flowdsl.effects import Finite
+from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
+from flowdsl.node import FlowBase, T
+from flowdsl.storage.paths import OnePath, local_path
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+_EVERY = 0.25
+"""Seconds between two drawings of the bar."""
+
+
+def write_file(
+    writer: str,
+    flow: FlowBase[T, Finite],
+    path: OnePath,
+    overwrite: bool,
+    write: Callable[[Path, Iterable[T]], None],
+) -> int:
+    """Run one pass of a flow and write its elements to a new file; gives their number.
+
+    ``write`` is given a path to write to and the rows. A ``SpecMismatch`` that it raises is told
+    with the number of the row that it had taken last; an ``OSError`` becomes a ``SourceError``. On
+    a terminal a bar shows how far it is.
+
+    Raises:
+        EndlessFlow: It never ends.
+        InvalidFlow: The file exists and is to be kept, or its folder does not.
+        SourceError: The disk refuses.
+        SpecMismatch: An element cannot be written.
+    """
+    never_ends(writer, flow)
+    target = Path(local_path(writer, path))
+    if target.is_dir() or (target.exists() and not overwrite):
+        remedy = "it is a folder" if target.is_dir() else "pass overwrite=True"
+        raise InvalidFlow(f"{writer}: {os.fspath(path)!r} exists; {remedy}")
+    if not target.parent.is_dir():
+        raise InvalidFlow(f"{writer}: no folder {str(target.parent)!r}; make it first")
+    rows = RowsToWrite(writer, flow, os.fspath(path))
+    try:
+        with TemporaryDirectory(prefix=".flowdsl-", dir=target.parent) as folder:
+            rows.partial = Path(folder) / target.name
+            with rows.refusals(), closing(rows.drawn()) as drawn:
+                write(rows.partial, drawn)
+                _flush(rows.partial)
+            os.replace(rows.partial, target)
+    except OSError as error:  # of the folder
+        raise rows.refused(error) from error
+    return rows.count
+
+
+def never_ends(writer: str, flow: FlowBase[T, Finite]) -> None:
+    """Refuse a flow that never ends."""
+    from flowdsl.effects import Endless
+
+    if Endless in flow.node.effects:
+        raise EndlessFlow(
+            f"{writer}: {flow.node.title} never ends, so no disk can hold it; "
+            f"put .take(n) before it"
+        )
+
+
+def _flush(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@attrs.define(eq=False)
+class RowsToWrite(Generic[T]):
+    """The rows of one pass on their way to a file."""
+
+    writer: str
+    flow: FlowBase[T, Finite]
+    told: str
+    """The path as the user gave it."""
+    partial: Path | None = None
+    """Where the bytes go, whose number an error tells."""
+    count: int = 0
+    """How many rows were taken."""
+    _making: bool = False
+
+    def drawn(self) -> Generator[T]:
+        """The rows; on a terminal, with a bar that shows how many were written."""
+        flow = self.flow
+        with closing(iter(flow)) as elements, _bar(self.writer, flow.node.length) as draw:
+            due = 0.0
+            while True:
+                self._making = True
+                row = next(elements, _END)
+                self._making = False
+                if row is _END:
+                    return
+                self.count += 1
+                yield row  # type: ignore[misc]  # mypy does not see that it is no _END
+                del row
+                if draw is not None and time.monotonic() > due:
+                    draw(self.count)
+                    due = time.monotonic() + _EVERY
+
+    def refusals(self) -> AbstractContextManager[None]:
+        """Tells errors of the format and of the disk with the row and the file."""
+        return _Refusals(self)
+
+    def refused(self, error: Exception) -> SourceError:
+        """The error for what the disk refused."""
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        text = f"{self.writer}: {self.told!r} cannot be written: {reason}"
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            text += self._needed()
+        return SourceError(text)
+
+    def _needed(self) -> str:
+        """How much space was needed, as far as it can be told."""
+        partial = self.partial
+        try:
+            written = partial.stat().st_size if partial is not None else 0
+            free = shutil.disk_usage(partial.parent if partial is not None else ".").free
+        except OSError:
+            return ""
+        length, told = self.flow.node.length, f"; {written:,} bytes were written"
+        if length and self.count and written:
+            total = round(written * length / self.count)
+            told += f" for {self.count} of {length} rows, so that about {total:,} are needed"
+        return f"{told}, and {free:,} are free"
+
+
+_END: object = object()
+
+
+@attrs.define
+class _Refusals(Generic[T]):
+    rows: RowsToWrite[T]
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        rows = self.rows
+        if rows._making:  # the flow's own error, told as it is
+            return
+        if isinstance(error, SpecMismatch):
+            raise SpecMismatch(f"{rows.writer}: row {rows.count - 1}: {error}") from error
+        if isinstance(error, OSError):
+            raise rows.refused(error) from error
+
+
+def _bar(writer: str, length: int | None) -> AbstractContextManager[Callable[[int], None] | None]:
+    if not sys.stderr.isatty():
+        return nullcontext()
+    return _drawing(writer, length)
+
+
+def _drawing(writer: str, length: int | None) -> AbstractContextManager[Callable[[int], None]]:
+    from contextlib import contextmanager
+
+    from rich.console import Console  # slow to import, and often no bar is shown
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    @contextmanager
+    def drawing() -> Iterator[Callable[[int], None]]:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        console = Console(stderr=True)
+        with Progress(
+            *columns, TimeRemainingColumn(), console=console, transient=True, auto_refresh=False
+        ) as progress:
+            task = progress.add_task(writer, total=length)
+
+            def draw(count: int) -> None:
+                progress.update(task, completed=count, refresh=True)
+
+            yield draw
+
+    return drawing()
