@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from flowdsl.runtime.origins import Origin
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
+    from flowdsl.storage.fetching import fetch
     from flowdsl.storage.lmdb import from_lmdb
 
 __version__ = "0.1.0"
@@ -107,6 +108,7 @@ __all__ = [
     "c6",
     "c7",
     "fake",
+    "fetch",
     "from_files",
     "from_items",
     "from_iterable",
@@ -127,6 +129,7 @@ _LATER = {
     "Run": "runtime.run",
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
+    "fetch": "storage.fetching",
     "from_lmdb": "storage.lmdb",
     "from_zmq": "remote.receiving",
     "progress": "report.progress",

@@ -40,8 +40,8 @@ def local_path(operator: str, path: OnePath) -> str:
     text = one_path(operator, path)
     if is_url(text):
         raise InvalidFlow(
-            f"{operator}: {text!r} must be a file on this machine's disk, which is read at random; "
-            f"copy it first, e.g. with fsspec.filesystem(...).get({text!r}, 'a_local_name')"
+            f"{operator}: {text!r} must be a file on this machine's disk, which is mapped into "
+            f"memory; copy it first: fl.fetch({text!r}, folder)"
         )
     return text
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import sys
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Generic
@@ -22,13 +20,11 @@ import attrs
 from flowdsl.effects import Finite
 from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.node import FlowBase, T
+from flowdsl.storage.bars import bar
 from flowdsl.storage.paths import OnePath, local_path
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-
-_EVERY = 0.25
-"""Seconds between two drawings of the bar."""
 
 
 def write_file(
@@ -106,8 +102,7 @@ class RowsToWrite(Generic[T]):
     def drawn(self) -> Generator[T]:
         """The rows; on a terminal, with a bar that shows how many were written."""
         flow = self.flow
-        with closing(iter(flow)) as elements, _bar(self.writer, flow.node.length) as draw:
-            due = 0.0
+        with closing(iter(flow)) as elements, bar(self.writer, flow.node.length) as draw:
             while True:
                 self._making = True
                 row = next(elements, _END)
@@ -117,9 +112,7 @@ class RowsToWrite(Generic[T]):
                 self.count += 1
                 yield row  # type: ignore[misc]  # mypy does not see that it is no _END
                 del row
-                if draw is not None and time.monotonic() > due:
-                    draw(self.count)
-                    due = time.monotonic() + _EVERY
+                draw(self.count)
 
     def refusals(self) -> AbstractContextManager[None]:
         """Tells errors of the format and of the disk with the row and the file."""
@@ -166,38 +159,3 @@ class _Refusals(Generic[T]):
             raise SpecMismatch(f"{rows.writer}: row {rows.count - 1}: {error}") from error
         if isinstance(error, OSError):
             raise rows.refused(error) from error
-
-
-def _bar(writer: str, length: int | None) -> AbstractContextManager[Callable[[int], None] | None]:
-    if not sys.stderr.isatty():
-        return nullcontext()
-    return _drawing(writer, length)
-
-
-def _drawing(writer: str, length: int | None) -> AbstractContextManager[Callable[[int], None]]:
-    from contextlib import contextmanager
-
-    from rich.console import Console  # slow to import, and often no bar is shown
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    @contextmanager
-    def drawing() -> Iterator[Callable[[int], None]]:
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-        console = Console(stderr=True)
-        with Progress(
-            *columns, TimeRemainingColumn(), console=console, transient=True, auto_refresh=False
-        ) as progress:
-            task = progress.add_task(writer, total=length)
-
-            def draw(count: int) -> None:
-                progress.update(task, completed=count, refresh=True)
-
-            yield draw
-
-    return drawing()

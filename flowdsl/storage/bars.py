@@ -1,0 +1,43 @@
+"""A bar on a terminal, for what takes long: rows that are written, bytes that are fetched."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_EVERY = 0.25
+"""Seconds between two drawings."""
+
+
+@contextmanager
+def bar(what: str, total: int | None, *, of_bytes: bool = False) -> Iterator[Callable[[int], None]]:
+    """A function that is told how many are done, and draws that a few times a second.
+
+    Where standard error is no terminal nothing is drawn.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich import progress  # slow to import, and often no bar is shown
+    from rich.console import Console
+
+    done = progress.DownloadColumn() if of_bytes else progress.MofNCompleteColumn()
+    columns = progress.TextColumn("{task.description}"), progress.BarColumn(), done
+    with progress.Progress(
+        *(*columns, progress.TimeRemainingColumn()),
+        console=Console(stderr=True),
+        transient=True,
+        auto_refresh=False,
+    ) as shown:
+        task = shown.add_task(what, total=total)
+        due = 0.0
+
+        def draw(count: int) -> None:
+            nonlocal due
+            if (now := time.monotonic()) > due:
+                shown.update(task, completed=count, refresh=True)
+                due = now + _EVERY
+
+        yield draw

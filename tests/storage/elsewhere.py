@@ -1,0 +1,107 @@
+"""A web server on this machine that fails as servers do: it errs, cuts answers, and stalls."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Server:
+    """Files by name, and what goes wrong with the next requests for parts of them."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.faults: list[str] = []
+        """``"error"``, ``"cut"``, ``"stall"`` or ``"forbid"``, one for each of the next reads."""
+        self.ranges = True
+        self.reads: Counter[str] = Counter()
+        self.address = ""
+        self.over = threading.Event()
+        """Ends what stalls."""
+        self.most_at_once = 0
+        self._at_once = 0
+        self._lock = threading.Lock()
+
+    def url(self, name: str) -> str:
+        return f"{self.address}/{name}"
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[str | None]:
+        with self._lock:
+            self.reads[name] += 1
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+            fault = self.faults.pop(0) if self.faults else None
+        try:
+            yield fault
+        finally:
+            with self._lock:
+                self._at_once -= 1
+
+
+@contextmanager
+def served() -> Iterator[Server]:
+    """A server, until the end of the block."""
+    server = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            data = server.files.get(self.path[1:])
+            self.send_response(404 if data is None else 200)
+            self.send_header("Content-Length", str(len(data or b"")))
+            if server.ranges:
+                self.send_header("Accept-Ranges", "bytes")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            name = self.path[1:]
+            data = server.files.get(name)
+            if data is None:
+                self.send_error(404)
+                return
+            with server.reading(name) as fault:
+                self.answer(data, fault)
+
+        def answer(self, data: bytes, fault: str | None) -> None:
+            if fault in ("error", "forbid"):
+                self.send_error(503 if fault == "error" else 403)
+                return
+            if fault == "stall":
+                server.over.wait()
+                self.close_connection = True
+                return
+            asked = self.headers.get("Range") if server.ranges else None
+            if asked is None:
+                self.send_response(200)
+            else:
+                first, _, last = asked.removeprefix("bytes=").partition("-")
+                start, end = int(first), min(int(last), len(data) - 1)
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{end}/{len(data)}")
+                data = data[start : end + 1]
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if fault == "cut":
+                data = data[: len(data) // 2]
+                self.close_connection = True
+            self.wfile.write(data)
+
+        def log_message(self, *args: Any) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
+        server.address = f"http://127.0.0.1:{web.server_address[1]}"
+        thread = threading.Thread(target=web.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.over.set()
+            web.shutdown()
+            thread.join()

@@ -1,0 +1,151 @@
+"""Files elsewhere: their bytes as they are, however often the network fails before it works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl.storage import urls
+from flowdsl.storage.byte_files import open_file
+from flowdsl.storage.paths import all_paths
+from tests.storage.elsewhere import Server, served
+
+fsspec: Any = import_module("fsspec")  # it has no types
+
+DATA = np.random.default_rng(7).bytes(50_000)
+
+
+@pytest.fixture(scope="module")
+def a_server() -> Iterator[Server]:
+    with served() as server:
+        yield server
+
+
+@pytest.fixture
+def server(a_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setattr(urls, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(urls, "BLOCK", 4096)
+    a_server.files = {"a.bin": DATA}
+    a_server.faults.clear()
+    a_server.reads.clear()
+    a_server.ranges, a_server.most_at_once = True, 0
+    return a_server
+
+
+PARTS = st.lists(st.tuples(st.integers(0, 51_000), st.integers(0, 30_000)), max_size=8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(parts=PARTS, faults=st.lists(st.sampled_from(["error", "cut"]), max_size=3))
+def test_any_part_is_read_whatever_fails_before(
+    parts: list[tuple[int, int]], faults: list[str]
+) -> None:
+    with served() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(urls, "FIRST_WAIT", 0.001)
+        patch.setattr(urls, "BLOCK", 4096)
+        server.files["a.bin"] = DATA
+        file = open_file("read", server.url("a.bin"))
+        server.faults = list(faults)
+        for start, count in parts:
+            assert file.read(start, count) == DATA[start : start + count]
+        assert file.size == len(DATA)
+
+
+def test_a_server_without_ranges(server: Server) -> None:
+    server.ranges = False
+    assert open_file("read", server.url("a.bin")).read(9_000, 500) == DATA[9_000:9_500]
+
+
+def test_what_stalls_is_tried_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = open_file("read", server.url("a.bin"))
+    monkeypatch.setattr(urls, "SECONDS", 0.3)
+    server.faults = ["stall"]
+    assert file.read(0, 100) == DATA[:100]
+    server.over.set()
+    server.over.clear()
+
+
+def test_the_bound_is_told_with_the_file(server: Server) -> None:
+    file = open_file("read", server.url("a.bin"))
+    server.faults = ["error"] * 100
+    with pytest.raises(fl.SourceError, match=r"a\.bin' cannot be read, after 4 tries.*503"):
+        file.read(0, 100)
+    server.faults.clear()
+    assert file.read(0, 100) == DATA[:100]  # nothing of the failure is kept
+
+
+def test_what_is_missing_or_forbidden_is_told_at_once(server: Server) -> None:
+    with pytest.raises(fl.SourceError, match="none' is missing"):
+        open_file("from_text", server.url("none"))
+    file = open_file("read", server.url("a.bin"))
+    server.reads.clear()
+    server.faults = ["forbid"]
+    with pytest.raises(fl.SourceError, match=r"a\.bin' may not be read.*403"):
+        file.read(49_000, 10)
+    assert server.reads["a.bin"] == 1
+
+
+def test_reading_in_order_has_several_reads_in_flight(server: Server) -> None:
+    file = open_file("read", server.url("a.bin"))
+    server.reads.clear()
+    parts = [file.read(start, 1000) for start in range(0, len(DATA), 1000)]
+    assert b"".join(parts) == DATA
+    assert server.reads["a.bin"] == -(-len(DATA) // 4096)  # each block once
+    monkey = open_file("read", server.url("a.bin"))
+    server.reads.clear()
+    monkey.read(20_000, 10)
+    assert server.reads["a.bin"] == 1  # one row at random does not read ahead
+
+
+def test_a_copy_is_made_once(server: Server, tmp_path: Path) -> None:
+    server.files["b.bin"] = b""
+    given = [server.url("b.bin"), server.url("a.bin"), str(tmp_path / "local.bin")]
+    server.faults = ["cut", "error"]
+    empty, copy, local = fl.fetch(given, tmp_path / "copies")
+    assert (Path(empty).read_bytes(), Path(copy).read_bytes(), local) == (b"", DATA, given[2])
+    reads = server.reads.total()
+    assert fl.fetch(given, tmp_path / "copies") == [empty, copy, local]
+    assert server.reads.total() == reads
+    assert sorted(map(str, (tmp_path / "copies").iterdir())) == sorted([empty, copy])
+
+
+def test_a_copy_that_fails_leaves_nothing(server: Server, tmp_path: Path) -> None:
+    server.faults = ["error"] * 1000
+    with pytest.raises(fl.SourceError, match=r"a\.bin' cannot be read, after 4 tries"):
+        fl.fetch(server.url("a.bin"), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    server.faults.clear()
+    (tmp_path / "file").touch()
+    with pytest.raises(fl.InvalidFlow, match="cannot be a folder"):
+        fl.fetch(server.url("a.bin"), tmp_path / "file")
+
+
+def test_patterns_of_urls() -> None:
+    memory = fsspec.filesystem("memory")
+    for name in ("b", "a", "c"):
+        memory.pipe(f"/patterns/{name}.bin", name.encode())
+    names = all_paths("from_text", "memory://patterns/[ab].bin")
+    assert [open_file("read", name).read(0, 9) for name in names] == [b"a", b"b"]
+    with pytest.raises(fl.SourceError, match=r"no file matches 'memory://patterns/\*\.txt'"):
+        all_paths("from_text", "memory://patterns/*.txt")
+
+
+def test_a_file_system_that_is_not_there() -> None:
+    with pytest.raises(fl.SourceError, match=r"Protocol not known|protocol.*carrier"):
+        open_file("from_text", "carrier-pigeon://loft/a.txt")
+
+
+@pytest.mark.parametrize("path", ["http://127.0.0.1/a.lmdb", "s3://bucket/a.lmdb"])
+def test_what_is_mapped_wants_a_local_file(path: str) -> None:
+    with pytest.raises(
+        fl.InvalidFlow, match=r"must be a file on this machine's disk.*copy it first: fl\.fetch"
+    ):
+        fl.from_lmdb(path)
