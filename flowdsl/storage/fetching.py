@@ -28,11 +28,11 @@ def fetch(paths: Paths, folder: OnePath) -> list[str]:
     Errors: ``InvalidFlow`` for what is no path or folder; ``SourceError`` for a file that is
     missing or cannot be read, or if the disk refuses.
 
-    >>> import flowdsl as fl, fsspec, tempfile
+    >>> import flowdsl as fl, fsspec, pathlib, tempfile
     >>> fsspec.filesystem("memory").pipe("/data/a.txt", b"one\ntwo\n")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     (copy,) = fl.fetch("memory://data/*.txt", folder)
-    ...     open(copy).read()
+    ...     pathlib.Path(copy).read_text()
     'one\ntwo\n'
 
     Source: ``tf.keras.utils.get_file``; the ``filecache`` of fsspec.

@@ -92,7 +92,7 @@ def served() -> Iterator[Server]:
                 self.close_connection = True
             self.wfile.write(data)
 
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its name there
             return
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
