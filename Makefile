@@ -11,7 +11,7 @@ PAGES := $(wildcard README.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit long explore chaos docs bench bench-regression format lock \
+.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-regression format lock \
 	clean
 
 say = printf '==> %s\n'
@@ -27,6 +27,7 @@ help:
 	echo 'make long      the samples that take too long for every day'
 	echo 'make explore   the tests that draw, at random seeds until one fails (MINUTES=10)'
 	echo 'make chaos     10,000 random pipelines in random trouble (SEED=0 PIPELINES=10000 MINUTES=60)'
+	echo 'make fuzz      100,000 damaged files, and 200 killed writers a format (SEED=0 FILES= KILLS=)'
 	echo 'make docs      write docs/operators.md from the operators'
 	echo 'make bench     time flowdsl beside others: make bench OPTIONS=--quick for a minute of it'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
@@ -88,6 +89,15 @@ chaos: MINUTES ?= 60
 chaos: $(VENV)/dev
 	$(say) 'chaos'
 	$(BIN)/python -m tests.chaos --pipelines $(PIPELINES) --seed $(SEED) --minutes $(MINUTES)
+
+# Seeded likewise: damaged files for all readers, then writers that are killed.
+FILES ?= 100000
+KILLS ?= 200
+
+fuzz: $(VENV)/dev
+	$(say) 'fuzz'
+	$(BIN)/python -m tests.storage.fuzz --files $(FILES) --seed $(SEED)
+	$(BIN)/python -m tests.storage.killing --kills $(KILLS) --seed $(SEED)
 
 docs: $(VENV)/dev
 	$(say) 'Writing docs/operators.md'

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import xxhash
 
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.storage.bars import bar
+from flowdsl.storage.hidden import hidden_folder
 from flowdsl.storage.paths import OnePath, Paths, all_paths, is_url, local_path
 from flowdsl.storage.urls import BLOCK, RemoteFile
 
@@ -55,8 +55,8 @@ def _copied(url: str, folder: Path) -> str:
     if target.is_file() and target.stat().st_size == file.size:
         return str(target)
     try:
-        with TemporaryDirectory(prefix=".flowdsl-", dir=folder) as partial:
-            path = Path(partial) / target.name
+        with hidden_folder(folder) as partial:
+            path = partial / target.name
             with path.open("wb") as copy, bar(name, file.size, of_bytes=True) as draw:
                 for start in range(0, file.size, BLOCK):
                     copy.write(file.read(start, BLOCK))

@@ -3,6 +3,9 @@
 Formats that only say where the next row begins, such as TFRecord, tar and text, get a length and
 random access so. The index of ``a.tfrecord`` is ``.a.tfrecord.index``; it is good for one state of
 the file, and made anew for another. Where the folder cannot be written it is made for each flow.
+
+A file system's clock has ticks: a file that is written twice within one has the same time, and may
+have the same size. So an index that is hardly younger than its file is not trusted, as in Git.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from numpy.typing import NDArray
 from flowdsl.storage.byte_files import ByteFile
 from flowdsl.storage.paths import is_url
 
+_A_TICK = 2.0
+"""Seconds; the longest are those of FAT."""
 _MAGIC = b"flowdsl index 1\n"
 
 
@@ -49,17 +54,18 @@ def index_of(file: ByteFile, form: str, scan: Callable[[ByteFile], Index]) -> In
     folder, name = os.path.split(file.path)
     path = os.path.join(folder, f".{name}.index")
     head = _MAGIC + f"{form}\n{file.stamp}\n".encode()
-    kept = _read(path, head)
+    kept = _read(path, file.path, head)
     if kept is None:
         kept = scan(file)
         _keep(path, head, kept)
     return kept
 
 
-def _read(path: str, head: bytes) -> Index | None:
+def _read(path: str, of: str, head: bytes) -> Index | None:
     try:
         with open(path, "rb") as file:
-            data = file.read()
+            age = os.fstat(file.fileno()).st_mtime - os.stat(of).st_mtime
+            data = file.read() if age > _A_TICK else b""
     except OSError:
         return None
     body = data[len(head) : -8]

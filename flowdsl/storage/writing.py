@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Generic
 
 import attrs
@@ -21,6 +20,7 @@ from flowdsl.effects import Finite
 from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.node import FlowBase, T
 from flowdsl.storage.bars import bar
+from flowdsl.storage.hidden import hidden_folder
 from flowdsl.storage.paths import OnePath, local_path
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def write_file(
         raise InvalidFlow(f"{writer}: no folder {str(target.parent)!r}; make it first")
     rows = RowsToWrite(writer, flow, os.fspath(path))
     try:
-        with TemporaryDirectory(prefix=".flowdsl-", dir=target.parent) as folder:
-            rows.partial = Path(folder) / target.name
+        with hidden_folder(target.parent) as folder:
+            rows.partial = folder / target.name
             with rows.refusals(), closing(rows.drawn()) as drawn:
                 write(rows.partial, drawn)
                 _flush(rows.partial)

@@ -23,8 +23,8 @@ from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import element_difference, require
 from flowdsl.testing.recipes import AnyFlow
 
-_SOME = [(i, np.full(3, i / 2, np.float32)) for i in range(12)]
-_OTHERS = [(i + 1, np.full(3, i / 2, np.float32)) for i in range(12)]
+SOME = [(i, np.full(3, i / 2, np.float32)) for i in range(12)]
+OTHERS = [(i + 1, np.full(3, i / 2, np.float32)) for i in range(12)]
 
 
 def _rows(element: st.SearchStrategy[object]) -> st.SearchStrategy[list[object]]:
@@ -69,6 +69,12 @@ class Format:
     """Draws lists of elements that the format can hold."""
     refused: Sequence[object] = (object(),)
     """Elements that the format cannot hold; each is written after some that it can hold."""
+    some: list[object] = attrs.field(factory=lambda: list(SOME), repr=False)
+    """Twelve rows that the format can hold, for the laws of files."""
+    others: list[object] = attrs.field(factory=lambda: list(OTHERS), repr=False)
+    """As many other rows."""
+    checked: bool = True
+    """Whether every row has a checksum: else damage may give other rows, but must do no harm."""
 
     def written(self, rows: Sequence[object], path: Path) -> AnyFlow:
         """Write these rows to a file, and return a flow over it."""
@@ -107,32 +113,34 @@ def _reads(flow: AnyFlow, rows: Sequence[object]) -> None:
 def it_is_a_source(format_: Format, folder: Path) -> None:
     """A flow over a file keeps the laws of flows, in several processes too."""
     path = _path(format_, folder)
-    format_.written(_SOME, path)
-    check_source(partial(format_.read, path), _SOME, examples=10)
+    format_.written(format_.some, path)
+    check_source(partial(format_.read, path), format_.some, examples=10)
     got = format_.read(path).prefetch(procs=2).collect()
-    found = element_difference(got, _SOME)
+    found = element_difference(got, format_.some)
     require(found is None, f"read by two processes, {found}")
 
 
 def any_row_is_read_by_its_number(format_: Format, folder: Path) -> None:
     """A row that is read by its number is the row of a pass, in any order of reading."""
-    node = format_.written(_SOME, _path(format_, folder)).node
+    node = format_.written(format_.some, _path(format_, folder)).node
     if isinstance(node, IndexedSource):
         row = node.open()
-        for i in (*reversed(range(len(_SOME))), 3, 3, 0):
-            require(same(row(i), _SOME[i]), f"row {i} is {row(i)!r}, and not {_SOME[i]!r}")
+        for i in (*reversed(range(len(format_.some))), 3, 3, 0):
+            require(
+                same(row(i), format_.some[i]), f"row {i} is {row(i)!r}, and not {format_.some[i]!r}"
+            )
 
 
 def a_position_tells_its_file(format_: Format, folder: Path) -> None:
     """A state that was saved over one file is refused over another one that holds other rows."""
     path = _path(format_, folder)
-    flow = format_.written(_SOME, path)
+    flow = format_.written(format_.some, path)
     with flow.epoch(0) as run:
         next(run)
         state = run.state_dict()
     other = folder / "other"
     other.mkdir()
-    changed = format_.written(_OTHERS, _path(format_, other))
+    changed = format_.written(format_.others, _path(format_, other))
     try:
         with changed.resume(state):
             pass
@@ -152,24 +160,35 @@ def a_missing_file_is_named(format_: Format, folder: Path) -> None:
     path = _path(format_, folder)
     _fails(format_, path, "it is missing")
     path.write_bytes(b"")
-    _fails(format_, path, "it is empty")
+    if format_.checked:
+        _fails(format_, path, "it is empty")
 
 
 def a_file_that_is_cut_off_is_named(format_: Format, folder: Path) -> None:
-    """A file that ends too early is a SourceError that names it, and never fewer rows."""
+    """A file that ends too early is a SourceError that names it, and never fewer rows.
+
+    Of a format without checksums it may be fewer rows, the last of them shorter.
+    """
     path = _path(format_, folder)
-    format_.written(_SOME, path)
+    format_.written(format_.some, path)
     for file, content in _contents(path):
         for size in _places(len(content)):
             _replace(file, content[:size])
-            _fails(format_, path, f"{file.name} was cut to {size} of {len(content)} bytes")
+            what = f"{file.name} was cut to {size} of {len(content)} bytes"
+            if format_.checked:
+                _fails(format_, path, what)
+            else:
+                _harmless(format_, path, what)
         _replace(file, content)
 
 
 def damage_is_never_another_row(format_: Format, folder: Path) -> None:
-    """Where bytes are changed, a row is what was written, or a SourceError that names the file."""
+    """Where bytes are changed, a row is what was written, or a SourceError that names the file.
+
+    Of a format without checksums rows may be others.
+    """
     path = _path(format_, folder)
-    format_.written(_SOME, path)
+    format_.written(format_.some, path)
     for file, content in _contents(path):
         used = [i for i, byte in enumerate(content) if byte]  # few others: most mean nothing
         for k in {*_places(len(content)), *used[:: max(1, len(used) // 150)]} - {len(content)}:
@@ -178,10 +197,16 @@ def damage_is_never_another_row(format_: Format, folder: Path) -> None:
             _replace(file, bytes(changed))
             got, error = _outcome(format_, path)
             what = f"byte {k} of {file.name} was changed"
-            found = element_difference(got, _SOME[: len(got)])
+            if not format_.checked:
+                if error is not None:
+                    _is_named(error, path, what)
+                continue
+            found = element_difference(got, format_.some[: len(got)])
             require(found is None, f"{what}: {found}")
             if error is None:
-                require(len(got) == len(_SOME), f"{what}: {len(got)} rows came without an error")
+                require(
+                    len(got) == len(format_.some), f"{what}: {len(got)} rows came without an error"
+                )
             else:
                 _is_named(error, path, what)
         _replace(file, content)
@@ -202,6 +227,13 @@ def _fails(format_: Format, path: Path, what: str) -> None:
     if error is None:
         raise AssertionError(f"{what}: {len(got)} rows came without an error")
     _is_named(error, path, what)
+
+
+def _harmless(format_: Format, path: Path, what: str) -> None:
+    got, error = _outcome(format_, path)
+    if error is not None:
+        _is_named(error, path, what)
+    require(len(got) <= len(format_.some), f"{what}: {len(got)} rows came")
 
 
 def _is_named(error: FlowError, path: Path, what: str) -> None:
@@ -240,7 +272,7 @@ def _replace(file: Path, content: bytes) -> None:
 def what_it_cannot_hold_is_refused(format_: Format, folder: Path) -> None:
     """An element that cannot be held is a SpecMismatch that names its row, and leaves nothing."""
     for element in format_.refused:
-        flow = from_items([*_SOME[:2], element])
+        flow = from_items([*format_.some[:2], element])
         error = _refusal(format_, flow, folder)
         what = f"{element!r} was to be refused"
         require(isinstance(error, SpecMismatch), f"{what}, with a SpecMismatch: {error!r}")
@@ -252,18 +284,18 @@ def a_flow_that_fails_leaves_nothing(format_: Format, folder: Path) -> None:
 
     A file that was there before is unchanged, if it was to be kept.
     """
-    error = _refusal(format_, from_iterable(_failing), folder)
+    error = _refusal(format_, from_iterable(partial(_failing, format_.some)), folder)
     require(isinstance(error, FlowError), f"the flow failed, and the writer raised {error!r}")
     path = _path(format_, folder)
-    format_.written(_SOME, path)
+    format_.written(format_.some, path)
     kept = _contents(path)
     try:
-        format_.write(from_items(_OTHERS), path)
+        format_.write(from_items(format_.others), path)
     except FlowError:
         require(_contents(path) == kept, "what was refused changed the file that was there")
-        _reads(format_.read(path), _SOME)
+        _reads(format_.read(path), format_.some)
         return
-    _reads(format_.read(path), _OTHERS)
+    _reads(format_.read(path), format_.others)
 
 
 def a_flow_that_never_ends_is_refused(format_: Format, folder: Path) -> None:
@@ -272,13 +304,13 @@ def a_flow_that_never_ends_is_refused(format_: Format, folder: Path) -> None:
     def made(x: object) -> object:
         raise RuntimeError("a row was made of a flow that never ends")
 
-    error = _refusal(format_, from_items(_SOME).map(made).repeat(), folder)
+    error = _refusal(format_, from_items(format_.some).map(made).repeat(), folder)
     told = isinstance(error, FlowError) and not isinstance(error.__cause__, RuntimeError)
     require(told, f"a flow that never ends was to be refused: {error!r}")
 
 
-def _failing() -> Iterator[object]:
-    yield from islice(_SOME, 5)
+def _failing(rows: Sequence[object]) -> Iterator[object]:
+    yield from islice(rows, 5)
     raise ValueError("the disk that is read is on fire")
 
 
@@ -315,12 +347,17 @@ def check_format(
     suffix: str = "",
     rows: st.SearchStrategy[list[object]] = ANY_ROWS,
     refused: Sequence[object] = (object(),),
+    some: Sequence[object] = SOME,
+    others: Sequence[object] = OTHERS,
+    checked: bool = True,
 ) -> None:
     """Check a storage format against all of its laws.
 
     ``write`` runs a pass and writes its elements to a path, and gives their number; ``read`` makes
     a flow over it. ``rows`` draws lists of elements that the format holds: ``formats.ARRAYS`` if
-    it holds arrays and pairs of them only. ``refused`` are elements that it cannot hold.
+    it holds arrays and pairs of them only. ``refused`` are elements that it cannot hold. ``some``
+    and ``others`` are twelve rows each, for the laws of files, if it cannot hold pairs of an int
+    and an array. ``checked=False``: it has no checksums, so damage may give other rows.
 
     >>> import flowdsl as fl
     >>> from flowdsl.testing import check_format
@@ -331,7 +368,7 @@ def check_format(
     Raises:
         AssertionError: A law is broken; a note says which.
     """
-    format_ = Format(write, read, suffix, rows, refused)
+    format_ = Format(write, read, suffix, rows, refused, list(some), list(others), checked)
     for law in FORMAT_LAWS:
         with TemporaryDirectory() as folder:
             try:

@@ -1,0 +1,181 @@
+"""What all writers share, seen through one of them, or by itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flowdsl as fl
+from flowdsl.storage import bars, index
+from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.hidden import hidden_folder
+from flowdsl.storage.index import Index, index_of
+from flowdsl.storage.libraries import library
+from flowdsl.storage.paths import all_paths
+from flowdsl.storage.writing import write_file
+
+
+def test_what_a_killed_writer_leaves_is_swept_by_the_next(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from flowdsl.storage.hidden import hidden_folder
+with hidden_folder(sys.argv[1]) as folder:
+    (folder / "partial").write_bytes(bytes(1000))
+    print(folder, flush=True)
+    if sys.argv[2] == "killed":
+        os.kill(os.getpid(), 9)
+    sys.stdin.read()
+"""
+    start = [sys.executable, "-c", program, str(tmp_path)]
+    killed = subprocess.run([*start, "killed"], capture_output=True, text=True, timeout=60)
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*start, "alive"], **pipes) as alive:
+        assert alive.stdout is not None
+        living = alive.stdout.readline().strip()
+        long_ago = time.time() - 3600
+        left = killed.stdout.strip()
+        for folder in (left, living):
+            os.utime(folder, (long_ago, long_ago))
+        with hidden_folder(tmp_path) as young, hidden_folder(tmp_path):
+            assert young.is_dir()
+        assert not Path(left).exists()
+        assert Path(living).is_dir()
+        alive.communicate("")
+
+
+def test_a_full_disk_is_told_with_what_was_needed(tmp_path: Path) -> None:
+    def write(path: Path, rows: Iterable[int]) -> None:
+        for i in rows:
+            with path.open("ab") as file:
+                file.write(bytes(100))
+            if i == 3:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "rows"
+    path.write_text("old")
+    with pytest.raises(fl.SourceError) as caught:
+        write_file("write_rows", fl.from_range(20), path, True, write)
+    told = "400 bytes were written for 4 of 20 rows, so that about 2,000 are needed, and "
+    assert f"write_rows: {str(path)!r} cannot be written: No space left on device; {told}" in str(
+        caught.value
+    )
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_bar_is_drawn_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(bars, "_EVERY", 0.0)
+    with bars.bar("write_rows", 4) as draw:
+        draw(3)
+    assert "write_rows" in capsys.readouterr().err
+
+
+def test_a_library_that_is_missing_is_told_with_the_command() -> None:
+    with pytest.raises(ImportError, match=r'pip install "flowdsl\[parquet\]"'):
+        library("no_such_library.part", "from_parquet", "parquet")
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def test_names_come_in_the_order_given_and_those_of_a_pattern_sorted(tmp_path: Path) -> None:
+    for name in ("b1", "a2", "a1", "c[1]"):
+        (tmp_path / name).touch()
+    given: list[str | Path] = [
+        tmp_path / "c[1]",
+        tmp_path / "b1",
+        str(tmp_path / "a*"),
+        tmp_path / "b1",
+    ]
+    names = [os.path.basename(name) for name in all_paths("from_rows", given)]
+    assert names == ["c[1]", "b1", "a1", "a2", "b1"]
+
+
+@pytest.mark.parametrize("path", [None, 3, b"a", [], [None], "", "a\0b"], ids=repr)
+def test_what_is_no_path(path: Any) -> None:
+    with pytest.raises(fl.InvalidFlow, match="from_rows: path must be a str or path"):
+        all_paths("from_rows", path)
+
+
+def test_a_pattern_that_matches_nothing_names_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(fl.SourceError, match=r"no file matches .*; there is no folder"):
+        all_paths("from_rows", tmp_path / "no" / "*.rows")
+
+
+# -- bytes and indexes -----------------------------------------------------------------------------
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(fl.SourceError, match="is no file"):
+        open_file("from_rows", str(tmp_path))
+    with pytest.raises(fl.SourceError, match="cannot be opened: No such file"):
+        open_file("from_rows", str(tmp_path / "none"))
+
+
+def _scanned(counted: list[int]) -> Any:
+    def scan(file: ByteFile) -> Index:
+        counted.append(file.size)
+        starts = np.arange(file.size, dtype=np.int64)
+        return Index(starts, starts + 1, 2**64 - file.size)
+
+    return scan
+
+
+def _indexed(path: Path, counted: list[int], form: str = "rows 1") -> Index:
+    return index_of(open_file("read", str(path)), form, _scanned(counted))
+
+
+def test_an_index_is_made_once_for_a_state_of_its_file(tmp_path: Path) -> None:
+    path, counted, then = tmp_path / "rows", list[int](), time.time() - 100
+    path.write_bytes(b"abc")
+    os.utime(path, (then, then))
+    for _ in range(2):
+        found = _indexed(path, counted)
+        assert (found.starts.tolist(), found.ends.tolist()) == ([0, 1, 2], [1, 2, 3])
+        assert found.digest == 2**64 - 3
+    assert counted == [3]
+    _indexed(path, counted, "rows 2")
+    path.write_bytes(b"abcd")
+    os.utime(path, (then, then))
+    assert len(_indexed(path, counted)) == 4
+    beside = tmp_path / ".rows.index"
+    damaged = bytearray(beside.read_bytes())
+    damaged[-20] ^= 1
+    beside.write_bytes(damaged)
+    assert len(_indexed(path, counted)) == 4
+    assert counted == [3, 3, 4, 4]
+
+
+def test_an_index_as_old_as_its_file_is_not_trusted(tmp_path: Path) -> None:
+    path, counted = tmp_path / "rows", list[int]()
+    path.write_bytes(b"abc")
+    for _ in range(2):
+        _indexed(path, counted)
+    assert counted == [3, 3]
+
+
+def test_an_index_that_cannot_be_kept_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, counted, then = tmp_path / "rows", list[int](), time.time() - 100
+    path.write_bytes(b"abc")
+    os.utime(path, (then, then))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "not yours")
+
+    monkeypatch.setattr(index, "NamedTemporaryFile", refuse)
+    assert len(_indexed(path, counted)) == len(_indexed(path, counted)) == 3
+    assert counted == [3, 3]
