@@ -11,8 +11,8 @@ PAGES := $(wildcard README.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-regression format lock \
-	clean
+.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-regression \
+	faults format lock clean
 
 say = printf '==> %s\n'
 
@@ -28,8 +28,10 @@ help:
 	echo 'make explore   the tests that draw, at random seeds until one fails (MINUTES=10)'
 	echo 'make chaos     10,000 random pipelines in random trouble (SEED=0 PIPELINES=10000 MINUTES=60)'
 	echo 'make fuzz      100,000 damaged files, and 200 killed writers a format (SEED=0 FILES= KILLS=)'
-	echo 'make docs      write docs/operators.md from the operators'
+	echo 'make faults    what a user sees when files, queues and processes fail'
+	echo 'make docs      write docs/operators.md and docs/reliability.md'
 	echo 'make bench     time flowdsl beside others: make bench OPTIONS=--quick for a minute of it'
+	echo '  make bench-storage  time the readers of files beside others'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
@@ -102,10 +104,15 @@ fuzz: $(VENV)/dev
 docs: $(VENV)/dev
 	$(say) 'Writing docs/operators.md'
 	$(BIN)/python docs/generate_operators.py
+	$(BIN)/python docs/generate_reliability.py
 
 bench: $(VENV)/bench/ready
 	$(say) 'Benches'
 	$(VENV)/bench/bin/python -m bench $(OPTIONS)
+
+bench-storage: $(VENV)/bench/ready
+	$(say) 'Benches of stored rows'
+	$(VENV)/bench/bin/python -m bench.storage $(OPTIONS)
 
 bench-regression: $(VENV)/dev
 	$(say) 'Benches of flowdsl alone; add OPTIONS=--benchmark-compare for the difference'

@@ -1,0 +1,520 @@
+"""How fast stored rows come, beside others that read them: ``python -m bench.storage``.
+
+Each figure is rows a second of whole passes, in a process of its own that has read the files once,
+so that they are in the system's memory. In each round each contestant has one turn; figures are
+medians, and the ratios are what counts. ``make bench-storage`` has everybody; elsewhere, who is not
+installed is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import flowdsl as fl
+from bench import photographs
+
+SECONDS = 3.0
+"""Of each turn."""
+LARGE, ROWS = 100_000, 1_000
+SMALL, RECORDS = 10_000, 5_000
+TABLE = 50_000
+BATCH, PROCS, SIDE = 32, 2, 224
+
+Pass: TypeAlias = Callable[[], Iterable[Any]]
+"""Begins a pass; what it gives are rows, or batches of ``BATCH`` where the work says so."""
+
+
+# -- what is stored --------------------------------------------------------------------------------
+
+
+def _stored(name: str, write: Callable[[Path], object]) -> str:
+    """A file, written once for all turns."""
+    folder = Path(tempfile.gettempdir()) / f"flowdsl-bench-storage-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    if not path.exists():
+        write(path)
+    return str(path)
+
+
+def _large(i: int) -> NDArray[np.uint8]:
+    return np.random.default_rng(i).integers(0, 255, LARGE, np.uint8)
+
+
+def _small(i: int) -> bytes:
+    return np.random.default_rng(i).bytes(SMALL)
+
+
+def _entry(i: int) -> dict[str, Any]:
+    return {"id": i, "score": i / 7, "name": f"row {i}", "even": i % 2 == 0}
+
+
+def _our_lmdb() -> str:
+    return _stored("ours.lmdb", lambda path: fl.from_range(ROWS).map(_large).write_lmdb(path))
+
+
+def _plain_lmdb() -> str:
+    def write(path: Path) -> None:
+        lmdb: Any = import_module("lmdb")
+        file = lmdb.open(str(path), subdir=False, map_size=1 << 30)
+        with file as env, env.begin(write=True) as txn:
+            for i in range(ROWS):
+                txn.put(b"%08d" % i, _large(i).tobytes())
+
+    return _stored("plain.lmdb", write)
+
+
+def _tensorpack_lmdb() -> str:
+    def write(path: Path) -> None:
+        dataflow: Any = import_module("tensorpack.dataflow")
+        rows = dataflow.DataFromList([[_large(i)] for i in range(ROWS)], shuffle=False)
+        dataflow.LMDBSerializer.save(rows, str(path))
+
+    return _stored("tensorpack.lmdb", write)
+
+
+def _array_record(name: str, row: Callable[[int], bytes], count: int) -> str:
+    def write(path: Path) -> None:
+        module: Any = import_module("array_record.python.array_record_module")
+        writer = module.ArrayRecordWriter(str(path), "group_size:1")
+        for i in range(count):
+            writer.write(row(i))
+        writer.close()
+
+    return _stored(name, write)
+
+
+def _records() -> str:
+    rows = fl.from_range(RECORDS).map(_small)
+    return _stored("small.tfrecord", lambda path: rows.write_tfrecord(path))
+
+
+def _table() -> str:
+    def write(path: Path) -> None:
+        arrow: Any = import_module("pyarrow")
+        parquet: Any = import_module("pyarrow.parquet")
+        table = arrow.Table.from_pylist([_entry(i) for i in range(TABLE)])
+        parquet.write_table(table, path, row_group_size=5_000)
+
+    return _stored("table.parquet", write)
+
+
+def _photographs() -> list[str]:
+    return [str(photographs.folder() / f"{k}.jpg") for k in range(photographs.FILES)]
+
+
+def _photographs_in_lmdb() -> str:
+    rows = fl.from_items(_photographs()).map(lambda name: Path(name).read_bytes())
+    return _stored("photographs.lmdb", lambda path: rows.write_lmdb(path))
+
+
+def _photographs_in_array_record() -> str:
+    names = _photographs()
+    return _array_record(
+        "photographs.arrayrecord", lambda i: Path(names[i]).read_bytes(), len(names)
+    )
+
+
+# -- rows of 100 KB --------------------------------------------------------------------------------
+
+_ORDERS = {
+    "in order": np.arange(ROWS),
+    "shuffled": np.random.default_rng(7).permutation(ROWS),
+}
+
+
+def _plain(order: str) -> Pass:
+    """What LMDB's own package takes: look up, and copy."""
+    lmdb: Any = import_module("lmdb")
+    env = lmdb.open(_plain_lmdb(), subdir=False, readonly=True, lock=False, readahead=False)
+    transaction = env.begin(buffers=True)
+    keys = [b"%08d" % i for i in _ORDERS[order]]
+    return lambda: (np.frombuffer(transaction.get(key), np.uint8).copy() for key in keys)
+
+
+def _ours(order: str) -> Pass:
+    flow: fl.Flow[NDArray[np.uint8], Any] = fl.from_lmdb(_our_lmdb(), NDArray[np.uint8])
+    flow = flow.shuffle(seed=7) if order == "shuffled" else flow
+    return lambda: iter(flow)
+
+
+def _ours_in_workers(order: str) -> Pass:
+    flow: fl.Flow[NDArray[np.uint8], Any] = fl.from_lmdb(_our_lmdb(), NDArray[np.uint8])
+    flow = flow.shuffle(seed=7) if order == "shuffled" else flow
+    flow = flow.prefetch(procs=PROCS)
+    return lambda: iter(flow)
+
+
+def _tensorpack(order: str) -> Pass:
+    dataflow: Any = import_module("tensorpack.dataflow")
+    rows = dataflow.LMDBSerializer.load(_tensorpack_lmdb(), shuffle=order == "shuffled")
+    rows.reset_state()
+    return lambda: iter(rows)
+
+
+def _grain(order: str) -> Pass:
+    grain: Any = import_module("grain.python")
+    path = _array_record("large.arrayrecord", lambda i: _large(i).tobytes(), ROWS)
+    rows = grain.MapDataset.source(grain.ArrayRecordDataSource([path]))
+    rows = rows.shuffle(seed=7) if order == "shuffled" else rows
+    rows = rows.map(lambda data: np.frombuffer(data, np.uint8))
+    return lambda: rows.to_iter_dataset(grain.ReadOptions(num_threads=0))
+
+
+# -- records of 10 KB ------------------------------------------------------------------------------
+
+
+def _our_records() -> Pass:
+    flow = fl.from_tfrecord(_records())
+    return lambda: iter(flow)
+
+
+def _tf_data_records() -> Pass:
+    tf: Any = import_module("tensorflow")
+    rows = tf.data.TFRecordDataset(_records())
+    return rows.as_numpy_iterator
+
+
+def _grain_records() -> Pass:
+    grain: Any = import_module("grain.python")
+    path = _array_record("small.arrayrecord", _small, RECORDS)
+    rows = grain.MapDataset.source(grain.ArrayRecordDataSource([path]))
+    return lambda: rows.to_iter_dataset(grain.ReadOptions(num_threads=0))
+
+
+# -- rows of a table -------------------------------------------------------------------------------
+
+
+def _our_table() -> Pass:
+    flow = fl.from_parquet(_table())
+    return lambda: iter(flow)
+
+
+def _pyarrow_table() -> Pass:
+    parquet: Any = import_module("pyarrow.parquet")
+
+    def begin() -> Iterator[Any]:
+        with parquet.ParquetFile(_table()) as file:
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
+
+    return begin
+
+
+def _ray_table() -> Pass:
+    ray: Any = import_module("ray")
+    ray.init(num_cpus=PROCS, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    rows = ray.data.read_parquet(_table())
+    return lambda: rows.iter_rows()
+
+
+def _grain_table() -> Pass:
+    grain: Any = import_module("grain.experimental")
+    return lambda: iter(grain.ParquetIterDataset(_table()))
+
+
+# -- images ----------------------------------------------------------------------------------------
+
+
+def _decode(data: bytes) -> NDArray[np.uint8]:
+    return fl.decode_image(data, resize=(SIDE, SIDE))
+
+
+def _read(name: str) -> NDArray[np.uint8]:
+    return _decode(Path(name).read_bytes())
+
+
+def _our_files() -> Pass:
+    flow = fl.from_images(_photographs(), resize=(SIDE, SIDE)).batch(BATCH).prefetch(procs=PROCS)
+    return lambda: iter(flow)
+
+
+def _our_images_in_lmdb() -> Pass:
+    flow = fl.from_lmdb(_photographs_in_lmdb(), bytes).map(_decode).batch(BATCH)
+    flow = flow.prefetch(procs=PROCS)
+    return lambda: iter(flow)
+
+
+@attrs.frozen
+class _Dataset:
+    """What a DataLoader takes: any object with a length and rows by number."""
+
+    read: Callable[[int], NDArray[np.uint8]]
+
+    def __len__(self) -> int:
+        return photographs.FILES
+
+    def __getitem__(self, i: int) -> NDArray[np.uint8]:
+        return self.read(i)
+
+
+def _loader(read: Callable[[int], NDArray[np.uint8]]) -> Pass:
+    data: Any = import_module("torch.utils.data")
+    import_module("torch").set_num_threads(1)
+    loader = data.DataLoader(
+        _Dataset(read),
+        batch_size=BATCH,
+        num_workers=PROCS,
+        collate_fn=np.stack,
+        persistent_workers=True,
+    )
+    return lambda: iter(loader)
+
+
+def _loader_files() -> Pass:
+    names = _photographs()
+    return _loader(lambda i: _read(names[i]))
+
+
+@attrs.define
+class _Lmdb:
+    """A store of ours as users of a DataLoader read theirs: opened by each worker."""
+
+    path: str
+    transaction: Any = None
+
+    def __call__(self, i: int) -> NDArray[np.uint8]:
+        if self.transaction is None:
+            lmdb: Any = import_module("lmdb")
+            env = lmdb.open(self.path, subdir=False, readonly=True, lock=False, readahead=False)
+            self.transaction = env.begin()
+        return _decode(self.transaction.get(b"%08d" % i))
+
+
+def _loader_lmdb() -> Pass:
+    def write(path: Path) -> None:
+        lmdb: Any = import_module("lmdb")
+        file = lmdb.open(str(path), subdir=False, map_size=1 << 30)
+        with file as env, env.begin(write=True) as txn:
+            for i, name in enumerate(_photographs()):
+                txn.put(b"%08d" % i, Path(name).read_bytes())
+
+    return _loader(_Lmdb(_stored("photographs-plain.lmdb", write)))
+
+
+def _grain_images(source: Callable[[Any], Any], read: Callable[[Any], Any]) -> Pass:
+    grain: Any = import_module("grain.python")
+    rows = grain.MapDataset.source(source(grain)).map(read).batch(BATCH)
+    options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
+    workers = grain.MultiprocessingOptions(num_workers=PROCS)
+    rows = rows.to_iter_dataset(options).mp_prefetch(workers)
+    return lambda: iter(rows)
+
+
+def _grain_files() -> Pass:
+    return _grain_images(lambda _: _photographs(), _read)
+
+
+def _grain_array_record() -> Pass:
+    path = _photographs_in_array_record()
+    return _grain_images(lambda grain: grain.ArrayRecordDataSource([path]), _decode)
+
+
+def _tf_data(stored: bool) -> Pass:
+    """Its own kernels; what is stored is a TFRecord file."""
+    tf: Any = import_module("tensorflow")
+    tf.config.threading.set_intra_op_parallelism_threads(PROCS)
+    tf.config.threading.set_inter_op_parallelism_threads(PROCS)
+
+    def decoded(data: Any) -> Any:
+        image = tf.image.resize(tf.io.decode_jpeg(data, channels=3), (SIDE, SIDE))
+        return tf.cast(tf.round(image), tf.uint8)
+
+    if stored:
+        names = _photographs()
+        bytes_of = fl.from_items(names).map(lambda name: Path(name).read_bytes())
+        write: Callable[[Path], object] = bytes_of.write_tfrecord
+        rows = tf.data.TFRecordDataset(_stored("photographs.tfrecord", write))
+    else:
+        rows = tf.data.Dataset.from_tensor_slices(_photographs()).map(tf.io.read_file)
+    rows = rows.map(decoded, num_parallel_calls=PROCS, deterministic=True).batch(BATCH)
+    return rows.prefetch(tf.data.AUTOTUNE).as_numpy_iterator
+
+
+# -- the works -------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Work:
+    """Rows that are stored, and who reads them: each name says the package that it needs."""
+
+    rows: int
+    """In a pass."""
+    contestants: dict[str, Callable[[], Pass]]
+    goal: float = 1.0
+    """Of flowdsl, as a ratio to the fastest other, or to ``of``."""
+    of: str | None = None
+
+
+_NEEDS = {
+    "plain lmdb": "lmdb",
+    "tensorpack": "tensorpack",
+    "Grain": "grain",
+    "tf.data": "tensorflow",
+    "pyarrow": "pyarrow",
+    "Ray Data": "ray",
+    "DataLoader": "torch",
+}
+
+WORKS = {
+    **{
+        f"100 KB arrays, {order}": Work(
+            ROWS,
+            {
+                "flowdsl": partial(_ours, order),
+                "flowdsl, 2 workers": partial(_ours_in_workers, order),
+                "plain lmdb": partial(_plain, order),
+                "tensorpack": partial(_tensorpack, order),
+                "Grain": partial(_grain, order),
+            },
+            goal=0.8,
+            of="plain lmdb",
+        )
+        for order in _ORDERS
+    },
+    "10 KB records": Work(
+        RECORDS,
+        {"flowdsl": _our_records, "tf.data": _tf_data_records, "Grain": _grain_records},
+    ),
+    "rows of a table": Work(
+        TABLE,
+        {
+            "flowdsl": _our_table,
+            "pyarrow": _pyarrow_table,
+            "Ray Data": _ray_table,
+            "Grain": _grain_table,
+        },
+    ),
+    "JPEG files to batches": Work(
+        photographs.FILES,
+        {
+            "flowdsl": _our_files,
+            "DataLoader": _loader_files,
+            "Grain": _grain_files,
+            "tf.data": partial(_tf_data, False),
+        },
+    ),
+    "stored JPEGs to batches": Work(
+        photographs.FILES,
+        {
+            "flowdsl": _our_images_in_lmdb,
+            "DataLoader": _loader_lmdb,
+            "Grain": _grain_array_record,
+            "tf.data": partial(_tf_data, True),
+        },
+    ),
+}
+
+
+def rate(work: Work, contestant: str, seconds: float) -> float:
+    """Rows a second: whole passes until the time is up, after one that does not count."""
+    begin = work.contestants[contestant]()
+    counted = _count(begin())
+    each = work.rows / counted  # rows, or batches
+    for _ in itertools.islice(begin(), counted // 4):
+        pass
+    began, came = time.perf_counter(), 0
+    while (took := time.perf_counter() - began) < seconds:
+        came += _count(begin())
+    return came * each / took
+
+
+def _count(rows: Iterable[Any]) -> int:
+    count = 0
+    for row in rows:
+        del row  # before the next is made
+        count += 1
+    return count
+
+
+# -- all of it -------------------------------------------------------------------------------------
+
+
+def measured(rounds: int, seconds: float, names: list[str], console: Console) -> dict[str, Any]:
+    """The rates of each work and contestant, a turn in each round."""
+    turns = [
+        (name, who)
+        for name in names
+        for who in WORKS[name].contestants
+        if find_spec(_NEEDS.get(who, "flowdsl")) is not None
+    ]
+    rates: dict[str, dict[str, list[float]]] = {name: {} for name in names}
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=rounds * len(turns))
+        for _ in range(rounds):
+            for name, who in turns:
+                progress.update(task, description=f"{name}: {who}")
+                found = _turn(name, who, seconds, console)
+                if found is not None:
+                    rates[name].setdefault(who, []).append(found)
+                progress.advance(task)
+    return rates
+
+
+def _turn(name: str, who: str, seconds: float, console: Console) -> float | None:
+    command = [sys.executable, "-m", "bench.storage", "--turn", name, who, str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        console.print(f"failed: {name}, {who}: {last}", highlight=False)
+        return None
+    return float(lines[-1])
+
+
+def table(rates: dict[str, dict[str, list[float]]]) -> Table:
+    """The medians, and what flowdsl is of the fastest other."""
+    shown = Table("work", "who", "rows a second", "flowdsl is", "goal")
+    for name, by_who in rates.items():
+        ours = median(by_who.get("flowdsl", [0.0]))
+        work = WORKS[name]
+        for who, found in by_who.items():
+            ratio = "" if who.startswith("flowdsl") else f"{ours / median(found):.2f} of it"
+            goal = f"{work.goal}" if work.of == who else ""
+            shown.add_row(name, who, f"{median(found):,.0f}", ratio, goal)
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.storage", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each turn")
+    parser.add_argument("--works", nargs="*", choices=list(WORKS), default=list(WORKS))
+    parser.add_argument("--out", type=Path, default=Path("out/storage.json"))
+    parser.add_argument("--turn", nargs=3, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.turn:
+        name, who, seconds = chosen.turn
+        print(rate(WORKS[name], who, float(seconds)))
+        return
+    console = Console()
+    rates = measured(chosen.rounds, chosen.seconds, chosen.works, console)
+    console.print(table(rates))
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    chosen.out.write_text(json.dumps(rates, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

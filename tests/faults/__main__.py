@@ -1,0 +1,33 @@
+"""Runs each fault, and says which do not end as they say: ``python -m tests.faults``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rich.console import Console
+
+from tests.faults.scene import faults, seen
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("names", nargs="*", help="of those, by default all")
+    parser.add_argument("--show", action="store_true", help="print what each prints")
+    options = parser.parse_args()
+    console, wrong = Console(), 0
+    for fault in faults():
+        if options.names and fault.name not in options.names:
+            continue
+        text = seen(fault)
+        ended = fault.ends_so(text)
+        wrong += not ended
+        if options.show or not ended:
+            console.print(f"{fault.name}: {'as told' if ended else 'otherwise'}", markup=False)
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{len(faults())} faults; {wrong} end otherwise")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""Each fault ends as its page says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from docs.generate_reliability import PAGE, page
+from tests.faults.scene import faults
+
+
+@pytest.mark.slow
+def test_each_fault_ends_as_it_says() -> None:
+    """In a program of its own: it forks, which a process with threads must not."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults"], capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith(f"{len(faults())} faults; 0 end otherwise\n")
+
+
+def test_a_fault_that_ends_otherwise_is_noticed() -> None:
+    fault = faults()[0]
+    assert fault.ends_so(fault.told)
+    assert not fault.ends_so(fault.told.replace("e", "u"))
+
+
+def test_the_page_is_that_of_the_programs() -> None:
+    assert PAGE.read_text() == page(), "make docs"
