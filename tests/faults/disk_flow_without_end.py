@@ -1,0 +1,14 @@
+"""A flow that never ends is written.
+
+It is refused before any row is made.
+"""
+
+from __future__ import annotations
+
+import flowdsl as fl
+
+fl.from_range(3).repeat().write_lmdb("rows.lmdb")  # type: ignore[misc]  # mypy refuses it too
+
+# Seen:
+# flowdsl.errors.EndlessFlow: write_lmdb: repeat() never ends, so no disk can hold it; put .take(n)
+# before it

@@ -1,0 +1,28 @@
+"""A writer is killed.
+
+What was there before is there; the new rows never are in part. The next writer removes what is
+left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import flowdsl as fl
+
+
+def die_at(i: int) -> int:
+    if i == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return i
+
+
+fl.from_range(3).write_lmdb("rows.lmdb")
+if (child := os.fork()) == 0:
+    fl.from_range(9).map(die_at).write_lmdb("rows.lmdb", overwrite=True)
+os.waitpid(child, 0)
+print(fl.from_lmdb("rows.lmdb").collect())
+
+# Seen:
+# [0, 1, 2]

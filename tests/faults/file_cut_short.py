@@ -1,0 +1,19 @@
+"""A file ends too early: a copy was cut off, or a disk was full.
+
+It is refused when the flow is built, with its size and what it should be. No rows come of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import flowdsl as fl
+
+fl.from_range(1000).write_lmdb("rows.lmdb")
+data = Path("rows.lmdb").read_bytes()
+Path("rows.lmdb").write_bytes(data[: len(data) // 2])
+fl.from_lmdb("rows.lmdb")
+
+# Seen:
+# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' is cut short, or no file that
+# flow.write_lmdb(path) made: it has 86016 bytes and needs 172032

@@ -1,0 +1,17 @@
+"""A file is empty.
+
+It is refused when the flow is built: an empty file is no file of no rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import flowdsl as fl
+
+Path("rows.lmdb").touch()
+fl.from_lmdb("rows.lmdb")
+
+# Seen:
+# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' cannot be opened: rows.lmdb: Bad file
+# descriptor; expected a file that flow.write_lmdb(path) made

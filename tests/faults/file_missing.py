@@ -1,0 +1,14 @@
+"""A file is not there.
+
+It is named when the flow is built, and not at the first row.
+"""
+
+from __future__ import annotations
+
+import flowdsl as fl
+
+fl.from_lmdb("rows.lmdb")
+
+# Seen:
+# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' cannot be opened: No such file or directory;
+# expected a file that flow.write_lmdb(path) made

@@ -1,0 +1,20 @@
+"""A function fails on one element.
+
+The error names the operator, the element and its row; the cause is the function's own exception,
+with its traceback, from a worker too.
+"""
+
+from __future__ import annotations
+
+import flowdsl as fl
+
+rows = fl.from_items([4, 2, 0, 1]).map(lambda x: 8 // x)
+print(rows.prefetch(procs=2, on_error="skip").collect())
+rows.prefetch(procs=2).collect()
+
+# Seen:
+# 1 elements failed and were left out, the first: map(<lambda>) failed on element 2 (row 2 of
+# from_items(4 items)): ZeroDivisionError('integer division or modulo by zero'); the element was 0
+# [2, 4, 8]
+# flowdsl.errors.ElementError: map(<lambda>) failed on element 2 (row 2 of from_items(4 items)):
+# ZeroDivisionError('integer division or modulo by zero'); the element was 0

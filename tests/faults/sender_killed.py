@@ -1,0 +1,32 @@
+"""The machine that sends rows goes away in the midst of them.
+
+The receiver does not take that for their end: another may come and go on. With `timeout=` the pass
+ends in an error that tells how far each sender was.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import flowdsl as fl
+
+
+def die_at(i: int) -> int:
+    if i == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return i
+
+
+if (child := os.fork()) == 0:
+    fl.from_range(9).map(die_at).send_zmq("ipc://rows.sock")
+for row in fl.from_zmq("ipc://rows.sock", timeout=1):
+    print(row)
+
+# Seen:
+# 0
+# 1
+# 2
+# flowdsl.errors.SourceError: from_zmq: after 3 elements, none came in 1 s at 'ipc://rows.sock',
+# waiting for 1 to end; of the senders, ...: 3 elements, no end, last heard ... s ago; is
+# flow.send_zmq running at the other end, with a key that is known here?
