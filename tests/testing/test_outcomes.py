@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from typing import Any
 
 import pytest
@@ -30,6 +31,27 @@ def test_what_is_never_given_may_turn_out_to_be_nothing_for_ever() -> None:
     assert "EndlessFlow" in str(got.error)
     assert "ElementError" in str(expected.error)
     agree("a run", got, expected, flow.node)
+
+
+def test_what_is_never_given_may_be_followed_by_a_second_pass_of_a_queue() -> None:
+    # The reference walks over the row that fails; a run knows that no window takes it, and goes on.
+    rows = fl.from_items(damaged([1, 2], 1)).window(1, 2).map(list)
+
+    def flow() -> fl.Flow[Any, Any]:
+        none = queue.Queue[Any]()
+        none.put(None)
+        no_rows = fl.from_queue(none).window(1).map(list)
+        return no_rows.concat(rows).fixed_size(2, keep_state=False)
+
+    with flow().epoch(0) as run:
+        got = outcome(run)
+    expected = reference(flow().node)
+    assert "SourceError: from_queue: a queue gives only one pass" in str(got.error)
+    assert "ElementError" in str(expected.error)
+    agree("a run", got, expected, flow().node)
+    once = fl.from_items(damaged([1, 2], 1)).shuffle()
+    with pytest.raises(AssertionError, match="a run: the error is"):
+        agree("a run", got, expected, once.node)
 
 
 def test_an_error_of_another_kind_is_no_agreement() -> None:
