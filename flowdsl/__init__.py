@@ -63,7 +63,10 @@ if TYPE_CHECKING:
     from flowdsl.runtime.origins import Origin
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
+    from flowdsl.storage.csv_files import from_csv
     from flowdsl.storage.lmdb import from_lmdb
+    from flowdsl.storage.svmlight import from_svmlight
+    from flowdsl.storage.text import from_text
 
 __version__ = "0.1.0"
 
@@ -107,12 +110,15 @@ __all__ = [
     "c6",
     "c7",
     "fake",
+    "from_csv",
     "from_files",
     "from_items",
     "from_iterable",
     "from_lmdb",
     "from_queue",
     "from_range",
+    "from_svmlight",
+    "from_text",
     "from_zmq",
     "lists",
     "progress",
@@ -127,7 +133,10 @@ _LATER = {
     "Run": "runtime.run",
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
+    "from_csv": "storage.csv_files",
     "from_lmdb": "storage.lmdb",
+    "from_svmlight": "storage.svmlight",
+    "from_text": "storage.text",
     "from_zmq": "remote.receiving",
     "progress": "report.progress",
     "verdict": "report.judging",
