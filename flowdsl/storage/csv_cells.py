@@ -1,10 +1,11 @@
-"""Cells of CSV files: text to values of a declared type, and values to text that gives them back."""
+"""Cells of CSV files: from text to values of a declared type, and back."""
 
 from __future__ import annotations
 
 import math
 import types
 from collections.abc import Callable, Iterable, Sequence
+from itertools import starmap
 from typing import Any, Generic, Union, get_args, get_origin, get_type_hints
 
 import attrs
@@ -39,6 +40,8 @@ class Cell:
         read = _reader(self.kind)
         if self.optional:
             return [None if text == "" else read(text) for text in texts]
+        if self.kind is int and _is_plain("".join(texts)):
+            return list(map(int, texts))
         return list(texts) if self.kind is str else list(map(read, texts))
 
 
@@ -58,22 +61,25 @@ def _reader(kind: type) -> Callable[[str], Any]:
     return lambda text: _rounded(kind, text)
 
 
-def _plain(text: str) -> str:
-    """A number as it is written in files: Python's own spellings ``1_000`` and digits are none."""
-    if "_" in text or not text.isascii():
-        raise ValueError(text)
-    return text
+def _is_plain(text: str) -> bool:
+    """Whether numbers in it are spelled as in files: ``1_000`` and digits of other scripts not."""
+    return "_" not in text and text.isascii()
 
 
 def _int(text: str) -> int:
-    return int(_plain(text))
+    if not _is_plain(text):
+        raise ValueError(text)
+    return int(text)
 
 
 def _float(text: str) -> float:
-    value = float(_plain(text))
-    if math.isinf(value) and "inf" not in text.lower():
-        raise ValueError(text)  # too large: infinity is another number
+    value = float(text)
+    if not _is_plain(text) or (value in _INFINITE and "inf" not in text.lower()):
+        raise ValueError(text)  # a number that is too large is not infinity
     return value
+
+
+_INFINITE = (math.inf, -math.inf)
 
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
@@ -96,9 +102,7 @@ def _held(kind: type[np.integer[Any]], number: int) -> Any:
 def _rounded(kind: type, text: str) -> Any:
     value = _float(text)
     with np.errstate(over="ignore"):
-        number = kind(
-            text.strip()
-        )  # from the digits: by way of a float64 it would be rounded twice
+        number = kind(text.strip())  # by way of a float64 it would be rounded twice
     if np.isinf(number) and not math.isinf(value):
         raise ValueError(text)
     return number
@@ -210,19 +214,26 @@ class Rows(Generic[T]):
         for record in records:
             if len(record) != self.width:
                 raise ValueError(_other_width(record, self.width))
+        if self._is_plain:
+            return self._assembled(records)
         by_column = list(zip(*records, strict=True)) if records else [()] * self.width
         pairs = zip(self.chosen, self.cells, self.columns, strict=True)
         values = [_column(by_column[k], cell, name) for k, cell, name in pairs]
         return self._assembled(list(zip(*values, strict=True)))
 
-    def _assembled(self, rows: list[tuple[Any, ...]]) -> list[Any]:
-        if self.form is tuple:
-            return rows
+    @property
+    def _is_plain(self) -> bool:
+        """Whether rows are records as they are."""
+        return self.chosen == tuple(range(self.width)) and {*self.cells} == {Cell(str)}
+
+    def _assembled(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         names = self.names
         if self.form is dict:
             return [dict(zip(names, row, strict=True)) for row in rows]
+        if self.form is tuple:
+            return list(map(tuple, rows))
         if issubclass(self.form, tuple):
-            return [self.form(*row) for row in rows]
+            return list(starmap(self.form, rows))
         return [assemble(self.form, dict(zip(names, row, strict=True))) for row in rows]
 
 

@@ -30,7 +30,7 @@ from flowdsl.storage.csv_cells import (
 from flowdsl.storage.paths import OnePath, Paths, all_paths
 from flowdsl.storage.text import BOM, encoded
 from flowdsl.storage.text_blocks import (
-    BlockReader,
+    reader,
     FromBlocks,
     TextFile,
     checked_encoding,
@@ -276,9 +276,7 @@ def _declared(element: Any) -> Declared | None:
 def _first_records(files: Sequence[TextFile], dialect: _Dialect) -> list[list[str] | None]:
     """The first record of each file; None where there is none."""
     with _at_once():
-        return [
-            BlockReader([file], 0, dialect, "from_csv")(0) if file.rows else None for file in files
-        ]
+        return [reader([file], 0, dialect, "from_csv")(0) if file.rows else None for file in files]
 
 
 @contextmanager
@@ -364,8 +362,8 @@ def _as_declared(path: str, wanted: tuple[str, ...], declared: Declared) -> tupl
     if not declared.is_named:
         if len(wanted) != len(declared.cells):
             raise SpecMismatch(
-                f"from_csv: {path!r} has {len(wanted)} columns, {list(wanted)}, and {declared.spec} "
-                f"is declared; choose with columns="
+                f"from_csv: {path!r} has {len(wanted)} columns, {list(wanted)}, and "
+                f"{declared.spec} is declared; choose with columns="
             )
         return wanted
     names = declared.names

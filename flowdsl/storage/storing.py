@@ -77,9 +77,10 @@ class Storing(FlowBase[T, E]):
         whatever the flow raises.
 
         >>> import flowdsl as fl, tempfile
+        >>> from pathlib import Path
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     fl.from_items([{"x": 0.1, "name": "a, b"}]).write_csv(f"{folder}/one.csv")
-        ...     open(f"{folder}/one.csv").read()
+        ...     Path(folder, "one.csv").read_text()
         1
         'x,name\n0.1,"a, b"\n'
 

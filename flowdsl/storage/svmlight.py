@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 Sample: TypeAlias = "tuple[NDArray[np.float64], float]"
 
+_KEPT_BYTES = 1 << 28
+"""How much of the files stays with a process once it is read: a line takes far longer to read than
+its features to copy, and rows are mostly shuffled."""
+
 _MOST_FEATURES = 1 << 24
 """More have to be asked for: one damaged digit would else make rows of gigabytes."""
 
@@ -98,6 +102,10 @@ class FromSvmlight(FromBlocks[Sample]):
     def parser(self) -> _Features:
         return self.features
 
+    @property
+    def kept(self) -> int:
+        return _KEPT_BYTES
+
     def spec(self, probe: bool) -> Spec:
         x = ArraySpec(np.dtype(np.float64), (self.features.n_features,))
         return StructSpec(tuple, (("0", x), ("1", ValueSpec(float))))
@@ -109,7 +117,7 @@ def from_svmlight(
     n_features: int | None = None,
     zero_based: bool | Literal["auto"] = "auto",
 ) -> Flow[tuple[NDArray[np.float64], float], Exact]:
-    """Pairs of features and label, of a file in the text format of SVMlight and LIBSVM.
+    r"""Pairs of features and label, of a file in the text format of SVMlight and LIBSVM.
 
     ``paths`` is a path or URL, a pattern, whose files are sorted, or a list of them in the order
     given. A row is ``(x, y)``: ``x`` is a dense array of all features, zero where the file has
@@ -133,7 +141,7 @@ def from_svmlight(
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with open(f"{folder}/a.svm", "w") as file:
-    ...         _ = file.write("1 1:0.5 3:2\\n-1 2:1.5\\n")
+    ...         _ = file.write("1 1:0.5 3:2\n-1 2:1.5\n")
     ...     fl.from_svmlight(f"{folder}/a.svm").collect()
     [(array([0.5, 0. , 2. ]), 1.0), (array([0. , 1.5, 0. ]), -1.0)]
 
@@ -186,14 +194,9 @@ def _damaged(path: str, data: bytes, before: int) -> SourceError:
         try:
             _loaded(line)
         except ValueError as error:
-            return SourceError(
-                f"from_svmlight: {path!r}, line {number}: {error}; got {_shown(line)}"
-            )
+            told = repr(line[:80].decode(errors="backslashreplace"))
+            return SourceError(f"from_svmlight: {path!r}, line {number}: {error}; got {told}")
     return SourceError(f"from_svmlight: {path!r}, after line {before}: it is no SVMlight file")
-
-
-def _shown(line: bytes) -> str:
-    return repr(line[:80].decode(errors="backslashreplace"))
 
 
 def _first_feature(files: Sequence[TextFile], zero_based: bool | Literal["auto"]) -> int:

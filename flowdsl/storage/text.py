@@ -134,5 +134,5 @@ def encoded(text: str, component: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise SpecMismatch(
-            f"{component}: {error.object[:80]!r} is no UTF-8: {error.reason}"
+            f"{component}: {error.object[:80]!r} cannot be UTF-8: {error.reason}"
         ) from error
