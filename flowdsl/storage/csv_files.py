@@ -30,11 +30,11 @@ from flowdsl.storage.csv_cells import (
 from flowdsl.storage.paths import OnePath, Paths, all_paths
 from flowdsl.storage.text import BOM, encoded
 from flowdsl.storage.text_blocks import (
-    reader,
     FromBlocks,
     TextFile,
     checked_encoding,
     decoded,
+    reader,
     text_file,
 )
 from flowdsl.storage.writing import write_file

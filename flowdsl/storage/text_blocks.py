@@ -12,7 +12,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, AnyStr, Generic, Protocol, TypeVar
+from typing import AnyStr, Generic, Protocol, TypeVar
 
 import attrs
 import numpy as np

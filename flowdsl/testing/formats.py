@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -24,7 +25,6 @@ from flowdsl.testing.outcomes import element_difference, require
 from flowdsl.testing.recipes import AnyFlow
 
 _SOME = [(i, np.full(3, i / 2, np.float32)) for i in range(12)]
-_OTHERS = [(i + 1, np.full(3, i / 2, np.float32)) for i in range(12)]
 
 
 def _rows(element: st.SearchStrategy[object]) -> st.SearchStrategy[list[object]]:
@@ -69,6 +69,11 @@ class Format:
     """Draws lists of elements that the format can hold."""
     refused: Sequence[object] = (object(),)
     """Elements that the format cannot hold; each is written after some that it can hold."""
+    some: Sequence[object] = attrs.field(default=_SOME, repr=False)
+    """Twelve rows, no two alike, for the laws that take the same rows each time."""
+    checked: bool = True
+    """Whether damage is found out. A text file has no checksum: a damaged line is another line, and
+    one that is cut off has fewer lines. Then the rows before the damage are held to be right."""
 
     def written(self, rows: Sequence[object], path: Path) -> AnyFlow:
         """Write these rows to a file, and return a flow over it."""
@@ -107,32 +112,33 @@ def _reads(flow: AnyFlow, rows: Sequence[object]) -> None:
 def it_is_a_source(format_: Format, folder: Path) -> None:
     """A flow over a file keeps the laws of flows, in several processes too."""
     path = _path(format_, folder)
-    format_.written(_SOME, path)
-    check_source(partial(format_.read, path), _SOME, examples=10)
+    format_.written(format_.some, path)
+    check_source(partial(format_.read, path), format_.some, examples=10)
     got = format_.read(path).prefetch(procs=2).collect()
-    found = element_difference(got, _SOME)
+    found = element_difference(got, format_.some)
     require(found is None, f"read by two processes, {found}")
 
 
 def any_row_is_read_by_its_number(format_: Format, folder: Path) -> None:
     """A row that is read by its number is the row of a pass, in any order of reading."""
-    node = format_.written(_SOME, _path(format_, folder)).node
+    some = format_.some
+    node = format_.written(some, _path(format_, folder)).node
     if isinstance(node, IndexedSource):
         row = node.open()
-        for i in (*reversed(range(len(_SOME))), 3, 3, 0):
-            require(same(row(i), _SOME[i]), f"row {i} is {row(i)!r}, and not {_SOME[i]!r}")
+        for i in (*reversed(range(len(some))), 3, 3, 0):
+            require(same(row(i), some[i]), f"row {i} is {row(i)!r}, and not {some[i]!r}")
 
 
 def a_position_tells_its_file(format_: Format, folder: Path) -> None:
     """A state that was saved over one file is refused over another one that holds other rows."""
     path = _path(format_, folder)
-    flow = format_.written(_SOME, path)
+    flow = format_.written(format_.some, path)
     with flow.epoch(0) as run:
         next(run)
         state = run.state_dict()
     other = folder / "other"
     other.mkdir()
-    changed = format_.written(_OTHERS, _path(format_, other))
+    changed = format_.written(_others(format_), _path(format_, other))
     try:
         with changed.resume(state):
             pass
@@ -141,50 +147,100 @@ def a_position_tells_its_file(format_: Format, folder: Path) -> None:
     raise AssertionError("a state was resumed over other rows")
 
 
+def _others(format_: Format) -> list[object]:
+    """As many other rows: the first one alone is in another place."""
+    return [*format_.some[1:], format_.some[0]]
+
+
 # -- what is no whole file -------------------------------------------------------------------------
 
 
 def a_missing_file_is_named(format_: Format, folder: Path) -> None:
     """Reading a missing file is a SourceError that names it, at once or at the first row.
 
-    Reading an empty file is too.
+    Reading an empty file is too, or it has no rows, if the format is not checked.
     """
     path = _path(format_, folder)
     _fails(format_, path, "it is missing")
     path.write_bytes(b"")
-    _fails(format_, path, "it is empty")
+    if format_.checked:
+        _fails(format_, path, "it is empty")
+    else:
+        _gives(format_, path, [], 0, "it is empty")
 
 
 def a_file_that_is_cut_off_is_named(format_: Format, folder: Path) -> None:
-    """A file that ends too early is a SourceError that names it, and never fewer rows."""
+    """A file that ends too early is a SourceError that names it, and never fewer rows.
+
+    If the format is not checked, it may also have the rows that are whole, and one that is not.
+    """
     path = _path(format_, folder)
-    format_.written(_SOME, path)
+    ends = _ends(format_, path)
+    format_.written(format_.some, path)
     for file, content in _contents(path):
         for size in _places(len(content)):
             _replace(file, content[:size])
-            _fails(format_, path, f"{file.name} was cut to {size} of {len(content)} bytes")
+            what = f"{file.name} was cut to {size} of {len(content)} bytes"
+            if format_.checked:
+                _fails(format_, path, what)
+            else:
+                _gives(format_, path, format_.some[: bisect_right(ends, size)], 1, what)
         _replace(file, content)
 
 
 def damage_is_never_another_row(format_: Format, folder: Path) -> None:
-    """Where bytes are changed, a row is what was written, or a SourceError that names the file."""
-    path = _path(format_, folder)
-    format_.written(_SOME, path)
+    """Where bytes are changed, a row is what was written, or a SourceError that names the file.
+
+    If the format is not checked, the rows before the changed byte are.
+    """
+    path, some = _path(format_, folder), format_.some
+    ends = _ends(format_, path)
+    format_.written(some, path)
     for file, content in _contents(path):
         used = [i for i, byte in enumerate(content) if byte]  # few others: most mean nothing
         for k in {*_places(len(content)), *used[:: max(1, len(used) // 150)]} - {len(content)}:
             changed = bytearray(content)
             changed[k] ^= 0x41
             _replace(file, bytes(changed))
-            got, error = _outcome(format_, path)
             what = f"byte {k} of {file.name} was changed"
-            found = element_difference(got, _SOME[: len(got)])
+            if not format_.checked:
+                _gives(format_, path, some[: bisect_right(ends, k)], None, what)
+                continue
+            got, error = _outcome(format_, path)
+            found = element_difference(got, some[: len(got)])
             require(found is None, f"{what}: {found}")
             if error is None:
-                require(len(got) == len(_SOME), f"{what}: {len(got)} rows came without an error")
+                require(len(got) == len(some), f"{what}: {len(got)} rows came without an error")
             else:
                 _is_named(error, path, what)
         _replace(file, content)
+
+
+def _ends(format_: Format, path: Path) -> list[int]:
+    """Where each row ends in a file, if it is not checked: how large one of the first rows is."""
+    if format_.checked:
+        return []
+    sizes: list[int] = []
+    for n in range(len(format_.some)):
+        format_.write(from_items(list(format_.some[: n + 1])), path)
+        sizes.append(path.stat().st_size)
+        path.unlink()
+    return sizes
+
+
+def _gives(
+    format_: Format, path: Path, rows: Sequence[object], more: int | None, what: str
+) -> None:
+    """The file has these rows first, and at most so many more; or reading it is an error."""
+    got, error = _outcome(format_, path)
+    found = element_difference(got[: len(rows)], rows[: len(got)])
+    require(found is None, f"{what}: before that, {found}")
+    if error is not None:
+        _is_named(error, path, what)
+        return
+    require(len(got) >= len(rows), f"{what}: {len(got)} rows came, of {len(rows)} before that")
+    least = more is None or len(got) <= len(rows) + more
+    require(least, f"{what}: {len(got)} rows came, of {len(rows)} that were left")
 
 
 def _outcome(format_: Format, path: Path) -> tuple[list[Any], FlowError | None]:
@@ -240,7 +296,7 @@ def _replace(file: Path, content: bytes) -> None:
 def what_it_cannot_hold_is_refused(format_: Format, folder: Path) -> None:
     """An element that cannot be held is a SpecMismatch that names its row, and leaves nothing."""
     for element in format_.refused:
-        flow = from_items([*_SOME[:2], element])
+        flow = from_items([*format_.some[:2], element])
         error = _refusal(format_, flow, folder)
         what = f"{element!r} was to be refused"
         require(isinstance(error, SpecMismatch), f"{what}, with a SpecMismatch: {error!r}")
@@ -252,18 +308,19 @@ def a_flow_that_fails_leaves_nothing(format_: Format, folder: Path) -> None:
 
     A file that was there before is unchanged, if it was to be kept.
     """
-    error = _refusal(format_, from_iterable(_failing), folder)
+    failing = from_iterable(partial(_failing, format_.some))
+    error = _refusal(format_, failing, folder)
     require(isinstance(error, FlowError), f"the flow failed, and the writer raised {error!r}")
-    path = _path(format_, folder)
-    format_.written(_SOME, path)
+    path, others = _path(format_, folder), _others(format_)
+    format_.written(format_.some, path)
     kept = _contents(path)
     try:
-        format_.write(from_items(_OTHERS), path)
+        format_.write(from_items(others), path)
     except FlowError:
         require(_contents(path) == kept, "what was refused changed the file that was there")
-        _reads(format_.read(path), _SOME)
+        _reads(format_.read(path), format_.some)
         return
-    _reads(format_.read(path), _OTHERS)
+    _reads(format_.read(path), others)
 
 
 def a_flow_that_never_ends_is_refused(format_: Format, folder: Path) -> None:
@@ -272,13 +329,13 @@ def a_flow_that_never_ends_is_refused(format_: Format, folder: Path) -> None:
     def made(x: object) -> object:
         raise RuntimeError("a row was made of a flow that never ends")
 
-    error = _refusal(format_, from_items(_SOME).map(made).repeat(), folder)
+    error = _refusal(format_, from_items(list(format_.some)).map(made).repeat(), folder)
     told = isinstance(error, FlowError) and not isinstance(error.__cause__, RuntimeError)
     require(told, f"a flow that never ends was to be refused: {error!r}")
 
 
-def _failing() -> Iterator[object]:
-    yield from islice(_SOME, 5)
+def _failing(rows: Sequence[object]) -> Iterator[object]:
+    yield from islice(rows, 5)
     raise ValueError("the disk that is read is on fire")
 
 
@@ -315,12 +372,16 @@ def check_format(
     suffix: str = "",
     rows: st.SearchStrategy[list[object]] = ANY_ROWS,
     refused: Sequence[object] = (object(),),
+    some: Sequence[object] = _SOME,
+    checked: bool = True,
 ) -> None:
     """Check a storage format against all of its laws.
 
     ``write`` runs a pass and writes its elements to a path, and gives their number; ``read`` makes
     a flow over it. ``rows`` draws lists of elements that the format holds: ``formats.ARRAYS`` if
-    it holds arrays and pairs of them only. ``refused`` are elements that it cannot hold.
+    it holds arrays and pairs of them only. ``refused`` are elements that it cannot hold. ``some``
+    are twelve rows for a format that holds no arrays. With ``checked=False`` damage need not be
+    found out, as in a text file without a checksum: the rows before it have to be right.
 
     >>> import flowdsl as fl
     >>> from flowdsl.testing import check_format
@@ -331,7 +392,7 @@ def check_format(
     Raises:
         AssertionError: A law is broken; a note says which.
     """
-    format_ = Format(write, read, suffix, rows, refused)
+    format_ = Format(write, read, suffix, rows, refused, some, checked)
     for law in FORMAT_LAWS:
         with TemporaryDirectory() as folder:
             try:
