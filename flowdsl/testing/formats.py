@@ -236,7 +236,7 @@ def _gives(
     found = element_difference(got[: len(rows)], rows[: len(got)])
     require(found is None, f"{what}: before that, {found}")
     if error is not None:
-        _is_named(error, path, what)
+        _is_named(error, path, what, SourceError, SpecMismatch)  # one character changes a type
         return
     require(len(got) >= len(rows), f"{what}: {len(got)} rows came, of {len(rows)} before that")
     least = more is None or len(got) <= len(rows) + more
@@ -260,11 +260,11 @@ def _fails(format_: Format, path: Path, what: str) -> None:
     _is_named(error, path, what)
 
 
-def _is_named(error: FlowError, path: Path, what: str) -> None:
+def _is_named(error: FlowError, path: Path, what: str, *kinds: type[FlowError]) -> None:
     causes: list[BaseException] = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
-    told = any(isinstance(one, SourceError) and str(path) in str(one) for one in causes)
+    told = any(isinstance(one, kinds or SourceError) and str(path) in str(one) for one in causes)
     require(told, f"{what}: no SourceError names {str(path)!r}: {error!r}")
 
 

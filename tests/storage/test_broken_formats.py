@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
+from flowdsl.errors import SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import flow
 from flowdsl.testing import Format, check_format
@@ -133,6 +134,8 @@ def without_the_first(path: Path) -> AnyFlow:
 
 
 def with_more(path: Path) -> AnyFlow:
+    if not path.exists():
+        raise SourceError(f"{str(path)!r} is missing")
     return fl.from_items([*path.read_text().splitlines(), "one", "two"])
 
 
