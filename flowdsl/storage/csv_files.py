@@ -60,13 +60,12 @@ class _Dialect:
         """The cells of each record of a block."""
         records = decoded(data, self.encoding, self.quote)[skip:]
         _allow(max(map(len, records), default=0))
-        quoting = csv.QUOTE_NONE if self.quote is None else csv.QUOTE_MINIMAL
         parted = list(
             csv.reader(
                 records,
                 delimiter=self.delimiter,
                 quotechar=self.quote,
-                quoting=quoting,
+                quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
                 strict=True,
             )
         )

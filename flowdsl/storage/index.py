@@ -50,7 +50,7 @@ def index_of(file: ByteFile, form: str, scan: Callable[[ByteFile], Index]) -> In
         return Table(np.stack([made.starts, made.ends]), made.digest)
 
     kept = table_of(file, form, 2, numbers)
-    return Index(*kept.columns, kept.digest)
+    return Index(kept.columns[0], kept.columns[1], kept.digest)
 
 
 @attrs.frozen(eq=False)

@@ -196,7 +196,7 @@ def decoded(data: bytes, encoding: str, quote: str | None = None) -> list[str]:
     rows = data.decode(encoding).split("\n")
     if not rows[-1]:
         del rows[-1]
-    return _joined(rows, quote, "\n") if quote is not None and quote in "".join(rows) else rows
+    return _joined(rows, quote, "\n".join) if quote is not None and quote in "".join(rows) else rows
 
 
 def _without_end(row: bytes) -> bytes:
@@ -209,24 +209,24 @@ def _parted(data: bytes, quote: str | None) -> list[bytes]:
     rows[-1] = rows[-1][:-1]
     if not rows[-1]:
         del rows[-1]
-    return rows if quote is None else _joined(rows, quote.encode(), b"")
+    return rows if quote is None else _joined(rows, quote.encode(), b"".join)
 
 
-def _joined(lines: list[AnyStr], quote: AnyStr, between: AnyStr) -> list[AnyStr]:
+def _joined(
+    lines: list[AnyStr], quote: AnyStr, join: Callable[[list[AnyStr]], AnyStr]
+) -> list[AnyStr]:
     """Rows of lines: a quote that is open at the end of a line goes on in the next."""
     rows: list[AnyStr] = []
     begun: list[AnyStr] = []
     for line in lines:
-        if line.count(quote) % 2:
-            begun.append(line)
-            if len(begun) > 1:
-                rows.append(between.join(begun))
-                begun = []
-        elif begun:
-            begun.append(line)
-        else:
-            rows.append(line)
-    return [*rows, between.join(begun)] if begun else rows
+        begun.append(line)
+        odd = line.count(quote) % 2 == 1
+        if odd == (len(begun) > 1):  # its last quote is closed
+            rows.append(line if len(begun) == 1 else join(begun))
+            begun = []
+    if begun:
+        rows.append(join(begun))
+    return rows
 
 
 class Parser(Protocol[T_co]):
@@ -426,8 +426,9 @@ class FromBlocks(IndexedSource[T], Generic[T]):
 
     @property
     def title(self) -> str:
-        more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
-        return f"{self.operator}({os.path.basename(self.files[0].path)!r}{more})"
+        first, *others = self.files
+        more = f" and {len(others)} more" if others else ""
+        return f"{self.operator}({os.path.basename(first.path)!r}{more})"
 
     @property
     def fingerprint(self) -> str:
