@@ -111,7 +111,10 @@ def _rounded(kind: type, text: str) -> Any:
 # -- declared elements -----------------------------------------------------------------------------
 
 _KINDS = (str, int, float, bool)
-_SCALARS = (np.bool_, np.integer, np.float16, np.float32, np.float64)
+_SCALARS = {
+    *(np.bool_, np.float16, np.float32, np.float64),
+    *(np.dtype(code).type for code in np.typecodes["AllInteger"]),
+}
 
 
 @attrs.frozen(eq=False)
@@ -165,22 +168,12 @@ def _cell(name: str, hint: Any) -> Cell:
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     kinds = [part for part in parts if part is not types.NoneType]
     kind = kinds[0] if len(kinds) == 1 else None
-    if not isinstance(kind, type) or not (kind in _KINDS or _is_scalar(kind)):
+    if not isinstance(kind, type) or kind not in {*_KINDS, *_SCALARS}:
         raise InvalidFlow(
             f"from_csv: component {name!r} must be declared str, int, float, bool, a NumPy scalar "
             f"such as np.float32, or one of these or None, got {hint!r}"
         )
     return Cell(kind, len(parts) > 1)
-
-
-def _is_scalar(kind: type) -> bool:
-    return issubclass(kind, _SCALARS) and kind.__module__ == "numpy" and not _is_abstract(kind)
-
-
-def _is_abstract(kind: type) -> bool:
-    return kind in (np.integer, np.signedinteger, np.unsignedinteger) or issubclass(
-        kind, np.timedelta64
-    )
 
 
 def texts_as(form: type, names: Sequence[str]) -> StructSpec:
@@ -280,7 +273,7 @@ def text_of(value: object, name: str) -> str:
         return "true" if value else "false"
     if type(value) is float:
         return repr(value)
-    if type(value) is int or (isinstance(value, np.generic) and _is_scalar(type(value))):
+    if type(value) is int or type(value) in _SCALARS:
         return _digits(value, name)
     raise SpecMismatch(
         f"element.{name}: a cell holds text, a number, a bool or None, got "

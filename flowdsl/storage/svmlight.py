@@ -149,7 +149,7 @@ def from_svmlight(
 
     Elsewhere: tensorpack ``SVMLightData``; tf.data none; Grain none; torchdata none.
     """
-    if zero_based not in (True, False, "auto"):
+    if not isinstance(zero_based, bool) and zero_based != "auto":
         raise InvalidFlow(
             f"from_svmlight: zero_based must be True, False or 'auto', got {zero_based!r}"
         )
