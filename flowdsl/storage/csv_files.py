@@ -60,18 +60,32 @@ class _Dialect:
         """The cells of each record of a block."""
         records = decoded(data, self.encoding, self.quote)[skip:]
         _allow(max(map(len, records), default=0))
-        parted = list(
-            csv.reader(
-                records,
-                delimiter=self.delimiter,
-                quotechar=self.quote,
-                quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
-                strict=True,
-            )
+        cells = csv.reader(
+            records,
+            delimiter=self.delimiter,
+            quotechar=self.quote,
+            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+            strict=True,
         )
+        try:
+            parted = list(cells)
+        except csv.Error as error:
+            raise ValueError(_reason(str(error))) from error
         if len(parted) != len(records):  # a quote within a cell took the next record for its text
-            raise ValueError("a quote within its cells is not closed")
+            raise ValueError(_reason(_OPEN))
         return parted
+
+
+_OPEN = "unexpected end of data"
+
+
+def _reason(told: str) -> str:
+    """What the ``csv`` module says, in the words of who wrote the file."""
+    if told == _OPEN:
+        return "a quote in it is not closed: a cell with quotes is in quotes, and doubles them"
+    if told.startswith("new-line character"):
+        return "a carriage return in it is not in quotes"
+    return told
 
 
 def _allow(size: int) -> None:

@@ -7,7 +7,6 @@ row costs at most a block to read; the next rows lie in the same one.
 
 from __future__ import annotations
 
-import csv
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -241,7 +240,7 @@ class Parser(Protocol[T_co]):
         """The rows of a block, but the first ``skip`` ones.
 
         Raises:
-            FlowError, ValueError, csv.Error: One of them cannot be read; it may say which cell.
+            FlowError, ValueError: One of them cannot be read; it may say which cell.
         """
         ...
 
@@ -284,7 +283,7 @@ class _Blocks(Generic[T]):
             rows = self._parser.parse(data, skip)
             if len(rows) == after - first - skip:
                 return self._found(k, block, i - (row - first - skip), rows, end - start)
-        except (FlowError, ValueError, csv.Error):  # of one row, which need not be this one
+        except (FlowError, ValueError):  # of one row, which need not be this one
             if last - block > 1:
                 return self.with_row(i, alone=True)
         parted = _parted(data, self._parser.quote)
@@ -314,7 +313,7 @@ class _Blocks(Generic[T]):
                 f"{place}: byte {byte} is not {error.encoding}: {error.reason}; pass encoding= if "
                 f"the file has another one"
             ) from error
-        except (FlowError, ValueError, csv.Error) as error:
+        except (FlowError, ValueError) as error:
             raise SourceError(f"{place}: {error}") from error
         if len(rows) != 1:
             raise SourceError(f"{place}: it is no row")
