@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -77,12 +78,11 @@ def test_samples_are_those_of_scikit_learn(
 
 
 def test_samples_are_those_of_tensorpack(path: Path) -> None:
-    from tensorpack.dataflow.format import SVMLightData
-
+    dataflow: Any = import_module("tensorpack.dataflow.format")
     rng = np.random.default_rng(0)
     table = rng.random((300, 40)) * (rng.random((300, 40)) < 0.2)
     dump_svmlight_file(table, np.arange(300) % 3, str(path))
-    data = SVMLightData(str(path), shuffle=False)
+    data = dataflow.SVMLightData(str(path), shuffle=False)
     data.reset_state()
     theirs = list(data)
     ours = fl.from_svmlight(path).collect()

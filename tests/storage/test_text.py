@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -206,6 +206,7 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_lines_of_a_url() -> None:
+    fsspec: Any = import_module("fsspec")
     lines = [f"line {i}" for i in range(5000)]
     for k in range(2):
         with fsspec.open(f"memory://texts/{k}.txt", "w") as file:
