@@ -1,4 +1,4 @@
-"""Cells of CSV files: from text to values of a declared type, and back."""
+"""Cells of CSV files: what their text says, for each type that may be declared."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 from flowdsl.elements import assemble
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.node import T
-from flowdsl.specs import Spec, StructSpec, ValueSpec, spec_declared
+from flowdsl.specs import StructSpec, ValueSpec, spec_declared
 
-# -- text to values --------------------------------------------------------------------------------
+# -- cells --------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -111,7 +111,7 @@ def _rounded(kind: type, text: str) -> Any:
 # -- declared elements -----------------------------------------------------------------------------
 
 _KINDS = (str, int, float, bool)
-_SCALARS = {
+SCALARS = {
     *(np.bool_, np.float16, np.float32, np.float64),
     *(np.dtype(code).type for code in np.typecodes["AllInteger"]),
 }
@@ -168,7 +168,7 @@ def _cell(name: str, hint: Any) -> Cell:
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     kinds = [part for part in parts if part is not types.NoneType]
     kind = kinds[0] if len(kinds) == 1 else None
-    if not isinstance(kind, type) or kind not in {*_KINDS, *_SCALARS}:
+    if not isinstance(kind, type) or kind not in {*_KINDS, *SCALARS}:
         raise InvalidFlow(
             f"from_csv: component {name!r} must be declared str, int, float, bool, a NumPy scalar "
             f"such as np.float32, or one of these or None, got {hint!r}"
@@ -225,15 +225,19 @@ class Rows(Generic[T]):
             return [dict(zip(names, row, strict=True)) for row in rows]
         if self.form is tuple:
             return list(map(tuple, rows))
-        if issubclass(self.form, tuple):
-            return list(starmap(self.form, rows))
-        return [assemble(self.form, dict(zip(names, row, strict=True))) for row in rows]
+        try:
+            if issubclass(self.form, tuple):
+                return list(starmap(self.form, rows))
+            return [assemble(self.form, dict(zip(names, row, strict=True))) for row in rows]
+        except Exception as error:  # a class of the user's may check its values
+            raise SpecMismatch(f"{self.form.__name__} refuses it: {error!r}") from error
 
 
 def _other_width(record: list[str], width: int) -> str:
     if not record:
-        return f"it is empty, where a row has {width} cells"
-    return f"it has {len(record)} cells, where the first row of the file has {width}"
+        return f"it is empty, where there are {width} columns"
+    cells = "1 cell" if len(record) == 1 else f"{len(record)} cells"
+    return f"it has {cells}, where there are {width} columns"
 
 
 def _column(texts: tuple[str, ...], cell: Cell, name: str) -> list[Any]:
@@ -252,50 +256,3 @@ def _column(texts: tuple[str, ...], cell: Cell, name: str) -> list[Any]:
 
 def _shown(text: str) -> str:
     return repr(text) if len(text) <= 80 else f"{text[:80]!r}..."
-
-
-# -- values to text --------------------------------------------------------------------------------
-
-
-def text_of(value: object, name: str) -> str:
-    """The text of a cell, which is read back as the same value of the same type.
-
-    Raises:
-        SpecMismatch: No cell can hold it.
-    """
-    if type(value) is str:
-        return value
-    if isinstance(value, np.str_):
-        return str(value)
-    if value is None:
-        return ""
-    if type(value) is bool or isinstance(value, np.bool_):
-        return "true" if value else "false"
-    if type(value) is float:
-        return repr(value)
-    if type(value) is int or type(value) in _SCALARS:
-        return _digits(value, name)
-    raise SpecMismatch(
-        f"element.{name}: a cell holds text, a number, a bool or None, got "
-        f"{_kind_of(value)}; write arrays and nested elements in another format, or .map them"
-    )
-
-
-def _digits(number: object, name: str) -> str:
-    try:
-        return str(number)
-    except ValueError as error:
-        raise SpecMismatch(f"element.{name}: {error}") from error
-
-
-def _kind_of(value: object) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array {value.dtype}{list(value.shape)}"
-    return type(value).__name__
-
-
-def names_known(spec: Spec) -> tuple[str, ...]:
-    """The names of the columns that rows of this spec have, if it tells them."""
-    if isinstance(spec, StructSpec) and spec.form is not tuple:
-        return tuple(name for name, _ in spec.fields)
-    return ()

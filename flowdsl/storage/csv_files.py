@@ -1,34 +1,28 @@
-"""from_csv and write_csv: tables of text, a row a record (RFC 4180)."""
+"""from_csv: tables of text, a row a record (RFC 4180)."""
 
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
 from typing_extensions import TypeForm
 
 from flowdsl import node
-from flowdsl.effects import Exact, Finite
-from flowdsl.elements import components
+from flowdsl.effects import Exact
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.node import FlowBase, T
+from flowdsl.node import T
 from flowdsl.specs import Spec, StructSpec
 from flowdsl.storage.csv_cells import (
     Cell,
     Declared,
     Rows,
     declared_cells,
-    names_known,
-    text_of,
     texts_as,
 )
-from flowdsl.storage.paths import OnePath, Paths, all_paths
-from flowdsl.storage.text import BOM, encoded
+from flowdsl.storage.paths import Paths, all_paths
 from flowdsl.storage.text_blocks import (
     FromBlocks,
     TextFile,
@@ -37,15 +31,11 @@ from flowdsl.storage.text_blocks import (
     reader,
     text_file,
 )
-from flowdsl.storage.writing import write_file
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
-
-
-# -- reading ---------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -116,6 +106,10 @@ class FromCsv(FromBlocks[T], Generic[T]):
     records: _Records[T]
     row_spec: Spec
     header: bool
+
+    @property
+    def options(self) -> str:
+        return f"{self.records.dialect} {self.records.rows.chosen} {self.header}"
 
     @property
     def parser(self) -> _Records[T]:
@@ -329,8 +323,8 @@ def _columns(
 def _header(path: str, record: list[str] | None) -> tuple[str, ...]:
     if not record:
         raise SourceError(
-            f"from_csv: {path!r} has no header, its first line is empty; header=False reads a "
-            f"file without one"
+            f"from_csv: {path!r} has no header: its first line is empty, or it has none; "
+            f"header=False reads a file without a header"
         )
     if twice := _twice(record):
         raise SourceError(
@@ -399,97 +393,3 @@ def _holds(source: FromCsv[Any], declared: Declared | None) -> None:
         return
     with _at_once():
         source.open()(0)
-
-
-# -- writing ---------------------------------------------------------------------------------------
-
-
-def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:
-    """Run one pass of a flow and write its elements as records; gives their number.
-
-    Raises:
-        EndlessFlow: It never ends.
-        InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses.
-        SpecMismatch: An element is no record of cells, or has other columns than the first.
-    """
-    known = names_known(flow.node.spec(False))
-
-    def writes(partial: Path, elements: Iterable[object]) -> None:
-        _write(partial, elements, known)
-
-    return write_file("write_csv", flow, path, overwrite, writes)
-
-
-def _write(path: Path, elements: Iterable[object], known: tuple[str, ...]) -> None:
-    table: _Table | None = None
-    with path.open("wb") as file:
-        for element in elements:
-            if table is None:
-                table = _Table(*_columns_of(element))
-                file.write(table.header)
-            file.write(table.record(element))
-        if table is None and known:  # a header alone: its names are known without a row
-            file.write(_Table(known, True).header)
-
-
-def _columns_of(element: object) -> tuple[tuple[str, ...], bool]:
-    """The columns of an element, and whether their names are written."""
-    parts = components(element)
-    if not parts:
-        raise SpecMismatch(
-            f"element: a row is a NamedTuple, record, dict or tuple of at least one cell, got "
-            f"{type(element).__name__}; make it a tuple with .map"
-        )
-    if not all(type(name) is str for name, _ in parts):
-        raise SpecMismatch(f"element: columns are named by text, got {[name for name, _ in parts]}")
-    return tuple(name for name, _ in parts), type(element) is not tuple
-
-
-class _Table:
-    """A table that is being written."""
-
-    def __init__(self, names: tuple[str, ...], is_named: bool) -> None:
-        self._names, self._is_named = names, is_named
-        self._empty: dict[str, object] = {}
-        self._line = io.StringIO()
-        self._writer = csv.writer(self._line)
-
-    @property
-    def header(self) -> bytes:
-        return self._encoded(self._names, self._names) if self._is_named else b""
-
-    def record(self, element: object) -> bytes:
-        """The line of an element."""
-        names, is_named = _columns_of(element)
-        if is_named != self._is_named or (names != self._names and {*names} != {*self._names}):
-            raise SpecMismatch(
-                f"element: its columns are {list(names)}, and those of the rows before "
-                f"{list(self._names)}"
-            )
-        values = dict(components(element) or ())
-        return self._encoded([self._cell(name, values[name]) for name in self._names], self._names)
-
-    def _cell(self, name: str, value: object) -> str:
-        text = text_of(value, name)
-        if not text and self._empty.setdefault(name, value) != value:
-            raise SpecMismatch(
-                f"element.{name}: a column cannot hold both None and '', as both are an empty cell"
-            )
-        return text
-
-    def _encoded(self, texts: Sequence[str], names: Sequence[str]) -> bytes:
-        if texts[0].startswith(BOM):
-            raise SpecMismatch(
-                f"element.{names[0]}: the first cell must not begin with '\\ufeff', which would be "
-                f"read as the byte order mark of the file"
-            )
-        self._line.seek(0)
-        self._line.truncate()
-        self._writer.writerow(texts)
-        try:
-            return self._line.getvalue().encode()
-        except UnicodeEncodeError:
-            for text, name in zip(texts, names, strict=True):
-                encoded(text, f"element.{name}")
-            raise

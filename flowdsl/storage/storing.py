@@ -86,6 +86,6 @@ class Storing(FlowBase[T, E]):
 
         Source: RFC 4180.
         """
-        from flowdsl.storage.csv_files import write
+        from flowdsl.storage.csv_writing import write
 
         return write(self, path, overwrite)

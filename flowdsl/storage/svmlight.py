@@ -18,7 +18,7 @@ from flowdsl.storage.byte_files import ByteFile
 from flowdsl.storage.index import Table, table_of
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import Paths, all_paths
-from flowdsl.storage.text_blocks import STRETCH, FromBlocks, TextFile, open_readable, scan
+from flowdsl.storage.text_blocks import STRETCH, Ahead, FromBlocks, TextFile, open_readable, scan
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -173,8 +173,9 @@ def _scan(file: ByteFile) -> Table:
     lines = scan("from_svmlight", file)
     starts, _, before = lines.columns
     rows, most, least = [0], [-1], [_MOST_INDEX]
+    ahead = Ahead(file)
     for start, end, line in zip(starts[:-1], starts[1:], before[:-1], strict=True):
-        data = file.read(int(start), int(end - start))
+        data = ahead.read(int(start), int(end))
         try:
             _, indices, _, labels = _loaded(data)
         except ValueError as error:

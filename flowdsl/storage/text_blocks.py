@@ -7,6 +7,7 @@ row costs at most a block to read; the next rows lie in the same one.
 
 from __future__ import annotations
 
+import codecs
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,8 @@ from flowdsl.storage.index import Shards, Table, table_of
 T_co = TypeVar("T_co", covariant=True)
 
 STRETCH = 1 << 13
+"""Bytes of a file in which the rows of one block begin."""
+
 _MOST_BLOCKS = 8
 _READ_BYTES = 1 << 21
 _MOST_AHEAD = 1 << 22
@@ -167,8 +170,6 @@ def checked_encoding(operator: str, encoding: object) -> str:
     Raises:
         InvalidFlow: There is none of this name, or a newline is not one byte in it.
     """
-    import codecs
-
     if not isinstance(encoding, str):
         raise InvalidFlow(f"{operator}: encoding must be a str, got {encoding!r}")
     try:
@@ -192,10 +193,11 @@ def decoded(data: bytes, encoding: str, quote: str | None = None) -> list[str]:
     """
     if encoding not in _BY_CHARACTER:
         return [_without_end(row).decode(encoding) for row in _parted(data, quote)]
-    rows = data.decode(encoding).split("\n")
+    text = data.decode(encoding)
+    rows = text.split("\n")
     if not rows[-1]:
         del rows[-1]
-    return _joined(rows, quote, "\n".join) if quote is not None and quote in "".join(rows) else rows
+    return rows if quote is None or quote not in text else _joined(rows, quote, "\n".join)
 
 
 def _without_end(row: bytes) -> bytes:
@@ -258,7 +260,7 @@ class _Blocks(Generic[T]):
         self._room = kept
         self._kept: dict[tuple[int, int], tuple[int, Sequence[T]]] = {}
         self._shards = Shards([file.rows - skip for file in files])
-        self._opened = lru_cache(_FILES_OPEN)(lambda k: _Ahead(_unchanged(name, files[k])))
+        self._opened = lru_cache(_FILES_OPEN)(lambda k: Ahead(_unchanged(name, files[k])))
         self._next = (0, 0)
         self._count = 1
 
@@ -366,7 +368,7 @@ def _unchanged(name: str, known: TextFile) -> ByteFile:
     return file
 
 
-class _Ahead:
+class Ahead:
     """A file that is read farther ahead the longer it is read in order, as remote ones must be."""
 
     def __init__(self, file: ByteFile) -> None:
