@@ -12,6 +12,7 @@ from typing import Any
 
 import lmdb
 import numpy as np
+import sklearn.datasets  # noqa: F401  # its import draws random numbers, which no strategy may
 from hypothesis import strategies as st
 
 import flowdsl as fl
