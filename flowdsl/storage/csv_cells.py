@@ -57,7 +57,7 @@ def _reader(kind: type) -> Callable[[str], Any]:
     if issubclass(kind, np.bool_):
         return lambda text: kind(_bool(text))
     if issubclass(kind, np.integer):
-        return lambda text: _held(kind, _int(text))
+        return lambda text: kind(_int(text))  # NumPy refuses what is out of its range
     return lambda text: _rounded(kind, text)
 
 
@@ -92,17 +92,10 @@ def _bool(text: str) -> bool:
     return value
 
 
-def _held(kind: type[np.integer[Any]], number: int) -> Any:
-    bounds = np.iinfo(kind)
-    if not bounds.min <= number <= bounds.max:
-        raise ValueError(number)
-    return kind(number)
-
-
 def _rounded(kind: type, text: str) -> Any:
     value = _float(text)
     with np.errstate(over="ignore"):
-        number = kind(text.strip())  # by way of a float64 it would be rounded twice
+        number = kind(value)
     if np.isinf(number) and not math.isinf(value):
         raise ValueError(text)
     return number

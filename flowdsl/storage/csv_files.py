@@ -58,20 +58,14 @@ class _Dialect:
             strict=True,
         )
         try:
-            parted = list(cells)
+            return list(cells)  # fewer, if a quote within a cell takes a record for its text
         except csv.Error as error:
             raise ValueError(_reason(str(error))) from error
-        if len(parted) != len(records):  # a quote within a cell took the next record for its text
-            raise ValueError(_reason(_OPEN))
-        return parted
-
-
-_OPEN = "unexpected end of data"
 
 
 def _reason(told: str) -> str:
     """What the ``csv`` module says, in the words of who wrote the file."""
-    if told == _OPEN:
+    if told == "unexpected end of data":
         return "a quote in it is not closed: a cell with quotes is in quotes, and doubles them"
     if told.startswith("new-line character"):
         return "a carriage return in it is not in quotes"

@@ -147,10 +147,10 @@ def scan(operator: str, file: ByteFile, quote: str | None = None, bom: bool = Fa
             f"{operator}: {file.path!r}: the row that begins on line {last[1] + 1} has a quote "
             f"that is never closed; quotechar=None reads quotes as characters"
         )
-    blocks = np.concatenate(found, 1)
-    whole = last[0] == file.size  # the last row has its newline, and none begins behind it
-    end = np.array([[file.size], [row if whole else row + 1], [line]])
-    return Table(np.concatenate([blocks[:, blocks[0] < file.size], end], 1), digest.intdigest())
+    if last[0] < file.size:  # the last row has no newline
+        row += 1
+    end = np.array([[file.size], [row], [line]])
+    return Table(np.concatenate([*found, end], 1), digest.intdigest())
 
 
 def digest_of(operator: str, file: ByteFile) -> int:
@@ -264,7 +264,7 @@ class _Blocks(Generic[T]):
         self._next = (0, 0)
         self._count = 1
 
-    def with_row(self, i: int, alone: bool = False) -> tuple[int, Sequence[T]]:
+    def with_row(self, i: int) -> tuple[int, Sequence[T]]:
         """Consecutive rows, of which one is row ``i``, and the number of the first of them.
 
         They are those of its block, and of some that follow it if rows are read in order.
@@ -274,7 +274,7 @@ class _Blocks(Generic[T]):
         block = int(np.searchsorted(file.blocks[1], row, "right")) - 1
         if (k, block) in self._kept:
             return self._kept[k, block]
-        in_order = (k, block) == self._next and not alone and not self._room
+        in_order = (k, block) == self._next and not self._room
         count = min(2 * self._count, _MOST_BLOCKS) if in_order else 1
         last = min(block + count, file.blocks.shape[1] - 1)
         self._next, self._count = (k, last), count
@@ -286,8 +286,7 @@ class _Blocks(Generic[T]):
             if len(rows) == after - first - skip:
                 return self._found(k, block, i - (row - first - skip), rows, end - start)
         except (FlowError, ValueError):  # of one row, which need not be this one
-            if last - block > 1:
-                return self.with_row(i, alone=True)
+            pass
         parted = _parted(data, self._parser.quote)
         if len(parted) != after - first:
             raise SourceError(_changed(self._name, file.path))

@@ -160,6 +160,14 @@ def test_a_cell_may_be_long(path: Path) -> None:
     assert [len(cell) for row in rows for cell in row] == [1_000_000, 1, 1, 200_000]
 
 
+def test_a_file_may_be_read_in_two_ways(path: Path) -> None:
+    path.write_text('a\n"b\nc"\n')
+    for _ in range(2):  # each has an index of its own
+        assert fl.from_text(path).collect() == ["a", '"b', 'c"']
+        assert fl.from_csv(path).collect() == [{"a": "b\nc"}]
+        assert len(fl.from_csv(path, quotechar=None)) == 2
+
+
 def test_quotes_may_be_characters(path: Path) -> None:
     path.write_text("size,name\n5\",it's\n6,'\n")
     with pytest.raises(SourceError, match="line 2 has a quote that is never closed; quotechar"):
@@ -465,6 +473,7 @@ def test_one_empty_cell_is_a_row(tmp_path: Path, rows: list[tuple[str | None, st
         ([(1,), (np.zeros(2),)], r"row 1: element\.0: .* got an array float64\[2\]"),
         ([{"a": 1}, {"b": 1}], r"row 1: element: its columns are \['b'\], and .* before \['a'\]"),
         ([{"a": 1}, (1,)], "row 1: element: its columns are"),
+        ([{"0": 1}, (1,)], "row 1: element: its columns are"),
         ([(1, 2), (1,)], "row 1: element: its columns are"),
         ([(1,), 3], "row 1: element: a row is a NamedTuple, .* got int"),
         ([()], "row 0: element: a row is"),

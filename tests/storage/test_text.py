@@ -127,6 +127,13 @@ def test_lines_are_decoded(path: Path, encoding: str) -> None:
     assert reader_of(flow)(7) == lines[7]
 
 
+def test_a_mark_of_byte_order_is_one_in_utf_8_alone(path: Path) -> None:
+    path.write_bytes(b"\xef\xbb\xbfa\n")
+    for _ in range(2):
+        assert fl.from_text(path, encoding="latin-1").collect() == ["\xef\xbb\xbfa"]
+        assert fl.from_text(path).collect() == ["a"]
+
+
 def test_a_line_is_decoded_by_itself(path: Path) -> None:
     # A shift to another character set holds to the end of its line, whichever line is read first.
     path.write_bytes(b"\x1b$BF|\n" + b"F|\n")
