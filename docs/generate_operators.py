@@ -77,6 +77,24 @@ def _from_lmdb() -> AnyFlow:
         return fl.from_lmdb(f"{folder}/rows.lmdb", int)
 
 
+def _from_text() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        _numbers().map(str).write_text(f"{folder}/lines.txt")
+        return fl.from_text(f"{folder}/lines.txt")
+
+
+def _from_csv() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        _numbers().map(lambda i: {"i": i}).write_csv(f"{folder}/rows.csv")
+        return fl.from_csv(f"{folder}/rows.csv")
+
+
+def _from_svmlight() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        _numbers().map(lambda i: f"{i} 1:2").write_text(f"{folder}/rows.svm")
+        return fl.from_svmlight(f"{folder}/rows.svm")
+
+
 FAMILIES: dict[str, list[Operator]] = {
     "Sources": [
         _source(fl.from_items, [1, 2]),
@@ -85,6 +103,9 @@ FAMILIES: dict[str, list[Operator]] = {
         _source(fl.from_queue, Queue()),
         _source(fl.from_files, __file__),
         Operator("from_lmdb", {"": lambda _: _from_lmdb()}, _numbers),
+        Operator("from_text", {"": lambda _: _from_text()}, _numbers),
+        Operator("from_csv", {"": lambda _: _from_csv()}, _numbers),
+        Operator("from_svmlight", {"": lambda _: _from_svmlight()}, _numbers),
         Operator(
             "from_zmq",
             {

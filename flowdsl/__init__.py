@@ -64,7 +64,10 @@ if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
     from flowdsl.storage.fetching import fetch
+    from flowdsl.storage.csv_files import from_csv
     from flowdsl.storage.lmdb import from_lmdb
+    from flowdsl.storage.svmlight import from_svmlight
+    from flowdsl.storage.text import from_text
 
 __version__ = "0.1.0"
 
@@ -109,12 +112,15 @@ __all__ = [
     "c7",
     "fake",
     "fetch",
+    "from_csv",
     "from_files",
     "from_items",
     "from_iterable",
     "from_lmdb",
     "from_queue",
     "from_range",
+    "from_svmlight",
+    "from_text",
     "from_zmq",
     "lists",
     "progress",
@@ -130,7 +136,10 @@ _LATER = {
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
     "fetch": "storage.fetching",
+    "from_csv": "storage.csv_files",
     "from_lmdb": "storage.lmdb",
+    "from_svmlight": "storage.svmlight",
+    "from_text": "storage.text",
     "from_zmq": "remote.receiving",
     "progress": "report.progress",
     "verdict": "report.judging",

@@ -12,7 +12,15 @@ from flowdsl.testing.functions import keep, scale
 
 
 def make_of_name(form: str, name: str) -> Any:
-    return make(form, int(Path(name).stem))
+    return make(form, int(Path(name).stem.partition(",")[0]))
+
+
+def make_of_cells(form: str, cells: tuple[str, int]) -> Any:
+    return make(form, cells[1])
+
+
+def make_of_label(form: str, sample: tuple[Any, float]) -> Any:
+    return make(form, int(sample[1]))
 
 
 def make_of_fake(form: str, arrays: Any) -> Any:

@@ -15,8 +15,11 @@ SOURCES: dict[str, DrawSource] = {
     "AttemptToRead": sources.attempt_to_read,
     "AttemptToReadHere": sources.attempt_to_read_here,
     "Fake": sources.fake,
+    "FromCsv": sources.from_csv,
     "FromFiles": sources.from_files,
     "FromLmdb": sources.from_lmdb,
+    "FromSvmlight": sources.from_svmlight,
+    "FromText": sources.from_text,
 }
 
 OPERATORS: dict[str, DrawOperator] = {

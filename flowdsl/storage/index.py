@@ -49,19 +49,42 @@ def index_of(file: ByteFile, form: str, scan: Callable[[ByteFile], Index]) -> In
     Raises:
         SourceError: What ``scan`` raises for a damaged file. No index is kept then.
     """
+
+    def numbers(file: ByteFile) -> Table:
+        made = scan(file)
+        return Table(np.stack([made.starts, made.ends]), made.digest)
+
+    kept = table_of(file, form, 2, numbers)
+    return Index(kept.columns[0], kept.columns[1], kept.digest)
+
+
+@attrs.frozen(eq=False)
+class Table:
+    """Numbers that one reading of a file gives, in equally long columns, and a digest of it."""
+
+    columns: NDArray[np.int64] = attrs.field(repr=False)
+    digest: int
+
+
+def table_of(file: ByteFile, form: str, columns: int, scan: Callable[[ByteFile], Table]) -> Table:
+    """The numbers kept beside a file if they are of its present state, or what ``scan`` makes.
+
+    Raises:
+        SourceError: What ``scan`` raises for a damaged file. Nothing is kept then.
+    """
     if is_url(file.path):
         return scan(file)
     folder, name = os.path.split(file.path)
     path = os.path.join(folder, f".{name}.index")
     head = _MAGIC + f"{form}\n{file.stamp}\n".encode()
-    kept = _read(path, file.path, head)
+    kept = _read(path, file.path, head, columns)
     if kept is None:
         kept = scan(file)
         _keep(path, head, kept)
     return kept
 
 
-def _read(path: str, of: str, head: bytes) -> Index | None:
+def _read(path: str, of: str, head: bytes, columns: int) -> Table | None:
     try:
         with open(path, "rb") as file:
             age = os.fstat(file.fileno()).st_mtime - os.stat(of).st_mtime
@@ -72,13 +95,12 @@ def _read(path: str, of: str, head: bytes) -> Index | None:
     if not data.startswith(head) or xxhash.xxh3_64_digest(data[:-8]) != data[-8:]:
         return None
     numbers = np.frombuffer(body, "<i8").astype(np.int64)
-    starts, ends = numbers[1:].reshape(2, -1)
-    return Index(starts, ends, int(numbers[0]) % 2**64)
+    return Table(numbers[1:].reshape(columns, -1), int(numbers[0]) % 2**64)
 
 
-def _keep(path: str, head: bytes, index: Index) -> None:
-    digest = np.array([index.digest], np.uint64).view(np.int64)
-    data = head + np.concatenate([digest, index.starts, index.ends]).astype("<i8").tobytes()
+def _keep(path: str, head: bytes, table: Table) -> None:
+    digest = np.array([table.digest], np.uint64).view(np.int64)
+    data = head + np.concatenate([digest, table.columns.ravel()]).astype("<i8").tobytes()
     try:
         with NamedTemporaryFile(dir=os.path.dirname(path), prefix=".flowdsl-", delete=False) as new:
             try:

@@ -33,3 +33,59 @@ class Storing(FlowBase[T, E]):
         from flowdsl.storage.lmdb import write  # with LMDB, which most do without
 
         return write(self, path, overwrite)
+
+    def write_text(
+        self: FlowBase[str, Finite], path: str | os.PathLike[str], *, overwrite: bool = False
+    ) -> int:
+        r"""Run one pass of a flow of text and write each element as a line; gives their number.
+
+        The file is UTF-8, and each line ends with ``\n``. It appears under its name only when it
+        is complete; after an error there is none.
+
+        Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
+        ``SpecMismatch``, with its row, for an element that is no str, holds ``\n``, or ends with
+        ``\r``, as it would not come back; ``SourceError`` if the disk refuses; whatever the flow
+        raises.
+
+        >>> import flowdsl as fl, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fl.from_items(["to be", "or not"]).write_text(f"{folder}/two.txt")
+        2
+
+        Source: ``DataFrameWriter.text`` of Spark.
+        """
+        from flowdsl.storage.text import write
+
+        return write(self, path, overwrite)
+
+    def write_csv(
+        self: FlowBase[T, Finite], path: str | os.PathLike[str], *, overwrite: bool = False
+    ) -> int:
+        r"""Run one pass and write each element as a line of a CSV file; gives their number.
+
+        A NamedTuple, record, dataclass or dict is written below a header with the names of its
+        components; a tuple has no names, so its file has no header. A component is text, a number,
+        a bool or None, or a NumPy scalar. ``from_csv(path, Sample)`` gives back the same values,
+        floats too: each is written with as many digits as tell it from others. None is an empty
+        cell, as is ``""``, so a column holds one of the two only. The file is UTF-8 as in RFC 4180:
+        commas, lines that end with ``\r\n``, and quotes where a cell needs them. It appears under
+        its name only when it is complete; after an error there is none.
+
+        Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
+        ``SpecMismatch``, with its row and component, for an array or anything else that no cell
+        holds, and for a row of other columns than the first; ``SourceError`` if the disk refuses;
+        whatever the flow raises.
+
+        >>> import flowdsl as fl, tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fl.from_items([{"x": 0.1, "name": "a, b"}]).write_csv(f"{folder}/one.csv")
+        ...     Path(folder, "one.csv").read_text()
+        1
+        'x,name\n0.1,"a, b"\n'
+
+        Source: RFC 4180.
+        """
+        from flowdsl.storage.csv_writing import write
+
+        return write(self, path, overwrite)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -23,8 +24,7 @@ from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import element_difference, require
 from flowdsl.testing.recipes import AnyFlow
 
-SOME = [(i, np.full(3, i / 2, np.float32)) for i in range(12)]
-OTHERS = [(i + 1, np.full(3, i / 2, np.float32)) for i in range(12)]
+_SOME = [(i, np.full(3, i / 2, np.float32)) for i in range(12)]
 
 
 def _rows(element: st.SearchStrategy[object]) -> st.SearchStrategy[list[object]]:
@@ -69,12 +69,11 @@ class Format:
     """Draws lists of elements that the format can hold."""
     refused: Sequence[object] = (object(),)
     """Elements that the format cannot hold; each is written after some that it can hold."""
-    some: list[object] = attrs.field(factory=lambda: list(SOME), repr=False)
-    """Twelve rows that the format can hold, for the laws of files."""
-    others: list[object] = attrs.field(factory=lambda: list(OTHERS), repr=False)
-    """As many other rows."""
+    some: Sequence[object] = attrs.field(default=_SOME, repr=False)
+    """Twelve rows, no two alike, for the laws that take the same rows each time."""
     checked: bool = True
-    """Whether every row has a checksum: else damage may give other rows, but must do no harm."""
+    """Whether damage is found out. A text file has no checksum: a damaged line is another line, and
+    one that is cut off has fewer lines. Then the rows before the damage are held to be right."""
 
     def written(self, rows: Sequence[object], path: Path) -> AnyFlow:
         """Write these rows to a file, and return a flow over it."""
@@ -122,13 +121,12 @@ def it_is_a_source(format_: Format, folder: Path) -> None:
 
 def any_row_is_read_by_its_number(format_: Format, folder: Path) -> None:
     """A row that is read by its number is the row of a pass, in any order of reading."""
-    node = format_.written(format_.some, _path(format_, folder)).node
+    some = format_.some
+    node = format_.written(some, _path(format_, folder)).node
     if isinstance(node, IndexedSource):
         row = node.open()
-        for i in (*reversed(range(len(format_.some))), 3, 3, 0):
-            require(
-                same(row(i), format_.some[i]), f"row {i} is {row(i)!r}, and not {format_.some[i]!r}"
-            )
+        for i in (*reversed(range(len(some))), 3, 3, 0):
+            require(same(row(i), some[i]), f"row {i} is {row(i)!r}, and not {some[i]!r}")
 
 
 def a_position_tells_its_file(format_: Format, folder: Path) -> None:
@@ -140,7 +138,7 @@ def a_position_tells_its_file(format_: Format, folder: Path) -> None:
         state = run.state_dict()
     other = folder / "other"
     other.mkdir()
-    changed = format_.written(format_.others, _path(format_, other))
+    changed = format_.written(_others(format_), _path(format_, other))
     try:
         with changed.resume(state):
             pass
@@ -149,27 +147,35 @@ def a_position_tells_its_file(format_: Format, folder: Path) -> None:
     raise AssertionError("a state was resumed over other rows")
 
 
+def _others(format_: Format) -> list[object]:
+    """As many other rows: the first one alone is in another place."""
+    return [*format_.some[1:], format_.some[0]]
+
+
 # -- what is no whole file -------------------------------------------------------------------------
 
 
 def a_missing_file_is_named(format_: Format, folder: Path) -> None:
     """Reading a missing file is a SourceError that names it, at once or at the first row.
 
-    Reading an empty file is too.
+    Reading an empty file is too, or it has no rows, if the format is not checked.
     """
     path = _path(format_, folder)
     _fails(format_, path, "it is missing")
     path.write_bytes(b"")
     if format_.checked:
         _fails(format_, path, "it is empty")
+    else:
+        _gives(format_, path, [], 0, "it is empty")
 
 
 def a_file_that_is_cut_off_is_named(format_: Format, folder: Path) -> None:
     """A file that ends too early is a SourceError that names it, and never fewer rows.
 
-    Of a format without checksums it may be fewer rows, the last of them shorter.
+    If the format is not checked, it may also have the rows that are whole, and one that is not.
     """
     path = _path(format_, folder)
+    ends = _ends(format_, path)
     format_.written(format_.some, path)
     for file, content in _contents(path):
         for size in _places(len(content)):
@@ -178,38 +184,63 @@ def a_file_that_is_cut_off_is_named(format_: Format, folder: Path) -> None:
             if format_.checked:
                 _fails(format_, path, what)
             else:
-                _harmless(format_, path, what)
+                _gives(format_, path, format_.some[: bisect_right(ends, size)], 1, what)
         _replace(file, content)
 
 
 def damage_is_never_another_row(format_: Format, folder: Path) -> None:
     """Where bytes are changed, a row is what was written, or a SourceError that names the file.
 
-    Of a format without checksums rows may be others.
+    If the format is not checked, the rows before the changed byte are.
     """
-    path = _path(format_, folder)
-    format_.written(format_.some, path)
+    path, some = _path(format_, folder), format_.some
+    ends = _ends(format_, path)
+    format_.written(some, path)
     for file, content in _contents(path):
         used = [i for i, byte in enumerate(content) if byte]  # few others: most mean nothing
         for k in {*_places(len(content)), *used[:: max(1, len(used) // 150)]} - {len(content)}:
             changed = bytearray(content)
             changed[k] ^= 0x41
             _replace(file, bytes(changed))
-            got, error = _outcome(format_, path)
             what = f"byte {k} of {file.name} was changed"
             if not format_.checked:
-                if error is not None:
-                    _is_named(error, path, what)
+                _gives(format_, path, some[: bisect_right(ends, k)], None, what)
                 continue
-            found = element_difference(got, format_.some[: len(got)])
+            got, error = _outcome(format_, path)
+            found = element_difference(got, some[: len(got)])
             require(found is None, f"{what}: {found}")
             if error is None:
-                require(
-                    len(got) == len(format_.some), f"{what}: {len(got)} rows came without an error"
-                )
+                require(len(got) == len(some), f"{what}: {len(got)} rows came without an error")
             else:
                 _is_named(error, path, what)
         _replace(file, content)
+
+
+def _ends(format_: Format, path: Path) -> list[int]:
+    """Where each row ends in a file, if it is not checked: how large one of the first rows is."""
+    if format_.checked:
+        return []
+    sizes: list[int] = []
+    for n in range(len(format_.some)):
+        format_.write(from_items(list(format_.some[: n + 1])), path)
+        sizes.append(path.stat().st_size)
+        path.unlink()
+    return sizes
+
+
+def _gives(
+    format_: Format, path: Path, rows: Sequence[object], more: int | None, what: str
+) -> None:
+    """The file has these rows first, and at most so many more; or reading it is an error."""
+    got, error = _outcome(format_, path)
+    found = element_difference(got[: len(rows)], rows[: len(got)])
+    require(found is None, f"{what}: before that, {found}")
+    if error is not None:
+        _is_named(error, path, what, SourceError, SpecMismatch)  # one character changes a type
+        return
+    require(len(got) >= len(rows), f"{what}: {len(got)} rows came, of {len(rows)} before that")
+    least = more is None or len(got) <= len(rows) + more
+    require(least, f"{what}: {len(got)} rows came, of {len(rows)} that were left")
 
 
 def _outcome(format_: Format, path: Path) -> tuple[list[Any], FlowError | None]:
@@ -229,18 +260,11 @@ def _fails(format_: Format, path: Path, what: str) -> None:
     _is_named(error, path, what)
 
 
-def _harmless(format_: Format, path: Path, what: str) -> None:
-    got, error = _outcome(format_, path)
-    if error is not None:
-        _is_named(error, path, what)
-    require(len(got) <= len(format_.some), f"{what}: {len(got)} rows came")
-
-
-def _is_named(error: FlowError, path: Path, what: str) -> None:
+def _is_named(error: FlowError, path: Path, what: str, *kinds: type[FlowError]) -> None:
     causes: list[BaseException] = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
-    told = any(isinstance(one, SourceError) and str(path) in str(one) for one in causes)
+    told = any(isinstance(one, kinds or SourceError) and str(path) in str(one) for one in causes)
     require(told, f"{what}: no SourceError names {str(path)!r}: {error!r}")
 
 
@@ -284,18 +308,19 @@ def a_flow_that_fails_leaves_nothing(format_: Format, folder: Path) -> None:
 
     A file that was there before is unchanged, if it was to be kept.
     """
-    error = _refusal(format_, from_iterable(partial(_failing, format_.some)), folder)
+    failing = from_iterable(partial(_failing, format_.some))
+    error = _refusal(format_, failing, folder)
     require(isinstance(error, FlowError), f"the flow failed, and the writer raised {error!r}")
-    path = _path(format_, folder)
+    path, others = _path(format_, folder), _others(format_)
     format_.written(format_.some, path)
     kept = _contents(path)
     try:
-        format_.write(from_items(format_.others), path)
+        format_.write(from_items(others), path)
     except FlowError:
         require(_contents(path) == kept, "what was refused changed the file that was there")
         _reads(format_.read(path), format_.some)
         return
-    _reads(format_.read(path), format_.others)
+    _reads(format_.read(path), others)
 
 
 def a_flow_that_never_ends_is_refused(format_: Format, folder: Path) -> None:
@@ -304,7 +329,7 @@ def a_flow_that_never_ends_is_refused(format_: Format, folder: Path) -> None:
     def made(x: object) -> object:
         raise RuntimeError("a row was made of a flow that never ends")
 
-    error = _refusal(format_, from_items(format_.some).map(made).repeat(), folder)
+    error = _refusal(format_, from_items(list(format_.some)).map(made).repeat(), folder)
     told = isinstance(error, FlowError) and not isinstance(error.__cause__, RuntimeError)
     require(told, f"a flow that never ends was to be refused: {error!r}")
 
@@ -347,8 +372,7 @@ def check_format(
     suffix: str = "",
     rows: st.SearchStrategy[list[object]] = ANY_ROWS,
     refused: Sequence[object] = (object(),),
-    some: Sequence[object] = SOME,
-    others: Sequence[object] = OTHERS,
+    some: Sequence[object] = _SOME,
     checked: bool = True,
 ) -> None:
     """Check a storage format against all of its laws.
@@ -356,8 +380,8 @@ def check_format(
     ``write`` runs a pass and writes its elements to a path, and gives their number; ``read`` makes
     a flow over it. ``rows`` draws lists of elements that the format holds: ``formats.ARRAYS`` if
     it holds arrays and pairs of them only. ``refused`` are elements that it cannot hold. ``some``
-    and ``others`` are twelve rows each, for the laws of files, if it cannot hold pairs of an int
-    and an array. ``checked=False``: it has no checksums, so damage may give other rows.
+    are twelve rows for a format that holds no arrays. With ``checked=False`` damage need not be
+    found out, as in a text file without a checksum: the rows before it have to be right.
 
     >>> import flowdsl as fl
     >>> from flowdsl.testing import check_format
@@ -368,7 +392,7 @@ def check_format(
     Raises:
         AssertionError: A law is broken; a note says which.
     """
-    format_ = Format(write, read, suffix, rows, refused, list(some), list(others), checked)
+    format_ = Format(write, read, suffix, rows, refused, some, checked)
     for law in FORMAT_LAWS:
         with TemporaryDirectory() as folder:
             try:

@@ -1,3 +1,5 @@
+from typing import Any, Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -6,3 +8,14 @@ class Bunch:
     target: NDArray[np.int64]
 
 def load_digits(*, n_class: int = 10) -> Bunch: ...
+def load_svmlight_file(
+    f: str, *, n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto"
+) -> tuple[Any, NDArray[np.float64]]: ...
+def dump_svmlight_file(
+    X: NDArray[np.float64],
+    y: NDArray[Any],
+    f: str,
+    *,
+    zero_based: bool = True,
+    comment: str | None = None,
+) -> None: ...

@@ -12,13 +12,14 @@ from typing import Any
 
 import lmdb
 import numpy as np
+import sklearn.datasets  # noqa: F401  # its import draws random numbers, which no strategy may
 from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.numbers.randomness import generator
 from flowdsl.testing import Draw, Model, Source, models
 from flowdsl.testing.elements import Listed, Named, Row, ids
-from flowdsl.testing.functions import make_rows
+from flowdsl.testing.functions import damaged, make_rows
 from flowdsl.testing.operators import SEEDS
 from flowdsl.testing.sources import damage, rows
 from tests import functions
@@ -89,6 +90,53 @@ def from_files(draw: Draw, form: str, first: int, n: int) -> Source:
         lambda: fl.from_files(pattern).map(func),
         lambda: models.map_(models.rows(names), func),
         tuple(rows),
+    )
+
+
+@cache
+def _text(first: int, n: int, bad: int | None, damage: bytes) -> str:
+    path = _folder() / f"{first}-{n}-{bad}-{damage.hex()}.txt"
+    lines = [b"%09d,%d\n" % (i, i) for i in range(first, first + n)]
+    if bad is not None:
+        lines[bad] = damage
+    path.write_bytes(b"".join(lines))
+    return str(path)
+
+
+def from_text(draw: Draw, form: str, first: int, n: int) -> Source:
+    bad = damage(draw, n)
+    path, func = _text(first, n, bad, b"\xff\n"), partial(functions.make_of_name, form)
+    names = [f"{i:09},{i}" for i in range(first, first + n)]
+    items = names if bad is None else damaged(names, bad)
+    return Source(
+        lambda: fl.from_text(path).map(func), lambda: models.map_(models.rows(items), func)
+    )
+
+
+def from_csv(draw: Draw, form: str, first: int, n: int) -> Source:
+    bad = damage(draw, n)
+    path, func = _text(first, n, bad, b'"a"b,1\n'), partial(functions.make_of_cells, form)
+    names = [(f"{i:09}", i) for i in range(first, first + n)]
+    items = names if bad is None else damaged(names, bad)
+    return Source(
+        lambda: fl.from_csv(path, tuple[str, int], header=False).map(func),
+        lambda: models.map_(models.rows(items), func),
+    )
+
+
+@cache
+def _svmlight(first: int, n: int) -> str:
+    path = _folder() / f"{first}-{n}.svm"
+    path.write_text("".join(f"{i} 1:0.5 3:{i}\n" for i in range(first, first + n)))
+    return str(path)
+
+
+def from_svmlight(draw: Draw, form: str, first: int, n: int) -> Source:
+    path, func = _svmlight(first, n), partial(functions.make_of_label, form)
+    items = [(np.array([0.5, 0, i]), float(i)) for i in range(first, first + n)]
+    return Source(
+        lambda: fl.from_svmlight(path, n_features=3).map(func),
+        lambda: models.map_(models.rows(items), func),
     )
 
 

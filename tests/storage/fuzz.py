@@ -22,7 +22,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -122,7 +122,7 @@ class Sample:
     """A file of a format, and what it holds."""
 
     format_: Format
-    rows: list[object]
+    rows: Sequence[object]
     path: Path
     contents: list[tuple[Path, bytes]]
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
+from flowdsl.errors import SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import flow
 from flowdsl.testing import Format, check_format
@@ -114,6 +115,33 @@ def read_lines(path: Path) -> AnyFlow:
 
 LINES = Format(write_lines, read_lines)
 
+# Lines of text have no checksum, and are held to less.
+
+TEXTS = [f"line {i}" for i in range(12)]
+
+
+def write_text(rows: AnyFlow, path: Path) -> int:
+    return rows.write_text(path)
+
+
+def from_below(path: Path) -> AnyFlow:
+    lines = path.read_text(errors="replace").splitlines()
+    return fl.from_items(lines[::-1])
+
+
+def without_the_first(path: Path) -> AnyFlow:
+    return fl.from_items(path.read_text(errors="replace").splitlines()[1:])
+
+
+def with_more(path: Path) -> AnyFlow:
+    if not path.exists():
+        raise SourceError(f"{str(path)!r} is missing")
+    return fl.from_items([*path.read_text().splitlines(), "one", "two"])
+
+
+def unchecked(read: Callable[[Path], AnyFlow]) -> Format:
+    return Format(write_text, read, some=TEXTS, checked=False)
+
 
 @pytest.mark.parametrize(
     ("broken", "noticed_by"),
@@ -127,6 +155,12 @@ LINES = Format(write_lines, read_lines)
         (Format(write, in_turn), any_row_is_read_by_its_number),
         (Format(write, in_turn), it_is_a_source),
         (Format(write, without_what_is_damaged), damage_is_never_another_row),
+        (unchecked(with_more), a_missing_file_is_named),
+        (unchecked(with_more), a_file_that_is_cut_off_is_named),
+        (unchecked(without_the_first), a_file_that_is_cut_off_is_named),
+        (unchecked(from_below), a_file_that_is_cut_off_is_named),
+        (unchecked(from_below), damage_is_never_another_row),
+        (unchecked(without_the_first), damage_is_never_another_row),
         (LINES, a_position_tells_its_file),
         (LINES, a_missing_file_is_named),
         (LINES, a_file_that_is_cut_off_is_named),

@@ -59,5 +59,16 @@ fl.from_lmdb("digits.lmdb", 3)  # E: call-overload
 fl.from_lmdb("digits.lmdb", Sample).map(lambda s: s.lable)  # E: attr-defined
 fl.from_lmdb("digits.lmdb").map(lambda s: s.label)  # E: attr-defined
 fl.from_lmdb("digits.lmdb").batch(32)  # E: call-overload
+fl.from_text(3)  # E: arg-type
+fl.from_text("lines.txt").map(scale)  # E: arg-type
+fl.from_csv(3)  # E: call-overload
+fl.from_csv("rows.csv", 3)  # E: call-overload
+fl.from_csv("rows.csv").map(lambda row: row.label)  # E: attr-defined
+fl.from_csv("rows.csv", Sample).map(lambda s: s.lable)  # E: attr-defined
+fl.from_csv("rows.csv", header="names")  # E: call-overload
+fl.from_svmlight("rows.svm").map(scale)  # E: arg-type
+fl.from_svmlight("rows.svm", zero_based="no")  # E: arg-type
+numbers.write_text("numbers.txt")  # E: misc
+numbers.repeat().write_csv("numbers.csv")  # E: misc
 numbers.repeat().write_lmdb("numbers.lmdb")  # E: misc
 numbers.write_lmdb(3)  # E: arg-type

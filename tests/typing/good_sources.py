@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from pathlib import Path
-from typing import Annotated, Any, assert_type
+from typing import Annotated, Any, NamedTuple, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,11 @@ from tests.typing.good import (
     points,
     samples,
 )
+
+
+class Named(NamedTuple):
+    n: int
+
 
 # -- in memory -------------------------------------------------------------------------------------
 
@@ -115,6 +120,22 @@ def stored(folder: Path) -> None:
     assert_type(shaped, Flow[tuple[U8, np.int64], Exact])
     assert_type(fl.from_lmdb(dict_path, Features), Flow[Features, Exact])
     assert_type(fl.from_lmdb(path, Sample).batch(4), Flow[tuple[U8, I64], Exact])
+
+    lines_path = folder / "lines.txt"
+    assert_type(fl.from_items(["a", "b"]).write_text(lines_path), int)
+    assert_type(fl.from_text(lines_path), Flow[str, Exact])
+    assert_type(fl.from_text([f"{folder}/*.txt", lines_path], encoding="latin-1"), Flow[str, Exact])
+    table_path = folder / "table.csv"
+    assert_type(fl.from_items([Named(1), Named(2)]).write_csv(table_path), int)
+    assert_type(fl.from_csv(table_path), Flow[dict[str, str], Exact])
+    assert_type(fl.from_csv(table_path, columns=["n"]), Flow[dict[str, str], Exact])
+    assert_type(fl.from_csv(table_path, header=False), Flow[tuple[str, ...], Exact])
+    assert_type(fl.from_csv(table_path, header=False, columns=["n"]), Flow[dict[str, str], Exact])
+    assert_type(fl.from_csv(table_path, Named), Flow[Named, Exact])
+    assert_type(fl.from_csv(table_path, tuple[int]).batch(2), Flow[tuple[I64], Exact])
+    features_path = folder / "features.svm"
+    fl.from_items(["1 1:0.5"]).write_text(features_path)
+    assert_type(fl.from_svmlight(features_path), Flow[tuple[NDArray[np.float64], float], Exact])
 
     points_path, arrays_path = folder / "points.lmdb", folder / "arrays.lmdb"
     points.write_lmdb(points_path)

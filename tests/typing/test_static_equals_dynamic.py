@@ -106,6 +106,12 @@ SOURCES = [
     "fl.from_queue(filled)",
     "fl.from_queue(filled, end=0)",
     "fl.from_files(folder / '*.png')",
+    "fl.from_text(folder / 'numbers.txt')",
+    "fl.from_csv(folder / 'numbers.csv')",
+    "fl.from_csv(folder / 'numbers.csv', tuple[int])",
+    "fl.from_csv(folder / 'numbers.csv', header=False)",
+    "fl.from_csv(folder / 'numbers.csv', header=False, columns=['n'])",
+    "fl.from_svmlight(folder / 'numbers.svm')",
     "fl.from_lmdb(folder / 'numbers.lmdb')",
     "fl.from_lmdb(folder / 'numbers.lmdb', int)",
     "fl.from_zmq('ipc:///tmp/numbers')",
@@ -203,6 +209,8 @@ OPERATORS: dict[str, Wider] = {
     "x.collect()": exactly,
     "x.size()": exactly,
     "x.write_lmdb(folder / 'written.lmdb', overwrite=True)": exactly,
+    "x.map(str).write_text(folder / 'written.txt', overwrite=True)": exactly,
+    "x.map(pair).write_csv(folder / 'written.csv', overwrite=True)": exactly,
 }
 """Calls, and the tags by which their static row may be wider than it need be."""
 
@@ -339,6 +347,9 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("files")
     (folder / "a.png").touch()
     fl.from_range(3).write_lmdb(folder / "numbers.lmdb")
+    fl.from_range(3).map(str).write_text(folder / "numbers.txt")
+    fl.from_range(3).map(lambda i: {"n": i}).write_csv(folder / "numbers.csv")
+    fl.from_items(["1 1:2"]).write_text(folder / "numbers.svm")
     scope: dict[str, Any] = {}
     exec(SETUP.replace("FOLDER", str(folder)), scope)
     return scope

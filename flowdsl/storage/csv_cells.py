@@ -1,0 +1,251 @@
+"""Cells of CSV files: what their text says, for each type that may be declared."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable, Iterable, Sequence
+from itertools import starmap
+from typing import Any, Generic, Union, get_args, get_origin, get_type_hints
+
+import attrs
+import numpy as np
+
+from flowdsl.elements import assemble
+from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.node import T
+from flowdsl.specs import StructSpec, ValueSpec, spec_declared
+
+# -- cells --------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Cell:
+    """How the cells of a column are read."""
+
+    kind: type
+    optional: bool = False
+    """Whether an empty cell is None."""
+
+    def __str__(self) -> str:
+        name = {str: "text", bool: "bool (true, false, 1 or 0)"}.get(self.kind, self.kind.__name__)
+        return f"{name} or empty" if self.optional else name
+
+    def values(self, texts: Iterable[str]) -> list[Any]:
+        """The values of some cells.
+
+        Raises:
+            ValueError: One of them is no value of this kind.
+        """
+        read = _reader(self.kind)
+        if self.optional:
+            return [None if text == "" else read(text) for text in texts]
+        if self.kind is int and _is_plain("".join(texts)):
+            return list(map(int, texts))
+        return list(texts) if self.kind is str else list(map(read, texts))
+
+
+def _reader(kind: type) -> Callable[[str], Any]:
+    if kind is str:
+        return str
+    if kind is int:
+        return _int
+    if kind is float:
+        return _float
+    if kind is bool:
+        return _bool
+    if issubclass(kind, np.bool_):
+        return lambda text: kind(_bool(text))
+    if issubclass(kind, np.integer):
+        return lambda text: kind(_int(text))  # NumPy refuses what is out of its range
+    return lambda text: _rounded(kind, text)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether numbers in it are spelled as in files: ``1_000`` and digits of other scripts not."""
+    return "_" not in text and text.isascii()
+
+
+def _int(text: str) -> int:
+    if not _is_plain(text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not _is_plain(text) or (value in _INFINITE and "inf" not in text.lower()):
+        raise ValueError(text)  # a number that is too large is not infinity
+    return value
+
+
+_INFINITE = (math.inf, -math.inf)
+
+
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def _bool(text: str) -> bool:
+    value = _BOOLS.get(text.strip(" ").lower())
+    if value is None:
+        raise ValueError(text)
+    return value
+
+
+def _rounded(kind: type, text: str) -> Any:
+    value = _float(text)
+    with np.errstate(over="ignore"):
+        number = kind(value)
+    if np.isinf(number) and not math.isinf(value):
+        raise ValueError(text)
+    return number
+
+
+# -- declared elements -----------------------------------------------------------------------------
+
+_KINDS = (str, int, float, bool)
+SCALARS = {
+    *(np.bool_, np.float16, np.float32, np.float64),
+    *(np.dtype(code).type for code in np.typecodes["AllInteger"]),
+}
+
+
+@attrs.frozen(eq=False)
+class Declared:
+    """The components of a declared element, and the cells that they are read from."""
+
+    spec: StructSpec
+    cells: tuple[Cell, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.spec.fields]
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its components are found by the names in a header."""
+        return self.spec.form is not tuple
+
+
+def declared_cells(element: Any) -> Declared:
+    """The cells of a declared class or tuple.
+
+    Raises:
+        InvalidFlow: It has no components, or one that no cell can hold.
+    """
+    spec = spec_declared("from_csv: rows", element)
+    if not isinstance(spec, StructSpec) or not spec.fields:
+        raise InvalidFlow(
+            f"from_csv: element must have a component for each column: a NamedTuple, a record, a "
+            f"dataclass, a TypedDict or tuple[A, B], got {element!r}"
+        )
+    if spec.form is tuple:
+        hints = {str(i): hint for i, hint in enumerate(get_args(element))}
+    else:
+        hints = _hints(get_origin(element) or element)
+    cells = tuple(_cell(name, hints.get(name)) for name, _ in spec.fields)
+    return Declared(spec, cells)
+
+
+def _hints(form: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(form)
+    except NameError as error:
+        raise InvalidFlow(
+            f"from_csv: the types of {form.__name__} cannot be told: {error}; define what they "
+            f"name in a module, not in a function"
+        ) from error
+
+
+def _cell(name: str, hint: Any) -> Cell:
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    kinds = [part for part in parts if part is not types.NoneType]
+    kind = kinds[0] if len(kinds) == 1 else None
+    if not isinstance(kind, type) or kind not in {*_KINDS, *SCALARS}:
+        raise InvalidFlow(
+            f"from_csv: component {name!r} must be declared str, int, float, bool, a NumPy scalar "
+            f"such as np.float32, or one of these or None, got {hint!r}"
+        )
+    return Cell(kind, len(parts) > 1)
+
+
+def texts_as(form: type, names: Sequence[str]) -> StructSpec:
+    """The spec of rows that are all text."""
+    fields = tuple((name, ValueSpec(str)) for name in names)
+    return StructSpec(form, fields)
+
+
+@attrs.frozen
+class Rows(Generic[T]):
+    """How records of cells become rows."""
+
+    form: type
+    names: tuple[str, ...]
+    """The components of a row."""
+    chosen: tuple[int, ...]
+    """The number of the column of each."""
+    cells: tuple[Cell, ...]
+    width: int
+    """How many cells a record has."""
+    columns: tuple[str, ...]
+    """How an error names the columns that are chosen."""
+
+    def made(self, records: Sequence[list[str]]) -> list[T]:
+        """The rows of records.
+
+        Raises:
+            SpecMismatch: A cell is not what is declared; the message has its column and text.
+            ValueError: A record has too many or too few cells.
+        """
+        for record in records:
+            if len(record) != self.width:
+                raise ValueError(_other_width(record, self.width))
+        if self._is_plain:
+            return self._assembled(records)
+        by_column = list(zip(*records, strict=True)) if records else [()] * self.width
+        pairs = zip(self.chosen, self.cells, self.columns, strict=True)
+        values = [_column(by_column[k], cell, name) for k, cell, name in pairs]
+        return self._assembled(list(zip(*values, strict=True)))
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether rows are records as they are."""
+        return self.chosen == tuple(range(self.width)) and {*self.cells} == {Cell(str)}
+
+    def _assembled(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        names = self.names
+        if self.form is dict:
+            return [dict(zip(names, row, strict=True)) for row in rows]
+        if self.form is tuple:
+            return list(map(tuple, rows))
+        try:
+            if issubclass(self.form, tuple):
+                return list(starmap(self.form, rows))
+            return [assemble(self.form, dict(zip(names, row, strict=True))) for row in rows]
+        except Exception as error:  # a class of the user's may check its values
+            raise SpecMismatch(f"{self.form.__name__} refuses it: {error!r}") from error
+
+
+def _other_width(record: list[str], width: int) -> str:
+    if not record:
+        return f"it is empty, where there are {width} columns"
+    cells = "1 cell" if len(record) == 1 else f"{len(record)} cells"
+    return f"it has {cells}, where there are {width} columns"
+
+
+def _column(texts: tuple[str, ...], cell: Cell, name: str) -> list[Any]:
+    try:
+        return cell.values(texts)
+    except (ValueError, OverflowError):
+        for text in texts:
+            try:
+                cell.values([text])
+            except (ValueError, OverflowError) as error:
+                raise SpecMismatch(
+                    f"column {name}: {_shown(text)} is not what is declared, {cell}"
+                ) from error
+        raise
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 80 else f"{text[:80]!r}..."

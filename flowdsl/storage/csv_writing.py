@@ -1,0 +1,155 @@
+"""write_csv: rows as records of RFC 4180, which come back as they were."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from flowdsl.effects import Finite
+from flowdsl.elements import components
+from flowdsl.errors import SpecMismatch
+from flowdsl.node import FlowBase
+from flowdsl.specs import Spec, StructSpec
+from flowdsl.storage.csv_cells import SCALARS
+from flowdsl.storage.paths import OnePath
+from flowdsl.storage.text import BOM, encoded
+from flowdsl.storage.writing import write_file
+
+
+def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:
+    """Run one pass of a flow and write its elements as records; gives their number.
+
+    Raises:
+        EndlessFlow: It never ends.
+        InvalidFlow: The file exists, or its folder does not.
+        SourceError: The disk refuses.
+        SpecMismatch: An element is no record of cells, or has other columns than the first.
+    """
+    known = _names_known(flow.node.spec(False))
+
+    def writes(partial: Path, elements: Iterable[object]) -> None:
+        _write(partial, elements, known)
+
+    return write_file("write_csv", flow, path, overwrite, writes)
+
+
+def _write(path: Path, elements: Iterable[object], known: tuple[str, ...]) -> None:
+    table: _Table | None = None
+    with path.open("wb") as file:
+        for element in elements:
+            if table is None:
+                table = _Table(*_columns_of(element))
+                file.write(table.header)
+            file.write(table.record(element))
+        if table is None and known:  # a header alone: its names are known without a row
+            file.write(_Table(known, True).header)
+
+
+def _columns_of(element: object) -> tuple[tuple[str, ...], bool]:
+    """The columns of an element, and whether their names are written."""
+    parts = components(element)
+    if not parts:
+        raise SpecMismatch(
+            f"element: a row is a NamedTuple, record, dict or tuple of at least one cell, got "
+            f"{type(element).__name__}; make it a tuple with .map"
+        )
+    if not all(type(name) is str for name, _ in parts):
+        raise SpecMismatch(f"element: columns are named by text, got {[name for name, _ in parts]}")
+    return tuple(name for name, _ in parts), type(element) is not tuple
+
+
+class _Table:
+    """A table that is being written."""
+
+    def __init__(self, names: tuple[str, ...], is_named: bool) -> None:
+        self._names, self._is_named = names, is_named
+        self._empty: dict[str, object] = {}
+        self._line = io.StringIO()
+        self._writer = csv.writer(self._line)
+
+    @property
+    def header(self) -> bytes:
+        return self._encoded(self._names, self._names) if self._is_named else b""
+
+    def record(self, element: object) -> bytes:
+        """The line of an element."""
+        names, is_named = _columns_of(element)
+        if is_named != self._is_named or (names != self._names and {*names} != {*self._names}):
+            raise SpecMismatch(
+                f"element: its columns are {list(names)}, and those of the rows before "
+                f"{list(self._names)}"
+            )
+        values = dict(components(element) or ())
+        return self._encoded([self._cell(name, values[name]) for name in self._names], self._names)
+
+    def _cell(self, name: str, value: object) -> str:
+        text = _text_of(value, name)
+        if not text and self._empty.setdefault(name, value) != value:
+            raise SpecMismatch(
+                f"element.{name}: a column cannot hold both None and '', as both are an empty cell"
+            )
+        return text
+
+    def _encoded(self, texts: Sequence[str], names: Sequence[str]) -> bytes:
+        if texts[0].startswith(BOM):
+            raise SpecMismatch(
+                f"element.{names[0]}: the first cell must not begin with '\\ufeff', which would be "
+                f"read as the byte order mark of the file"
+            )
+        self._line.seek(0)
+        self._line.truncate()
+        self._writer.writerow(texts)
+        try:
+            return self._line.getvalue().encode()
+        except UnicodeEncodeError:
+            for text, name in zip(texts, names, strict=True):
+                encoded(text, f"element.{name}")
+            raise
+
+
+def _text_of(value: object, name: str) -> str:
+    """The text of a cell, which is read back as the same value of the same type.
+
+    Raises:
+        SpecMismatch: No cell can hold it.
+    """
+    if type(value) is str:
+        return value
+    if isinstance(value, np.str_):
+        return str(value)
+    if value is None:
+        return ""
+    if type(value) is bool or isinstance(value, np.bool_):
+        return "true" if value else "false"
+    if type(value) is float:
+        return repr(value)
+    if type(value) is int or type(value) in SCALARS:
+        return _digits(value, name)
+    raise SpecMismatch(
+        f"element.{name}: a cell holds text, a number, a bool or None, got "
+        f"{_kind_of(value)}; write arrays and nested elements in another format, or .map them"
+    )
+
+
+def _digits(number: object, name: str) -> str:
+    try:
+        return str(number)
+    except ValueError as error:
+        raise SpecMismatch(f"element.{name}: {error}") from error
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array {value.dtype}{list(value.shape)}"
+    return type(value).__name__
+
+
+def _names_known(spec: Spec) -> tuple[str, ...]:
+    """The names of the columns that rows of this spec have, if it tells them."""
+    if isinstance(spec, StructSpec) and spec.form is not tuple:
+        return tuple(name for name, _ in spec.fields)
+    return ()

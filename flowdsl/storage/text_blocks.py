@@ -1,0 +1,444 @@
+"""Rows of text files by number: an index of blocks of rows, and a reader that keeps one block.
+
+An index of every row would be larger than a file of short lines. A block is the rows that begin in
+one stretch of 8 KB, so the index takes some 0.3% of the file and travels with the flow, and a
+row costs at most a block to read; the next rows lie in the same one.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import AnyStr, Generic, Protocol, TypeVar
+
+import attrs
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
+from flowdsl.kinds import IndexedSource
+from flowdsl.node import T
+from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.index import Shards, Table, table_of
+
+T_co = TypeVar("T_co", covariant=True)
+
+STRETCH = 1 << 13
+"""Bytes of a file in which the rows of one block begin."""
+
+_MOST_BLOCKS = 8
+_READ_BYTES = 1 << 21
+_MOST_AHEAD = 1 << 22
+_FILES_OPEN = 16
+_BOM = b"\xef\xbb\xbf"
+
+_COMPRESSED = {
+    b"\x1f\x8b": ("gzip", "gunzip"),
+    b"\xfd7zXZ\0": ("xz", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unzstd"),
+}
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
+
+_BY_CHARACTER = {"utf-8", "ascii", "iso8859-1", "cp1252"}
+"""Encodings in which lines may be decoded together: others may shift at one and shift back later,
+so that what a line says would depend on the lines before it."""
+
+
+# -- files and their blocks ------------------------------------------------------------------------
+
+
+@attrs.frozen
+class TextFile:
+    """A file as it was when the flow was built, and where its blocks begin."""
+
+    path: str
+    stamp: str = attrs.field(repr=False)
+    digest: int
+    blocks: NDArray[np.int64] = attrs.field(eq=False, repr=False)
+    """For each block its first byte, its first row, and the lines before it; and last the end."""
+
+    @property
+    def rows(self) -> int:
+        return int(self.blocks[1, -1])
+
+
+def text_file(operator: str, path: str, quote: str | None = None, bom: bool = False) -> TextFile:
+    """Index a text file: a row is a line, or ends at the first newline outside of quotes.
+
+    With ``bom`` a byte order mark of UTF-8 at the beginning belongs to no row.
+
+    Raises:
+        SourceError: It is missing or compressed, or its last quote is never closed.
+    """
+    file = open_readable(operator, path)
+
+    def blocks(file: ByteFile) -> Table:
+        return scan(operator, file, quote, bom)
+
+    table = table_of(file, f"text 1 {STRETCH} {quote} {bom}", 3, blocks)
+    return TextFile(path, file.stamp, table.digest, table.columns)
+
+
+def open_readable(operator: str, path: str) -> ByteFile:
+    """Open a file of plain text.
+
+    Raises:
+        SourceError: It is missing, or compressed, or in an encoding of two bytes a character.
+    """
+    file = open_file(operator, path)
+    begin = file.read(0, 6)
+    for magic, (form, command) in _COMPRESSED.items():
+        if begin.startswith(magic):
+            raise SourceError(
+                f"{operator}: {path!r} is compressed by {form}, so that no row can be read by its "
+                f"number: decompress it first, e.g. with {command}"
+            )
+    if begin.startswith(_WIDE):
+        raise SourceError(
+            f"{operator}: {path!r} begins as UTF-16 or UTF-32 does, in which a newline is more "
+            f"than a byte: convert it first, e.g. with iconv -t UTF-8"
+        )
+    return file
+
+
+def _pieces(operator: str, file: ByteFile) -> Iterator[tuple[int, bytes]]:
+    for start in range(0, file.size, _READ_BYTES):
+        count = min(_READ_BYTES, file.size - start)
+        data = file.read(start, count)
+        if len(data) != count:
+            raise SourceError(f"{operator}: {file.path!r} was cut off while it was read")
+        yield start, data
+
+
+def scan(operator: str, file: ByteFile, quote: str | None = None, bom: bool = False) -> Table:
+    """Where the blocks of a file begin, as ``TextFile.blocks`` has them.
+
+    Raises:
+        SourceError: It is cut off meanwhile, or its last quote is never closed.
+    """
+    digest = xxhash.xxh3_64()
+    begin = len(_BOM) if bom and file.read(0, len(_BOM)) == _BOM else 0
+    found = [np.array([[begin], [0], [0]])]
+    row = line = is_open = 0
+    last = begin, 0
+    for offset, data in _pieces(operator, file):
+        digest.update(data)
+        codes = np.frombuffer(data, np.uint8)
+        ends = np.flatnonzero(codes == ord("\n"))
+        lines = line + np.arange(1, len(ends) + 1)
+        line += len(ends)
+        if quote is not None:
+            quotes = np.flatnonzero(codes == ord(quote))
+            outside = (np.searchsorted(quotes, ends) + is_open) % 2 == 0
+            is_open = (is_open + len(quotes)) % 2
+            ends, lines = ends[outside], lines[outside]
+        starts = ends + (offset + 1)
+        if len(starts):
+            begins = np.diff(starts // STRETCH, prepend=last[0] // STRETCH) > 0
+            rows = row + np.arange(1, len(starts) + 1)
+            found.append(np.stack([starts, rows, lines])[:, begins])
+            row, last = row + len(starts), (int(starts[-1]), int(lines[-1]))
+    if is_open:
+        raise SourceError(
+            f"{operator}: {file.path!r}: the row that begins on line {last[1] + 1} has a quote "
+            f"that is never closed; quotechar=None reads quotes as characters"
+        )
+    if last[0] < file.size:  # the last row has no newline
+        row += 1
+    end = np.array([[file.size], [row], [line]])
+    return Table(np.concatenate([*found, end], 1), digest.intdigest())
+
+
+def digest_of(operator: str, file: ByteFile) -> int:
+    """A digest of all of its bytes."""
+    digest = xxhash.xxh3_64()
+    for _, data in _pieces(operator, file):
+        digest.update(data)
+    return digest.intdigest()
+
+
+# -- bytes to rows ---------------------------------------------------------------------------------
+
+
+def checked_encoding(operator: str, encoding: object) -> str:
+    """The name of an encoding that lines can be read in, by its usual name.
+
+    Raises:
+        InvalidFlow: There is none of this name, or a newline is not one byte in it.
+    """
+    if not isinstance(encoding, str):
+        raise InvalidFlow(f"{operator}: encoding must be a str, got {encoding!r}")
+    try:
+        name = codecs.lookup(encoding).name.removesuffix("-sig")
+        plain = 'a\n"b'.encode(name) == b'a\n"b'
+    except (LookupError, UnicodeError) as error:
+        raise InvalidFlow(f"{operator}: encoding {encoding!r}: {error}") from error
+    if not plain:
+        raise InvalidFlow(
+            f"{operator}: encoding must be one in which a newline is the byte 10, such as utf-8 or "
+            f"latin-1, got {encoding!r}; convert the file first, e.g. with iconv -t UTF-8"
+        )
+    return name
+
+
+def decoded(data: bytes, encoding: str, quote: str | None = None) -> list[str]:
+    """The text of each row of a block, without its newline.
+
+    Raises:
+        UnicodeDecodeError: Some of it is not in this encoding.
+    """
+    if encoding not in _BY_CHARACTER:
+        return [_without_end(row).decode(encoding) for row in _parted(data, quote)]
+    text = data.decode(encoding)
+    rows = text.split("\n")
+    if not rows[-1]:
+        del rows[-1]
+    return rows if quote is None or quote not in text else _joined(rows, quote, "\n".join)
+
+
+def _without_end(row: bytes) -> bytes:
+    return row.removesuffix(b"\n")
+
+
+def _parted(data: bytes, quote: str | None) -> list[bytes]:
+    """The bytes of each row of a block, with its newline."""
+    rows = [row + b"\n" for row in data.split(b"\n")]
+    rows[-1] = rows[-1][:-1]
+    if not rows[-1]:
+        del rows[-1]
+    return rows if quote is None else _joined(rows, quote.encode(), b"".join)
+
+
+def _joined(
+    lines: list[AnyStr], quote: AnyStr, join: Callable[[list[AnyStr]], AnyStr]
+) -> list[AnyStr]:
+    """Rows of lines: a quote that is open at the end of a line goes on in the next."""
+    rows: list[AnyStr] = []
+    begun: list[AnyStr] = []
+    for line in lines:
+        begun.append(line)
+        odd = line.count(quote) % 2 == 1
+        if odd == (len(begun) > 1):  # its last quote is closed
+            rows.append(line if len(begun) == 1 else join(begun))
+            begun = []
+    if begun:
+        rows.append(join(begun))
+    return rows
+
+
+class Parser(Protocol[T_co]):
+    """What the bytes of rows say."""
+
+    @property
+    def quote(self) -> str | None:
+        """The character between two of which a newline ends no row."""
+        ...
+
+    def parse(self, data: bytes, skip: int = 0) -> Sequence[T_co]:
+        """The rows of a block, but the first ``skip`` ones.
+
+        Raises:
+            FlowError, ValueError: One of them cannot be read; it may say which cell.
+        """
+        ...
+
+
+# -- reading by number -----------------------------------------------------------------------------
+
+
+class _Blocks(Generic[T]):
+    """Reads rows by number, in one process, a block or some blocks at a time."""
+
+    def __init__(
+        self, files: Sequence[TextFile], skip: int, parser: Parser[T], name: str, kept: int
+    ) -> None:
+        self._files, self._skip, self._parser, self._name = files, skip, parser, name
+        self._room = kept
+        self._kept: dict[tuple[int, int], tuple[int, Sequence[T]]] = {}
+        self._shards = Shards([file.rows - skip for file in files])
+        self._opened = lru_cache(_FILES_OPEN)(lambda k: Ahead(_unchanged(name, files[k])))
+        self._next = (0, 0)
+        self._count = 1
+
+    def with_row(self, i: int) -> tuple[int, Sequence[T]]:
+        """Consecutive rows, of which one is row ``i``, and the number of the first of them.
+
+        They are those of its block, and of some that follow it if rows are read in order.
+        """
+        k, j = self._shards.find(i)
+        file, row = self._files[k], j + self._skip
+        block = int(np.searchsorted(file.blocks[1], row, "right")) - 1
+        if (k, block) in self._kept:
+            return self._kept[k, block]
+        in_order = (k, block) == self._next and not self._room
+        count = min(2 * self._count, _MOST_BLOCKS) if in_order else 1
+        last = min(block + count, file.blocks.shape[1] - 1)
+        self._next, self._count = (k, last), count
+        (start, first, lines), (end, after, _) = file.blocks[:3, [block, last]].T.tolist()
+        data = self._opened(k).read(start, end)
+        skip = max(0, self._skip - first)
+        try:
+            rows = self._parser.parse(data, skip)
+            if len(rows) == after - first - skip:
+                return self._found(k, block, i - (row - first - skip), rows, end - start)
+        except (FlowError, ValueError):  # of one row, which need not be this one
+            pass
+        parted = _parted(data, self._parser.quote)
+        if len(parted) != after - first:
+            raise SourceError(_changed(self._name, file.path))
+        before = b"".join(parted[: row - first])
+        place = _Place(file.path, lines + before.count(b"\n") + 1, start + len(before))
+        return i, self._alone(parted[row - first], place)
+
+    def _found(
+        self, k: int, block: int, first: int, rows: Sequence[T], size: int
+    ) -> tuple[int, Sequence[T]]:
+        if size <= self._room:
+            self._room -= size
+            self._kept[k, block] = first, rows
+        return first, rows
+
+    def _alone(self, data: bytes, place: _Place) -> Sequence[T]:
+        """A row by itself, of a block that cannot be read as a whole."""
+        try:
+            rows = self._parser.parse(data)
+        except SpecMismatch as error:
+            raise SpecMismatch(f"{place}: {error}") from error
+        except UnicodeDecodeError as error:
+            byte = place.byte + error.start
+            raise SourceError(
+                f"{place}: byte {byte} is not {error.encoding}: {error.reason}; pass encoding= if "
+                f"the file has another one"
+            ) from error
+        except (FlowError, ValueError) as error:
+            raise SourceError(f"{place}: {error}") from error
+        if len(rows) != 1:
+            raise SourceError(f"{place}: it is no row")
+        return rows
+
+
+def reader(
+    files: Sequence[TextFile], skip: int, parser: Parser[T], name: str, kept: int = 0
+) -> Callable[[int], T]:
+    """A reader of rows by number, which keeps what it read last, and besides ``kept`` bytes.
+
+    ``name`` is the operator that a message names.
+    """
+    load = _Blocks(files, skip, parser, name, kept).with_row
+    held: tuple[int, Sequence[T]] = (0, ())
+
+    def read(i: int) -> T:
+        nonlocal held
+        first, rows = held  # together, as several threads may read
+        k = i - first
+        if k >= 0:
+            try:
+                return rows[k]
+            except IndexError:
+                pass
+        first, rows = held = load(i)
+        return rows[i - first]
+
+    return read
+
+
+@attrs.frozen
+class _Place:
+    path: str
+    line: int
+    byte: int
+
+    def __str__(self) -> str:
+        return f"{self.path!r}, line {self.line} (byte {self.byte})"
+
+
+def _changed(name: str, path: str) -> str:
+    return f"{name}: {path!r} holds other rows than when this flow was built: build a new flow"
+
+
+def _unchanged(name: str, known: TextFile) -> ByteFile:
+    file = open_file(name, known.path)
+    if file.stamp != known.stamp and digest_of(name, file) != known.digest:
+        raise SourceError(_changed(name, known.path))
+    return file
+
+
+class Ahead:
+    """A file that is read farther ahead the longer it is read in order, as remote ones must be."""
+
+    def __init__(self, file: ByteFile) -> None:
+        self._file = file
+        self._held = (0, b"")
+        self._count = 0
+
+    def read(self, start: int, end: int) -> bytes:
+        begin, data = self._held
+        if not begin <= start <= end <= begin + len(data):
+            in_order = start == begin + len(data)
+            self._count = min(max(4 * self._count, STRETCH), _MOST_AHEAD) if in_order else 0
+            begin, data = start, self._file.read(start, max(end - start, self._count))
+            self._held = begin, data
+            if len(data) < end - start:
+                raise SourceError(
+                    f"{self._file.path!r} ends at byte {start + len(data)}, where rows went on to "
+                    f"byte {end} when this flow was built"
+                )
+        return data[start - begin : end - begin]
+
+
+# -- the node of a format --------------------------------------------------------------------------
+
+
+@attrs.frozen(repr=False)
+class FromBlocks(IndexedSource[T], Generic[T]):
+    """The rows of text files, by number."""
+
+    files: tuple[TextFile, ...]
+
+    @property
+    @abstractmethod
+    def operator(self) -> str:
+        """The function that reads the format."""
+
+    @property
+    @abstractmethod
+    def parser(self) -> Parser[T]:
+        """What the bytes of its rows say."""
+
+    @property
+    def options(self) -> str:
+        """What its rows depend on besides the files, for the fingerprint."""
+        return repr(self.parser)
+
+    @property
+    def skip(self) -> int:
+        """How many rows at the beginning of each file are none, such as a header."""
+        return 0
+
+    @property
+    def kept(self) -> int:
+        """How many bytes of blocks a process keeps besides the last one."""
+        return 0
+
+    @property
+    def title(self) -> str:
+        first, *others = self.files
+        more = f" and {len(others)} more" if others else ""
+        return f"{self.operator}({os.path.basename(first.path)!r}{more})"
+
+    @property
+    def fingerprint(self) -> str:
+        digests = b"".join(file.digest.to_bytes(8, "little") for file in self.files)
+        told = xxhash.xxh3_64_hexdigest(digests + self.options.encode(errors="surrogateescape"))
+        return f"{self.title} of {self.length} rows {told}"
+
+    @property
+    def length(self) -> int:
+        return sum(file.rows - self.skip for file in self.files)
+
+    def open(self) -> Callable[[int], T]:
+        return reader(self.files, self.skip, self.parser, self.operator, self.kept)

@@ -1,0 +1,492 @@
+"""CSV files: the records of RFC 4180 by number, cells of declared types, and nothing guessed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl.errors import ElementError, FlowError, InvalidFlow, SourceError, SpecMismatch
+from flowdsl.kinds import IndexedSource
+from flowdsl.storage import text_blocks
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rows.csv"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks and reads of a few bytes, so that short files have many."""
+    monkeypatch.setattr(text_blocks, "STRETCH", 5)
+    monkeypatch.setattr(text_blocks, "_READ_BYTES", 7)
+
+
+class Flower(NamedTuple):
+    name: str
+    petals: int
+    height: float | None
+
+
+@dataclass(frozen=True)
+class Scored:
+    score: np.float32
+    is_good: bool
+
+
+@attrs.frozen
+class PointBatch:
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+
+
+@attrs.frozen
+class Point(fl.Record[PointBatch]):
+    x: float
+    y: float
+
+    def __attrs_post_init__(self) -> None:
+        if self.x < 0:
+            raise ValueError("x is negative")
+
+
+class Labeled(TypedDict):
+    text: str
+    label: np.int64
+
+
+class Nested(NamedTuple):
+    flower: Flower
+
+
+class Pixels(NamedTuple):
+    image: NDArray[np.uint8]
+
+
+def reader_of(flow: Any) -> Any:
+    assert isinstance(flow.node, IndexedSource)
+    return flow.node.open()
+
+
+def told_by(flow: Any) -> str:
+    with pytest.raises(FlowError) as failed:
+        flow.collect()
+    cause = failed.value.__cause__
+    assert isinstance(cause, SourceError | SpecMismatch)
+    return str(cause)
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small")
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.text(st.sampled_from('a,"\n\r '), max_size=40)
+    | st.lists(st.sampled_from(['"a",b\n', '"\n",\r\n', 'a,""""\n', 'a"b,c\n'])).map("".join)
+)
+def test_records_are_those_of_the_csv_module_or_an_error(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "any.csv"
+    path.unlink(missing_ok=True)
+    path.write_bytes(content.encode())
+    try:
+        flow = fl.from_csv(path, header=False)
+        rows = flow.collect()
+    except FlowError:
+        return
+    expected = list(csv.reader(io.StringIO(content, newline=""), strict=True))
+    assert rows == [tuple(row) for row in expected]
+    read = reader_of(flow)
+    assert [read(i) for i in range(len(rows))[::-1]] == rows[::-1]
+
+
+TABLES = st.integers(1, 3).flatmap(
+    lambda width: st.lists(
+        st.tuples(*[st.text(st.sampled_from('a\xe4,;"\n\r \t'), max_size=5)] * width), max_size=9
+    )
+)
+
+
+@pytest.mark.usefixtures("small")
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(TABLES, st.sampled_from([",", ";", "\t"]), st.sampled_from(["\n", "\r\n"]))
+def test_what_the_csv_module_writes_is_read(
+    tmp_path: Path, rows: list[tuple[str, ...]], delimiter: str, end: str
+) -> None:
+    path = tmp_path / "any.csv"
+    path.unlink(missing_ok=True)
+    with path.open("w", newline="") as file:
+        csv.writer(
+            file,
+            delimiter=delimiter,
+            lineterminator=end,
+            quoting=csv.QUOTE_ALL,  # Python before 3.13 leaves a carriage return without quotes
+        ).writerows(rows)
+    flow = fl.from_csv(path, header=False, delimiter=delimiter)
+    assert flow.collect() == rows
+    names = [str(i) for i in range(len(rows[0]))] if rows else ["0"]
+    named = fl.from_csv(path, header=False, columns=names, delimiter=delimiter)
+    assert named.collect() == [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def test_other_readers_read_what_is_written(path: Path) -> None:
+    arrow: Any = import_module("pyarrow.csv")
+    flowers = [Flower('a, "b"\nc', 3, 0.1), Flower("", -1, None)]
+    assert fl.from_items(flowers).write_csv(path) == 2
+    assert path.read_bytes() == b'name,petals,height\r\n"a, ""b""\nc",3,0.1\r\n,-1,\r\n'
+    with path.open(newline="") as file:
+        assert [row["name"] for row in csv.DictReader(file)] == ['a, "b"\nc', ""]
+    table = arrow.read_csv(path, parse_options=arrow.ParseOptions(newlines_in_values=True))
+    assert table.to_pydict()["height"] == [0.1, None]
+    arrow.write_csv(table, path.with_suffix(".arrow.csv"))
+    assert fl.from_csv(path.with_suffix(".arrow.csv"), Flower).collect() == flowers
+
+
+def test_a_cell_may_be_long(path: Path) -> None:
+    fl.from_items([("a" * 1_000_000, "b"), ("c", "d" * 200_000)]).write_csv(path)
+    rows = fl.from_csv(path, header=False).collect()
+    assert [len(cell) for row in rows for cell in row] == [1_000_000, 1, 1, 200_000]
+
+
+def test_a_file_may_be_read_in_two_ways(path: Path) -> None:
+    path.write_text('a\n"b\nc"\n')
+    for _ in range(2):  # each has an index of its own
+        assert fl.from_text(path).collect() == ["a", '"b', 'c"']
+        assert fl.from_csv(path).collect() == [{"a": "b\nc"}]
+        assert len(fl.from_csv(path, quotechar=None)) == 2
+
+
+def test_quotes_may_be_characters(path: Path) -> None:
+    path.write_text("size,name\n5\",it's\n6,'\n")
+    with pytest.raises(SourceError, match="line 2 has a quote that is never closed; quotechar"):
+        fl.from_csv(path)
+    rows = [{"size": '5"', "name": "it's"}, {"size": "6", "name": "'"}]
+    assert fl.from_csv(path, quotechar=None).collect() == rows
+    path.write_text("a,b\n'x,\ny',z\n")
+    assert fl.from_csv(path, quotechar="'").collect() == [{"a": "x,\ny", "b": "z"}]
+
+
+# -- headers and columns ---------------------------------------------------------------------------
+
+
+def test_rows_are_dicts_of_text(path: Path) -> None:
+    path.write_text("\ufeffname,petals\nrose,5\nlily,\n")
+    assert fl.from_csv(path).collect() == [
+        {"name": "rose", "petals": "5"},
+        {"name": "lily", "petals": ""},
+    ]
+    assert str(fl.from_csv(path).spec) == "{name: str, petals: str}"
+    assert fl.from_csv(path, dict[str, str]).collect() == fl.from_csv(path).collect()
+    assert len(fl.from_csv(path)) == 2
+    chosen = fl.from_csv(path, columns=["petals"])
+    assert chosen.collect() == [{"petals": "5"}, {"petals": ""}]
+    assert chosen.node.fingerprint != fl.from_csv(path).node.fingerprint
+    assert fl.from_csv(path, columns=["petals", "name"]).collect()[0] == {
+        "petals": "5",
+        "name": "rose",
+    }
+
+
+def test_without_a_header(path: Path) -> None:
+    path.write_text("rose,5\nlily,6\n")
+    assert fl.from_csv(path, header=False).collect() == [("rose", "5"), ("lily", "6")]
+    named = fl.from_csv(path, header=False, columns=["name", "petals"])
+    assert named.collect()[1] == {"name": "lily", "petals": "6"}
+    assert fl.from_csv(path, tuple[str, int], header=False).collect()[0] == ("rose", 5)
+
+    class Kind(NamedTuple):
+        kind: str
+        petals: int
+
+    assert fl.from_csv(path, Kind, header=False).collect()[1] == Kind("lily", 6)
+    turned = fl.from_csv(path, Kind, header=False, columns=["kind", "petals"])
+    assert turned.collect()[0] == Kind("rose", 5)
+    assert "it has 2 cells, where there are 3 columns" in told_by(
+        fl.from_csv(path, header=False, columns=["a", "b", "c"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "has no header"),
+        ("\nrose,5\n", "has no header"),
+        ("name,name,b,b,c\n", "names 'b', 'name' more than once"),
+        ('a,b\n"x\ny,1\n', "line 2 has a quote that is never closed"),
+        ('a"b,"x\nc\n', "line 1 .* quote in it is not closed"),
+    ],
+)
+def test_what_is_no_table_is_refused_at_once(path: Path, content: str, told: str) -> None:
+    path.write_text(content)
+    with pytest.raises(SourceError, match=told) as failed:
+        fl.from_csv(path)
+    assert str(path) in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("a,b\n1,2\n3\n", "line 3 (byte 8): it has 1 cell, where there are 2 columns"),
+        ("a,b\n1,2\n3,4,5\n", "line 3 (byte 8): it has 3 cells"),
+        ("a,b\n1,2\n\n3,4\n", "line 3 (byte 8): it is empty"),
+        ('a,b\n"x\n\ny",2\n3\n', "line 5 (byte 13): it has 1 cell,"),
+        ('a,b\n"x"y,2\n', "line 2 (byte 4): ',' expected after '\"'"),
+        ("a,b\n1,2\rx\n", "line 2 (byte 4): a carriage return in it is not in quotes"),
+        ("a,b\n1,\xff\n", "line 2 (byte 4): byte 6 is not utf-8"),
+    ],
+)
+def test_a_row_that_is_none_is_named(path: Path, content: str, told: str) -> None:
+    path.write_bytes(content.encode("latin-1"))
+    message = told_by(fl.from_csv(path))
+    assert str(path) in message
+    assert told in message
+
+
+@pytest.mark.usefixtures("small")
+def test_a_bad_row_hides_no_other(path: Path) -> None:
+    rows = [f"{i},{i * i}" for i in range(30)]
+    rows[13] = "13"
+    path.write_text("\n".join(["a,b", *rows]))
+    got = fl.from_csv(path, tuple[int, int]).prefetch(on_error="skip").collect()
+    assert got == [(i, i * i) for i in range(30) if i != 13]
+
+
+def test_files_have_the_same_columns(tmp_path: Path) -> None:
+    for k, header in enumerate(["a,b", "a,b", "b,a"]):
+        (tmp_path / f"{k}.csv").write_text(f"{header}\n{k},x\n")
+    two = fl.from_csv([tmp_path / "1.csv", tmp_path / "0.csv"])
+    assert two.collect() == [{"a": "1", "b": "x"}, {"a": "0", "b": "x"}]
+    with pytest.raises(SourceError, match=r"2\.csv.*\['b', 'a'\].*0\.csv.*\['a', 'b'\]"):
+        fl.from_csv(tmp_path / "*.csv")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rows_of_a_url() -> None:
+    fsspec: Any = import_module("fsspec")
+    with fsspec.open("memory://tables/a.csv", "w") as file:
+        file.write("a\n1\n2\n")
+    assert fl.from_csv("memory://tables/a.csv", tuple[int]).collect() == [(1,), (2,)]
+
+
+def test_another_encoding(path: Path) -> None:
+    path.write_bytes("n\xe4me,b\n\xfc,1\n".encode("latin-1"))
+    assert fl.from_csv(path, encoding="latin-1").collect() == [{"n\xe4me": "\xfc", "b": "1"}]
+    with pytest.raises(SourceError, match=r"from_csv: .* line 1 .* is not utf-8"):
+        fl.from_csv(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"delimiter": ""}, "delimiter must be one ASCII character"),
+        ({"delimiter": ";;"}, "delimiter must be"),
+        ({"delimiter": "\n"}, "delimiter must be"),
+        ({"delimiter": '"'}, "quotechar must be .* not the delimiter"),
+        ({"quotechar": ""}, "quotechar must be"),
+        ({"quotechar": "\u201c"}, "quotechar must be"),
+        ({"encoding": "utf-16"}, "encoding must be"),
+        ({"columns": []}, "columns must be a list"),
+        ({"columns": "ab"}, "columns must be a list"),
+        ({"columns": ["a", "a"]}, "columns must be .* each once"),
+        ({"columns": ["a", "z"]}, r"columns has 'z'; the columns of .* are \['a', 'b'\]"),
+    ],
+)
+def test_arguments_that_make_no_table(path: Path, arguments: Any, told: str) -> None:
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InvalidFlow, match=told):
+        fl.from_csv(path, **arguments)
+
+
+# -- declared elements -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "rows"),
+    [
+        (Flower, "petals,name,height\n5,rose,\n", [Flower("rose", 5, None)]),
+        (Point, "y,x\n1,2.5\n", [Point(2.5, 1.0)]),
+        (Labeled, "label,text\n7,a\n", [{"text": "a", "label": np.int64(7)}]),
+        (Scored, "score,is_good\n0.1,TRUE\n", [Scored(np.float32(0.1), True)]),
+        (tuple[int, str], "a,b\n1,2\n", [(1, "2")]),
+    ],
+)
+def test_elements_are_of_the_declared_class(
+    path: Path, form: Any, content: str, rows: list[Any]
+) -> None:
+    path.write_text(content)
+    flow = fl.from_csv(path, form)
+    got = flow.collect()
+    assert got == rows
+    assert [type(x) for x in got] == [type(x) for x in rows]
+
+
+def test_records_batch(path: Path) -> None:
+    fl.from_items([Point(1, 2), Point(3, 4)]).write_csv(path)
+    (batch,) = fl.from_csv(path, Point).batch(2)
+    assert type(batch) is PointBatch
+    np.testing.assert_array_equal(batch.x, [1.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "value"),
+    [
+        (int, " -12 ", -12),
+        (int, "9" * 30, int("9" * 30)),
+        (float, "1e-3", 1e-3),
+        (float, "-inf", -np.inf),
+        (float, "3", 3.0),
+        (bool, "False", False),
+        (bool, "1", True),
+        (str, " a ", " a "),
+        (str, "", ""),
+        (str | None, "", None),
+        (int | None, "", None),
+        (int | None, "0", 0),
+        (np.uint8, "255", np.uint8(255)),
+        (np.float32, "16777217.0000001", np.float32("16777217.0000001")),
+        (np.bool_, "true", np.True_),
+    ],
+)
+def test_a_cell_of_a_type(path: Path, form: Any, text: str, value: object) -> None:
+    path.write_text(f'a,b\n"{text}",0\n')
+    pair: Any = tuple[form, int]
+    ((got, _),) = fl.from_csv(path, pair).collect()
+    assert got == value
+    assert type(got) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        *((int, text) for text in ["", "1.0", "1_0", "\u0663", "0x1", "a", "1e3", "1" * 5000]),
+        *((float, text) for text in ["", "1,5", "1_0.0", "\u0663", "1e999", "a"]),
+        *((bool, text) for text in ["", "yes", "2", "t"]),
+        *((np.uint8, text) for text in ["256", "-1", "1.5"]),
+        *((np.float16, text) for text in ["70000", "x"]),
+        *((int | None, text) for text in ["None", "-"]),
+    ],
+)
+def test_a_cell_of_another_type_is_named(path: Path, form: Any, text: str) -> None:
+    path.write_text(f'text,cell\na,"{text}"\n')
+    pair: Any = tuple[str, form]
+    with pytest.raises(SpecMismatch, match=r"line 2 \(byte 10\): column 'cell': ") as failed:
+        fl.from_csv(path, pair)
+    assert text[:80] in str(failed.value)
+    assert str(path) in str(failed.value)
+
+
+def test_a_later_cell_of_another_type_is_named_when_it_comes(path: Path) -> None:
+    path.write_text("a,b\n1,2\n3,x\n")
+    flow = fl.from_csv(path, tuple[int, int])
+    with pytest.raises(ElementError):
+        flow.collect()
+    assert told_by(flow) == (
+        f"{str(path)!r}, line 3 (byte 8): column 'b': 'x' is not what is declared, int"
+    )
+    path.write_text("y,x\n1,1\n1,-1\n")
+    assert "line 3 (byte 8): Point refuses it: ValueError('x is negative')" in told_by(
+        fl.from_csv(path, Point)
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("name,petals\n", "it has no 'height'$"),
+        ("name,petals,height,age\n", "not declared: 'age', choose with columns="),
+        ("Name,petals,height\n", "it has no 'name'; not declared: 'Name'"),
+    ],
+)
+def test_a_header_is_held_to_the_declaration(path: Path, content: str, told: str) -> None:
+    path.write_text(content)
+    with pytest.raises(SpecMismatch, match=told):
+        fl.from_csv(path, Flower)
+
+
+def test_columns_choose_what_is_declared(path: Path) -> None:
+    path.write_text("age,name,petals,height\nx,rose,5,1\n")
+    flow = fl.from_csv(path, Flower, columns=["name", "petals", "height"])
+    assert flow.collect() == [Flower("rose", 5, 1.0)]
+    assert fl.from_csv(path, tuple[int], columns=["petals"]).collect() == [(5,)]
+    with pytest.raises(SpecMismatch, match="has 4 columns"):
+        fl.from_csv(path, tuple[int])
+
+
+@pytest.mark.parametrize("form", [int, str, Nested, Pixels, tuple[int | str, int], list[int]])
+def test_what_no_cell_holds_is_not_declared(path: Path, form: Any) -> None:
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InvalidFlow, match=r"from_csv: (component|element)"):
+        fl.from_csv(path, form)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def test_columns_are_written_by_name(path: Path) -> None:
+    rows = [{"a": 1, "b": True}, {"b": False, "a": np.int8(2)}]
+    fl.from_items(rows).write_csv(path)
+    assert path.read_bytes() == b"a,b\r\n1,true\r\n2,false\r\n"
+    fl.from_items([Scored(np.float32(0.1), True)]).write_csv(path, overwrite=True)
+    assert path.read_bytes() == b"score,is_good\r\n0.1,true\r\n"
+
+
+def test_tuples_have_no_header(path: Path) -> None:
+    rows = [(1, "a", 0.1), (2, "b", 1e300)]
+    fl.from_items(rows).write_csv(path)
+    assert path.read_bytes() == b"1,a,0.1\r\n2,b,1e+300\r\n"
+    assert fl.from_csv(path, tuple[int, str, float], header=False).collect() == rows
+
+
+def test_no_rows_are_a_header_where_names_are_known(path: Path) -> None:
+    assert fl.from_items([Flower("a", 1, 2)]).take(0).write_csv(path) == 0
+    assert fl.from_csv(path, Flower).collect() == []
+    assert fl.from_items([]).write_csv(path, overwrite=True) == 0
+    assert fl.from_csv(path, header=False).collect() == []
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.none() | st.just("a"), st.just("")), min_size=1, max_size=3))
+def test_one_empty_cell_is_a_row(tmp_path: Path, rows: list[tuple[str | None, str]]) -> None:
+    path = tmp_path / "any.csv"
+    forms: list[Any] = [tuple[str | None], tuple[str]]
+    for column, form in enumerate(forms):
+        items = [(row[column],) for row in rows]
+        fl.from_items(items).write_csv(path, overwrite=True)
+        assert fl.from_csv(path, form, header=False).collect() == items
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(1,), (np.zeros(2),)], r"row 1: element\.0: .* got an array float64\[2\]"),
+        ([{"a": 1}, {"b": 1}], r"row 1: element: its columns are \['b'\], and .* before \['a'\]"),
+        ([{"a": 1}, (1,)], "row 1: element: its columns are"),
+        ([{"0": 1}, (1,)], "row 1: element: its columns are"),
+        ([(1, 2), (1,)], "row 1: element: its columns are"),
+        ([(1,), 3], "row 1: element: a row is a NamedTuple, .* got int"),
+        ([()], "row 0: element: a row is"),
+        ([{1: 2}], "row 0: element: columns are named by text"),
+        ([(b"a",)], r"row 0: element\.0: .* got bytes"),
+        ([Nested(Flower("a", 1, 2))], r"row 0: element\.flower: .* got Flower"),
+        ([("", None), (None, None)], r"row 1: element\.0: .* both None and ''"),
+        ([("\ufeffa",)], r"row 0: element\.0: the first cell must not begin"),
+        ([("a", "\ud800")], r"row 0: element\.1: .* cannot be UTF-8"),
+        ([(10**5000,)], r"row 0: element\.0: Exceeds the limit"),
+    ],
+)
+def test_what_no_cell_holds_is_refused(path: Path, rows: list[Any], told: str) -> None:
+    with pytest.raises(SpecMismatch, match=told):
+        fl.from_items(rows).write_csv(path)
+    assert list(path.parent.iterdir()) == []

@@ -1,0 +1,206 @@
+"""SVMlight files: the samples that scikit-learn and tensorpack read, dense and by number."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
+import flowdsl as fl
+from flowdsl.errors import ElementError, InvalidFlow, MissingLibrary, SourceError
+from flowdsl.storage import svmlight, text_blocks
+from flowdsl.testing import check_source
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rows.svm"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few bytes, so that short files have many, of which few are kept."""
+    monkeypatch.setattr(text_blocks, "STRETCH", 9)
+    monkeypatch.setattr(svmlight, "STRETCH", 9)
+    monkeypatch.setattr(svmlight, "_KEPT_BYTES", 40)
+
+
+def same_rows(got: list[Any], table: Any, labels: Any) -> None:
+    assert len(got) == len(labels)
+    for (x, y), row, label in zip(got, table, labels, strict=True):
+        assert x.dtype == np.float64
+        assert type(y) is float
+        np.testing.assert_array_equal(x, row)
+        assert y == label
+
+
+TABLES = st.integers(1, 6).flatmap(
+    lambda width: st.lists(
+        st.lists(st.sampled_from([0.0, 0.0, 0.5, -3.0, 1e-9]), min_size=width, max_size=width),
+        min_size=1,
+        max_size=9,
+    )
+)
+
+
+@pytest.mark.usefixtures("small")
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(TABLES, st.booleans(), st.sampled_from([True, False, "auto"]))
+def test_samples_are_those_of_scikit_learn(
+    tmp_path: Path, rows: list[list[float]], from_zero: bool, zero_based: bool | Literal["auto"]
+) -> None:
+    table, path = np.array(rows), tmp_path / "any.svm"
+    labels = np.arange(len(rows)) - 1.5
+    path.unlink(missing_ok=True)
+    dump_svmlight_file(table, labels, str(path), zero_based=from_zero, comment="made by hand")
+    try:
+        expected, its_labels = load_svmlight_file(str(path), zero_based=zero_based)
+    except ValueError:  # a feature 0 in a file that has none
+        with pytest.raises(SourceError, match="has a feature 0"):
+            fl.from_svmlight(path, zero_based=zero_based)
+        return
+    flow: Any = fl.from_svmlight(path, zero_based=zero_based)
+    # scikit-learn makes a table without any feature one or none wide, by where the file begins
+    wide = expected.toarray() if expected.nnz else np.zeros((len(rows), 1))
+    same_rows(flow.collect(), wide, its_labels)
+    read = flow.node.open()
+    order = [*range(len(rows))[::-1], *range(len(rows))]
+    same_rows([read(i) for i in order], wide[order], its_labels[order])
+
+
+def test_samples_are_those_of_tensorpack(path: Path) -> None:
+    dataflow: Any = import_module("tensorpack.dataflow.format")
+    rng = np.random.default_rng(0)
+    table = rng.random((300, 40)) * (rng.random((300, 40)) < 0.2)
+    dump_svmlight_file(table, np.arange(300) % 3, str(path))
+    data = dataflow.SVMLightData(str(path), shuffle=False)
+    data.reset_state()
+    theirs = list(data)
+    ours = fl.from_svmlight(path).collect()
+    same_rows(ours, [x for x, _ in theirs], [y for _, y in theirs])
+
+
+def test_it_keeps_the_laws(path: Path) -> None:
+    path.write_text("".join(f"{i} 2:{i / 3} 5:1\n" for i in range(12)))
+    rows = [(np.array([0, i / 3, 0, 0, 1.0]), float(i)) for i in range(12)]
+    check_source(lambda: fl.from_svmlight(path), rows, examples=4)
+
+
+@pytest.mark.usefixtures("small")
+def test_comments_and_empty_lines_are_no_samples(path: Path) -> None:
+    path.write_text("# of 2 rows\n\n\n1 1:2 # the first\n  \n# then\n\n-1 qid:3 2:1\r\n# end\n\n")
+    flow = fl.from_svmlight(path)
+    assert len(flow) == 2
+    same_rows(flow.collect(), [[2, 0], [0, 1]], [1, -1])
+
+
+def test_a_file_without_samples(path: Path) -> None:
+    path.write_text("# nothing\n")
+    assert fl.from_svmlight(path).collect() == []
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    "line", ["x 1:2", "1 1:x", "1 2", "1 3:1 2:1", "1 -1:2", "1 99999999999:1", "1,2 1:1", "\x00"]
+)
+def test_what_is_no_sample_is_named_with_its_line(path: Path, line: str) -> None:
+    path.write_text(f"1 1:2\n# of it\n0 1:3\n{line}\n1 1:2\n")
+    with pytest.raises(SourceError, match=r"rows\.svm', line 4: ") as failed:
+        fl.from_svmlight(path)
+    assert repr(line) in str(failed.value)
+
+
+def test_features_may_be_more_than_in_the_file(path: Path) -> None:
+    path.write_text("1 1:2 3:1\n")
+    same_rows(fl.from_svmlight(path, n_features=5).collect(), [[2, 0, 1, 0, 0]], [1])
+    assert str(fl.from_svmlight(path).spec) == "(float64[3], float)"
+    with pytest.raises(InvalidFlow, match="n_features must be at least 3"):
+        fl.from_svmlight(path, n_features=2)
+
+
+@pytest.mark.parametrize("n_features", [0, -1, 1.5, True, "3"])
+def test_a_number_of_features_is_an_int(path: Path, n_features: Any) -> None:
+    path.write_text("1 1:2\n")
+    with pytest.raises(InvalidFlow, match="n_features must be an int >= 1"):
+        fl.from_svmlight(path, n_features=n_features)
+
+
+@pytest.mark.parametrize("zero_based", [0, 1, None, "no"])
+def test_what_counts_from_zero_is_said_in_one_way(path: Path, zero_based: Any) -> None:
+    path.write_text("1 1:2\n")
+    with pytest.raises(InvalidFlow, match="zero_based must be True, False or 'auto'"):
+        fl.from_svmlight(path, zero_based=zero_based)
+
+
+def test_a_feature_far_out_makes_no_rows_of_gigabytes(path: Path) -> None:
+    path.write_text("1 1:2 2147483647:1\n")
+    with pytest.raises(SourceError, match="a feature 2147483647, so that a row takes 17,"):
+        fl.from_svmlight(path)
+
+
+def test_files_share_their_features(tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_text("1 1:2\n")
+    (tmp_path / "b.svm").write_text("0 0:1 3:1\n")
+    flow = fl.from_svmlight([tmp_path / "b.svm", tmp_path / "a.svm"])
+    same_rows(flow.collect(), [[1, 0, 0, 1], [0, 2, 0, 0]], [0, 1])
+
+
+def test_a_file_is_parsed_once_to_find_its_samples(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_text("1 1:2\n")
+    before = fl.from_svmlight(path)
+    monkeypatch.setattr(svmlight, "_scan", None)
+    again = fl.from_svmlight(path)
+    assert again.node.fingerprint == before.node.fingerprint
+    assert again.node.fingerprint != fl.from_svmlight(path, zero_based=True).node.fingerprint
+
+
+def test_blocks_that_were_read_are_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text("".join(f"{i} 1:{i}\n" for i in range(5_000)))
+    flow: Any = fl.from_svmlight(path)
+    parsed: list[int] = []
+    loaded = svmlight._loaded
+
+    def counted(data: bytes) -> Any:
+        parsed.append(len(data))
+        return loaded(data)
+
+    monkeypatch.setattr(svmlight, "_loaded", counted)
+    read = flow.node.open()
+    order = np.random.default_rng(0).permutation(5_000)
+    assert [read(int(i))[1] for i in order] == order.tolist()
+    assert sum(parsed) == os.path.getsize(path)
+
+
+def test_a_file_that_changed_is_an_error(path: Path) -> None:
+    path.write_text("1 1:2\n")
+    flow = fl.from_svmlight(path)
+    path.unlink()
+    path.write_text("1 1:3\n")
+    with pytest.raises(ElementError, match="holds other rows"):
+        flow.collect()
+
+
+def test_without_scikit_learn_the_command_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_text("1 1:2\n")
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(MissingLibrary, match=r'pip install "flowdsl\[svmlight\]"'):
+        fl.from_svmlight(path)
+
+
+def test_a_compressed_file_is_refused(path: Path) -> None:
+    path.write_bytes(b"\x1f\x8b" + BytesIO(b"1 1:2").read())
+    with pytest.raises(SourceError, match="compressed by gzip"):
+        fl.from_svmlight(path)
