@@ -34,7 +34,7 @@ class Environment:
                 weakref.finalize(self, _release, user)
                 if identity not in _environments:
                     _environments[identity] = _map(path, status.st_size)
-                environment = _environments[identity]
+                environment = self._environment = _environments[identity]
             self.transaction = environment.begin()
             pages = environment.info()["last_pgno"] + 1
             needed = pages * self.transaction.stat()["psize"] + margin
@@ -43,6 +43,11 @@ class Environment:
             raise SourceError(
                 f"{reader}: {path!r} cannot be opened: {reason}; expected {expected}"
             ) from error
+        if environment.info()["map_size"] < needed <= os.stat(path).st_size:
+            raise SourceError(
+                f"{reader}: {path!r} has grown since this process opened it: try again when the "
+                f"passes that read it have ended"
+            )
         if status.st_size < needed:
             raise SourceError(
                 f"{reader}: {path!r} is cut short, or no {expected.removeprefix('a ')}: it "
@@ -51,6 +56,10 @@ class Environment:
 
     def get(self, key: bytes) -> bytes | None:
         return self.transaction.get(key)
+
+    def changed(self) -> bool:
+        """Whether the file was written to since it was opened."""
+        return bool(self._environment.info()["last_txnid"] != self.transaction.id())
 
 
 def _map(path: str, size: int) -> lmdb.Environment:

@@ -27,6 +27,7 @@ from flowdsl.storage.paths import OnePath, local_path
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 _EVERY = 0.25
 """Seconds between two drawings of the bar."""
 
@@ -99,6 +100,8 @@ class RowsToWrite(Generic[T]):
     """The path as the user gave it."""
     partial: Path | None = None
     """Where the bytes go, whose number an error tells."""
+    before: int = 0
+    """How many bytes were there before."""
     count: int = 0
     """How many rows were taken."""
     _making: bool = False
@@ -129,7 +132,7 @@ class RowsToWrite(Generic[T]):
         """The error for what the disk refused."""
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         text = f"{self.writer}: {self.told!r} cannot be written: {reason}"
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
             text += self._needed()
         return SourceError(text)
 
@@ -137,7 +140,7 @@ class RowsToWrite(Generic[T]):
         """How much space was needed, as far as it can be told."""
         partial = self.partial
         try:
-            written = partial.stat().st_size if partial is not None else 0
+            written = partial.stat().st_size - self.before if partial is not None else 0
             free = shutil.disk_usage(partial.parent if partial is not None else ".").free
         except OSError:
             return ""
