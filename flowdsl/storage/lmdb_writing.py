@@ -142,11 +142,12 @@ def _append(flow: FlowBase[object, Finite], target: str, told: str, trusted: boo
     rows = RowsToWrite("write_lmdb", flow, told, path)
     with rows.refusals(), _errors_of_the_disk(), _Growing(path) as store:
         batch = store.begin(trusted)
-        rows.before = path.stat().st_size if store.is_open else 0
+        first, rows.before = store.length, path.stat().st_size if store.is_open else 0
         try:
             with closing(rows.drawn()) as drawn:
                 _append_rows(store, batch, drawn)
         except BaseException as error:
+            rows.written = store.length - first
             if store.started:
                 error.add_note(
                     f"write_lmdb: {told!r} holds {store.length} rows and is incomplete; "

@@ -27,7 +27,8 @@ from flowdsl.storage.paths import OnePath, local_path
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
+"""What a full disk may be told as; a library tells a write that ends too early as EIO."""
 _EVERY = 0.25
 """Seconds between two drawings of the bar."""
 
@@ -104,6 +105,8 @@ class RowsToWrite(Generic[T]):
     """How many bytes were there before."""
     count: int = 0
     """How many rows were taken."""
+    written: int | None = None
+    """How many of them are in the file, where the writer knows."""
     _making: bool = False
 
     def drawn(self) -> Generator[T]:
@@ -145,9 +148,10 @@ class RowsToWrite(Generic[T]):
         except OSError:
             return ""
         length, told = self.flow.node.length, f"; {written:,} bytes were written"
-        if length and self.count and written:
-            total = round(written * length / self.count)
-            told += f" for {self.count} of {length} rows, so that about {total:,} are needed"
+        count = self.count if self.written is None else self.written
+        if length and count and written > 0:
+            total = round(written * length / count)
+            told += f" for {count} of {length} rows, so that about {total:,} are needed"
         return f"{told}, and {free:,} are free"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,18 @@ FORMATS = {
         lambda flow, path: flow.write_lmdb(path),
         lambda path: fl.from_lmdb(path),
         suffix=".lmdb",
-        refused=[object(), 2**64, {1: 2}, 1j, "\ud800", [0, (1, object())]],
+        refused=[object(), 2**64, {1: 2}, Decimal(1), "\ud800", [0, (1, object())]],
+    ),
+    "lmdb, appended": Format(
+        lambda flow, path: flow.write_lmdb(path, append=not path.exists(), overwrite=path.exists()),
+        lambda path: fl.from_lmdb(path),
+        suffix=".lmdb",
+        refused=[object(), [0, (1, object())]],
+    ),
+    "lmdb folder": Format(
+        lambda flow, path: flow.write_lmdb(f"{path}/"),
+        lambda path: fl.from_lmdb(path),
+        refused=[object(), [0, (1, object())]],
     ),
 }
 
