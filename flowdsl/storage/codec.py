@@ -13,7 +13,6 @@ The array extension is self-describing: the dtype and shape, then the bytes in C
 
 from __future__ import annotations
 
-import math
 import pickle
 import re
 import struct
@@ -35,7 +34,9 @@ _COMPLEX_PARTS = struct.Struct("<dd")
 _DTYPE = re.compile(r"[<>|][biufcSUVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
 """The spelling of a dtype without fields or objects; NumPy would accept many others."""
 
-_PLAIN: dict[str, type] = {t.__name__: t for t in (bool, int, float, complex, str, bytes, list, object)}
+_PLAIN: dict[str, type] = {
+    t.__name__: t for t in (bool, int, float, complex, str, bytes, list, object)
+}
 
 
 def encode(element: object, trusted: bool = False) -> bytes:
@@ -144,14 +145,15 @@ def array_of_bytes(
     Raises:
         ValueError: There are too few or too many bytes, or some that the dtype cannot hold.
     """
-    if len(content) != dtype.itemsize * math.prod(shape):
+    array: NDArray[Any] = np.ndarray(shape, dtype, content)
+    if array.nbytes != len(content):
         raise ValueError(f"{len(content)} bytes for {dtype}{list(shape)}")
     if dtype.kind in "Ub":
         _check_content(dtype, content)
-    array: NDArray[Any] = np.ndarray(shape, dtype, content)
     if not array.flags.aligned:
         array = array.copy()
-    array.flags.writeable = False
+    if array.flags.writeable:  # to ask is cheap, and most are not
+        array.flags.writeable = False
     return array
 
 

@@ -38,19 +38,18 @@ class Environment:
             self.transaction = environment.begin()
             pages = environment.info()["last_pgno"] + 1
             needed = pages * self.transaction.stat()["psize"] + margin
-            grown = needed > environment.info()["map_size"] and needed <= status.st_size
-        except lmdb.MapResizedError:
-            grown = True
+            if environment.info()["map_size"] < needed <= status.st_size:
+                raise lmdb.MapResizedError
+        except lmdb.MapResizedError as error:
+            raise SourceError(
+                f"{reader}: {path!r} has grown since this process opened it: try again when the "
+                f"passes that read it have ended"
+            ) from error
         except (lmdb.Error, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise SourceError(
                 f"{reader}: {path!r} cannot be opened: {reason}; expected {expected}"
             ) from error
-        if grown:
-            raise SourceError(
-                f"{reader}: {path!r} has grown since this process opened it: try again when the "
-                f"passes that read it have ended"
-            )
         if status.st_size < needed:
             raise SourceError(
                 f"{reader}: {path!r} is cut short, or no {expected.removeprefix('a ')}: it "

@@ -69,7 +69,7 @@ def unseal(i: int, stored: bytes) -> memoryview:
     """The bytes of row ``i``; raises SourceError if they are not those that were sealed."""
     if len(stored) > _CHECKSUM_BYTES:
         view = memoryview(stored)[1 + stored[0] : -_CHECKSUM_BYTES]
-        if xxh3_64_digest(view, i) == stored[-_CHECKSUM_BYTES:]:
+        if stored.endswith(xxh3_64_digest(view, i)):
             return view
     raise SourceError("its bytes are not those that were written: the checksum differs")
 
@@ -95,7 +95,8 @@ class RowsFile(Environment):
     def __init__(self, path: str, trusted: bool = False) -> None:
         super().__init__("from_lmdb", data_file(path), _EXPECTED, MARGIN_BYTES)
         self._trusted = trusted
-        self._unseal = unseal
+        self._unseal: Callable[[int, bytes], memoryview] = unseal
+        self._get = self.transaction.get
 
     def header(self) -> tuple[Header, Spec]:
         """The file's header and spec; raises SourceError if they are invalid."""
@@ -135,7 +136,7 @@ class RowsFile(Environment):
     def row(self, i: int) -> Any:
         """The row of this number; raises SourceError if it is damaged."""
         try:
-            stored = self.get(b"%010d" % i)
+            stored = self._get(b"%010d" % i)
             if stored is None:
                 raise SourceError("it is missing")
             return decode(self._unseal(i, stored), self._trusted)

@@ -7,7 +7,6 @@ what was there before or the first rows, told from a whole store.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Generator, Iterable, Iterator
@@ -18,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 import attrs
 import lmdb
+from typing_extensions import Self
 
 from flowdsl.effects import Finite
 from flowdsl.errors import InvalidFlow
@@ -179,7 +179,7 @@ class _Growing:
     _before: lmdb.Transaction | None = None
     """It keeps the pages of what was there before from being used again."""
 
-    def __enter__(self) -> _Growing:
+    def __enter__(self) -> Self:
         return self
 
     @property

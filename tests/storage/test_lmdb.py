@@ -760,7 +760,10 @@ def of_version_1(path: Path, rows: list[Any]) -> None:
     digest = 0
     for row in stored:
         digest = crc32(row[-4:], digest)
-    spec = {"form": "tuple", "fields": [["0", {"type": "int"}], ["1", {"dtype": "<f4", "shape": [3]}]]}
+    spec = {
+        "form": "tuple",
+        "fields": [["0", {"type": "int"}], ["1", {"dtype": "<f4", "shape": [3]}]],
+    }
     header = {"version": 1, "length": len(rows), "digest": digest, "spec": spec}
     pairs = {b"%010d" % i: row for i, row in enumerate(stored)}
     by_lmdb(path, pairs | {b"__flowdsl__": sealed_1(0, msgspec.msgpack.encode(header))})

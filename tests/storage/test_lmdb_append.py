@@ -1,4 +1,4 @@
-"""LMDB stores that grow in their place: what is added, what a killed writer leaves, who reads on."""
+"""LMDB stores that grow in place: what is added, what a killed writer leaves, who reads on."""
 
 from __future__ import annotations
 
@@ -380,7 +380,7 @@ if not child:
     os._exit(0)
 os.read(ready, 1)
 for _ in range(sessions):
-    fl.from_range(2000).map(lambda i: np.full(3000, i % 256, np.uint8)).write_lmdb(
+    fl.from_range(400).map(lambda i: np.full(9000, i % 256, np.uint8)).write_lmdb(
         path, append=True)
 os.write(is_told, b".")
 os.waitpid(child, 0)
