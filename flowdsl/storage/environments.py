@@ -39,7 +39,7 @@ class Environment:
             pages = environment.info()["last_pgno"] + 1
             needed = pages * self.transaction.stat()["psize"] + margin
             if environment.info()["map_size"] < needed <= status.st_size:
-                raise lmdb.MapResizedError
+                raise lmdb.MapResizedError("the map is too small")
         except lmdb.MapResizedError as error:
             raise SourceError(
                 f"{reader}: {path!r} has grown since this process opened it: try again when the "

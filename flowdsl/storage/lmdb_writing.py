@@ -14,10 +14,10 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Self
 
 import attrs
 import lmdb
-from typing_extensions import Self
 
 from flowdsl.effects import Finite
 from flowdsl.errors import InvalidFlow
