@@ -79,8 +79,8 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
         n, key = self.length or 0, f"{self.seed}/{self.salt}/{epoch}"
         if self.block == 1 or not len(position):
             return permute(position, n, key)
-        # The blocks begin elsewhere in each epoch, so that other elements are neighbours, and others
-        # are left for the end, where they fill no block.
+        # The blocks begin elsewhere in each epoch, so that other elements are neighbours, and
+        # others are left for the end, where they fill no block.
         start = permute(np.zeros(1, np.int64), n, f"{key}/start")
         blocks = n // self.block
         place, within = np.divmod(position, self.block)
@@ -284,9 +284,10 @@ class Ordering(FlowBase[T, E]):
 
         Effects: ``Reordered``.
 
-        Errors: ``InvalidFlow`` for a negative seed, ``buffer < 1``, ``block < 1``, both, or a global shuffle of a flow
-        of unknown length, which ``fl.from_items(flow.collect())`` makes known where the elements
-        fit into memory; ``cache`` does not, since it has no elements before a first pass.
+        Errors: ``InvalidFlow`` for a negative seed, ``buffer < 1``, ``block < 1``, both of them,
+        or a global shuffle of a flow of unknown length, which ``fl.from_items(flow.collect())``
+        makes known where the elements fit into memory; ``cache`` does not, since it has no
+        elements before a first pass.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(6).shuffle(seed=1)
