@@ -79,7 +79,8 @@ def from_lmdb(
     row is: a NamedTuple or record class to make of its components, or any annotation, e.g.
     ``tuple[NDArray[np.uint8], np.int64]``. It is checked against what the file says of its rows.
     Each process opens the file for itself and reads only the rows it works on. Arrays are
-    read-only views of the bytes read.
+    read-only views of the bytes read. A store that is larger than the memory is read in stretches,
+    and still in a random order, with ``shuffle(block=n)``.
 
     Reading runs no code from the file, unless with ``trusted=True``: it reads the Python objects
     that were written with ``trusted=True``, which are pickled, and whoever wrote them can run any

@@ -324,11 +324,26 @@ def test_what_cannot_be_added_to_is_refused_before_the_flow_runs(path: Path) -> 
 def test_one_writer_at_a_time(path: Path) -> None:
     fl.from_range(3).write_lmdb(path)
     with path.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH)
         with pytest.raises(InvalidFlow, match="is being appended to by another writer"):
             fl.from_iterable(never).write_lmdb(path, append=True)
     fl.from_range(5).skip(3).write_lmdb(path, append=True)
     assert fl.from_lmdb(path).collect() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("few_at_a_time")
+@pytest.mark.parametrize("before", [False, True])
+def test_a_writer_holds_its_store(path: Path, before: bool) -> None:
+    if before:
+        fl.from_range(5).write_lmdb(path)
+
+    def rows() -> Iterator[int]:
+        yield from range(9)
+        with pytest.raises(InvalidFlow, match="is being appended to by another writer"):
+            fl.from_iterable(never).write_lmdb(path, append=True)
+
+    assert fl.from_iterable(rows).write_lmdb(path, append=True) == 9
+    assert len(fl.from_lmdb(path)) == (14 if before else 9)
 
 
 def test_what_this_process_reads_is_not_added_to(path: Path) -> None:
