@@ -154,11 +154,7 @@ FAMILIES: dict[str, list[Operator]] = {
     "Ordering": [
         Operator(
             "shuffle",
-            {
-                "": lambda flow: flow.shuffle(),
-                "with `block`": lambda flow: flow.shuffle(block=2),
-                "with `buffer`": lambda flow: flow.shuffle(2),
-            },
+            {"": lambda flow: flow.shuffle(), "with `buffer`": lambda flow: flow.shuffle(2)},
             _numbers,
         ),
         _method("cache", lambda flow: flow.cache()),
