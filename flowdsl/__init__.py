@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from flowdsl.runtime.origins import Origin
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
-    from flowdsl.storage.fetching import fetch
     from flowdsl.storage.csv_files import from_csv
+    from flowdsl.storage.fetching import fetch
     from flowdsl.storage.lmdb import from_lmdb
     from flowdsl.storage.svmlight import from_svmlight
     from flowdsl.storage.text import from_text

@@ -19,6 +19,7 @@ LATER = {
     "zmq",
     "lmdb",
     "msgspec",
+    "xxhash",
 }
 """What runs, stores and sends flows."""
 

@@ -39,10 +39,11 @@ A = TypeVar("A")
 
 @attrs.frozen(repr=False)
 class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
-    """All elements in a random order, a new one in each epoch."""
+    """All elements in a random order, a new one in each epoch; or blocks of them."""
 
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
+    block: int = attrs.field(converter=plain_int, validator=at_least(1), default=1)
 
     def __attrs_post_init__(self) -> None:
         if self.source.length is None:
@@ -60,7 +61,7 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        return titled("shuffle", unless("seed", self.seed, 0))
+        return titled("shuffle", unless("seed", self.seed, 0), unless("block", self.block, 1))
 
     @property
     @remembered
@@ -75,7 +76,18 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
         return Addresses(at.epoch, position)
 
     def _permute(self, epoch: int, position: Positions) -> Positions:
-        return permute(position, self.length or 0, f"{self.seed}/{self.salt}/{epoch}")
+        n, key = self.length or 0, f"{self.seed}/{self.salt}/{epoch}"
+        if self.block == 1 or not len(position):
+            return permute(position, n, key)
+        # The blocks begin elsewhere in each epoch, so that other elements are neighbours, and
+        # others are left for the end, where they fill no block.
+        start = permute(np.zeros(1, np.int64), n, f"{key}/start")
+        blocks = n // self.block
+        place, within = np.divmod(position, self.block)
+        whole = place < blocks
+        place[whole] = permute(place[whole], blocks, key)
+        moved: Positions = (start + place * self.block + within) % n
+        return moved
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         elements = [x for _, x in sources[0](epoch)]
@@ -243,7 +255,7 @@ class Ordering(FlowBase[T, E]):
 
     @overload
     def shuffle(
-        self: FlowBase[T, Counted], buffer: None = None, *, seed: int = 0
+        self: FlowBase[T, Counted], buffer: None = None, *, seed: int = 0, block: int = 1
     ) -> Flow[T, E | Reordered]: ...
     @overload
     def shuffle(self, buffer: int, *, seed: int = 0) -> Flow[T, E | Reordered]: ...
@@ -252,7 +264,7 @@ class Ordering(FlowBase[T, E]):
         reshuffle_each_iteration="each epoch has its own order; shuffle().cache() keeps the first",
     )
     def shuffle(
-        self: FlowBase[Any, Any], buffer: int | None = None, *, seed: int = 0
+        self: FlowBase[Any, Any], buffer: int | None = None, *, seed: int = 0, block: int = 1
     ) -> Flow[Any, Any]:
         """Put the elements in a random order: all of them, or within a window of ``buffer``.
 
@@ -262,18 +274,27 @@ class Ordering(FlowBase[T, E]):
         is drawn from a window of that many, which a stream needs; memory: ``buffer`` elements.
         Every epoch has its own order, which the seed and the number of operators below tell.
 
+        With ``block``, that many elements at a time stay together and in their order: only the
+        blocks move. A file that is larger than the memory is read in stretches so, which is as
+        fast as in order where each is some megabytes, and ``shuffle(buffer=n)`` above it, with an
+        ``n`` of several blocks, mixes them: ``flow.shuffle(block=100).shuffle(buffer=1000)``. In
+        each epoch the blocks begin elsewhere; what fills no block comes last.
+
         Length: the source's; unknown where that is.
 
         Effects: ``Reordered``.
 
-        Errors: ``InvalidFlow`` for a negative seed, ``buffer < 1``, or a global shuffle of a flow
-        of unknown length, which ``fl.from_items(flow.collect())`` makes known where the elements
-        fit into memory; ``cache`` does not, since it has no elements before a first pass.
+        Errors: ``InvalidFlow`` for a negative seed, ``buffer < 1``, ``block < 1``, both of them,
+        or a global shuffle of a flow of unknown length, which ``fl.from_items(flow.collect())``
+        makes known where the elements fit into memory; ``cache`` does not, since it has no
+        elements before a first pass.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(6).shuffle(seed=1)
         >>> flow.collect(), list(flow.epoch(1))
         ([2, 1, 3, 4, 5, 0], [0, 4, 3, 1, 2, 5])
+        >>> fl.from_range(9).shuffle(seed=1, block=3).collect()
+        [0, 1, 2, 6, 7, 8, 3, 4, 5]
 
         Source: ``LocallyShuffleData`` of tensorpack, ``RandomShuffleQueue`` of TensorFlow; the
         global order is a Feistel permutation, see ``randomness.permute``.
@@ -283,7 +304,12 @@ class Ordering(FlowBase[T, E]):
         """
         salt = self.node.depth
         if buffer is None:
-            return flow(Shuffle(self.node, seed, salt))
+            return flow(Shuffle(self.node, seed, salt, block))
+        if block != 1:
+            raise InvalidFlow(
+                f"shuffle: buffer={buffer!r} and block={block!r} exclude each other; write "
+                f"shuffle(block=n).shuffle(buffer=m) to move blocks first and then mix them"
+            )
         return flow(WindowShuffle(self.node, buffer, seed, salt))
 
     @elsewhere(filename="it keeps the elements in memory; write_lmdb keeps them in a file")

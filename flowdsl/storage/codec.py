@@ -6,17 +6,19 @@ empty list, one byte, takes about a hundred, and nothing takes more for each byt
 
 Numbers, text, bytes, None, lists, dicts, tuples, arrays and NumPy scalars are carried; a value
 that would not be read back unchanged is refused when it is written. A record or NamedTuple is
-written as its components.
+written as its components. Where both sides say ``trusted=True``, what is not carried is pickled.
 
 The array extension is self-describing: the dtype and shape, then the bytes in C order.
 """
 
 from __future__ import annotations
 
-import math
+import pickle
 import re
+import struct
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -27,38 +29,61 @@ from flowdsl.elements import components
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 
-_TUPLE, _ARRAY, _SCALAR = 1, 2, 3
+_TUPLE, _ARRAY, _SCALAR, _COMPLEX, _PICKLED = 1, 2, 3, 4, 5
+_COMPLEX_PARTS = struct.Struct("<dd")
 _DTYPE = re.compile(r"[<>|][biufcSUVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
 """The spelling of a dtype without fields or objects; NumPy would accept many others."""
 
-_PLAIN: dict[str, type] = {t.__name__: t for t in (bool, int, float, str, bytes, list, object)}
+_PLAIN: dict[str, type] = {
+    t.__name__: t for t in (bool, int, float, complex, str, bytes, list, object)
+}
 
 
-def encode(element: object) -> bytes:
-    """The bytes of one element.
+def encode(element: object, trusted: bool = False) -> bytes:
+    """The bytes of one element; with ``trusted``, what is not carried is pickled.
 
     Raises:
         SpecMismatch: A component has a type or value that is not carried; the message names it.
     """
     try:
-        return _encoder.encode(_to_wire(element, "element"))
+        return _encoder.encode(_to_wire(element, "element", trusted))
     except RecursionError as error:
         raise SpecMismatch("element: nested too deeply to be written") from error
 
 
-def decode(data: bytes | memoryview) -> Any:
+def decode(data: bytes | memoryview, trusted: bool = False) -> Any:
     """The element of these bytes; its arrays are read-only and aligned, views where possible.
 
     Raises:
-        SourceError: The bytes are not an element.
+        SourceError: The bytes are not an element, or hold a pickle and are not ``trusted``.
     """
     try:
-        return _decoder.decode(data)
+        return (_trusting_decoder if trusted else _decoder).decode(data)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         raise SourceError(f"not an element: {error}") from error
 
 
-def _to_wire(x: Any, at: str) -> Any:
+def _to_wire(x: Any, at: str, trusted: bool) -> Any:
+    if not trusted:
+        return _carried(x, at, trusted)
+    try:
+        return _carried(x, at, trusted)
+    except SpecMismatch as refusal:
+        return msgspec.msgpack.Ext(_PICKLED, _pickled(x, refusal))
+
+
+def _pickled(x: object, refusal: SpecMismatch) -> bytes:
+    import cloudpickle  # slow to import, and few files need it
+
+    try:
+        return bytes(cloudpickle.dumps(x, protocol=5))
+    except RecursionError:
+        raise
+    except Exception as error:  # whatever the object's own methods raise
+        raise SpecMismatch(f"{refusal}; nor can it be pickled: {error}") from error
+
+
+def _carried(x: Any, at: str, trusted: bool) -> Any:
     kind = type(x)
     if kind in (np.ndarray, np.memmap) or isinstance(x, np.generic):
         if not _is_carried(x.dtype):
@@ -73,22 +98,24 @@ def _to_wire(x: Any, at: str) -> Any:
         _check_text(x, at)
     if x is None or kind in (bool, int, float, str, bytes):
         return x
+    if kind is complex:
+        return msgspec.msgpack.Ext(_COMPLEX, _COMPLEX_PARTS.pack(x.real, x.imag))
     if kind is list:
-        return [_to_wire(v, f"{at}[{i}]") for i, v in enumerate(x)]
+        return [_to_wire(v, f"{at}[{i}]", trusted) for i, v in enumerate(x)]
     parts = components(x)
     if parts is None:
         raise SpecMismatch(
-            f"{at}: {kind.__name__} cannot be written; arrays, bool, int, float, text, bytes, "
-            f"None, lists, dicts, tuples and records can"
+            f"{at}: {kind.__name__} cannot be written; arrays, bool, int, float, complex, text, "
+            f"bytes, None, lists, dicts, tuples and records can"
         )
     if isinstance(x, tuple):
-        fields = [_to_wire(v, f"{at}.{name}") for name, v in parts]
+        fields = [_to_wire(v, f"{at}.{name}", trusted) for name, v in parts]
         return msgspec.msgpack.Ext(_TUPLE, _encoder.encode(fields))
     if any(type(name) is not str for name, _ in parts):
         raise SpecMismatch(f"{at}: a dict is written with str keys only")
     for name, _ in parts:
         _check_text(name, at)
-    return {name: _to_wire(v, f"{at}.{name}") for name, v in parts}
+    return {name: _to_wire(v, f"{at}.{name}", trusted) for name, v in parts}
 
 
 def _check_text(text: str, at: str) -> None:
@@ -103,6 +130,7 @@ def _is_carried(dtype: np.dtype[Any]) -> bool:
     return _DTYPE.fullmatch(dtype.str) is not None and np.dtype(dtype.str) == dtype
 
 
+@lru_cache(256)
 def _dtype(code: str) -> np.dtype[Any]:
     if _DTYPE.fullmatch(code) is None:
         raise ValueError(f"{code!r} is no dtype that is written")
@@ -117,11 +145,15 @@ def array_of_bytes(
     Raises:
         ValueError: There are too few or too many bytes, or some that the dtype cannot hold.
     """
-    if len(content) != dtype.itemsize * math.prod(shape):
+    array: NDArray[Any] = np.ndarray(shape, dtype, content)
+    if array.nbytes != len(content):
         raise ValueError(f"{len(content)} bytes for {dtype}{list(shape)}")
-    _check_content(dtype, content)
-    array: NDArray[Any] = np.require(np.ndarray(shape, dtype, content), requirements="A")
-    array.flags.writeable = False
+    if dtype.kind in "Ub":
+        _check_content(dtype, content)
+    if not array.flags.aligned:
+        array = array.copy()
+    if array.flags.writeable:  # to ask is cheap, and most are not
+        array.flags.writeable = False
     return array
 
 
@@ -136,22 +168,52 @@ def _check_content(dtype: np.dtype[Any], content: bytes | memoryview) -> None:
 
 
 def _extension(code: int, data: memoryview) -> Any:
+    if code == _ARRAY:
+        return _array(data)
     if code == _TUPLE:
         return tuple(_decoder.decode(data))
-    if code not in (_ARRAY, _SCALAR):
-        raise ValueError(f"unknown extension {code}")
-    dtype_code, shape, content = _array_decoder.decode(data)
-    array = array_of_bytes(_dtype(dtype_code), shape, content)
-    return array[()] if code == _SCALAR else array
+    if code == _PICKLED:
+        raise SourceError(
+            "it holds a pickled Python object, and to read it runs code: pass trusted=True if you "
+            "trust whoever wrote it"
+        )
+    return _value(code, data)
+
+
+def _trusted_extension(code: int, data: memoryview) -> Any:
+    if code == _TUPLE:
+        return tuple(_trusting_decoder.decode(data))
+    if code == _PICKLED:
+        try:
+            return pickle.loads(data)
+        except Exception as error:  # whatever the object's own methods raise
+            raise ValueError(f"its pickled object cannot be read: {error!r}") from error
+    return _array(data) if code == _ARRAY else _value(code, data)
+
+
+def _array(data: memoryview) -> NDArray[Any]:
+    dtype, shape, content = _array_decoder.decode(data)
+    return array_of_bytes(_dtype(dtype), shape, content)
+
+
+def _value(code: int, data: memoryview) -> Any:
+    if code == _SCALAR:
+        return _array(data)[()]
+    if code == _COMPLEX and len(data) == _COMPLEX_PARTS.size:
+        return complex(*_COMPLEX_PARTS.unpack(data))
+    raise ValueError(f"unknown extension {code} of {len(data)} bytes")
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ext_hook=_extension)
+_trusting_decoder = msgspec.msgpack.Decoder(ext_hook=_trusted_extension)
 _array_decoder = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], memoryview])
 
 
 def spec_to_plain(spec: Spec) -> dict[str, Any]:
     """The spec as plain values for a file's header; records and NamedTuples lose their class."""
+    if not _is_plain(spec):
+        return {"type": "object"}
     if isinstance(spec, ArraySpec):
         return {"dtype": spec.dtype.str if spec.dtype else None, "shape": spec.shape}
     if isinstance(spec, ValueSpec):
@@ -160,6 +222,19 @@ def spec_to_plain(spec: Spec) -> dict[str, Any]:
         return {"item": spec_to_plain(spec.item), "length": spec.length}
     form = "tuple" if issubclass(spec.form, tuple) else "dict"
     return {"form": form, "fields": [[name, spec_to_plain(part)] for name, part in spec.fields]}
+
+
+def _is_plain(spec: Spec) -> bool:
+    """Whether the codec carries such a value itself, so that reading makes it of its parts."""
+    if isinstance(spec, ArraySpec):
+        return spec.dtype is None or _is_carried(spec.dtype)
+    if isinstance(spec, StructSpec):
+        return all(type(name) is str and _is_unicode(name) for name, _ in spec.fields)
+    return True
+
+
+def _is_unicode(text: str) -> bool:
+    return text.encode("utf-8", "ignore").decode() == text
 
 
 def spec_from_plain(plain: dict[str, Any]) -> Spec:

@@ -34,10 +34,17 @@ class Environment:
                 weakref.finalize(self, _release, user)
                 if identity not in _environments:
                     _environments[identity] = _map(path, status.st_size)
-                environment = _environments[identity]
+                environment = self._environment = _environments[identity]
             self.transaction = environment.begin()
             pages = environment.info()["last_pgno"] + 1
             needed = pages * self.transaction.stat()["psize"] + margin
+            if environment.info()["map_size"] < needed <= status.st_size:
+                raise lmdb.MapResizedError("the map is too small")
+        except lmdb.MapResizedError as error:
+            raise SourceError(
+                f"{reader}: {path!r} has grown since this process opened it: try again when the "
+                f"passes that read it have ended"
+            ) from error
         except (lmdb.Error, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise SourceError(
@@ -51,6 +58,10 @@ class Environment:
 
     def get(self, key: bytes) -> bytes | None:
         return self.transaction.get(key)
+
+    def changed(self) -> bool:
+        """Whether the file was written to since it was opened."""
+        return bool(self._environment.info()["last_txnid"] != self.transaction.id())
 
 
 def _map(path: str, size: int) -> lmdb.Environment:

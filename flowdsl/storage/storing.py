@@ -12,14 +12,33 @@ class Storing(FlowBase[T, E]):
     """Operators that run a flow and keep its elements."""
 
     def write_lmdb(
-        self: FlowBase[T, Finite], path: str | os.PathLike[str], *, overwrite: bool = False
+        self: FlowBase[T, Finite],
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        append: bool = False,
+        trusted: bool = False,
     ) -> int:
-        """Run one pass and write its elements to an LMDB file; gives the number of rows.
+        """Run one pass and write its elements to an LMDB store; gives the number of rows.
 
-        The file appears under its name only when it is complete; after an error there is none.
-        It grows as needed: there is no size to guess.
+        ``path`` is the file to write; or a folder, as LMDB's own tools make it, where it ends in
+        ``/`` or is one that is empty or holds a store. The store appears under its name only when
+        it is complete; after an error there is none. It grows as needed: there is no size to guess.
 
-        Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
+        ``append=True`` adds rows to a store, or begins one, in its place: in transactions, each on
+        the disk before the next begins, every 16 MB, 1,024 rows or 5 seconds. If this is stopped
+        at any moment, the store has what it had before, or is incomplete and has the first of the
+        new rows: ``from_lmdb`` refuses it then, and says how many rows there are. ``append=True``
+        goes on after these, with the rows that the flow gives: ``rest = flow.skip(n)``, where ``n``
+        is ``len(fl.from_lmdb(path, partial=True))``. Passes that read the store in other processes
+        read on, and new ones begin when it is complete.
+
+        Elements of numbers, text, bytes, None, arrays, and of lists, dicts, tuples and records of
+        them are written. ``trusted=True`` also writes other Python objects, pickled, which only
+        ``from_lmdb(path, trusted=True)`` reads.
+
+        Errors: ``EndlessFlow``; ``InvalidFlow`` if the store exists (unless ``overwrite`` or
+        ``append``), if another writer adds to it, or if this process reads what it is to add to;
         ``SpecMismatch`` for an element that cannot be written, with its row; ``SourceError`` if
         the disk refuses; whatever the flow raises.
 
@@ -30,9 +49,9 @@ class Storing(FlowBase[T, E]):
 
         Source: ``LMDBSerializer.save`` in tensorpack, which loses the rows of a full map.
         """
-        from flowdsl.storage.lmdb import write  # with LMDB, which most do without
+        from flowdsl.storage.lmdb_writing import write  # with LMDB, which most do without
 
-        return write(self, path, overwrite)
+        return write(self, path, overwrite, append, trusted)
 
     def write_text(
         self: FlowBase[str, Finite], path: str | os.PathLike[str], *, overwrite: bool = False

@@ -26,6 +26,8 @@ from flowdsl.storage.paths import OnePath, local_path
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
+"""What a full disk may be told as; a library tells a write that ends too early as EIO."""
 
 def write_file(
     writer: str,
@@ -95,8 +97,12 @@ class RowsToWrite(Generic[T]):
     """The path as the user gave it."""
     partial: Path | None = None
     """Where the bytes go, whose number an error tells."""
+    before: int = 0
+    """How many bytes were there before."""
     count: int = 0
     """How many rows were taken."""
+    written: int | None = None
+    """How many of them are in the file, where the writer knows."""
     _making: bool = False
 
     def drawn(self) -> Generator[T]:
@@ -122,7 +128,7 @@ class RowsToWrite(Generic[T]):
         """The error for what the disk refused."""
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         text = f"{self.writer}: {self.told!r} cannot be written: {reason}"
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
             text += self._needed()
         return SourceError(text)
 
@@ -130,14 +136,15 @@ class RowsToWrite(Generic[T]):
         """How much space was needed, as far as it can be told."""
         partial = self.partial
         try:
-            written = partial.stat().st_size if partial is not None else 0
+            written = partial.stat().st_size - self.before if partial is not None else 0
             free = shutil.disk_usage(partial.parent if partial is not None else ".").free
         except OSError:
             return ""
         length, told = self.flow.node.length, f"; {written:,} bytes were written"
-        if length and self.count and written:
-            total = round(written * length / self.count)
-            told += f" for {self.count} of {length} rows, so that about {total:,} are needed"
+        count = self.count if self.written is None else self.written
+        if length and count and written > 0:
+            total = round(written * length / count)
+            told += f" for {count} of {length} rows, so that about {total:,} are needed"
         return f"{told}, and {free:,} are free"
 
 

@@ -224,14 +224,19 @@ def inner_epoch(epoch: int, k: int) -> int:
 # -- order -----------------------------------------------------------------------------------------
 
 
-def shuffle(source: Model, seed: int) -> Model:
-    """The model of ``shuffle`` of a whole pass."""
+def shuffle(source: Model, seed: int, block: int = 1) -> Model:
+    """The model of ``shuffle`` of a whole pass, or of its blocks."""
     salt = source.depth
 
     def shuffled(epoch: int) -> Iterator[Any]:
-        elements = list(source.elements(epoch))
-        order = permute(np.arange(len(elements)), len(elements), f"{seed}/{salt}/{epoch}")
-        yield from (elements[i] for i in order)
+        elements, key = list(source.elements(epoch)), f"{seed}/{salt}/{epoch}"
+        if block > 1 and elements:
+            start = int(permute(np.zeros(1, np.int64), len(elements), f"{key}/start")[0])
+            elements = elements[start:] + elements[:start]
+        n = len(elements) // block
+        for i in permute(np.arange(n), n, key).tolist():
+            yield from elements[i * block : (i + 1) * block]
+        yield from elements[n * block :]
 
     return source.then_anew(shuffled, source.length, Reordered)
 

@@ -219,12 +219,14 @@ def repeat_forever(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def shuffle(draw: Draw, recipe: Recipe) -> Recipe:
-    """A shuffle; within a buffer, if the length is unknown."""
+    """A shuffle, perhaps of blocks; within a buffer, if the length is unknown."""
     if recipe.flow.node.length is None:
         return window_shuffle(draw, recipe)
-    seed = draw(SEEDS)
+    seed, block = draw(SEEDS), draw(st.sampled_from([1, 1, 2, 3, 7]))
     return recipe.then(
-        f"shuffle({seed})", lambda f, _: f.shuffle(seed=seed), lambda m: models.shuffle(m, seed)
+        f"shuffle({seed}, block={block})",
+        lambda f, _: f.shuffle(seed=seed, block=block),
+        lambda m: models.shuffle(m, seed, block),
     )
 
 

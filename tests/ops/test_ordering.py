@@ -7,12 +7,14 @@ from collections import Counter
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import InvalidFlow, Reordered, Resampled, Unsized
+from flowdsl.node import Addresses
 
 lengths = st.integers(0, 60)
 seeds = st.integers(0, 2**70)
@@ -102,6 +104,50 @@ GOLDEN_LARGE = [
     [2416, 51, 4497, 3383, 1094, 3558, 3237, 2814],
     [4745, 646, 1236, 4983, 2880, 1093, 1344, 279],
 ]
+
+
+class TestBlocks:
+    @given(lengths, st.integers(1, 70), seeds, st.integers(0, 3))
+    def test_is_a_permutation_that_keeps_neighbours(
+        self, n: int, block: int, seed: int, epoch: int
+    ) -> None:
+        out = list(fl.from_range(n).shuffle(seed=seed, block=block).epoch(epoch))
+        assert sorted(out) == list(range(n))
+        for i in range(n - 1):
+            if (i + 1) % block:
+                assert out[i + 1] == (out[i] + 1) % n
+
+    @given(lengths, st.integers(1, 9), seeds)
+    def test_any_element_is_found_by_its_position(self, n: int, block: int, seed: int) -> None:
+        flow = fl.from_range(n).shuffle(seed=seed, block=block)
+        out = flow.collect()
+        for i in (0, n // 2, n - 1):
+            assert flow.skip(max(i, 0)).take(1).collect() == out[max(i, 0) :][:1]
+
+    def test_a_block_of_one_is_a_shuffle_of_elements(self) -> None:
+        flow = fl.from_range(40)
+        assert flow.shuffle(seed=3, block=1).collect() == flow.shuffle(seed=3).collect()
+
+    def test_differs_between_epochs_and_seeds(self) -> None:
+        flow = fl.from_range(2000)
+        orders = [
+            tuple(flow.shuffle(seed=seed, block=50).epoch(k)) for seed in (0, 1) for k in range(3)
+        ]
+        assert len(set(orders)) == 6
+        assert len({order[0] % 50 for order in orders}) > 1
+
+    def test_only_what_is_asked_for_is_resolved(self) -> None:
+        node: Any = fl.from_range(10**12).shuffle(block=1000).node
+        at = Addresses(np.zeros(3, np.int64), np.array([5_000, 5_001, 10**12 - 1]))
+        first, second, _ = node.resolve(at).position.tolist()
+        assert second == (first + 1) % 10**12
+
+    def test_what_is_no_block_is_refused(self) -> None:
+        flow: Any = fl.from_range(9)
+        with pytest.raises(InvalidFlow, match="block must be an int >= 1, got 0"):
+            flow.shuffle(block=0)
+        with pytest.raises(InvalidFlow, match="buffer=4 and block=3 exclude each other"):
+            flow.shuffle(4, block=3)
 
 
 class TestWindow:

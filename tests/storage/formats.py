@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,18 @@ FORMATS = {
         lambda flow, path: flow.write_lmdb(path, overwrite=True),
         lambda path: fl.from_lmdb(path),
         suffix=".lmdb",
-        refused=[object(), 2**64, {1: 2}, 1j, "\ud800", [0, (1, object())]],
+        refused=[object(), 2**64, {1: 2}, Decimal(1), "\ud800", [0, (1, object())]],
+    ),
+    "lmdb, appended": Format(
+        lambda flow, path: flow.write_lmdb(path, append=not path.exists(), overwrite=path.exists()),
+        lambda path: fl.from_lmdb(path),
+        suffix=".lmdb",
+        refused=[object(), [0, (1, object())]],
+    ),
+    "lmdb folder": Format(
+        lambda flow, path: flow.write_lmdb(f"{path}/", overwrite=True),
+        lambda path: fl.from_lmdb(path),
+        refused=[object(), [0, (1, object())]],
     ),
     "text": Format(
         lambda flow, path: flow.write_text(path, overwrite=True),
@@ -71,5 +83,3 @@ FORMATS = {
         checked=False,
     ),
 }
-
-

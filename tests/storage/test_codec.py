@@ -43,6 +43,7 @@ ARRAYS = st.builds(
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.one_of(
     *(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), TEXT, st.binary()),
+    st.complex_numbers(),
     *(ARRAYS, hnp.arrays(DTYPES, ()).map(lambda array: array[()])),
 )
 ELEMENTS = st.recursive(
@@ -64,6 +65,8 @@ def same(a: Any, b: Any) -> bool:
         return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
     if isinstance(a, list):
         return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, complex):
+        return same(np.complex128(a), np.complex128(b))
     parts = components(a)
     if parts is None:
         return bool(a == b or (a != a and b != b))
@@ -135,7 +138,6 @@ CYCLE.append(CYCLE)
         ((1, 2**64), f"element.1: {2**64} cannot be written: an int has at most 64 bits"),
         ({"a": -(2**63) - 1}, "element.a: -9223372036854775809 cannot"),
         ([1, {2}], "element[1]: set cannot be written"),
-        (1j, "complex cannot"),
         (Decimal(1), "Decimal cannot"),
         (Color.RED, "Color cannot"),
         (bytearray(b"a"), "bytearray cannot"),
@@ -156,6 +158,72 @@ def test_what_would_not_come_back_is_refused(element: object, said: str) -> None
     with pytest.raises(SpecMismatch) as caught:
         encode(element)
     assert said in str(caught.value)
+
+
+# -- what both sides trust -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        {"a": ({1: 2}, {3}), "b": [Decimal(1), Color.RED]},
+        (2**64, "\ud800", bytearray(b"a")),
+        {"\ud800": {(1, 2): None}},
+    ],
+    ids=str,
+)
+def test_what_is_not_carried_is_pickled_where_both_sides_trust(element: object) -> None:
+    data = encode(element, trusted=True)
+    assert repr(decode(data, trusted=True)) == repr(element)
+    with pytest.raises(SourceError, match=r"pickled Python object.*pass trusted=True"):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros(2, [("x", "i4")]), np.zeros(2, bfloat16), np.array([{}]), np.ma.masked_array([1, 2])],
+    ids=str,
+)
+def test_arrays_of_any_dtype_are_pickled_where_both_sides_trust(array: NDArray[Any]) -> None:
+    got = decode(encode([array], trusted=True), trusted=True)[0]
+    assert type(got) is type(array)
+    assert got.dtype == array.dtype
+    assert (got == array).all()
+
+
+@given(ELEMENTS)
+def test_trust_changes_nothing_of_what_is_carried(element: object) -> None:
+    data = encode(element)
+    assert encode(element, trusted=True) == data
+    assert same(decode(data, trusted=True), element)
+
+
+class Unruly:
+    def __reduce__(self) -> Any:
+        raise KeyError("no")
+
+
+def fail(*_: object) -> None:
+    raise KeyError("no")
+
+
+class FailsWhenRead:
+    def __reduce__(self) -> Any:
+        return fail, ()
+
+
+def test_what_cannot_be_pickled_is_refused() -> None:
+    with pytest.raises(SpecMismatch, match=r"element\.1: Unruly cannot.*nor can it be pickled"):
+        encode((1, Unruly()), trusted=True)
+    with pytest.raises(SourceError, match=r"pickled object cannot be read: KeyError\('no'\)"):
+        decode(encode((1, FailsWhenRead()), trusted=True), trusted=True)
+
+
+@given(st.binary())
+def test_any_bytes_for_a_pickle_are_refused_without_trust(data: bytes) -> None:
+    forged = msgspec.msgpack.encode([1, msgspec.msgpack.Ext(5, data)])
+    with pytest.raises(SourceError, match="trusted=True"):
+        decode(forged)
 
 
 # -- bytes that nobody wrote -----------------------------------------------------------------------
@@ -218,6 +286,7 @@ FORGED = {
     "a shape of floats": array_of("<f8", (1.0,), b"12345678"),
     "an array that is a list": array_of("<f8", [], [1]),
     "a tuple that is a number": msgspec.msgpack.encode(msgspec.msgpack.Ext(1, b"\x01")),
+    "a complex number of one part": msgspec.msgpack.encode(msgspec.msgpack.Ext(4, bytes(8))),
     "an unknown extension": msgspec.msgpack.encode(msgspec.msgpack.Ext(9, b"")),
     "an array as a key": b"\x81" + array_of("|u1", (1,), b"1") + b"\x01",
     "a list of 2**32 - 1": b"\xdd\xff\xff\xff\xff",
@@ -281,6 +350,14 @@ def test_a_class_is_kept_as_its_form_and_names() -> None:
     image = ArraySpec(np.dtype(np.uint8), (2,))
     sample = StructSpec(dict, (("image", image), ("label", ValueSpec(int))))
     assert kept == StructSpec(tuple, (("0", pair), ("1", sample)))
+
+
+def test_what_is_pickled_has_no_spec() -> None:
+    spec = spec_of(({1: 2}, np.zeros(2, [("x", "i4")]), {"\ud800": 1}, 3))
+    kept = spec_from_plain(passed_on(spec))
+    unknown = ValueSpec(object)
+    parts = (("0", unknown), ("1", unknown), ("2", unknown), ("3", ValueSpec(int)))
+    assert kept == StructSpec(tuple, parts)
 
 
 @pytest.mark.parametrize(

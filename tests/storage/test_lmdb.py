@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from xxhash import xxh3_64_digest
 
 import flowdsl as fl
 from flowdsl.errors import (
@@ -35,6 +36,8 @@ from flowdsl.errors import (
 )
 from flowdsl.kinds import IndexedSource
 from flowdsl.storage import environments
+from flowdsl.storage.codec import encode
+from tests.storage.test_codec import ELEMENTS, same
 
 MAPPED = Path("/proc/self/maps")
 
@@ -281,12 +284,12 @@ def test_a_wrong_declaration_is_refused_at_once(
 
 
 def header(**fields: object) -> bytes:
-    whole = {"version": 1, "length": 0, "digest": 0, "spec": {"type": "int"}} | fields
+    whole = {"version": 2, "length": 0, "digest": 0, "spec": {"type": "int"}} | fields
     return sealed(0, msgspec.msgpack.encode(whole))
 
 
 def sealed(i: int, data: bytes) -> bytes:
-    return data + crc32(data, i).to_bytes(4, "little")
+    return b"\0" + data + xxh3_64_digest(data, i)
 
 
 def by_lmdb(path: Path, pairs: dict[bytes, bytes], margin: int = 1 << 17) -> None:
@@ -305,7 +308,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.write_bytes(b""), "cannot be opened"),
     "text": (lambda path: path.write_text("x" * 10_000), "cannot be opened"),
     "short text": (lambda path: path.write_text("x"), "cannot be opened"),
-    "a folder": (lambda path: path.mkdir(), "Is a directory"),
+    "a folder": (lambda path: path.mkdir(), "No such file"),
     "another program's": (forged({b"00000000": b"x"}, margin=0), "cut short, or no file that"),
     "another program's, large": (forged({b"00000000": b"x"}), "no valid flowdsl header"),
     "a header of text": (forged({b"__flowdsl__": b"hello"}), "no valid flowdsl header"),
@@ -316,7 +319,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         forged({b"__flowdsl__": header(spec={"dtype": "|O", "shape": []})}),
         "no valid flowdsl header",
     ),
-    "a later version's": (forged({b"__flowdsl__": header(version=2, spec={})}), "version 2"),
+    "a later version's": (forged({b"__flowdsl__": header(version=3, spec={})}), "version 3"),
     "rows missing": (forged({b"__flowdsl__": header(length=3)}), "says 3 rows, it holds 0"),
 }
 
@@ -469,8 +472,9 @@ def never() -> list[int]:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_is_no_target(tmp_path: Path, overwrite: bool) -> None:
-    with pytest.raises(InvalidFlow, match="it is a folder"):
+def test_a_folder_of_other_files_is_no_target(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "notes").touch()
+    with pytest.raises(InvalidFlow, match="it is a folder that holds 'notes'"):
         fl.from_iterable(never).write_lmdb(tmp_path, overwrite=overwrite)
     with pytest.raises(InvalidFlow, match=r"no folder '.*gone'; make it first"):
         fl.from_iterable(never).write_lmdb(tmp_path / "gone" / "rows.lmdb", overwrite=overwrite)
@@ -676,3 +680,114 @@ def test_what_is_no_path(path: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_lmdb(path)
     assert str(caught.value) == f"from_lmdb: path must be a str or path, got {path!r}"
+
+
+# -- what rows may hold ----------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(st.lists(ELEMENTS, max_size=6), st.booleans())
+def test_any_elements_come_back(tmp_path: Path, rows: list[Any], trusted: bool) -> None:
+    path = tmp_path / "rows.lmdb"
+    fl.from_items(rows).write_lmdb(path, overwrite=True, trusted=trusted)
+    got = fl.from_lmdb(path).collect()
+    assert len(got) == len(rows)
+    assert all(map(same, got, rows))
+
+
+def test_an_array_that_a_row_ends_with_is_read_without_a_copy(path: Path) -> None:
+    rows = [np.arange(n, dtype=np.float64) for n in range(20)]
+    fl.from_items([("a" * i, row) for i, row in enumerate(rows)]).write_lmdb(path)
+    for _, array in fl.from_lmdb(path, tuple[str, NDArray[np.float64]]):
+        assert array.flags.aligned
+        assert not array.flags.owndata
+        assert not array.flags.writeable
+
+
+def test_rows_outlive_their_file(path: Path) -> None:
+    fl.from_range(9).map(lambda i: np.full(5000, i, np.uint8)).write_lmdb(path)
+    rows = fl.from_lmdb(path, NDArray[np.uint8]).collect()
+    assert str(path) not in MAPPED.read_text()
+    path.unlink()
+    assert [row.tolist() for row in rows] == [[i] * 5000 for i in range(9)]
+
+
+class Opened:
+    """Its pickle, when it is read, makes a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return open, (self.path, "w")
+
+
+def test_a_pickled_object_is_read_only_where_it_is_trusted(path: Path, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    rows = fl.from_items([(0, None), (1, Opened(str(made)))])
+    with pytest.raises(SpecMismatch, match=r"row 1: element\.1: Opened cannot be written"):
+        rows.write_lmdb(path)
+    rows.write_lmdb(path, trusted=True)
+    run = iter(fl.from_lmdb(path))
+    assert next(run) == (0, None)
+    with pytest.raises(ElementError) as caught:
+        next(run)
+    assert "row 1 cannot be read: it holds a pickled Python object" in str(caught.value.__cause__)
+    assert "pass trusted=True" in str(caught.value.__cause__)
+    assert not made.exists()
+    fl.from_lmdb(path, trusted=True).collect()[1][1].close()  # type: ignore[index]  # rows are pairs
+    assert made.exists()
+
+
+def test_objects_come_back_where_they_are_trusted(path: Path) -> None:
+    rows: list[Any] = [{1: {2, 3}}, (2**70, "\ud800"), [lambda x: x + 1, np.zeros(2, "i4,f4")]]
+    fl.from_items(rows).write_lmdb(path, trusted=True)
+    got: list[Any] = fl.from_lmdb(path, trusted=True).prefetch(procs=2).collect()
+    assert got[:2] == rows[:2]
+    assert got[2][0](1) == 2
+    assert got[2][1].tolist() == rows[2][1].tolist()
+
+
+# -- version 1 -------------------------------------------------------------------------------------
+
+
+def sealed_1(i: int, data: bytes) -> bytes:
+    return data + crc32(data, i).to_bytes(4, "little")
+
+
+def of_version_1(path: Path, rows: list[Any]) -> None:
+    stored = [sealed_1(i, encode(row)) for i, row in enumerate(rows)]
+    digest = 0
+    for row in stored:
+        digest = crc32(row[-4:], digest)
+    spec = {
+        "form": "tuple",
+        "fields": [["0", {"type": "int"}], ["1", {"dtype": "<f4", "shape": [3]}]],
+    }
+    header = {"version": 1, "length": len(rows), "digest": digest, "spec": spec}
+    pairs = {b"%010d" % i: row for i, row in enumerate(stored)}
+    by_lmdb(path, pairs | {b"__flowdsl__": sealed_1(0, msgspec.msgpack.encode(header))})
+
+
+def test_a_file_of_version_1_is_read(path: Path) -> None:
+    rows = [(i, np.full(3, i, np.float32)) for i in range(50)]
+    of_version_1(path, rows)
+    flow = fl.from_lmdb(path)
+    assert all(map(same, flow, rows))
+    assert str(flow.spec) == "(int, float32[3])"
+    with pytest.raises(InvalidFlow, match="format version 1, to which nothing is added"):
+        flow.write_lmdb(path, append=True)
+    digest = flow.node.fingerprint
+    flow.write_lmdb(path, overwrite=True)
+    assert all(map(same, fl.from_lmdb(path), rows))
+    assert fl.from_lmdb(path).node.fingerprint != digest
+
+
+def test_a_damaged_row_of_version_1_is_named(path: Path) -> None:
+    of_version_1(path, [(i, np.full(3, 77, np.float32)) for i in range(5)])
+    content = path.read_bytes()
+    at = content.index(np.full(3, 77, np.float32).tobytes())
+    path.write_bytes(content[:at] + b"\1" + content[at + 1 :])
+    with pytest.raises(ElementError) as caught:
+        fl.from_lmdb(path).collect()
+    assert "the checksum differs" in str(caught.value.__cause__)

@@ -59,6 +59,7 @@ numbers.fixed_size("4")  # E: call-overload
 numbers.fixed_size(4, keep_state="no")  # E: call-overload
 numbers.shuffle("4")  # E: call-overload
 numbers.shuffle(4, 7)  # E: call-overload
+numbers.shuffle(4, block=7)  # E: call-overload
 numbers.shuffle(sed=7)  # E: call-overload
 numbers.shuffle(buffer=4, seed=None)  # E: call-overload
 numbers.cache(True)  # E: call-arg

@@ -115,6 +115,7 @@ def stored(folder: Path) -> None:
 
     assert_type(fl.from_lmdb(path), Flow[object, Exact])
     assert_type(fl.from_lmdb(path, Sample), Flow[Sample, Exact])
+    assert_type(fl.from_lmdb(path, Sample, trusted=True, partial=True), Flow[Sample, Exact])
     assert_type(fl.from_lmdb(str(path), tuple[U8, np.int64]), Flow[tuple[U8, np.int64], Exact])
     shaped = fl.from_lmdb(path, tuple[Annotated[U8, fl.Shape(None, 3)], np.int64])
     assert_type(shaped, Flow[tuple[U8, np.int64], Exact])

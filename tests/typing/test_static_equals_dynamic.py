@@ -184,6 +184,7 @@ OPERATORS: dict[str, Wider] = {
     "x.fixed_size(4)": exactly,
     "x.fixed_size(4, keep_state=False)": exactly,
     "x.shuffle(seed=7)": exactly,
+    "x.shuffle(seed=7, block=2)": exactly,
     "x.shuffle(2)": exactly,
     "x.shuffle(none)": exactly,
     "x.cache()": exactly,

@@ -1,0 +1,200 @@
+"""How the rows of a flow lie in an LMDB file.
+
+Row 12 is under the key ``b"0000000012"``: some padding, the row in the codec's bytes, a checksum.
+Under another key there is a header, which is written in one transaction with the rows it counts.
+Files of version 1 have no padding, and a CRC-32 for the checksum.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+from zlib import crc32
+
+import attrs
+import lmdb
+import msgspec
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+from flowdsl.errors import SourceError
+from flowdsl.specs import UNKNOWN, Spec, join, spec_of
+from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
+from flowdsl.storage.environments import Environment
+
+VERSION = 2
+MARGIN_BYTES = 1 << 17
+"""Empty space after the last page. LMDB trusts a page's 16-bit offsets to a key and from there to
+its row: in a damaged page they lead this far, and reading past the file's end kills the process."""
+KEY_OF_HEADER = b"__flowdsl__"
+"""It sorts after the keys of all rows."""
+
+_EXPECTED = "a file that flow.write_lmdb(path) made"
+_CHECKSUM_BYTES = 8
+_ALIGNMENT = 16
+_COMMIT_BYTES = 1 << 24
+_COMMIT_ROWS = 1024
+_COMMIT_SECONDS = 5.0
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The header of a file."""
+
+    version: int
+    length: int
+    digest: int
+    """The checksum of the rows' checksums: files with equal digests hold the same rows."""
+    spec: dict[str, Any]
+    complete: bool = True
+    """Whether the writer came to the end of its rows."""
+
+
+def key_of(i: int) -> bytes:
+    """The key of row ``i``."""
+    return b"%010d" % i
+
+
+def seal(i: int, data: bytes) -> bytes:
+    """Row ``i`` with a checksum: LMDB itself detects neither flipped bits nor swapped rows.
+
+    Padding before it makes the row's last byte the last of an aligned block. An array that the row
+    ends with is then aligned where it is read, and needs no copy.
+    """
+    padding = -(1 + len(data)) % _ALIGNMENT
+    return b"".join((bytes((padding,)), bytes(padding), data, xxh3_64_digest(data, i)))
+
+
+def unseal(i: int, stored: bytes) -> memoryview:
+    """The bytes of row ``i``; raises SourceError if they are not those that were sealed."""
+    if len(stored) > _CHECKSUM_BYTES:
+        view = memoryview(stored)[1 + stored[0] : -_CHECKSUM_BYTES]
+        if stored.endswith(xxh3_64_digest(view, i)):
+            return view
+    raise SourceError("its bytes are not those that were written: the checksum differs")
+
+
+def _unseal_1(i: int, stored: bytes) -> memoryview:
+    view = memoryview(stored)[:-4]
+    if crc32(view, i).to_bytes(4, "little") != stored[-4:]:
+        raise SourceError("its bytes are not those that were written: the checksum differs")
+    return view
+
+
+_UNSEAL: dict[int, Callable[[int, bytes], memoryview]] = {1: _unseal_1, VERSION: unseal}
+
+
+def data_file(path: str) -> str:
+    """The file that holds the pages: in a folder, as LMDB's own tools make it, ``data.mdb``."""
+    return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
+
+
+class RowsFile(Environment):
+    """A file that ``write_lmdb`` made, open for reading."""
+
+    def __init__(self, path: str, trusted: bool = False) -> None:
+        super().__init__("from_lmdb", data_file(path), _EXPECTED, MARGIN_BYTES)
+        self._trusted = trusted
+        self._unseal: Callable[[int, bytes], memoryview] = unseal
+        self._get = self.transaction.get
+
+    def header(self) -> tuple[Header, Spec]:
+        """The file's header and spec; raises SourceError if they are invalid."""
+        try:
+            header = self._read_header()
+            known = header.version in _UNSEAL
+            spec = spec_from_plain(header.spec) if known else UNKNOWN
+            rows = self.transaction.stat()["entries"] - 1
+        except (
+            *(SourceError, msgspec.MsgspecError, lmdb.Error),
+            *(KeyError, TypeError, ValueError, RecursionError),
+        ) as error:
+            raise SourceError(
+                f"from_lmdb: {self.path!r} has no valid flowdsl header; expected {_EXPECTED}"
+            ) from error
+        if not known:
+            raise SourceError(
+                f"from_lmdb: {self.path!r} has format version {header.version}, this flowdsl "
+                f"reads versions up to {VERSION}"
+            )
+        if rows != header.length:
+            raise SourceError(
+                f"from_lmdb: {self.path!r} is damaged: its header says {header.length} rows, it "
+                f"holds {rows}"
+            )
+        self._unseal = _UNSEAL[header.version]
+        return header, spec
+
+    def _read_header(self) -> Header:
+        stored = self.get(KEY_OF_HEADER) or b""
+        try:
+            data = unseal(0, stored)
+        except SourceError:
+            data = _unseal_1(0, stored)
+        return msgspec.msgpack.decode(data, type=Header)
+
+    def row(self, i: int) -> Any:
+        """The row of this number; raises SourceError if it is damaged."""
+        try:
+            stored = self._get(b"%010d" % i)
+            if stored is None:
+                raise SourceError("it is missing")
+            return decode(self._unseal(i, stored), self._trusted)
+        except (SourceError, lmdb.Error) as error:
+            if self.changed():
+                raise SourceError(
+                    f"{self.path!r} holds other rows than when it was opened, and row {i} as it "
+                    f"was is gone: build a new flow"
+                ) from error
+            raise SourceError(f"{self.path!r}: row {i} cannot be read: {error}") from error
+
+
+@attrs.define(eq=False)
+class Batch:
+    """Rows to be written in one transaction, and what the header is to say with them."""
+
+    trusted: bool
+    length: int = 0
+    """How many rows there are, with those written before."""
+    digest: int = 0
+    stored: Spec | None = None
+    """What the header said of the rows before."""
+    _spec: Spec | None = None
+    _pairs: list[tuple[bytes, bytes]] = attrs.field(factory=list)
+    _bytes: int = 0
+    _due: float = attrs.field(factory=lambda: monotonic() + _COMMIT_SECONDS)
+
+    def add(self, row: object) -> None:
+        """Add the next row; raises SpecMismatch if it cannot be written."""
+        sealed = seal(self.length, encode(row, self.trusted))
+        seen = spec_of(row)
+        self._spec = seen if self._spec is None else join(self._spec, seen)
+        self.digest = xxh3_64_intdigest(sealed[-_CHECKSUM_BYTES:], self.digest)
+        self._pairs.append((key_of(self.length), sealed))
+        self._bytes += len(sealed)
+        self.length += 1
+
+    @property
+    def full(self) -> bool:
+        """Whether it should be written now, for the memory that it takes."""
+        return self._bytes >= _COMMIT_BYTES or len(self._pairs) == _COMMIT_ROWS
+
+    @property
+    def due(self) -> bool:
+        """Whether it should be written now, so that not much is lost with the process."""
+        return self.full or monotonic() > self._due
+
+    def taken(self) -> list[tuple[bytes, bytes]]:
+        """What is to be written; from here on it is no longer held."""
+        pairs, self._pairs, self._bytes = self._pairs, [], 0
+        self._due = monotonic() + _COMMIT_SECONDS
+        return pairs
+
+    def header(self, complete: bool) -> tuple[bytes, bytes]:
+        """The header of all rows so far."""
+        spec = spec_to_plain(UNKNOWN if self._spec is None else self._spec)
+        if self.stored is not None:
+            both = self.stored if self._spec is None else join(self.stored, spec_from_plain(spec))
+            spec = spec_to_plain(both)
+        header = Header(VERSION, self.length, self.digest, spec, complete)
+        return KEY_OF_HEADER, seal(0, msgspec.msgpack.encode(header))

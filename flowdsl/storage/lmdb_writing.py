@@ -1,0 +1,297 @@
+"""write_lmdb: a new store that appears when it is complete, or one that grows in its place.
+
+A store that grows is written in transactions. Each leaves the rows so far with a header that counts
+them and says whether they are all, so that a writer which is killed at any moment leaves either
+what was there before or the first rows, told from a whole store.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Self
+
+import attrs
+import lmdb
+
+from flowdsl.effects import Finite
+from flowdsl.errors import InvalidFlow
+from flowdsl.node import FlowBase
+from flowdsl.storage.lmdb_rows import KEY_OF_HEADER, MARGIN_BYTES, VERSION, Batch, RowsFile
+from flowdsl.storage.paths import OnePath, local_path
+from flowdsl.storage.writing import NO_SPACE, RowsToWrite, never_ends, write_file
+
+_FIRST_MAP_BYTES = 1 << 24
+_GROWTH_BYTES = 1 << 36
+"""How far a store may grow in its place before it is mapped anew, which ends the protection of
+those who read it from changes. It takes addresses only."""
+_ROOM_PAGES = 1024
+"""More pages than a transaction needs beside those of its rows."""
+
+
+def write(
+    flow: FlowBase[object, Finite],
+    path: OnePath,
+    overwrite: bool = False,
+    append: bool = False,
+    trusted: bool = False,
+) -> int:
+    """Run one pass of a flow and write its elements; gives the number of rows.
+
+    Raises:
+        EndlessFlow: It never ends.
+        InvalidFlow: The store exists, or its folder does not, or nothing can be added to it.
+        SourceError: The disk refuses, or the store that is to grow is damaged.
+        SpecMismatch: An element cannot be written.
+    """
+    never_ends("write_lmdb", flow)
+    if overwrite and append:
+        raise InvalidFlow("write_lmdb: overwrite=True and append=True exclude each other")
+    with _place(path) as target:
+        if append:
+            return _append(flow, target, os.fspath(path), trusted)
+        return write_file("write_lmdb", flow, target, overwrite, partial(_write, trusted))
+
+
+@contextmanager
+def _place(path: OnePath) -> Iterator[str]:
+    """The file to write: itself, or that in a folder, which is made, and not left empty."""
+    place = local_path("write_lmdb", path)
+    if not (os.path.isdir(place) or os.fspath(path).endswith(os.sep)):
+        yield os.fspath(path)
+        return
+    made = not os.path.exists(place)
+    if made:
+        try:
+            os.mkdir(place)
+        except OSError as error:
+            raise InvalidFlow(
+                f"write_lmdb: the folder {place!r} cannot be made: {error.strerror}"
+            ) from error
+    else:
+        _check_folder(place)
+    try:
+        yield os.path.join(place, "data.mdb")
+    finally:
+        with suppress(OSError):  # it holds a store now
+            if made:
+                os.rmdir(place)
+
+
+def _check_folder(folder: str) -> None:
+    if not os.path.isdir(folder):
+        raise InvalidFlow(f"write_lmdb: {folder!r} is a file, and no folder; end it without a '/'")
+    for name in os.listdir(folder):
+        if name not in ("data.mdb", "lock.mdb") and not name.startswith((".flowdsl-", "data.mdb-")):
+            raise InvalidFlow(
+                f"write_lmdb: {folder!r} exists; it is a folder that holds {name!r}, and a folder "
+                f"of LMDB holds data.mdb and lock.mdb alone"
+            )
+
+
+def _write(trusted: bool, path: Path, elements: Iterable[object]) -> None:
+    batch = Batch(trusted)
+    with _errors_of_the_disk():
+        with lmdb.open(
+            str(path), subdir=False, lock=False, map_size=_FIRST_MAP_BYTES, sync=False, mode=0o666
+        ) as env:
+            for row in elements:
+                batch.add(row)
+                if batch.full:
+                    _commit(env, batch.taken())
+            _commit(env, [*batch.taken(), batch.header(complete=True)])
+            env.sync(True)
+        os.truncate(path, path.stat().st_size + MARGIN_BYTES)
+
+
+@contextmanager
+def _errors_of_the_disk() -> Iterator[None]:
+    """LMDB's errors as those of the system that they are."""
+    try:
+        yield
+    except lmdb.Error as error:
+        for code in NO_SPACE:
+            if isinstance(error, lmdb.DiskError) or str(error).endswith(os.strerror(code)):
+                raise OSError(code, os.strerror(code)) from error
+        raise OSError(str(error)) from error
+
+
+def _commit(env: lmdb.Environment, pairs: list[tuple[bytes, bytes]]) -> None:
+    while True:
+        try:
+            with env.begin(write=True) as txn:
+                for key, value in pairs:
+                    txn.put(key, value)
+            return
+        except lmdb.MapFullError:  # the transaction is undone: grow the map, and write it again
+            env.set_mapsize(env.info()["map_size"] * 2)
+
+
+# -- a store that grows in its place ---------------------------------------------------------------
+
+
+def _append(flow: FlowBase[object, Finite], target: str, told: str, trusted: bool) -> int:
+    path = Path(local_path("write_lmdb", target))
+    if not path.parent.is_dir():
+        raise InvalidFlow(f"write_lmdb: no folder {str(path.parent)!r}; make it first")
+    rows = RowsToWrite("write_lmdb", flow, told, path)
+    with rows.refusals(), _errors_of_the_disk(), _Growing(path) as store:
+        batch = store.begin(trusted)
+        first, rows.before = store.length, path.stat().st_size if store.is_open else 0
+        try:
+            with closing(rows.drawn()) as drawn:
+                _append_rows(store, batch, drawn)
+        except BaseException as error:
+            rows.written = store.length - first
+            if store.started:
+                error.add_note(
+                    f"write_lmdb: {told!r} holds {store.length} rows and is incomplete; "
+                    f"write_lmdb(path, append=True) adds the others to it"
+                )
+            raise
+    return rows.count
+
+
+def _append_rows(store: _Growing, batch: Batch, rows: Generator[object]) -> None:
+    for row in rows:
+        batch.add(row)
+        if batch.due:
+            store.commit(batch, complete=False)
+    store.commit(batch, complete=True)
+
+
+@attrs.define(eq=False)
+class _Growing:
+    """A store to which rows are added: by one writer at a time, while others read it."""
+
+    path: Path
+    length: int = 0
+    """How many rows it holds."""
+    started: bool = False
+    """Whether rows were added."""
+    _lock: int | None = None
+    _env: lmdb.Environment | None = None
+    _before: lmdb.Transaction | None = None
+    """It keeps the pages of what was there before from being used again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        return self._env is not None
+
+    def begin(self, trusted: bool) -> Batch:
+        """Open the store if there is one; gives a batch to add rows to."""
+        if not self.path.exists():
+            return Batch(trusted)
+        self._take()
+        header, spec = RowsFile(str(self.path)).header()
+        if header.version != VERSION:
+            raise InvalidFlow(
+                f"write_lmdb: {str(self.path)!r} has format version {header.version}, to which "
+                f"nothing is added: write it anew, with fl.from_lmdb(path).write_lmdb(path, "
+                f"overwrite=True)"
+            )
+        self.length = header.length
+        self._open()
+        return Batch(trusted, header.length, header.digest, spec if header.length else None)
+
+    def _take(self) -> None:
+        self._lock = os.open(self.path, os.O_RDWR)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InvalidFlow(
+                f"write_lmdb: {str(self.path)!r} is being appended to by another writer"
+            ) from error
+
+    def _open(self) -> None:
+        size = self.path.stat().st_size + _GROWTH_BYTES
+        try:
+            self._env = lmdb.open(str(self.path), size, subdir=False, max_readers=1)
+        except lmdb.Error as error:
+            if "already open in this process" not in str(error):
+                raise
+            raise InvalidFlow(
+                f"write_lmdb: {str(self.path)!r} is being read in this process: rows can be added "
+                f"when those passes have ended"
+            ) from error
+        self._before = self._env.begin()
+
+    def commit(self, batch: Batch, complete: bool) -> None:
+        """Add the rows of a batch, all or none."""
+        if self._env is None:
+            self._create(batch.trusted)
+            self._take()
+            self._open()
+        pairs, header = batch.taken(), batch.header(complete)
+        while not self._put(pairs, header):
+            self._grow()
+        self.length, self.started = batch.length, not complete
+
+    def _create(self, trusted: bool) -> None:
+        """An empty store, which is there from one moment to the next."""
+        with TemporaryDirectory(prefix=".flowdsl-", dir=self.path.parent) as folder:
+            new = Path(folder) / self.path.name
+            with lmdb.open(str(new), subdir=False, lock=False, mode=0o666) as env:
+                _commit(env, [Batch(trusted).header(complete=False)])
+            os.truncate(new, new.stat().st_size + MARGIN_BYTES)
+            os.link(new, self.path)
+
+    def _put(self, pairs: list[tuple[bytes, bytes]], header: tuple[bytes, bytes]) -> bool:
+        """Whether the map had room for them."""
+        assert self._env is not None
+        try:
+            with self._env.begin(write=True) as txn:
+                txn.delete(KEY_OF_HEADER)
+                pages = _pages(txn)
+                for key, value in pairs:
+                    txn.put(key, value, append=True)
+                txn.put(*header, append=True)
+                # The margin is there before the pages are: a writer may be killed between them.
+                self._make_room(_pages(txn) - pages + _ROOM_PAGES)
+        except lmdb.MapFullError:
+            return False
+        return True
+
+    def _make_room(self, more: int) -> None:
+        size = self._used(more)
+        if self.path.stat().st_size < size:
+            os.truncate(self.path, size)
+
+    def _used(self, more: int = 0) -> int:
+        """The size of the file with so many more pages."""
+        assert self._env is not None
+        pages = self._env.info()["last_pgno"] + 1 + more
+        return pages * self._env.stat()["psize"] + MARGIN_BYTES
+
+    def _grow(self) -> None:
+        assert self._env is not None
+        assert self._before is not None
+        self._before.abort()
+        self._env.set_mapsize(self._env.info()["map_size"] + _GROWTH_BYTES)
+        self._before = self._env.begin()
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._env is not None:
+                assert self._before is not None
+                size = self._used()
+                self._before.abort()
+                self._env.close()
+                os.truncate(self.path, size)
+                os.unlink(f"{self.path}-lock")
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
+
+
+def _pages(txn: lmdb.Transaction) -> int:
+    stat = txn.stat()
+    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
