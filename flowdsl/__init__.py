@@ -50,7 +50,7 @@ from flowdsl.ops.fakes import fake
 from flowdsl.ops.files import from_files
 from flowdsl.ops.queues import from_queue
 from flowdsl.ops.sources import from_items, from_iterable, from_range
-from flowdsl.ops.transforms import Augmentation, Drawn
+from flowdsl.ops.transforms import Augmentation, Drawn, Image
 from flowdsl.specs import Shape
 from flowdsl.stacking import lists, stack
 
@@ -80,6 +80,7 @@ __all__ = [
     "Finite",
     "Flow",
     "FlowError",
+    "Image",
     "InOrder",
     "InvalidFlow",
     "MissingLibrary",

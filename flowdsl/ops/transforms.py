@@ -24,6 +24,7 @@ from flowdsl.arguments import name_of
 from flowdsl.errors import InvalidFlow, SpecMismatch
 
 Image: TypeAlias = NDArray[Any]
+"""An image or a mask, mostly of shape (height, width) or (height, width, channels)."""
 
 
 class Drawn(Protocol):
