@@ -246,7 +246,7 @@ def _array_spec(spec: Spec, name: str) -> ArraySpec:
     if spec == UNKNOWN:
         return ArraySpec()
     if not isinstance(spec, ArraySpec) or spec.shape == ():
-        raise SpecMismatch(f"{name} must be an array, and is {spec}; decode it first, with map")
+        raise SpecMismatch(f"{name} must be an array, got {spec}; decode it first, with map")
     return spec
 
 
@@ -262,7 +262,7 @@ def _mask_spec(spec: Spec, name: str) -> ArraySpec:
 def _points_spec(spec: Spec, name: str) -> ArraySpec:
     points = _array_spec(spec, name)
     _check_points(name, points)
-    return ArraySpec(points.dtype, points.shape or (None, 2))
+    return ArraySpec(points.dtype, (points.shape[0] if points.shape else None, 2))
 
 
 # -- methods ---------------------------------------------------------------------------------------

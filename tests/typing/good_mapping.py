@@ -14,6 +14,7 @@ from tests.typing.good import (
     F32,
     I64,
     U8,
+    Point,
     Sample,
     arrays,
     dicts,
