@@ -30,24 +30,20 @@ Image: TypeAlias = NDArray[Any]
 class Drawn(Protocol):
     """What an ``Augmentation`` has drawn for one element: the same for all that lies in it.
 
-    Each method may change the array that it is given.
+    Each method gives what it is given, transformed, and may change it: an image; a mask, which
+    keeps its dtype; and points, floats of shape (n, 2), each row (x, y), which stay as many and in
+    order.
     """
 
-    def image(self, image: Image, /) -> Image:
-        """The image, transformed."""
-
-    def mask(self, mask: Image, /) -> Image:
-        """A mask of the image, transformed; of the dtype that it had."""
-
-    def points(self, points: NDArray[Any], /) -> NDArray[Any]:
-        """Points in the image, (x, y), transformed: as many as before, in their order.
-
-        Shapes: (n, 2), of floats; the result likewise.
-        """
+    def image(self, image: Image, /) -> Image: ...
+    def mask(self, mask: Image, /) -> Image: ...
+    def points(self, points: NDArray[Any], /) -> NDArray[Any]: ...
 
 
 class Augmentation(Protocol):
     """A transform for ``augment``: draws its parameters once, for an element as a whole.
+
+    ``draw`` is given the element's first image, and draws from the generator alone.
 
     >>> import attrs, flowdsl as fl
     >>> @attrs.frozen
@@ -66,8 +62,7 @@ class Augmentation(Protocol):
     [(array([[0, 0, 0, 9]]), array([[3., 0.]]))]
     """
 
-    def draw(self, image: Image, rng: np.random.Generator, /) -> Drawn:
-        """The parameters for an element whose first image this is, drawn from ``rng`` alone."""
+    def draw(self, image: Image, rng: np.random.Generator, /) -> Drawn: ...
 
 
 Transform: TypeAlias = Augmentation | Callable[..., object]
