@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import random
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -253,6 +255,18 @@ class TestAnyWorkers:
         flow = fl.from_items(ROWS).augment(flips(), masks=1, points=2)
         assert all_of(flow.skip(5)) != all_of(flow)[:3]
         assert all_of(flow.shard(2, 1)) == all_of(flow)[1::2]
+
+    def test_two_threads_are_not_in_a_foreign_function_at_once(self) -> None:
+        both = threading.Barrier(2)
+
+        def meets(image: fl.Image) -> fl.Image:
+            with suppress(threading.BrokenBarrierError):
+                both.wait(timeout=0.1)
+                return image + 1
+            return image
+
+        flow = fl.from_items([IMAGE] * 4).augment(meets).prefetch(threads=2)
+        assert [x.tolist() for x in flow] == [IMAGE.tolist()] * 4
 
     def test_the_state_of_others_stays(self) -> None:
         random.seed(3)

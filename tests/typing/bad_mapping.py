@@ -75,7 +75,7 @@ arrays.random_map(noisy, seed="7")  # E: arg-type
 samples.augment()  # E: call-arg
 samples.augment(7)  # E: arg-type
 samples.augment([Shift(), 7])  # E: list-item
-samples.augment(Shift(), 0)  # E: call-arg, misc
+samples.augment(Shift(), 0)  # E: call-arg
 samples.augment(Shift(), images=1.5)  # E: arg-type
 samples.augment(Shift(), images=fl.c2)  # E: arg-type
 samples.augment(Shift(), seed="7")  # E: arg-type
