@@ -127,6 +127,7 @@ FAMILIES: dict[str, list[Operator]] = {
         _method("flat_map", lambda flow: flow.flat_map(range)),
         _method("map_component", lambda flow: flow.map_component(abs, 1), _arrays),
         _method("select", lambda flow: flow.select(fl.c1, fl.c0), _arrays),
+        _method("augment", lambda flow: flow.augment(np.flip), _arrays),
         _method("enumerate", lambda flow: flow.enumerate()),
     ],
     "Batching": [

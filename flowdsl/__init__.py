@@ -50,6 +50,7 @@ from flowdsl.ops.fakes import fake
 from flowdsl.ops.files import from_files
 from flowdsl.ops.queues import from_queue
 from flowdsl.ops.sources import from_items, from_iterable, from_range
+from flowdsl.ops.transforms import Augmentation, Drawn, Image
 from flowdsl.specs import Shape
 from flowdsl.stacking import lists, stack
 
@@ -72,7 +73,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Augmentation",
     "Counted",
+    "Drawn",
     "Effect",
     "ElementError",
     "Endless",
@@ -81,6 +84,7 @@ __all__ = [
     "Finite",
     "Flow",
     "FlowError",
+    "Image",
     "InOrder",
     "InvalidFlow",
     "MissingLibrary",

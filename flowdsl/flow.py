@@ -13,6 +13,7 @@ from flowdsl.arguments import MOST_ELEMENTS, is_int
 from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
 from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
 from flowdsl.node import AnyNode, E_any, FlowBase, Node, T, endless_part, provide_surface
+from flowdsl.ops.augmenting import Augmenting
 from flowdsl.ops.batching import Batching
 from flowdsl.ops.bucketing import ShapeBatching
 from flowdsl.ops.combining import Combining
@@ -47,6 +48,7 @@ R = TypeVar("R")
 class Flow(
     MappingOperators[T, E_any],
     Components[T, E_any],
+    Augmenting[T, E_any],
     Batching[T, E_any],
     PaddedBatching[T, E_any],
     ShapeBatching[T, E_any],

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 
-from flowdsl.testing.elements import formed, ids, leaves, make
+from flowdsl.testing.elements import formed, ids, leaves, make, with_data
 from flowdsl.testing.functions import keep, scale
 
 
@@ -50,3 +51,23 @@ def first_array(element: Any) -> Any:
 
 def dict_of(**components: Any) -> Any:
     return components
+
+
+@attrs.frozen
+class Lighter:
+    by: float
+
+    def image(self, image: Any) -> Any:
+        return with_data(image, lambda data: data + self.by)
+
+    mask = image
+
+    def points(self, points: Any) -> Any:
+        return points
+
+
+class Light:
+    """A transform of images that keeps marks."""
+
+    def draw(self, image: Any, rng: np.random.Generator) -> Lighter:
+        return Lighter(rng.random())

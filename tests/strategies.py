@@ -27,6 +27,7 @@ OPERATORS: dict[str, DrawOperator] = {
     "Attempt": placing.attempt,
     "AttemptToCount": placing.attempt_to_count,
     "AttemptToFilter": placing.attempt_to_filter,
+    "Augment": mapping.augment,
     "BatchByShape": grouping.batch_by_shape,
     "Choose": combining.choose,
     "ChooseFirst": combining.choose_first,

@@ -107,7 +107,7 @@ class MapComponent(Spelled[Any, Any, E], Generic[E]):
     @remembered
     def spec(self, probe: bool) -> Spec:
         source = self.source.spec(probe)
-        if _may_have_any(source):
+        if may_have_any(source):
             return settled(self, UNKNOWN, probe)
         form, parts = _parts(source)
         parts[_name(self.index, form, list(parts))] = spec_of_result(self.func)
@@ -172,7 +172,7 @@ def _name(component: int | str, form: type, names: Sequence[str]) -> str:
     )
 
 
-def _may_have_any(spec: Spec) -> bool:
+def may_have_any(spec: Spec) -> bool:
     """Whether a spec leaves open which components there are."""
     vague = (tuple, dict)
     return isinstance(spec, ValueSpec) and (spec.type is object or issubclass(spec.type, vague))
@@ -192,7 +192,7 @@ def _spec_of_pick(pick: Any, source: Spec) -> Spec:
     component = pick.index if isinstance(pick, Component) else pick
     if callable(component):
         return spec_of_result(component)
-    if _may_have_any(source):
+    if may_have_any(source):
         return UNKNOWN
     form, parts = _parts(source)
     return parts[_name(component, form, list(parts))]

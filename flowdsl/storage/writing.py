@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
 """What a full disk may be told as; a library tells a write that ends too early as EIO."""
 
+
 def write_file(
     writer: str,
     flow: FlowBase[T, Finite],

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.testing import Draw, Model, Recipe, models
-from flowdsl.testing.elements import Named, Row
+from flowdsl.testing.elements import Named, Row, parts_of, rebuilt, with_data
 from flowdsl.testing.functions import scale
-from flowdsl.testing.operators import MODULI, NUMBERS, all_are, map_
+from flowdsl.testing.model import Failed
+from flowdsl.testing.operators import MODULI, NUMBERS, SEEDS, all_are, map_
 from tests import functions
 
 
@@ -69,6 +71,42 @@ def map_component_model(source: Model, func: Callable[[Any], Any], index: Any) -
         return parts if isinstance(x, dict) else tuple(parts)
 
     return models.map_(source, change)
+
+
+def augment(draw: Draw, recipe: Recipe) -> Recipe:
+    index, seed = draw(st.integers(0, 1)), draw(SEEDS)
+    name = _array_name(recipe.first[0], index) if recipe.first else None
+    if name is None or any(_array_name(x, index) != name for x in recipe.first):
+        return map_(draw, recipe)
+    images: Any = index if isinstance(recipe.first[0], np.ndarray | tuple) else name
+    return recipe.then(
+        f"augment({images!r}, {seed})",
+        lambda f, _: f.augment(functions.Light(), images=images, seed=seed),
+        lambda m: augment_model(m, index, name, seed),
+    )
+
+
+def _array_name(element: Any, index: int) -> Any:
+    """The name of the array that is the component with this number; None if none is."""
+    parts = [(0, element)] if isinstance(element, np.ndarray) else parts_of(element)
+    if parts is None or isinstance(element, list) or len(parts) <= index:
+        return None
+    name, part = parts[index]
+    return name if isinstance(part, np.ndarray) and part.ndim else None
+
+
+def augment_model(source: Model, index: int, name: Any, seed: int) -> Model:
+    def change(x: Any, rng: np.random.Generator) -> Any:
+        if _array_name(x, index) != name:
+            raise Failed
+        by = rng.random()
+        if isinstance(x, np.ndarray):
+            return with_data(x, lambda data: data + by)
+        values = [part for _, part in parts_of(x) or ()]
+        values[index] = with_data(values[index], lambda data: data + by)
+        return rebuilt(x, values)
+
+    return models.random_map(source, change, seed)
 
 
 _COMPONENTS: tuple[Any, ...] = (fl.c0, fl.c1, fl.c2, fl.c3)

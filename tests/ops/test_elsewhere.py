@@ -54,6 +54,14 @@ CASES: dict[str, Any] = {
     f"filter: there is no num_workers=; {PROCS.format(4)}": lambda: ROWS.filter(
         bool, num_workers=4
     ),
+    "augment: there is no augmentors=; write augment(t, ...)": lambda: ROWS.augment(augmentors=[]),
+    "augment: there is no index=; write images=...": lambda: ROWS.augment(max, index=1),
+    "augment: there is no img_index=; write images=...": lambda: ROWS.augment(max, img_index=1),
+    "augment: there is no coords_index=; write points=...": lambda: ROWS.augment(
+        max, coords_index=(2,)
+    ),
+    'augment: there is no catch_exceptions=; leave out what fails with prefetch(on_error="skip") '
+    "after it": lambda: ROWS.augment(max, catch_exceptions=True),
     "filter: there is no predicate=; write filter(f)": lambda: ROWS.filter(predicate=bool),
     "prefetch: there is no buffer_size=; what is made ahead is limited in bytes, as in "
     "prefetch(memory=2**30)": lambda: ROWS.prefetch(buffer_size=2),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flowdsl as fl
 from flowdsl.errors import InvalidFlow, StateMismatch
+from tests.functions import Light
 
 ROWS: Any = fl.from_range(4)
 STREAM: Any = fl.from_iterable(lambda: iter([1])).shuffle(2)
 PAIRS: Any = ROWS.map(lambda i: (i, i))
+IMAGES: Any = fl.from_items([(np.zeros((2, 2)), np.zeros((2, 2)))] * 4)
 
 CASES: dict[str, Any] = {
     "shuffle()": lambda: ROWS.shuffle(),
@@ -25,6 +28,15 @@ CASES: dict[str, Any] = {
     "map_component(str)": lambda: PAIRS.map_component(str),
     "map_component(str, 1)": lambda: PAIRS.map_component(str, 1),
     "map_component(str, -1)": lambda: PAIRS.map_component(str, -1),
+    "augment(flip)": lambda: IMAGES.augment(np.flip),
+    "augment([flip, rot90], images=1, seed=1)": lambda: IMAGES.augment(
+        [np.flip, np.rot90], images=fl.c1, seed=1
+    ),
+    "augment(Light, images=(0, 1), copy=False)": lambda: IMAGES.augment(
+        Light(), images=(0, 1), copy=False
+    ),
+    "augment(Light, masks=1)": lambda: IMAGES.augment(Light(), masks=1),
+    "augment(Light, points=1)": lambda: IMAGES.augment(Light(), points=[1]),
     "choose(...)": lambda: ROWS.choose(ROWS),
     "choose(..., seed=2)": lambda: ROWS.choose(ROWS, seed=2),
     "choose(..., stop='first')": lambda: ROWS.choose(ROWS, stop="first"),
@@ -62,6 +74,8 @@ def test_it_is_spelled(title: str) -> None:
         (ROWS.mix(ROWS), ROWS.mix(ROWS, seed=1)),
         (fl.fake([(2,)]), fl.fake([(2,)], seed=1)),
         (fl.fake([(2,)]), fl.fake([(2,)], 999)),
+        (IMAGES.augment(np.flip), IMAGES.augment(np.flip, seed=1)),
+        (IMAGES.augment(np.flip), IMAGES.augment(np.flip, images=1)),
         (PAIRS.map_component(str), PAIRS.map_component(str, 1)),
     ],
 )

@@ -17,7 +17,7 @@ from tests.typing.good import (
     scale,
     texts,
 )
-from tests.typing.good_mapping import Label, halved, noisy, wide
+from tests.typing.good_mapping import Label, Shift, halved, noisy, wide
 
 # -- a wrong component -----------------------------------------------------------------------------
 samples.map(lambda s: s.imgae)  # E: attr-defined
@@ -70,6 +70,18 @@ numbers.starmap(lambda i: i)  # E: misc
 numbers.random_map(lambda i: i)  # E: arg-type, misc
 numbers.random_map(noisy)  # E: arg-type
 arrays.random_map(noisy, seed="7")  # E: arg-type
+
+# -- images, and what lies in them -----------------------------------------------------------------
+samples.augment()  # E: call-arg
+samples.augment(7)  # E: arg-type
+samples.augment([Shift(), 7])  # E: list-item
+samples.augment(Shift(), 0)  # E: call-arg
+samples.augment(Shift(), images=1.5)  # E: arg-type
+samples.augment(Shift(), images=fl.c2)  # E: arg-type
+samples.augment(Shift(), seed="7")  # E: arg-type
+samples.augment(Shift(), copy=None)  # E: arg-type
+samples.augment(Shift(), index=0)  # E: call-arg
+samples.augment(Shift()).map(lambda s: s.imgae)  # E: attr-defined
 
 # -- some, or more than one, of each ---------------------------------------------------------------
 numbers.filter(lambda i: i.is_even)  # E: attr-defined

@@ -14,6 +14,7 @@ from tests.typing.good import (
     F32,
     I64,
     U8,
+    Point,
     Sample,
     arrays,
     dicts,
@@ -108,6 +109,32 @@ assert_type(wide.select(fl.c3, fl.c2, fl.c1, fl.c0), Flow[tuple[float, str, np.i
 assert_type(samples.select(fl.c1, fl.c0).batch(4), Flow[tuple[I64, U8], Exact])
 assert_type(points.select(lambda p: p.weight), Flow[tuple[float], Exact])
 assert_type(dicts.select("right", "left"), Flow[dict[str, U8], Exact])
+
+# -- images, and what lies in them -----------------------------------------------------------------
+
+
+class Shifted:
+    """Parameters that were drawn."""
+
+    def image(self, image: fl.Image) -> fl.Image:
+        return image
+
+    mask = points = image
+
+
+class Shift:
+    """A transform of ours."""
+
+    def draw(self, image: fl.Image, rng: np.random.Generator) -> Shifted:
+        return Shifted()
+
+
+assert_type(arrays.augment(Shift()), Flow[U8, Exact])
+assert_type(pairs.augment(np.flip, images=fl.c0), Flow[tuple[U8, np.int64], Exact])
+assert_type(samples.augment([Shift(), np.flip], images="image", seed=7), Flow[Sample, Exact])
+assert_type(points.augment(np.flip, images="at", copy=False), Flow[Point, Exact])
+assert_type(dicts.augment(Shift(), images=("left", "right")), Flow[dict[str, U8], Exact])
+assert_type(pairs.zip(pairs).augment(Shift(), images=[fl.c0, 2]).map(fl.c2), Flow[U8, Exact])
 
 # -- numbers, and looking --------------------------------------------------------------------------
 

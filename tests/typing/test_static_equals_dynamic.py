@@ -156,6 +156,7 @@ OPERATORS: dict[str, Wider] = {
     "x.flat_map(fl.from_range)": exactly,
     "x.map(pair).map_component(str)": exactly,
     "x.map(pair).select(fl.c1)": exactly,
+    "x.map(array).augment(same)": exactly,
     "x.enumerate()": exactly,
     "x.inspect(0)": exactly,
     "x.batch(4)": exactly,

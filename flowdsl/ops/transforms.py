@@ -1,0 +1,354 @@
+"""The transforms of images that ``augment`` takes, each convention behind one class.
+
+Ours (``Augmentation``), that of keywords, torchvision's, and a function of one image. Each is given
+a generator of the element's own, and decides by it alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from importlib import import_module
+from sys import modules
+from typing import Any, Protocol, TypeAlias
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.arguments import name_of
+from flowdsl.errors import InvalidFlow, SpecMismatch
+
+Image: TypeAlias = NDArray[Any]
+"""An image or a mask, mostly of shape (height, width) or (height, width, channels)."""
+
+
+class Drawn(Protocol):
+    """What an ``Augmentation`` has drawn for one element: the same for all that lies in it.
+
+    Each method gives what it is given, transformed, and may change it: an image; a mask, which
+    keeps its dtype; and points, floats of shape (n, 2), each row (x, y), which stay as many and in
+    order.
+    """
+
+    def image(self, image: Image, /) -> Image: ...
+    def mask(self, mask: Image, /) -> Image: ...
+    def points(self, points: NDArray[Any], /) -> NDArray[Any]: ...
+
+
+class Augmentation(Protocol):
+    """A transform for ``augment``: draws its parameters once, for an element as a whole.
+
+    ``draw`` is given the element's first image, and draws from the generator alone.
+
+    >>> import attrs, flowdsl as fl
+    >>> @attrs.frozen
+    ... class Shifted:
+    ...     by: int
+    ...     def image(self, image):
+    ...         return np.roll(image, self.by, axis=1)
+    ...     mask = image
+    ...     def points(self, points):
+    ...         return points + [self.by, 0]
+    >>> class Shift:
+    ...     def draw(self, image, rng):
+    ...         return Shifted(rng.integers(image.shape[1]))
+    >>> row = np.array([[0, 0, 9, 0]]), np.array([[2.0, 0.0]])
+    >>> fl.from_items([row]).augment(Shift(), points=1, seed=2).collect()
+    [(array([[0, 0, 0, 9]]), array([[3., 0.]]))]
+    """
+
+    def draw(self, image: Image, rng: np.random.Generator, /) -> Drawn: ...
+
+
+Transform: TypeAlias = Augmentation | Callable[..., object]
+"""What ``augment`` takes; see there."""
+
+
+@attrs.frozen
+class Parts:
+    """The arrays of one element that a transform is applied to, or those that it has made."""
+
+    images: Sequence[Any]
+    masks: Sequence[Any] = ()
+    points: Sequence[Any] = ()
+
+    def each(self, change: Callable[[Any], Any]) -> Parts:
+        """The same with every array changed by a function."""
+        kinds = (self.images, self.masks, self.points)
+        return Parts(*([change(x) for x in some] for some in kinds))
+
+
+@attrs.frozen(eq=False)
+class Stage(ABC):
+    """A transform, applied to all parts of an element at once."""
+
+    transform: Any
+
+    @property
+    def title(self) -> str:
+        """How messages spell it."""
+        return name_of(self.transform)
+
+    def refusal(self, parts: Parts) -> str | None:
+        """Why such parts cannot be given to it, if that is known; they stand for any like them."""
+        return None
+
+    @abstractmethod
+    def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
+        """The parts, transformed by one draw from ``rng``; it may change those that it is given."""
+
+
+def stages_of(t: object) -> tuple[Stage, ...]:
+    """The stages that a transform, or a list of them, stands for.
+
+    Raises:
+        InvalidFlow: It is of no convention that is known here.
+    """
+    each = tuple(map(_stage_of, t if isinstance(t, (list, tuple)) else [t]))
+    if not each:
+        raise InvalidFlow("augment: give a transform, or a list of one or more of them, got none")
+    return each
+
+
+def _stage_of(t: Any) -> Stage:
+    if isinstance(t, type):
+        raise InvalidFlow(f"augment: {t.__name__} is a class; give one of it, {t.__name__}(...)")
+    if callable(getattr(t, "draw", None)):
+        return _Own(t)
+    if not callable(t):
+        raise InvalidFlow(
+            f"augment: a transform is an Augmentation, with a method draw(image, rng), or a "
+            f"callable, such as one of albumentations or torchvision; got {t!r}"
+        )
+    if _packages(t) & {"torch", "torchvision"}:
+        return _Torchvision(t)
+    return _Keywords(t) if _takes_keywords(t) else _OfOneImage(t)
+
+
+def _packages(t: object) -> set[str]:
+    return {cls.__module__.partition(".")[0] for cls in type(t).__mro__}
+
+
+_OTHERS = {"mask", "masks", "keypoints"}
+
+
+def _takes_keywords(t: Callable[..., object]) -> bool:
+    """Whether it can be called with ``image=``, and has to be, or may be given more than that."""
+    try:
+        parameters = inspect.signature(t).parameters.values()
+    except (TypeError, ValueError):  # a builtin may have none
+        return False
+    given = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = {p.name for p in given if p.default is p.empty}
+    more = any(p.kind is p.VAR_KEYWORD for p in parameters) or any(p.name in _OTHERS for p in given)
+    alone = any(p.name == "image" and p.kind is p.KEYWORD_ONLY for p in given)
+    return needed <= {"image", *_OTHERS} and (more or alone)
+
+
+class _Own(Stage):
+    """An ``Augmentation``."""
+
+    def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
+        drawn: Drawn = self.transform.draw(parts.images[0], rng)
+        return Parts(
+            [drawn.image(x) for x in parts.images],
+            [drawn.mask(x) for x in parts.masks],
+            [drawn.points(x) for x in parts.points],
+        )
+
+
+class _OfOneImage(Stage):
+    """A function of one image."""
+
+    def refusal(self, parts: Parts) -> str | None:
+        if len(parts.images) == 1 and not parts.masks and not parts.points:
+            return None
+        return (
+            f"{self.title} is a function of one image, so its draw cannot be shared; give an "
+            f"Augmentation, or a transform that takes image=, mask= and keypoints="
+        )
+
+    def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
+        with _global_generators(rng):
+            return Parts([self.transform(parts.images[0])])
+
+
+# -- keywords --------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class _Keywords(Stage):
+    """A transform that is called with ``image=``, ``mask=``, ``keypoints=``, and gives a dict.
+
+    One that has a random state of its own is copied for each thread, so that neither the one that
+    was given is changed nor two threads share it.
+    """
+
+    _copies: threading.local = attrs.field(factory=threading.local, init=False)
+
+    def __reduce__(self) -> tuple[type[_Keywords], tuple[object]]:
+        return type(self), (self.transform,)
+
+    def refusal(self, parts: Parts) -> str | None:
+        if len(parts.images) > 1 and not callable(getattr(self.transform, "add_targets", None)):
+            return f"{self.title} has no add_targets, so it takes one image only"
+        if parts.points and _has_state(self.transform) and not _keeps_points(self.transform):
+            return (
+                f"{self.title} does not take points, or may leave some out: wrap it in "
+                f'albumentations.Compose([...], keypoint_params=KeypointParams(format="xy", '
+                f"remove_invisible=False))"
+            )
+        return None
+
+    def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
+        images = [f"image{i or ''}" for i in range(len(parts.images))]
+        given: dict[str, Any] = dict(zip(images, parts.images, strict=True))
+        several = len(parts.masks) > 1
+        if parts.masks:
+            given |= {"masks": list(parts.masks)} if several else {"mask": parts.masks[0]}
+        if parts.points:
+            given["keypoints"] = np.concatenate(parts.points)
+        made = self._made(given, dict.fromkeys(images[1:], "image"), rng)
+        if not isinstance(made, Mapping) or not made.keys() >= given.keys():
+            got = f"one with {sorted(made)}" if isinstance(made, Mapping) else repr(type(made))
+            raise SpecMismatch(
+                f"{self.title} must return a dict with what it is given, {sorted(given)}; got {got}"
+            )
+        masks = made["masks"] if several else [made["mask"]] if parts.masks else []
+        points = _split(made["keypoints"], parts.points, self.title) if parts.points else []
+        return Parts([made[name] for name in images], masks, points)
+
+    def _made(self, given: dict[str, Any], targets: dict[str, str], rng: Any) -> object:
+        if not _has_state(self.transform):
+            with _global_generators(rng):
+                return self.transform(**given)
+        from random import Random  # here: it loads OpenSSL, for flows that may augment nothing
+
+        t = self._of_this_thread(targets)
+        if hasattr(t, "set_random_state"):  # one for all of a Compose: their draws are independent
+            t.set_random_state(rng, Random(_number(rng)))
+        else:
+            t.set_random_seed(_number(rng) % 2**32)
+        return t(**given)
+
+    def _of_this_thread(self, targets: dict[str, str]) -> Any:
+        if not hasattr(self._copies, "transform"):
+            copied = deepcopy(self.transform)
+            if targets:
+                copied.add_targets(targets)
+            self._copies.transform = copied
+        return self._copies.transform
+
+
+def _has_state(t: object) -> bool:
+    """Whether it has a random state of its own, as those of albumentations have since 1.4.19."""
+    return hasattr(t, "set_random_state") or hasattr(t, "set_random_seed")
+
+
+def _keeps_points(t: Any) -> bool:
+    processor = getattr(t, "processors", {}).get("keypoints")
+    params = getattr(processor, "params", None)
+    return params is not None and params.format == "xy" and not params.remove_invisible
+
+
+def _split(made: Any, given: Sequence[NDArray[Any]], title: str) -> list[NDArray[Any]]:
+    """The points of several arrays, from those of all of them one after another."""
+    points = np.asarray(made).reshape(-1, 2) if len(made) == 0 else np.asarray(made)
+    n = sum(map(len, given))
+    if len(points) != n:
+        raise SpecMismatch(
+            f"{title} was given {n} points and returned {len(points)}: points must stay as many "
+            f"and in order; one that leaves the image keeps its place, outside of it"
+        )
+    return np.split(points, np.cumsum([len(x) for x in given])[:-1])
+
+
+# -- torchvision -----------------------------------------------------------------------------------
+
+
+class _Torchvision(Stage):
+    """A transform of torchvision: it is given one tensor, or a list of several of known kinds."""
+
+    def refusal(self, parts: Parts) -> str | None:
+        alone = len(parts.images) == 1 and not parts.masks and not parts.points
+        homes = [cls.__module__ for cls in type(self.transform).__mro__]
+        first = any(home.startswith("torchvision.transforms.transforms") for home in homes)
+        if first and not alone:
+            return f"{self.title} takes one image only; take that of torchvision.transforms.v2"
+        if parts.points and not hasattr(_kinds_of_tensor(), "KeyPoints"):
+            return "this torchvision has no KeyPoints, which points need; take 0.23 or later"
+        return None
+
+    def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
+        torch, kinds = import_module("torch"), _kinds_of_tensor()
+        given = [kinds.Image(torch.from_numpy(_channels_first(x))) for x in parts.images]
+        given += [kinds.Mask(torch.from_numpy(_channels_first(x))) for x in parts.masks]
+        size = parts.images[0].shape[:2]
+        given += [kinds.KeyPoints(torch.tensor(x), canvas_size=size) for x in parts.points]
+        with _global_generators(rng):
+            made = [self.transform(given[0])] if len(given) == 1 else self.transform(given)
+        if not isinstance(made, (list, tuple)) or len(made) != len(given):
+            raise SpecMismatch(
+                f"{self.title} must return as many tensors as it is given, {len(given)}; got "
+                f"{len(made) if isinstance(made, (list, tuple)) else type(made).__name__}"
+            )
+        arrays = [x.numpy() if isinstance(x, torch.Tensor) else x for x in made]
+        laid = [*parts.images, *parts.masks]
+        pictures = [_channels_last(x, was.ndim) for x, was in zip(arrays, laid, strict=False)]
+        n = len(parts.images)
+        return Parts(pictures[:n], pictures[n:], arrays[len(laid) :])
+
+
+def _kinds_of_tensor() -> Any:
+    return import_module("torchvision.tv_tensors")
+
+
+def _channels_first(x: Image) -> Image:
+    return np.array(np.moveaxis(x, -1, 0) if x.ndim > 2 else x, order="C")
+
+
+def _channels_last(x: Any, ndim: int) -> Any:
+    if not isinstance(x, np.ndarray) or x.ndim != 3:
+        return x
+    one = ndim == 2 and len(x) == 1  # torchvision gives an image its channels
+    return x[0] if one else np.ascontiguousarray(np.moveaxis(x, 0, -1))
+
+
+# -- generators that are not given -----------------------------------------------------------------
+
+
+_one_at_a_time = threading.RLock()
+
+
+@contextmanager
+def _global_generators(rng: np.random.Generator) -> Iterator[None]:
+    """Seeds the generators that a process has one of, for a transform that is given none.
+
+    They are as before afterwards. One thread at a time: the draws of two would mix.
+    """
+    import random  # here: it loads OpenSSL, for flows that may augment nothing
+
+    seed, torch = _number(rng), modules.get("torch")
+    with _one_at_a_time:
+        own, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002
+        torchs = torch.get_rng_state() if torch else None
+        try:
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002  # a foreign function asks it
+            if torch:
+                torch.default_generator.manual_seed(seed)
+            yield
+        finally:
+            random.setstate(own)
+            np.random.set_state(numpys)  # noqa: NPY002
+            if torch:
+                torch.set_rng_state(torchs)
+
+
+def _number(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**63))
