@@ -63,6 +63,9 @@ if TYPE_CHECKING:
     from flowdsl.runtime.origins import Origin
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
+    from flowdsl.storage.cropping import random_resized_crop
+    from flowdsl.storage.decoding import decode_image, image_size
+    from flowdsl.storage.images import from_images
     from flowdsl.storage.lmdb import from_lmdb
 
 __version__ = "0.1.0"
@@ -106,16 +109,20 @@ __all__ = [
     "c5",
     "c6",
     "c7",
+    "decode_image",
     "fake",
     "from_files",
+    "from_images",
     "from_items",
     "from_iterable",
     "from_lmdb",
     "from_queue",
     "from_range",
     "from_zmq",
+    "image_size",
     "lists",
     "progress",
+    "random_resized_crop",
     "remote",
     "stack",
     "verdict",
@@ -127,9 +134,13 @@ _LATER = {
     "Run": "runtime.run",
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
+    "decode_image": "storage.decoding",
+    "from_images": "storage.images",
     "from_lmdb": "storage.lmdb",
     "from_zmq": "remote.receiving",
+    "image_size": "storage.decoding",
     "progress": "report.progress",
+    "random_resized_crop": "storage.cropping",
     "verdict": "report.judging",
 }
 """Names that not every program asks for, and the modules that have them."""
