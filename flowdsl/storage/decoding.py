@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flowdsl.arguments import checked_int
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.storage.headers import image_format, is_progressive, size_in_header
+from flowdsl.storage.headers import check_png, image_format, is_progressive, size_in_header
 from flowdsl.storage.libraries import library
 
 Image: TypeAlias = NDArray[np.uint8]
@@ -225,6 +225,8 @@ def _with_libjpeg(data: memoryview, color: bool, size: tuple[int, int], by: int)
 
 def _with_opencv(data: memoryview, size: tuple[int, int]) -> Image:
     kind = image_format(data)
+    if kind == "PNG":
+        check_png(data)
     cv2 = library("cv2", "decode_image", "images")
     try:
         pixels: NDArray[Any] | None = cv2.imdecode(
@@ -261,7 +263,7 @@ def _resized(pixels: Image, size: tuple[int, int]) -> Image:
         pixels = _interpolated(pixels, size)
     elif pixels.base is not None:
         pixels = pixels.copy()
-    return pixels.reshape(*size, -1)
+    return pixels if pixels.ndim == 3 else pixels.reshape(*size, 1)
 
 
 def _interpolated(pixels: Image, size: tuple[int, int]) -> Image:
