@@ -15,6 +15,11 @@ def make_of_name(form: str, name: str) -> Any:
     return make(form, int(Path(name).stem))
 
 
+def make_of_image(form: str, image: Any) -> Any:
+    digits = (image[4, 4::8, 0] - 20) // 20
+    return make(form, int("".join(map(str, digits))))
+
+
 def make_of_fake(form: str, arrays: Any) -> Any:
     return formed(form, arrays[0][()], arrays[1])
 

@@ -16,6 +16,7 @@ SOURCES: dict[str, DrawSource] = {
     "AttemptToReadHere": sources.attempt_to_read_here,
     "Fake": sources.fake,
     "FromFiles": sources.from_files,
+    "FromImages": sources.from_images,
     "FromLmdb": sources.from_lmdb,
 }
 

@@ -114,7 +114,8 @@ def from_images(
     color = checked_channels("from_images", channels)
     size = checked_size("from_images", resize)
     names = all_paths("from_images", files)
-    library("simplejpeg", "from_images", "images")
+    for name in ("simplejpeg", *(("cv2",) if size else ())):
+        library(name, "from_images", "images")
     if isinstance(files, str | os.PathLike) and not is_url(names[0]):
         open_file("from_images", names[0])
     return node.flow(FromImages(names, color, size))

@@ -106,6 +106,7 @@ SOURCES = [
     "fl.from_queue(filled)",
     "fl.from_queue(filled, end=0)",
     "fl.from_files(folder / '*.png')",
+    "fl.from_images(folder / '*.png')",
     "fl.from_lmdb(folder / 'numbers.lmdb')",
     "fl.from_lmdb(folder / 'numbers.lmdb', int)",
     "fl.from_zmq('ipc:///tmp/numbers')",
