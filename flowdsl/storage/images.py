@@ -108,8 +108,8 @@ def from_images(
 
     Source: ``ImageFromFile`` in tensorpack.
 
-    Elsewhere: tensorpack ``ImageFromFile``; tf.data ``image_dataset_from_directory``; Grain none;
-    torchdata ``ImageFolder`` in torchvision.
+    Elsewhere: tensorpack ``ImageFromFile``; tf.data none; Grain none; torchdata
+    ``ImageFolder`` in torchvision.
     """
     color = checked_channels("from_images", channels)
     size = checked_size("from_images", resize)

@@ -8,11 +8,11 @@ import sys
 import time
 import zlib
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import cv2
-import fsspec
 import numpy as np
 import pytest
 import simplejpeg
@@ -70,7 +70,8 @@ shapes = st.tuples(st.integers(1, 40), st.integers(1, 40))
 def images(draw: st.DrawFn) -> Pixels:
     height, width = draw(shapes)
     seed = draw(st.integers(0, 2**32 - 1))
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    pixels: Pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    return pixels
 
 
 @st.composite
@@ -189,7 +190,8 @@ def test_a_crop_is_that_part_of_the_whole(
     data: st.DataObject, shape: tuple[int, int], form: str, channels: Any
 ) -> None:
     image = encoded(photograph(*shape), form)
-    top, left, h, w = box = data.draw(boxes(*shape))
+    box = data.draw(boxes(*shape))
+    top, left, h, w = box
     whole = fl.decode_image(image, channels=channels)
     part = fl.decode_image(image, channels=channels, crop=box)
     assert np.array_equal(part, whole[top : top + h, left : left + w])
@@ -211,7 +213,7 @@ def test_one_colour_stays_so_in_any_part_and_size(
 @pytest.mark.parametrize("size", [(90, 100), (48, 64), (40, 100), (20, 31), (12, 16), (7, 9)])
 def test_what_shrinks_is_smoothed_as_pillow_does(form: str, size: tuple[int, int]) -> None:
     data = encoded(photograph(), form, **({"quality": 95} if form == "JPEG" else {}))
-    smooth = Image.fromarray(photograph()).resize(size[::-1], Image.Resampling.BILINEAR)
+    smooth = Image.fromarray(photograph()).resize((size[1], size[0]), Image.Resampling.BILINEAR)
     assert differ(fl.decode_image(data, resize=size), np.asarray(smooth)) < 3
 
 
@@ -449,8 +451,9 @@ def test_bad_random_parts(options: Any, told: str) -> None:
 @pytest.mark.parametrize("data", ["a.jpg", Path("a.jpg"), 3, np.zeros(3)])
 def test_what_is_no_bytes(data: Any) -> None:
     hint = "; from_images reads files" if isinstance(data, str | Path) else ""
+    given: Any = data
     with pytest.raises(InvalidFlow) as caught:
-        fl.decode_image(data)
+        fl.decode_image(given)
     name = type(data).__name__
     assert str(caught.value) == (
         f"decode_image: data must be the bytes of an image file, got {name}{hint}"
@@ -513,7 +516,7 @@ def test_a_position_tells_its_files(folder: Path) -> None:
 
 
 def test_files_elsewhere(folder: Path) -> None:
-    memory = fsspec.filesystem("memory")
+    memory: Any = import_module("fsspec").filesystem("memory")
     for name in "ab":
         memory.pipe(f"/images/{name}.png", (folder / f"{name}.png").read_bytes())
     assert greys(fl.from_images("memory://images/*.png")) == [0, 1]
