@@ -54,7 +54,8 @@ def photograph(height: int = 96, width: int = 128) -> Pixels:
     y, x = np.mgrid[:height, :width].astype(np.float64)
     waves = 20 * np.sin(x / 9) * np.cos(y / 7)
     planes = [40 + 150 * x / width + waves, 40 + 150 * y / height - waves, 128 + 2 * waves]
-    return np.clip(np.stack(planes, -1), 0, 255).astype(np.uint8)
+    pixels: Pixels = np.stack(planes, -1).clip(0, 255).astype(np.uint8)
+    return pixels
 
 
 def differ(one: Pixels, other: NDArray[Any]) -> float:
