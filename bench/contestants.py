@@ -72,7 +72,7 @@ def _tf_data(work: Work, rows: int) -> Passes:
 
     def shrunk(i: Any) -> tuple[Any, Any]:
         x = tf.io.decode_jpeg(tf.io.read_file(files[i % photographs.FILES]), channels=3)
-        x = tf.image.resize(x, (photographs.SIZE, photographs.SIZE))
+        x = tf.image.resize(x, (photographs.SIZE, photographs.SIZE), antialias=True)
         return tf.cast(tf.round(x), tf.uint8), i
 
     def read(i: Any) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from flowdsl.storage.decoding import (
     Image,
     Size,
     checked_channels,
+    checked_flag,
     checked_size,
     decode_image,
     image_size,
@@ -27,6 +28,7 @@ def random_resized_crop(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     channels: Channels = 3,
+    antialias: bool = True,
 ) -> Callable[[Encoded, np.random.Generator], Image]:
     """A function for ``random_map`` over encoded images: decodes a random part, in one size.
 
@@ -57,7 +59,8 @@ def random_resized_crop(
         raise InvalidFlow(f"{operator}: scale must be at most 1, all of the image, got {scale!r}")
     flat, wide = _checked_range(f"{operator}: ratio", ratio)
     depth = checked_channels(operator, channels)
-    return _RandomResizedCrop(wanted, (low, high), (flat, wide), depth)
+    smooth = checked_flag(f"{operator}: antialias", antialias)
+    return _RandomResizedCrop(wanted, (low, high), (flat, wide), depth, smooth)
 
 
 @attrs.frozen
@@ -68,10 +71,13 @@ class _RandomResizedCrop:
     scale: tuple[float, float]
     ratio: tuple[float, float]
     channels: Channels
+    antialias: bool
 
     def __call__(self, data: Encoded, rng: np.random.Generator) -> Image:
         box = self._drawn(*image_size(data), rng)
-        return decode_image(data, channels=self.channels, resize=self.size, crop=box)
+        return decode_image(
+            data, channels=self.channels, resize=self.size, crop=box, antialias=self.antialias
+        )
 
     def _drawn(
         self, height: int, width: int, rng: np.random.Generator

@@ -44,6 +44,7 @@ def decode_image(
     channels: Channels = 3,
     resize: Size | None = None,
     crop: tuple[int, int, int, int] | None = None,
+    antialias: bool = True,
     most_pixels: int = MOST_PIXELS,
 ) -> Image:
     """The pixels of an encoded image, ``uint8[height, width, channels]``, in the order R, G, B.
@@ -51,9 +52,10 @@ def decode_image(
     ``data`` are the bytes of a JPEG, PNG, WebP, BMP or GIF file. With 3 ``channels`` a grey image
     becomes a colour image, with 1 a colour image becomes grey. ``crop=(top, left, height, width)``
     cuts out a part, in pixels of the stored image. ``resize``, a side or ``(height, width)``,
-    brings the part to this size, whatever its aspect: smoothed (antialiased) where it shrinks,
-    bilinear where it grows. A JPEG of which less than half the size is wanted is decoded at a
-    smaller scale; a crop begins at the nearest pixel of that scale then.
+    brings the part to this size, whatever its aspect: bilinear where it grows, and smoothed where
+    it shrinks, unless ``antialias`` is false: bilinear then, which is quicker and passes over
+    pixels. A JPEG of which less than half the size is wanted is decoded at a smaller scale; a
+    crop begins at the nearest pixel of that scale then.
 
     What else a file holds is left out: transparency is dropped, an animation gives its first frame,
     and the orientation that a camera notes (Exif) is not applied, as in tf.data and torchvision.
@@ -79,8 +81,9 @@ def decode_image(
     size = checked_size("decode_image", resize)
     color = checked_channels("decode_image", channels) == 3
     box = None if crop is None else _checked_crop(crop)
+    smooth = checked_flag("decode_image: antialias", antialias)
     most = checked_int("decode_image: most_pixels", most_pixels, 1)
-    return _decoded(_view(data), color, size, box, most)
+    return _decoded(_view(data), color, size, box, smooth, most)
 
 
 def image_size(data: Encoded) -> tuple[int, int]:
@@ -124,6 +127,18 @@ def checked_channels(operator: str, channels: Channels) -> Channels:
     if isinstance(channels, bool) or channels not in (1, 3):
         raise InvalidFlow(f"{operator}: channels must be 1 (grey) or 3 (RGB), got {channels!r}")
     return channels
+
+
+def checked_flag(argument: str, value: bool) -> bool:
+    """True or False.
+
+    Raises:
+        InvalidFlow: It is something else.
+    """
+    given: object = value
+    if not isinstance(given, bool):
+        raise InvalidFlow(f"{argument} must be True or False, got {value!r}")
+    return given
 
 
 def _checked_crop(crop: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
@@ -181,6 +196,7 @@ def _decoded(
     color: bool,
     size: tuple[int, int] | None,
     crop: tuple[int, int, int, int] | None,
+    smooth: bool,
     most: int,
 ) -> Image:
     height, width = _size(data, most)
@@ -191,7 +207,7 @@ def _decoded(
         )
     if image_format(data) != "JPEG":
         pixels = _with_opencv(data, (height, width))[top : top + h, left : left + w]
-        return _resized(_in_color(pixels, color), size or (h, w))
+        return _resized(_in_color(pixels, color), size or (h, w), smooth)
     by = _reduction((h, w), size)
     room = None
     if crop is not None or size is not None:
@@ -200,7 +216,7 @@ def _decoded(
     if crop is not None:
         top, bottom, left, right = (_over(x, by) for x in (top, top + h, left, left + w))
         pixels = pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
-    return _resized(pixels, size or (h, w))
+    return _resized(pixels, size or (h, w), smooth)
 
 
 def _over(x: int, by: int) -> int:
@@ -264,19 +280,19 @@ def _in_color(pixels: Image, color: bool) -> Image:
     return cast("Image", cv2.cvtColor(pixels, code))
 
 
-def _resized(pixels: Image, size: tuple[int, int]) -> Image:
+def _resized(pixels: Image, size: tuple[int, int], smooth: bool) -> Image:
     """In this size, with an axis for the channels; it holds no larger image in memory."""
     if pixels.shape[:2] != size:
-        pixels = _interpolated(pixels, size)
+        pixels = _interpolated(pixels, size, smooth)
     elif pixels.base is not None:
         pixels = pixels.copy()
     return pixels if pixels.ndim == 3 else pixels.reshape(*size, 1)
 
 
-def _interpolated(pixels: Image, size: tuple[int, int]) -> Image:
+def _interpolated(pixels: Image, size: tuple[int, int], smooth: bool) -> Image:
     cv2 = library("cv2", "decode_image", "images")
     (height, width), (h, w) = pixels.shape[:2], size
-    if height <= h and width <= w:
+    if not smooth or (height <= h and width <= w):
         return cast("Image", cv2.resize(pixels, (w, h), interpolation=cv2.INTER_LINEAR))
     if height <= _SAMPLED * h and width <= _SAMPLED * w:
         room = _TWICE.array(2 * h, 2 * w, *pixels.shape[2:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -21,6 +22,7 @@ from flowdsl.storage.decoding import (
     Image,
     Size,
     checked_channels,
+    checked_flag,
     checked_size,
     decode_image,
 )
@@ -38,6 +40,7 @@ class FromImages(IndexedSource[Image]):
     files: tuple[str, ...] = attrs.field(repr=False)
     channels: Channels
     size: tuple[int, int] | None
+    antialias: bool
 
     @property
     def title(self) -> str:
@@ -45,7 +48,8 @@ class FromImages(IndexedSource[Image]):
         more = f" and {others} more" if others else ""
         grey = ", channels=1" if self.channels == 1 else ""
         resized = f", resize={self.size}" if self.size else ""
-        return f"from_images({os.path.basename(self.files[0])!r}{more}{grey}{resized})"
+        rough = "" if self.antialias else ", antialias=False"
+        return f"from_images({os.path.basename(self.files[0])!r}{more}{grey}{resized}{rough})"
 
     @property
     def fingerprint(self) -> str:
@@ -62,12 +66,15 @@ class FromImages(IndexedSource[Image]):
         return ArraySpec(np.dtype(np.uint8), (*(self.size or (None, None)), self.channels))
 
     def open(self) -> Callable[[int], Image]:
-        files, channels, size = self.files, self.channels, self.size
+        files = self.files
+        decode = partial(
+            decode_image, channels=self.channels, resize=self.size, antialias=self.antialias
+        )
 
         def row(i: int) -> Image:
             file = open_file("from_images", files[i])
             try:
-                return decode_image(file.read(0, file.size), channels=channels, resize=size)
+                return decode(file.read(0, file.size))
             except SourceError as error:
                 raise SourceError(f"from_images: {files[i]!r} cannot be read: {error}") from error
 
@@ -79,15 +86,16 @@ def from_images(
     *,
     channels: Channels = 3,
     resize: Size | None = None,
+    antialias: bool = True,
 ) -> Flow[NDArray[np.uint8], Exact]:
     """The pixels of image files, ``uint8[height, width, channels]``, in the order R, G, B.
 
     ``files`` is a path, a pattern or URL, or a list of them: the order of a list is kept, also
-    where a file comes twice, and what matches a pattern is sorted by name. ``channels`` and
-    ``resize``, a side or ``(height, width)``, are as for ``decode_image``, which decodes JPEG,
-    PNG, WebP, BMP and GIF: grey becomes colour for 3 channels, and colour grey for 1. Each file is
-    read and decoded in whichever process works on it. Images that differ in size are brought to
-    one for ``batch``: by ``resize``, or by what is mapped.
+    where a file comes twice, and what matches a pattern is sorted by name. ``channels``,
+    ``resize``, a side or ``(height, width)``, and ``antialias`` are as for ``decode_image``, which
+    decodes JPEG, PNG, WebP, BMP and GIF: grey becomes colour for 3 channels, and colour grey for 1.
+    Each file is read and decoded in whichever process works on it. Images that differ in size are
+    brought to one for ``batch``: by ``resize``, or by what is mapped.
 
     Length: how many files there are.
 
@@ -113,9 +121,10 @@ def from_images(
     """
     color = checked_channels("from_images", channels)
     size = checked_size("from_images", resize)
+    smooth = checked_flag("from_images: antialias", antialias)
     names = all_paths("from_images", files)
     for name in ("simplejpeg", *(("cv2",) if size else ())):
         library(name, "from_images", "images")
     if isinstance(files, str | os.PathLike) and not is_url(names[0]):
         open_file("from_images", names[0])
-    return node.flow(FromImages(names, color, size))
+    return node.flow(FromImages(names, color, size, smooth))

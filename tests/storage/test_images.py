@@ -234,6 +234,20 @@ def test_what_grows_is_bilinear(size: tuple[int, int]) -> None:
     assert np.array_equal(fl.decode_image(encoded(photograph(), "PNG"), resize=size), want)
 
 
+@pytest.mark.parametrize("size", [(40, 70), (20, 20), (200, 10)])
+def test_without_smoothing_it_is_bilinear(size: tuple[int, int], tmp_path: Path) -> None:
+    data = encoded(photograph(), "PNG")
+    want = cv2.resize(photograph(), size[::-1], interpolation=cv2.INTER_LINEAR)
+    assert np.array_equal(fl.decode_image(data, resize=size, antialias=False), want)
+    assert not np.array_equal(fl.decode_image(data, resize=size), want)
+    (tmp_path / "a.png").write_bytes(data)
+    flow = fl.from_images(tmp_path / "a.png", resize=size, antialias=False)
+    assert np.array_equal(flow.collect()[0], want)
+    assert repr(flow) == f"from_images('a.png', resize={size}, antialias=False)"
+    crop = fl.random_resized_crop(size, scale=(1, 1), ratio=(128 / 96, 128 / 96), antialias=False)
+    assert np.array_equal(crop(data, np.random.default_rng(0)), want)
+
+
 @pytest.mark.parametrize(("size", "by"), [(51, 1), (50, 2), (26, 2), (25, 4), (12, 8), (5, 8)])
 def test_a_jpeg_is_decoded_no_larger_than_need_be(
     size: int, by: int, monkeypatch: pytest.MonkeyPatch
@@ -423,6 +437,7 @@ def test_a_part_of_a_png_that_claims_to_be_huge_is_not_made_room_for() -> None:
         ({"crop": (0, 0, 0, 5)}, "crop: height must be an int >= 1, got 0"),
         ({"crop": (1, 0, 10, 5)}, "crop=(1, 0, 10, 5) is not within the image of 10 x 12 pixels"),
         ({"crop": (0, 8, 5, 5)}, "crop=(0, 8, 5, 5) is not within the image of 10 x 12 pixels"),
+        ({"antialias": 1}, "antialias must be True or False, got 1"),
         ({"most_pixels": 0}, "most_pixels must be an int >= 1, got 0"),
     ],
 )
