@@ -129,4 +129,4 @@ def is_progressive(data: memoryview) -> bool:
             at += 2
         else:
             at += 2 + (data[at + 2] << 8 | data[at + 3])
-    return True  # garbage between two markers, which libjpeg skips: look at it closely
+    return True  # as no frame says otherwise

@@ -30,6 +30,7 @@ from flowdsl.errors import (
     SourceError,
     StateMismatch,
 )
+from flowdsl.storage.scratch import Scratch
 from flowdsl.testing import check_source
 
 Pixels = NDArray[np.uint8]
@@ -282,6 +283,17 @@ def test_a_part_of_a_reduced_jpeg_is_in_its_place(data: st.DataObject, size: int
         assert np.abs(values - want).max() <= 3 + 0.5 * slope * max(pixel, 1)
 
 
+def test_threads_do_not_share_what_is_thrown_away() -> None:
+    images = [encoded(np.full((60, 70, 3), i, np.uint8)) for i in range(0, 200, 20)]
+    small = partial(fl.decode_image, resize=40)
+    flow = fl.from_items(images).repeat(20).map(small).prefetch(threads=4)
+    assert [int(image.min()) for image in flow] == [int(small(x).max()) for x in images] * 20
+    scratch = Scratch()
+    assert np.shares_memory(scratch.array(10, 10), scratch.array(5, 4, 3))
+    large = (2**12, 2**12)
+    assert not np.shares_memory(scratch.array(*large), scratch.array(*large))  # nothing so large
+
+
 # -- random parts ----------------------------------------------------------------------------------
 
 
@@ -414,6 +426,13 @@ def test_a_jpeg_of_very_many_scans_is_refused() -> None:
     scan = data.index(b"\xff\xda")
     with pytest.raises(SourceError, match="more than 500 scans"):
         fl.decode_image(data[:scan] + data[scan : scan + 30] * 501 + data[scan:])
+
+
+def test_a_png_of_more_rows_than_its_bytes_can_hold() -> None:
+    with pytest.raises(SourceError, match=r"5000 x 5000 pixels cannot be in \d+ bytes"):
+        fl.decode_image(resaid("PNG", 5000))
+    plain = encoded(np.zeros((3000, 3000), np.uint8), "PNG", compress_level=9)
+    assert fl.decode_image(plain, channels=1).shape == (3000, 3000, 1)
 
 
 def test_a_part_of_a_png_that_claims_to_be_huge_is_not_made_room_for() -> None:
