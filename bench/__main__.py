@@ -64,7 +64,7 @@ class Plan:
         for work in works:
             yield [Turn(work, name, "check", 50) for name in of[work]]
         for work in works:
-            seconds = self.seconds * (3 if work == "jpeg" else 1)
+            seconds = self.seconds * (3 if "cv2" in WORKS[work].needs else 1)
             for _ in range(self.repetitions):
                 if work == "jpeg":
                     yield [Turn(work, "flowdsl", "alone", seconds)]

@@ -14,10 +14,9 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-import flowdsl as fl
 from bench import photographs
 from bench.prototype import batches
-from bench.works import Row, Work
+from bench.works import WORKS, Row, Work
 
 PROCS = 2
 
@@ -48,12 +47,12 @@ class Contestant:
 
 
 def _flowdsl(work: Work, rows: int) -> Passes:
-    flow = fl.from_range(rows).map(work.read).batch(work.batch).prefetch(procs=PROCS)
+    flow = work.rows(rows).batch(work.batch).prefetch(procs=PROCS)
     return lambda: iter(flow)
 
 
 def _flowdsl_in_threads(work: Work, rows: int) -> Passes:
-    flow = fl.from_range(rows).map(work.read).batch(work.batch).prefetch(threads=PROCS)
+    flow = work.rows(rows).batch(work.batch).prefetch(threads=PROCS)
     return lambda: iter(flow)
 
 
@@ -67,10 +66,14 @@ def _tf_data(work: Work, rows: int) -> Passes:
     tf: Any = import_module("tensorflow")
     tf.config.threading.set_intra_op_parallelism_threads(PROCS)
     tf.config.threading.set_inter_op_parallelism_threads(PROCS)
-    names = [str(photographs.folder() / f"{k}.jpg") for k in range(photographs.FILES)]
     crops = [photographs.crop(k) for k in range(photographs.FILES)]
-    files, windows = tf.constant(names), tf.constant([crop[:4] for crop in crops])
+    files, windows = tf.constant(photographs.names()), tf.constant([crop[:4] for crop in crops])
     flips = tf.constant([crop[4] for crop in crops])
+
+    def shrunk(i: Any) -> tuple[Any, Any]:
+        x = tf.io.decode_jpeg(tf.io.read_file(files[i % photographs.FILES]), channels=3)
+        x = tf.image.resize(x, (photographs.SIZE, photographs.SIZE), antialias=True)
+        return tf.cast(tf.round(x), tf.uint8), i
 
     def read(i: Any) -> tuple[Any, Any]:
         k = i % photographs.FILES
@@ -79,7 +82,8 @@ def _tf_data(work: Work, rows: int) -> Passes:
         x = tf.cond(flips[k], lambda: x[:, ::-1], lambda: x)
         return tf.cast(tf.round(x), tf.uint8), i
 
-    flow = tf.data.Dataset.range(rows).map(read, num_parallel_calls=PROCS, deterministic=True)
+    func = shrunk if work.name == WORKS["files"].name else read
+    flow = tf.data.Dataset.range(rows).map(func, num_parallel_calls=PROCS, deterministic=True)
     flow = flow.batch(work.batch).prefetch(tf.data.AUTOTUNE)
     return lambda: flow.as_numpy_iterator()
 
@@ -150,18 +154,18 @@ def _tensorpack(work: Work, rows: int) -> Passes:
 
 OURS = Contestant("flowdsl", "flowdsl", True, _flowdsl)
 
-LARGE = ("uint8", "float32", "fresh-uint8", "fresh-float32", "jpeg")
+LARGE = ("uint8", "float32", "fresh-uint8", "fresh-float32", "jpeg", "files", "lmdb")
 """Works whose rows are large, so that memory is what counts."""
 
 CONTESTANTS = {
     "flowdsl": OURS,
     "flowdsl-threads": Contestant(
-        "flowdsl, threads", "flowdsl", True, _flowdsl_in_threads, ("jpeg",)
+        "flowdsl, threads", "flowdsl", True, _flowdsl_in_threads, ("jpeg", "files", "lmdb")
     ),
     "prototype": Contestant("a bare prototype", "numpy", False, _prototype, LARGE),
     "loader-numpy": Contestant("DataLoader (numpy)", "torch", True, _data_loader(_stacked)),
     "loader": Contestant("DataLoader", "torch", True, _data_loader(None)),
     "grain": Contestant("Grain mp", "grain", True, _grain),
     "tensorpack": Contestant("tensorpack", "tensorpack", False, _tensorpack),
-    "tf.data": Contestant("tf.data", "tensorflow", True, _tf_data, ("jpeg",), exact=False),
+    "tf.data": Contestant("tf.data", "tensorflow", True, _tf_data, ("jpeg", "files"), exact=False),
 }

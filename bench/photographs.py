@@ -15,6 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import flowdsl as fl
+
 FILES = 1000
 HEIGHT, WIDTH = 360, 480
 SIZE = 224
@@ -39,6 +41,24 @@ def folder() -> Path:
             with contextlib.suppress(OSError):  # another process was first
                 new.rename(found)
     return found
+
+
+@cache
+def store() -> Path:
+    """An LMDB file of the same, row ``k`` the bytes of file ``k.jpg``."""
+    found = folder().with_name(f"{folder().name}.lmdb")
+    if not found.exists():
+        fl.from_items(names()).map(_bytes).write_lmdb(found)
+    return found
+
+
+def names() -> list[str]:
+    """The files, by their number."""
+    return [str(folder() / f"{k}.jpg") for k in range(FILES)]
+
+
+def _bytes(name: str) -> bytes:
+    return Path(name).read_bytes()
 
 
 def _photographs() -> Any:

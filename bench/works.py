@@ -17,10 +17,12 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+import flowdsl as fl
 from bench import photographs
 
 Row: TypeAlias = tuple[NDArray[Any], Any]
 """An array, and the number of the row."""
+Rows: TypeAlias = fl.Flow[Row, fl.Finite]
 
 
 @cache
@@ -70,6 +72,35 @@ def _libraries() -> tuple[Any, Any]:
     return import_module("simplejpeg"), cv2
 
 
+def file(i: int) -> Row:
+    """A photograph from its file, all of it brought to one size."""
+    data = (photographs.folder() / f"{i % photographs.FILES}.jpg").read_bytes()
+    return fl.decode_image(data, resize=photographs.SIZE), i
+
+
+def files(rows: int) -> Rows:
+    images = fl.from_images(photographs.names(), resize=photographs.SIZE)
+    return images.repeat().take(rows).enumerate().select(fl.c1, fl.c0)
+
+
+def stored(i: int) -> Row:
+    """A photograph from an LMDB file."""
+    return fl.decode_image(_row()(i % photographs.FILES), resize=photographs.SIZE), i
+
+
+@cache
+def _row() -> Callable[[int], bytes]:
+    node: Any = fl.from_lmdb(photographs.store(), bytes).node
+    read: Callable[[int], bytes] = node.open()
+    return read
+
+
+def store(rows: int) -> Rows:
+    decode = partial(fl.decode_image, resize=photographs.SIZE)
+    images = fl.from_lmdb(photographs.store(), bytes).repeat().map(decode)
+    return images.take(rows).enumerate().select(fl.c1, fl.c0)
+
+
 def spin(loops: int, i: int) -> Row:
     """Python that takes its time, and holds the interpreter's lock."""
     x = i
@@ -96,6 +127,12 @@ class Work:
     """How many times as fast as the best of the others flowdsl is to be."""
     needs: tuple[str, ...] = ()
     """The packages without which it is left out."""
+    flow: Callable[[int], Rows] | None = None
+    """So many rows of it as flowdsl's own sources read them; else ``read`` is mapped."""
+
+    def rows(self, n: int) -> Rows:
+        """So many rows of it, for flowdsl."""
+        return self.flow(n) if self.flow else fl.from_range(n).map(self.read)
 
 
 _FOR_JPEG = ("sklearn", "simplejpeg", "cv2")
@@ -106,6 +143,8 @@ WORKS = {
     "fresh-uint8": Work("... made anew, uint8", partial(fresh, "uint8"), 32, 3.0),
     "fresh-float32": Work("... made anew, float32", partial(fresh, "float32"), 32, 2.5),
     "jpeg": Work("JPEG files cut to 224x224x3, batch 32", jpeg, 32, 1.0, _FOR_JPEG),
+    "files": Work("JPEG files shrunk to 224x224x3, batch 32", file, 32, 1.0, _FOR_JPEG, files),
+    "lmdb": Work("... from LMDB", stored, 32, 1.0, _FOR_JPEG, store),
 }
 
 

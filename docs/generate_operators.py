@@ -102,6 +102,7 @@ FAMILIES: dict[str, list[Operator]] = {
         _source(fl.from_range, 2),
         _source(fl.from_queue, Queue()),
         _source(fl.from_files, __file__),
+        _source(fl.from_images, __file__),
         Operator("from_lmdb", {"": lambda _: _from_lmdb()}, _numbers),
         Operator("from_text", {"": lambda _: _from_text()}, _numbers),
         Operator("from_csv", {"": lambda _: _from_csv()}, _numbers),

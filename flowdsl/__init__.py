@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from flowdsl.statistics.speed import Speed
     from flowdsl.storage.csv_files import from_csv
     from flowdsl.storage.fetching import fetch
+    from flowdsl.storage.cropping import random_resized_crop
+    from flowdsl.storage.decoding import decode_image, image_size
+    from flowdsl.storage.images import from_images
     from flowdsl.storage.lmdb import from_lmdb
     from flowdsl.storage.svmlight import from_svmlight
     from flowdsl.storage.text import from_text
@@ -114,10 +117,12 @@ __all__ = [
     "c5",
     "c6",
     "c7",
+    "decode_image",
     "fake",
     "fetch",
     "from_csv",
     "from_files",
+    "from_images",
     "from_items",
     "from_iterable",
     "from_lmdb",
@@ -126,8 +131,10 @@ __all__ = [
     "from_svmlight",
     "from_text",
     "from_zmq",
+    "image_size",
     "lists",
     "progress",
+    "random_resized_crop",
     "remote",
     "stack",
     "verdict",
@@ -141,11 +148,15 @@ _LATER = {
     "Verdict": "report.verdict",
     "fetch": "storage.fetching",
     "from_csv": "storage.csv_files",
+    "decode_image": "storage.decoding",
+    "from_images": "storage.images",
     "from_lmdb": "storage.lmdb",
     "from_svmlight": "storage.svmlight",
     "from_text": "storage.text",
     "from_zmq": "remote.receiving",
+    "image_size": "storage.decoding",
     "progress": "report.progress",
+    "random_resized_crop": "storage.cropping",
     "verdict": "report.judging",
 }
 """Names that not every program asks for, and the modules that have them."""

@@ -24,6 +24,11 @@ def make_of_label(form: str, sample: tuple[Any, float]) -> Any:
     return make(form, int(sample[1]))
 
 
+def make_of_image(form: str, image: Any) -> Any:
+    digits = (image[4, 4::8, 0] - 20) // 20
+    return make(form, int("".join(map(str, digits))))
+
+
 def make_of_fake(form: str, arrays: Any) -> Any:
     return formed(form, arrays[0][()], arrays[1])
 

@@ -17,6 +17,7 @@ SOURCES: dict[str, DrawSource] = {
     "Fake": sources.fake,
     "FromCsv": sources.from_csv,
     "FromFiles": sources.from_files,
+    "FromImages": sources.from_images,
     "FromLmdb": sources.from_lmdb,
     "FromSvmlight": sources.from_svmlight,
     "FromText": sources.from_text,

@@ -69,7 +69,7 @@ def _named(operator: str, path: str) -> list[str]:
         from flowdsl.storage.urls import matching  # with fsspec, which most do without
 
         return matching(operator, path)
-    if os.path.exists(path) or not glob.has_magic(path):
+    if not glob.has_magic(path) or os.path.exists(path):
         return [path]
     files = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
     if not files:

@@ -140,6 +140,32 @@ def from_svmlight(draw: Draw, form: str, first: int, n: int) -> Source:
     )
 
 
+@cache
+def _images(first: int, n: int, bad: int | None) -> str:
+    import simplejpeg  # here: most tests draw no images
+
+    folder = _folder() / f"images{first}-{n}-{bad}"
+    folder.mkdir()
+    for i in range(n):
+        digits = np.array([int(digit) for digit in f"{first + i:09}"], np.uint8)
+        pixels = np.kron(digits * 20 + 30, np.ones((8, 8), np.uint8))[..., None]
+        data: bytes = simplejpeg.encode_jpeg(pixels, colorspace="GRAY")
+        (folder / f"{i:09}.jpg").write_bytes(data[:-20] if i == bad else data)
+    return str(folder / "*.jpg")
+
+
+def from_images(draw: Draw, form: str, first: int, n: int) -> Source:
+    count = max(n, 1)
+    bad = damage(draw, count)
+    pattern = _images(first, count, bad)
+    items, func = rows(form, first, count, bad), partial(functions.make_of_image, form)
+    return Source(
+        lambda: fl.from_images(pattern, channels=1).map(func),
+        lambda: models.map_(models.rows(items), functions.itself),
+        tuple(range(first, first + count)),
+    )
+
+
 def fake(draw: Draw, form: str, first: int, n: int) -> Source:
     func = partial(functions.make_of_fake, form)
     size = n if (random := draw(st.booleans())) else min(n, 1)  # else all would be one row

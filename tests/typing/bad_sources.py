@@ -8,7 +8,7 @@ import numpy as np
 
 import flowdsl as fl
 from tests.typing.good import Sample, is_even, numbers, scale
-from tests.typing.good_sources import marked, x, xs, y
+from tests.typing.good_sources import jpeg, marked, x, xs, y
 
 # -- in memory -------------------------------------------------------------------------------------
 fl.from_items(3)  # E: call-overload
@@ -49,6 +49,19 @@ fl.from_queue(marked, "")  # E: call-overload
 fl.from_queue(marked, timeout="3")  # E: call-overload
 fl.from_queue(marked).map(scale)  # E: arg-type
 fl.from_queue(marked).size()  # E: misc
+
+# -- images ----------------------------------------------------------------------------------------
+fl.from_images(3)  # E: arg-type
+fl.from_images("*.jpg", channels=4)  # E: arg-type
+fl.from_images("*.jpg", resize="224")  # E: arg-type
+fl.from_images("*.jpg", resize=(224, 224, 3))  # E: arg-type
+fl.from_images("*.jpg", 3)  # E: call-arg
+fl.from_images("*.jpg").map(str.upper)  # E: arg-type
+fl.from_files("*.jpg").map(fl.decode_image)  # E: arg-type
+fl.from_items([jpeg]).map(fl.random_resized_crop(4))  # E: arg-type
+fl.from_items([jpeg]).random_map(fl.decode_image)  # E: arg-type
+fl.decode_image(jpeg, crop=(0, 0, 4))  # E: arg-type
+fl.decode_image("a.jpg")  # E: arg-type
 
 # -- files -----------------------------------------------------------------------------------------
 fl.from_files(3)  # E: arg-type

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import queue
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, assert_type
 
 import numpy as np
+import simplejpeg
 from numpy.typing import NDArray
 
 import flowdsl as fl
@@ -101,6 +103,28 @@ assert_type(fl.from_queue(ended), Flow[str, Unsized])
 assert_type(fl.from_queue(marked, end="", timeout=0.5), Flow[str, Unsized])
 assert_type(again, Flow[int, Unsized | Resampled])
 
+# -- images ----------------------------------------------------------------------------------------
+
+jpeg: bytes = simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))
+small = partial(fl.decode_image, resize=4)
+
+assert_type(fl.from_items([jpeg]).map(fl.decode_image), Flow[U8, Exact])
+assert_type(fl.from_items([jpeg]).map(small).batch(1), Flow[U8, Exact])
+assert_type(
+    fl.from_items([(jpeg, 1)]).map(
+        lambda row: (fl.decode_image(row[0], crop=(0, 0, 4, 4)), row[1])
+    ),
+    Flow[tuple[U8, int], Exact],
+)
+assert_type(
+    fl.from_items([(jpeg, 1)]).map_component(fl.decode_image, 0), Flow[tuple[U8, int], Exact]
+)
+assert_type(fl.from_items([jpeg]).map(fl.image_size), Flow[tuple[int, int], Exact])
+assert_type(
+    fl.from_items([jpeg]).random_map(fl.random_resized_crop(4, scale=(0.2, 1)), seed=1),
+    Flow[U8, Exact],
+)
+
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -108,6 +132,11 @@ def stored(folder: Path) -> None:
     (folder / "a.png").touch()
     assert_type(fl.from_files(folder / "*.png"), Flow[str, Exact])
     assert_type(fl.from_files([f"{folder}/*.png", folder / "a.png"]), Flow[str, Exact])
+
+    (folder / "a.jpg").write_bytes(jpeg)
+    assert_type(fl.from_images(folder / "*.jpg"), Flow[U8, Exact])
+    assert_type(fl.from_images([f"{folder}/a.jpg"] * 2, resize=8).batch(2), Flow[U8, Exact])
+    assert_type(fl.from_images(str(folder / "a.jpg"), channels=1, resize=(8, 4)), Flow[U8, Exact])
 
     path, dict_path = folder / "samples.lmdb", str(folder / "dicts.lmdb")
     assert_type(samples.write_lmdb(path), int)

@@ -112,6 +112,7 @@ SOURCES = [
     "fl.from_csv(folder / 'numbers.csv', header=False)",
     "fl.from_csv(folder / 'numbers.csv', header=False, columns=['n'])",
     "fl.from_svmlight(folder / 'numbers.svm')",
+    "fl.from_images(folder / '*.png')",
     "fl.from_lmdb(folder / 'numbers.lmdb')",
     "fl.from_lmdb(folder / 'numbers.lmdb', int)",
     "fl.from_zmq('ipc:///tmp/numbers')",

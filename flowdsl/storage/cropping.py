@@ -1,0 +1,105 @@
+"""random_resized_crop: a random part of an image, of which no more is decoded than it needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import attrs
+import numpy as np
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.storage.decoding import (
+    Channels,
+    Encoded,
+    Image,
+    Size,
+    checked_channels,
+    checked_flag,
+    checked_size,
+    decode_image,
+    image_size,
+)
+
+
+def random_resized_crop(
+    size: Size,
+    *,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    channels: Channels = 3,
+    antialias: bool = True,
+) -> Callable[[Encoded, np.random.Generator], Image]:
+    """A function for ``random_map`` over encoded images: decodes a random part, in one size.
+
+    The part has a share of the image's area drawn from ``scale``, and an aspect (width by height)
+    whose logarithm is drawn from that of ``ratio``. If ten draws do not fit into the image, it is
+    the largest part of its middle with an aspect allowed. The rest is as for ``decode_image``,
+    which computes no pixel that a smaller scale does without.
+
+    Errors: ``InvalidFlow`` for an argument out of its bounds; those of ``decode_image``.
+
+    >>> import flowdsl as fl, numpy as np, simplejpeg
+    >>> jpeg = simplejpeg.encode_jpeg(np.full((60, 80, 3), 200, np.uint8))
+    >>> flow = fl.from_items([jpeg] * 4).random_map(fl.random_resized_crop(24), seed=7)
+    >>> next(iter(flow.batch(4))).shape
+    (4, 24, 24, 3)
+
+    Source: Szegedy et al., 2015; ``RandomResizedCrop`` in torchvision.
+
+    Elsewhere: tensorpack ``GoogleNetRandomCropAndResize``; tf.data
+    ``sample_distorted_bounding_box``; Grain none; torchdata ``RandomResizedCrop``.
+    """
+    operator = "random_resized_crop"
+    wanted = checked_size(operator, size)
+    if wanted is None:
+        raise InvalidFlow(f"{operator}: size must be an int or (height, width), got None")
+    low, high = _checked_range(f"{operator}: scale", scale)
+    if high > 1:
+        raise InvalidFlow(f"{operator}: scale must be at most 1, all of the image, got {scale!r}")
+    flat, wide = _checked_range(f"{operator}: ratio", ratio)
+    depth = checked_channels(operator, channels)
+    smooth = checked_flag(f"{operator}: antialias", antialias)
+    return _RandomResizedCrop(wanted, (low, high), (flat, wide), depth, smooth)
+
+
+@attrs.frozen
+class _RandomResizedCrop:
+    """What ``random_resized_crop`` returns: an object, so that it can be sent to workers."""
+
+    size: tuple[int, int]
+    scale: tuple[float, float]
+    ratio: tuple[float, float]
+    channels: Channels
+    antialias: bool
+
+    def __call__(self, data: Encoded, rng: np.random.Generator) -> Image:
+        box = self._drawn(*image_size(data), rng)
+        return decode_image(
+            data, channels=self.channels, resize=self.size, crop=box, antialias=self.antialias
+        )
+
+    def _drawn(
+        self, height: int, width: int, rng: np.random.Generator
+    ) -> tuple[int, int, int, int]:
+        flat, wide = self.ratio
+        for _ in range(10):
+            area = rng.uniform(*self.scale) * height * width
+            aspect = math.exp(rng.uniform(math.log(flat), math.log(wide)))
+            w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if 0 < w <= width and 0 < h <= height:
+                top, left = rng.integers(height - h + 1), rng.integers(width - w + 1)
+                return int(top), int(left), h, w
+        w = min(width, max(1, round(height * wide)))
+        h = min(height, max(1, round(width / flat)))
+        return (height - h) // 2, (width - w) // 2, h, w
+
+
+def _checked_range(argument: str, given: tuple[float, float]) -> tuple[float, float]:
+    try:
+        low, high = map(float, given)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not 0 < low <= high < math.inf:
+        raise InvalidFlow(f"{argument} must be (low, high), 0 < low <= high, got {given!r}")
+    return low, high

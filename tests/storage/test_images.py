@@ -1,0 +1,624 @@
+"""Images: decoded pixels beside what other decoders give, cut and shrunk; and what is no image."""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+import time
+import zlib
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import simplejpeg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from PIL import Image
+
+import flowdsl as fl
+from flowdsl.errors import (
+    ElementError,
+    InvalidFlow,
+    MissingLibrary,
+    SourceError,
+    StateMismatch,
+)
+from flowdsl.storage.scratch import Scratch
+from flowdsl.testing import check_source
+
+Pixels = NDArray[np.uint8]
+
+LOSSLESS: dict[str, dict[str, Any]] = {
+    "PNG": {},
+    "BMP": {},
+    "WEBP": {"lossless": True, "exact": True},
+}
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
+
+
+def encoded(pixels: NDArray[Any], form: str = "JPEG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, form, **LOSSLESS.get(form, {}), **options)
+    return file.getvalue()
+
+
+@cache
+def photograph(height: int = 96, width: int = 128) -> Pixels:
+    """Something smooth, with some detail, and another colour at each place."""
+    y, x = np.mgrid[:height, :width].astype(np.float64)
+    waves = 20 * np.sin(x / 9) * np.cos(y / 7)
+    planes = [40 + 150 * x / width + waves, 40 + 150 * y / height - waves, 128 + 2 * waves]
+    pixels: Pixels = np.stack(planes, -1).clip(0, 255).astype(np.uint8)
+    return pixels
+
+
+def differ(one: Pixels, other: NDArray[Any]) -> float:
+    """The mean difference of two images of one shape."""
+    assert one.shape == other.shape
+    return float(np.abs(one.astype(float) - other.astype(float)).mean())
+
+
+shapes = st.tuples(st.integers(1, 40), st.integers(1, 40))
+
+
+@st.composite
+def images(draw: st.DrawFn) -> Pixels:
+    height, width = draw(shapes)
+    seed = draw(st.integers(0, 2**32 - 1))
+    pixels: Pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    return pixels
+
+
+@st.composite
+def boxes(draw: st.DrawFn, height: int, width: int) -> tuple[int, int, int, int]:
+    h, w = draw(st.integers(1, height)), draw(st.integers(1, width))
+    return draw(st.integers(0, height - h)), draw(st.integers(0, width - w)), h, w
+
+
+# -- pixels ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(images(), st.sampled_from(sorted(LOSSLESS)))
+def test_lossless_images_come_back(pixels: Pixels, form: str) -> None:
+    got = fl.decode_image(encoded(pixels, form))
+    assert got.dtype == np.uint8
+    assert np.array_equal(got, pixels)
+    assert fl.image_size(encoded(pixels, form)) == pixels.shape[:2]
+
+
+@settings(max_examples=30)
+@given(hnp.arrays(np.uint8, shapes), st.sampled_from(["PNG", "BMP", "GIF"]))
+def test_grey_becomes_colour_and_stays_grey(pixels: Pixels, form: str) -> None:
+    data = encoded(pixels, form) if pixels.size > 1 else encoded(np.full((1, 2), 7, "u1"), form)
+    grey = fl.decode_image(data, channels=1)
+    assert grey.shape == (*fl.image_size(data), 1)
+    assert np.array_equal(np.repeat(grey, 3, axis=2), fl.decode_image(data))
+    assert pixels.size == 1 or np.array_equal(grey[..., 0].ravel(), pixels.ravel())
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}])
+def test_jpeg_is_what_pillow_decodes(options: dict[str, Any]) -> None:
+    data = encoded(photograph(), quality=90, **options)
+    image = Image.open(io.BytesIO(data))
+    assert differ(fl.decode_image(data), np.asarray(image)) < 0.1
+    assert differ(fl.decode_image(data, channels=1)[..., 0], np.asarray(image.convert("L"))) < 1
+    assert fl.image_size(data) == (96, 128)
+
+
+def test_grey_jpeg() -> None:
+    data = encoded(photograph()[..., 0])
+    grey = fl.decode_image(data, channels=1)
+    assert np.array_equal(grey[..., 0], np.asarray(Image.open(io.BytesIO(data))))
+    assert np.array_equal(fl.decode_image(data), np.repeat(grey, 3, axis=2))
+
+
+def test_jpeg_in_the_colours_of_print() -> None:
+    file = io.BytesIO()
+    Image.fromarray(photograph()).convert("CMYK").save(file, "JPEG", quality=95)
+    assert differ(fl.decode_image(file.getvalue()), photograph()) < 3
+    grey = np.asarray(Image.fromarray(photograph()).convert("L"))[..., None]
+    assert differ(fl.decode_image(file.getvalue(), channels=1), grey) < 3
+
+
+def test_a_palette_is_looked_up() -> None:
+    image = Image.fromarray(photograph()).quantize(50)
+    for form in ("PNG", "GIF", "BMP"):
+        file = io.BytesIO()
+        image.save(file, form)
+        assert np.array_equal(fl.decode_image(file.getvalue()), np.asarray(image.convert("RGB")))
+
+
+def test_transparency_is_dropped() -> None:
+    clear = np.dstack([photograph(), np.zeros((96, 128), np.uint8)])
+    for form in ("PNG", "WEBP"):
+        assert np.array_equal(fl.decode_image(encoded(clear, form)), photograph())
+
+
+def test_an_animation_gives_its_first_frame() -> None:
+    other = [Image.fromarray(photograph()[::-1])]
+    data = encoded(photograph(), "WEBP", save_all=True, append_images=other)
+    assert np.array_equal(fl.decode_image(data), photograph())
+    grey = photograph()[..., 0]
+    moving = encoded(grey, "GIF", save_all=True, append_images=[Image.fromarray(grey[::-1])])
+    assert np.array_equal(fl.decode_image(moving, channels=1)[..., 0], grey)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
+def test_an_orientation_is_not_applied(form: str) -> None:
+    exif = Image.Exif()
+    exif[0x112] = 6
+    assert fl.decode_image(encoded(photograph(), form, exif=exif)).shape == (96, 128, 3)
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (4, 5, 3)])
+def test_sixteen_bits_are_refused(shape: tuple[int, ...]) -> None:
+    data = cv2.imencode(".png", np.full(shape, 1000, np.uint16))[1].tobytes()
+    with pytest.raises(SourceError, match="this PNG image is of uint16, which would not fit"):
+        fl.decode_image(data)
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, partial(np.frombuffer, dtype="u1")])
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_bytes_of_any_kind(wrap: Any, form: str) -> None:
+    data = encoded(photograph(), form)
+    assert np.array_equal(fl.decode_image(wrap(data)), fl.decode_image(data))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "options", [{}, {"crop": (0, 0, 50, 128)}, {"crop": (1, 2, 3, 4), "channels": 1}, {"resize": 7}]
+)
+def test_the_array_is_the_callers_and_holds_no_other(form: str, options: Any) -> None:
+    got = fl.decode_image(encoded(photograph(), form), **options)
+    assert got.flags.writeable
+    assert got.flags.c_contiguous
+    assert (got if got.base is None else got.base).nbytes == got.nbytes
+
+
+# -- parts and sizes -------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(st.data(), shapes, st.sampled_from(["JPEG", "PNG", "WEBP"]), st.sampled_from([1, 3]))
+def test_a_crop_is_that_part_of_the_whole(
+    data: st.DataObject, shape: tuple[int, int], form: str, channels: Any
+) -> None:
+    image = encoded(photograph(*shape), form)
+    box = data.draw(boxes(*shape))
+    top, left, h, w = box
+    whole = fl.decode_image(image, channels=channels)
+    part = fl.decode_image(image, channels=channels, crop=box)
+    assert np.array_equal(part, whole[top : top + h, left : left + w])
+
+
+@settings(max_examples=30)
+@given(st.data(), st.tuples(st.integers(1, 150), st.integers(1, 150)), shapes)
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_one_colour_stays_so_in_any_part_and_size(
+    form: str, data: st.DataObject, shape: tuple[int, int], size: tuple[int, int]
+) -> None:
+    image = encoded(np.full((*shape, 3), (200, 100, 30), np.uint8), form)
+    got = fl.decode_image(image, crop=data.draw(boxes(*shape)), resize=size)
+    assert got.shape == (*size, 3)
+    assert np.abs(got.astype(int) - (200, 100, 30)).max() <= 3
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+@pytest.mark.parametrize("size", [(90, 100), (48, 64), (40, 100), (20, 31), (12, 16), (7, 9)])
+def test_what_shrinks_is_smoothed_as_pillow_does(form: str, size: tuple[int, int]) -> None:
+    data = encoded(photograph(), form, **({"quality": 95} if form == "JPEG" else {}))
+    smooth = Image.fromarray(photograph()).resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    assert differ(fl.decode_image(data, resize=size), np.asarray(smooth)) < 3
+
+
+@pytest.mark.parametrize("size", [20, 30, 50, 61, (30, 200), (200, 10)])
+def test_fine_lines_do_not_become_coarse_ones(size: Any) -> None:
+    lines = np.zeros((128, 128), np.uint8)
+    lines[::2] = 255
+    lines[:, ::2] ^= 255
+    got = fl.decode_image(encoded(lines, "PNG"), channels=1, resize=size)
+    inner = got[1:-1, 1:-1] if isinstance(size, int) else got[1:-1].mean(axis=1)
+    assert np.abs(inner.astype(float) - 127.5).max() < 40
+
+
+@pytest.mark.parametrize("size", [(130, 128), (96, 300), (500, 400)])
+def test_what_grows_is_bilinear(size: tuple[int, int]) -> None:
+    want = cv2.resize(photograph(), size[::-1], interpolation=cv2.INTER_LINEAR)
+    assert np.array_equal(fl.decode_image(encoded(photograph(), "PNG"), resize=size), want)
+
+
+@pytest.mark.parametrize("size", [(40, 70), (20, 20), (200, 10)])
+def test_without_smoothing_it_is_bilinear(size: tuple[int, int], tmp_path: Path) -> None:
+    data = encoded(photograph(), "PNG")
+    want = cv2.resize(photograph(), size[::-1], interpolation=cv2.INTER_LINEAR)
+    assert np.array_equal(fl.decode_image(data, resize=size, antialias=False), want)
+    assert not np.array_equal(fl.decode_image(data, resize=size), want)
+    (tmp_path / "a.png").write_bytes(data)
+    flow = fl.from_images(tmp_path / "a.png", resize=size, antialias=False)
+    assert np.array_equal(flow.collect()[0], want)
+    assert repr(flow) == f"from_images('a.png', resize={size}, antialias=False)"
+    crop = fl.random_resized_crop(size, scale=(1, 1), ratio=(128 / 96, 128 / 96), antialias=False)
+    assert np.array_equal(crop(data, np.random.default_rng(0)), want)
+
+
+@pytest.mark.parametrize(("size", "by"), [(51, 1), (50, 2), (26, 2), (25, 4), (12, 8), (5, 8)])
+def test_a_jpeg_is_decoded_no_larger_than_need_be(
+    size: int, by: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[tuple[int, ...]] = []
+    decode = simplejpeg.decode_jpeg
+
+    def decoded(*args: Any, **options: Any) -> Pixels:
+        got = decode(*args, **options)
+        sizes.append(got.shape)
+        return got
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", decoded)
+    data = encoded(photograph(101, 203))
+    assert fl.decode_image(data, resize=size).shape == (size, size, 3)
+    assert fl.decode_image(data, crop=(1, 3, 100, 150), resize=size).shape == (size, size, 3)
+    assert sizes == [(-(-101 // by), -(-203 // by), 3)] * 2
+
+
+@settings(max_examples=40)
+@given(st.data(), st.integers(8, 40))
+def test_a_part_of_a_reduced_jpeg_is_in_its_place(data: st.DataObject, size: int) -> None:
+    y, x = np.mgrid[:256, :320]
+    pixels = np.stack([y * 0.9, x * 0.7, 0 * x + 50], -1).astype(np.uint8)
+    top, left, h, w = box = data.draw(boxes(256, 320))
+    got = fl.decode_image(encoded(pixels, quality=95), crop=box, resize=size)
+    ends = (np.arange(size) + 0.5) / size
+    down, across = got[:, size // 2, 0], got[size // 2, :, 1]
+    for values, start, length, slope in ((down, top, h, 0.9), (across, left, w, 0.7)):
+        pixel = length / size  # half of which a reduced part may be off
+        want = (start + ends * length - 0.5) * slope
+        assert np.abs(values - want).max() <= 3 + 0.5 * slope * max(pixel, 1)
+
+
+def test_threads_do_not_share_what_is_thrown_away() -> None:
+    images = [encoded(np.full((60, 70, 3), i, np.uint8)) for i in range(0, 200, 20)]
+    small = partial(fl.decode_image, resize=40)
+    flow = fl.from_items(images).repeat(20).map(small).prefetch(threads=4)
+    assert [int(image.min()) for image in flow] == [int(small(x).max()) for x in images] * 20
+    scratch = Scratch()
+    assert np.shares_memory(scratch.array(10, 10), scratch.array(5, 4, 3))
+    large = (2**12, 2**12)
+    assert not np.shares_memory(scratch.array(*large), scratch.array(*large))  # nothing so large
+
+
+# -- random parts ----------------------------------------------------------------------------------
+
+
+def places(height: int, width: int) -> bytes:
+    """An image that says of each of its pixels where it is."""
+    y, x = np.mgrid[:height, :width]
+    return encoded(np.stack([y, x, 0 * x], -1).astype(np.uint8), "PNG")
+
+
+def test_random_parts_have_the_shares_and_aspects_asked_for() -> None:
+    data, rng = places(200, 240), np.random.default_rng(0)
+    crop = fl.random_resized_crop((20, 24), scale=(0.1, 0.4), ratio=(0.5, 2))
+    seen = []
+    for _ in range(300):
+        got = crop(data, rng).astype(float)
+        assert got.shape == (20, 24, 3)
+        height = (got[-1, 0, 0] - got[0, 0, 0]) * 20 / 19
+        width = (got[0, -1, 1] - got[0, 0, 1]) * 24 / 23
+        seen.append((height * width / 200 / 240, width / height, got[0, 0, 0], got[0, 0, 1]))
+    shares, aspects, tops, lefts = np.array(seen).T
+    assert 0.08 < shares.min() < 0.15
+    assert 0.35 < shares.max() < 0.43
+    assert 0.45 < aspects.min() < 0.6
+    assert 1.7 < aspects.max() < 2.2
+    assert abs(np.median(np.log(aspects))) < 0.15
+    assert tops.min() < 15
+    assert tops.max() > 100
+    assert lefts.min() < 15
+    assert lefts.max() > 100
+
+
+def test_where_no_draw_fits_it_is_the_middle() -> None:
+    crop = fl.random_resized_crop(10, scale=(1, 1), ratio=(1, 1))
+    for shape, top, left in (((20, 100), 0, 40), ((100, 20), 40, 0), ((20, 20), 0, 0)):
+        got = crop(places(*shape), np.random.default_rng(0))
+        want = fl.decode_image(places(*shape), crop=(top, left, 20, 20), resize=10)
+        assert np.array_equal(got, want)
+
+
+def test_random_parts_are_the_same_on_any_number_of_workers() -> None:
+    flow = fl.from_items([encoded(photograph())] * 8)
+    crops = flow.random_map(fl.random_resized_crop(16, channels=1), seed=3)
+    here = crops.batch(8).collect()[0]
+    assert here.shape == (8, 16, 16, 1)
+    assert len({image.tobytes() for image in here}) == 8
+    assert np.array_equal(crops.prefetch(procs=2).batch(8).collect()[0], here)
+
+
+# -- what is no image ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_image_that_is_cut_off_is_an_error(form: str) -> None:
+    data = encoded(photograph(30, 40), form)
+    for size in {*range(40), *range(40, len(data) - 2, 1 + len(data) // 60), len(data) - 2}:
+        with pytest.raises(SourceError):
+            fl.decode_image(data[:size])
+
+
+@settings(max_examples=150)
+@given(st.data())
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_damaged_image_is_an_error_or_an_image(form: str, data: st.DataObject) -> None:
+    image = bytearray(encoded(photograph(30, 40), form))
+    for _ in range(data.draw(st.integers(1, 4))):
+        image[data.draw(st.integers(0, len(image) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        got = fl.decode_image(image)
+    except SourceError:
+        return
+    assert got.shape == (*fl.image_size(image), 3)
+    assert form != "PNG" or np.array_equal(got, photograph(30, 40))
+
+
+STARTS = (
+    *(b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM"),
+    *(b"RIFF\x20\0\0\0WEBPVP8 ", b"RIFF\x20\0\0\0WEBPVP8X"),
+)
+
+
+@settings(max_examples=100)
+@given(st.binary(), st.sampled_from(STARTS))
+def test_garbage_is_an_error(garbage: bytes, start: bytes) -> None:
+    with pytest.raises(SourceError):
+        fl.decode_image(start + garbage)
+
+
+def test_what_it_is_not_is_told() -> None:
+    with pytest.raises(SourceError, match=r"no JPEG, PNG, WebP, BMP or GIF image: .*b'II\*"):
+        fl.decode_image(encoded(photograph(), "TIFF"))
+    with pytest.raises(SourceError, match="no image: there are no bytes"):
+        fl.decode_image(b"")
+
+
+def resaid(form: str, side: int) -> bytes:
+    """A small image whose header says that it has this many pixels to a side."""
+    data = bytearray(encoded(photograph(30, 40), form))
+    if form == "JPEG":
+        struct.pack_into(">HH", data, data.index(b"\xff\xc0") + 5, side, side)
+    elif form == "PNG":
+        struct.pack_into(">II", data, 16, side, side)
+        struct.pack_into(">I", data, 29, zlib.crc32(data[12:29]))
+    elif form == "BMP":
+        struct.pack_into("<ii", data, 18, side, side)
+    else:
+        struct.pack_into("<HH", data, 6, side, side)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "GIF"])
+def test_an_image_that_claims_to_be_huge_takes_no_memory_or_time(form: str) -> None:
+    data, start = resaid(form, 60_000), time.process_time()
+    with pytest.raises(SourceError, match=r"60000 x 60000 pixels"):
+        fl.decode_image(data)
+    if form != "GIF":  # whose frames may be smaller
+        with pytest.raises(SourceError):
+            fl.decode_image(resaid(form, 5000))
+    assert time.process_time() - start < 2
+
+
+def test_how_many_pixels_are_too_many_can_be_said() -> None:
+    data = encoded(photograph(10, 10))
+    assert fl.decode_image(data, most_pixels=100).shape == (10, 10, 3)
+    with pytest.raises(SourceError, match=r"10 x 10 pixels, more than most_pixels=99; "):
+        fl.decode_image(data, most_pixels=99)
+
+
+def test_a_jpeg_of_very_many_scans_is_refused() -> None:
+    data = encoded(photograph(), progressive=True)
+    scan = data.index(b"\xff\xda")
+    with pytest.raises(SourceError, match="more than 500 scans"):
+        fl.decode_image(data[:scan] + data[scan : scan + 30] * 501 + data[scan:])
+
+
+def test_a_png_of_more_rows_than_its_bytes_can_hold() -> None:
+    with pytest.raises(SourceError, match=r"5000 x 5000 pixels cannot be in \d+ bytes"):
+        fl.decode_image(resaid("PNG", 5000))
+    plain = encoded(np.zeros((3000, 3000), np.uint8), "PNG", compress_level=9)
+    assert fl.decode_image(plain, channels=1).shape == (3000, 3000, 1)
+
+
+def test_a_part_of_a_png_that_claims_to_be_huge_is_not_made_room_for() -> None:
+    data = bytearray(encoded(photograph(), "PNG"))
+    struct.pack_into(">I", data, data.index(b"IDAT") - 4, 2**32 - 9)
+    with pytest.raises(SourceError, match="this PNG image is cut off"):
+        fl.decode_image(data)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"channels": 4}, "channels must be 1 (grey) or 3 (RGB), got 4"),
+        ({"channels": True}, "channels must be 1 (grey) or 3 (RGB), got True"),
+        ({"resize": 0}, "resize must be an int >= 1, got 0"),
+        ({"resize": (1, 2, 3)}, "resize must be an int or (height, width), got (1, 2, 3)"),
+        ({"resize": (8, 1.5)}, "resize must be an int >= 1, got 1.5"),
+        ({"resize": 2**15}, "resize must be an int >= 1 and below 2**15, got 32768"),
+        ({"crop": (0, 0, 5)}, "crop must be (top, left, height, width), got (0, 0, 5)"),
+        ({"crop": (0, -1, 5, 5)}, "crop: left must be an int >= 0, got -1"),
+        ({"crop": (0, 0, 0, 5)}, "crop: height must be an int >= 1, got 0"),
+        ({"crop": (1, 0, 10, 5)}, "crop=(1, 0, 10, 5) is not within the image of 10 x 12 pixels"),
+        ({"crop": (0, 8, 5, 5)}, "crop=(0, 8, 5, 5) is not within the image of 10 x 12 pixels"),
+        ({"antialias": 1}, "antialias must be True or False, got 1"),
+        ({"most_pixels": 0}, "most_pixels must be an int >= 1, got 0"),
+    ],
+)
+def test_bad_arguments(options: Any, told: str) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        fl.decode_image(encoded(photograph(10, 12)), **options)
+    assert str(caught.value) == f"decode_image: {told}"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"size": None}, "size must be an int or (height, width), got None"),
+        ({"scale": (0.5, 1.1)}, "scale must be at most 1, all of the image, got (0.5, 1.1)"),
+        ({"scale": (0.5, 0.1)}, "scale must be (low, high), 0 < low <= high, got (0.5, 0.1)"),
+        ({"ratio": (0, 1)}, "ratio must be (low, high), 0 < low <= high, got (0, 1)"),
+        ({"ratio": 1}, "ratio must be (low, high), 0 < low <= high, got 1"),
+        ({"channels": 2}, "channels must be 1 (grey) or 3 (RGB), got 2"),
+    ],
+)
+def test_bad_random_parts(options: Any, told: str) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        fl.random_resized_crop(**{"size": 8, **options})
+    assert str(caught.value) == f"random_resized_crop: {told}"
+
+
+@pytest.mark.parametrize("data", ["a.jpg", Path("a.jpg"), 3, np.zeros(3)])
+def test_what_is_no_bytes(data: Any) -> None:
+    hint = "; from_images reads files" if isinstance(data, str | Path) else ""
+    given: Any = data
+    with pytest.raises(InvalidFlow) as caught:
+        fl.decode_image(given)
+    name = type(data).__name__
+    assert str(caught.value) == (
+        f"decode_image: data must be the bytes of an image file, got {name}{hint}"
+    )
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files a.png, b.png and c.png, all of them of one grey."""
+    for i, name in enumerate("abc"):
+        (tmp_path / f"{name}.png").write_bytes(encoded(np.full((4, 5, 3), i, np.uint8), "PNG"))
+    return tmp_path
+
+
+def greys(flow: fl.Flow[Pixels]) -> list[int]:
+    return [int(image[0, 0, 0]) for image in flow]
+
+
+@pytest.mark.hypothesis
+def test_the_source_keeps_the_laws(folder: Path) -> None:
+    rows = [np.full((4, 5, 3), i, np.uint8) for i in range(3)]
+    check_source(lambda: fl.from_images(folder / "*.png"), rows, examples=10)
+
+
+def test_the_order_of_files(folder: Path) -> None:
+    a, b, c = (str(folder / f"{name}.png") for name in "abc")
+    assert greys(fl.from_images(folder / "*.png")) == [0, 1, 2]
+    assert greys(fl.from_images([c, a, b, a])) == [2, 0, 1, 0]
+    assert greys(fl.from_images([folder / "c.png", folder / "[ab].png"])) == [2, 0, 1]
+    assert greys(fl.from_images(b)) == [1]
+    assert greys(fl.from_images([b, c]).prefetch(procs=2)) == [1, 2]
+
+
+def test_what_is_known_of_images(folder: Path) -> None:
+    flow = fl.from_images(folder / "*.png")
+    assert repr(flow) == "from_images('a.png' and 2 more)"
+    assert str(flow.spec) == "uint8[?, ?, 3]"
+    small = fl.from_images(folder / "a.png", channels=1, resize=8)
+    assert repr(small) == "from_images('a.png', channels=1, resize=(8, 8))"
+    assert str(small.spec) == "uint8[8, 8, 1]"
+    assert small.collect()[0].shape == (8, 8, 1)
+    assert len(flow) == 3
+    assert flow.effects == frozenset()
+    assert flow.node.origin(0, 1) == "row 1 of from_images('a.png' and 2 more)"
+
+
+def test_a_position_tells_its_files(folder: Path) -> None:
+    with fl.from_images(folder / "*.png").epoch(0) as run:
+        next(run)
+        state = run.state_dict()
+    assert greys(fl.from_images(folder / "?.png").map(np.array)) == [0, 1, 2]
+    with fl.from_images(folder / "?.png").resume(state) as run:
+        assert [int(image[0, 0, 0]) for image in run] == [1, 2]
+    others = [folder / "a.png", folder / "c.png", folder / "b.png"]
+    with pytest.raises(StateMismatch):
+        next(fl.from_images(others).resume(state))
+
+
+def test_files_elsewhere(folder: Path) -> None:
+    memory: Any = import_module("fsspec").filesystem("memory")
+    for name in "ab":
+        memory.pipe(f"/images/{name}.png", (folder / f"{name}.png").read_bytes())
+    assert greys(fl.from_images("memory://images/*.png")) == [0, 1]
+    assert greys(fl.from_images(["memory://images/b.png", folder / "c.png"])) == [1, 2]
+
+
+def test_a_file_that_is_missing_is_named_when_it_is_known(folder: Path) -> None:
+    missing = str(folder / "d.png")
+    with pytest.raises(SourceError, match=f"from_images: '{missing}' cannot be opened"):
+        fl.from_images(missing)
+    with pytest.raises(SourceError, match="no file matches"):
+        fl.from_images(folder / "*.jpg")
+    flow = fl.from_images([folder / "a.png", missing, folder / "c.png"])
+    with pytest.raises(ElementError, match="row 1 of from_images") as caught:
+        flow.collect()
+    assert missing in str(caught.value.__cause__)
+    assert greys(flow.prefetch(on_error="skip")) == [0, 2]
+
+
+@pytest.mark.parametrize("procs", [0, 2])
+def test_a_bad_file_is_named_or_left_out(folder: Path, procs: int) -> None:
+    bad = folder / "b.png"
+    bad.write_bytes(bad.read_bytes()[:-3])
+    flow = fl.from_images(folder / "*.png")
+    with pytest.raises(ElementError) as caught:
+        flow.prefetch(procs=procs).collect()
+    assert f"from_images: '{bad}' cannot be read: this PNG image is cut off" in str(
+        caught.value.__cause__
+    )
+    assert greys(flow.prefetch(procs=procs, on_error="skip")) == [0, 2]
+
+
+def test_bad_files(folder: Path) -> None:
+    nothing: Any = (3, [], [3], "", None)
+    for files in nothing:
+        with pytest.raises(InvalidFlow, match="from_images: path must be a str or path"):
+            fl.from_images(files)
+    with pytest.raises(InvalidFlow, match="from_images: channels must be 1"):
+        fl.from_images(folder / "a.png", channels=2)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(InvalidFlow, match="from_images: resize must be an int"):
+        fl.from_images(folder / "a.png", resize=0)
+    with pytest.raises(SourceError, match="is no file"):
+        fl.from_images(folder)
+
+
+def test_the_files_of_a_list_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked(path: object) -> bool:
+        raise AssertionError(f"{path} was looked for")
+
+    monkeypatch.setattr("os.path.exists", looked)
+    assert len(fl.from_images([f"/somewhere/{i}.jpg" for i in range(1000)])) == 1000
+
+
+@pytest.mark.parametrize("name", ["simplejpeg", "cv2"])
+def test_a_library_that_is_missing_is_told(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingLibrary, match=rf'needs {name}, .*: pip install "flowdsl\[images\]"'):
+        fl.from_images(folder / "a.png", resize=8)
+
+
+def test_images_of_other_stores(tmp_path: Path) -> None:
+    rows = [(encoded(np.full((8, 8, 3), 30 * i, np.uint8)), i) for i in range(4)]
+    fl.from_items(rows).write_lmdb(tmp_path / "rows.lmdb")
+    stored = fl.from_lmdb(tmp_path / "rows.lmdb", tuple[bytes, int])
+    small = partial(fl.decode_image, resize=4)
+    images, labels = stored.map_component(small, 0).prefetch(procs=2).batch(4).collect()[0]
+    assert images.shape == (4, 4, 4, 3)
+    assert np.abs(images[:, 0, 0, 0] - 30.0 * labels).max() <= 3
