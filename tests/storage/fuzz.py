@@ -30,7 +30,7 @@ import attrs
 from rich.console import Console
 from rich.progress import Progress
 
-from flowdsl.errors import FlowError, SourceError
+from flowdsl.errors import FlowError, SourceError, SpecMismatch
 from flowdsl.testing.formats import Format
 from flowdsl.testing.outcomes import element_difference
 from tests.storage.formats import FORMATS
@@ -169,7 +169,7 @@ def _wrong(sample: Sample, whole: bool) -> str | None:
         if whole:
             return f"the file is whole, and {failed!r}"
         if not _names(failed, sample.path):
-            return f"no SourceError names the file: {failed!r}"
+            return f"no error names the file: {failed!r}"
     if sample.format_.checked:
         found = element_difference(got, sample.rows[: len(got)])
         if found is not None:
@@ -181,7 +181,7 @@ def _wrong(sample: Sample, whole: bool) -> str | None:
 
 def _names(error: BaseException | None, path: Path) -> bool:
     while error is not None:
-        if isinstance(error, SourceError) and str(path) in str(error):
+        if isinstance(error, SourceError | SpecMismatch) and str(path) in str(error):
             return True
         error = error.__cause__
     return False
