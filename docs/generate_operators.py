@@ -77,6 +77,13 @@ def _from_lmdb() -> AnyFlow:
         return fl.from_lmdb(f"{folder}/rows.lmdb", int)
 
 
+def _from_tfrecord(**options: Any) -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/rows.tfrecord"
+        fl.from_items([b"a", b"b"]).write_tfrecord(path, **options)
+        return fl.from_tfrecord(path, **options)
+
+
 FAMILIES: dict[str, list[Operator]] = {
     "Sources": [
         _source(fl.from_items, [1, 2]),
@@ -85,6 +92,14 @@ FAMILIES: dict[str, list[Operator]] = {
         _source(fl.from_queue, Queue()),
         _source(fl.from_files, __file__),
         Operator("from_lmdb", {"": lambda _: _from_lmdb()}, _numbers),
+        Operator(
+            "from_tfrecord",
+            {
+                "": lambda _: _from_tfrecord(),
+                "with `compression`": lambda _: _from_tfrecord(compression="gzip"),
+            },
+            _numbers,
+        ),
         Operator(
             "from_zmq",
             {

@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
     from flowdsl.storage.lmdb import from_lmdb
+    from flowdsl.storage.tf_example import parse_example, to_example
+    from flowdsl.storage.tfrecord import from_tfrecord
 
 __version__ = "0.1.0"
 
@@ -113,11 +115,14 @@ __all__ = [
     "from_lmdb",
     "from_queue",
     "from_range",
+    "from_tfrecord",
     "from_zmq",
     "lists",
+    "parse_example",
     "progress",
     "remote",
     "stack",
+    "to_example",
     "verdict",
 ]
 
@@ -128,8 +133,11 @@ _LATER = {
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
     "from_lmdb": "storage.lmdb",
+    "from_tfrecord": "storage.tfrecord",
     "from_zmq": "remote.receiving",
+    "parse_example": "storage.tf_example",
     "progress": "report.progress",
+    "to_example": "storage.tf_example",
     "verdict": "report.judging",
 }
 """Names that not every program asks for, and the modules that have them."""

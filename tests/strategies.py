@@ -15,8 +15,10 @@ SOURCES: dict[str, DrawSource] = {
     "AttemptToRead": sources.attempt_to_read,
     "AttemptToReadHere": sources.attempt_to_read_here,
     "Fake": sources.fake,
+    "FromCompressedTFRecord": sources.from_compressed_tfrecord,
     "FromFiles": sources.from_files,
     "FromLmdb": sources.from_lmdb,
+    "FromTFRecord": sources.from_tfrecord,
 }
 
 OPERATORS: dict[str, DrawOperator] = {

@@ -16,6 +16,18 @@ FORMATS = {
         suffix=".lmdb",
         refused=[object(), 2**64, {1: 2}, 1j, "\ud800", [0, (1, object())]],
     ),
+    "tfrecord": Format(
+        lambda flow, path: flow.write_tfrecord(path),
+        lambda path: fl.from_tfrecord(path, object),
+        suffix=".tfrecord",
+        refused=[object(), 2**64, {1: 2}, 1j, b"bytes", [0, (1, object())]],
+    ),
+    "tfrecord, gzip": Format(
+        lambda flow, path: flow.write_tfrecord(path, compression="gzip"),
+        lambda path: fl.from_tfrecord(path, object, compression="gzip"),
+        suffix=".tfrecord.gz",
+        refused=[object(), 2**64, b"bytes"],
+    ),
 }
 
 

@@ -59,5 +59,11 @@ fl.from_lmdb("digits.lmdb", 3)  # E: call-overload
 fl.from_lmdb("digits.lmdb", Sample).map(lambda s: s.lable)  # E: attr-defined
 fl.from_lmdb("digits.lmdb").map(lambda s: s.label)  # E: attr-defined
 fl.from_lmdb("digits.lmdb").batch(32)  # E: call-overload
+fl.from_tfrecord(3)  # E: call-overload
+fl.from_tfrecord("a.tfrecord", compression="lz4")  # E: call-overload
+fl.from_tfrecord("a.tfrecord").map(lambda s: s.label)  # E: attr-defined
+fl.from_tfrecord("a.tfrecord", Sample).map(fl.parse_example(Sample))  # E: arg-type
+numbers.repeat().write_tfrecord("numbers.tfrecord")  # E: misc
+numbers.write_tfrecord("numbers.tfrecord", compression=9)  # E: arg-type
 numbers.repeat().write_lmdb("numbers.lmdb")  # E: misc
 numbers.write_lmdb(3)  # E: arg-type

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from pathlib import Path
-from typing import Annotated, Any, assert_type
+from typing import Annotated, Any, NamedTuple, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +96,11 @@ assert_type(fl.from_queue(ended), Flow[str, Unsized])
 assert_type(fl.from_queue(marked, end="", timeout=0.5), Flow[str, Unsized])
 assert_type(again, Flow[int, Unsized | Resampled])
 
+
+class Label(NamedTuple):
+    label: np.int64
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -115,6 +120,22 @@ def stored(folder: Path) -> None:
     assert_type(shaped, Flow[tuple[U8, np.int64], Exact])
     assert_type(fl.from_lmdb(dict_path, Features), Flow[Features, Exact])
     assert_type(fl.from_lmdb(path, Sample).batch(4), Flow[tuple[U8, I64], Exact])
+
+    sample_path, label_path = folder / "samples.tfrecord", str(folder / "labels.tfrecord")
+    assert_type(samples.write_tfrecord(sample_path), int)
+    assert_type(fl.from_tfrecord(sample_path, Sample, size=len(samples)), Flow[Sample, Exact])
+    assert_type(fl.from_tfrecord([sample_path], Sample).batch(4), Flow[tuple[U8, I64], Exact])
+    examples = samples.map(lambda sample: Label(sample.label)).map(fl.to_example)
+    assert_type(examples.write_tfrecord(label_path), int)
+    assert_type(fl.from_tfrecord(f"{folder}/lab*.tfrecord"), Flow[bytes, Exact])
+    labels = fl.from_tfrecord(label_path).map(fl.parse_example(Label))
+    assert_type(labels, Flow[Label, Exact])
+    assert_type(labels.batch(4), Flow[tuple[I64], Exact])
+    zipped = f"{label_path}.gz"
+    examples.write_tfrecord(zipped, compression="gzip", overwrite=True)
+    assert_type(fl.from_tfrecord(zipped, compression="gzip"), Flow[bytes, Unsized])
+    samples.write_tfrecord(zipped, compression="zlib", overwrite=True)
+    assert_type(fl.from_tfrecord(zipped, Sample, compression="zlib"), Flow[Sample, Unsized])
 
     points_path, arrays_path = folder / "points.lmdb", folder / "arrays.lmdb"
     points.write_lmdb(points_path)

@@ -108,6 +108,10 @@ SOURCES = [
     "fl.from_files(folder / '*.png')",
     "fl.from_lmdb(folder / 'numbers.lmdb')",
     "fl.from_lmdb(folder / 'numbers.lmdb', int)",
+    "fl.from_tfrecord(folder / 'bytes.tfrecord')",
+    "fl.from_tfrecord(folder / 'numbers.tfrecord', int)",
+    "fl.from_tfrecord(folder / 'bytes.tfrecord.gz', compression='gzip')",
+    "fl.from_tfrecord(folder / 'numbers.tfrecord.gz', int, compression='gzip')",
     "fl.from_zmq('ipc:///tmp/numbers')",
     "fl.from_zmq('ipc:///tmp/numbers', bind=False)",
     "fl.fake([(2, 3)])",
@@ -203,6 +207,7 @@ OPERATORS: dict[str, Wider] = {
     "x.collect()": exactly,
     "x.size()": exactly,
     "x.write_lmdb(folder / 'written.lmdb', overwrite=True)": exactly,
+    "x.write_tfrecord(folder / 'written.tfrecord', overwrite=True)": exactly,
 }
 """Calls, and the tags by which their static row may be wider than it need be."""
 
@@ -339,6 +344,10 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("files")
     (folder / "a.png").touch()
     fl.from_range(3).write_lmdb(folder / "numbers.lmdb")
+    fl.from_range(3).write_tfrecord(folder / "numbers.tfrecord")
+    fl.from_range(3).write_tfrecord(folder / "numbers.tfrecord.gz", compression="gzip")
+    fl.from_items([b"a"]).write_tfrecord(folder / "bytes.tfrecord")
+    fl.from_items([b"a"]).write_tfrecord(folder / "bytes.tfrecord.gz", compression="gzip")
     scope: dict[str, Any] = {}
     exec(SETUP.replace("FOLDER", str(folder)), scope)
     return scope
