@@ -95,6 +95,13 @@ def _from_svmlight() -> AnyFlow:
         return fl.from_svmlight(f"{folder}/rows.svm")
 
 
+def _from_tfrecord(**options: Any) -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/rows.tfrecord"
+        fl.from_items([b"a", b"b"]).write_tfrecord(path, **options)
+        return fl.from_tfrecord(path, **options)
+
+
 FAMILIES: dict[str, list[Operator]] = {
     "Sources": [
         _source(fl.from_items, [1, 2]),
@@ -107,6 +114,14 @@ FAMILIES: dict[str, list[Operator]] = {
         Operator("from_text", {"": lambda _: _from_text()}, _numbers),
         Operator("from_csv", {"": lambda _: _from_csv()}, _numbers),
         Operator("from_svmlight", {"": lambda _: _from_svmlight()}, _numbers),
+        Operator(
+            "from_tfrecord",
+            {
+                "": lambda _: _from_tfrecord(),
+                "with `compression`": lambda _: _from_tfrecord(compression="gzip"),
+            },
+            _numbers,
+        ),
         Operator(
             "from_zmq",
             {

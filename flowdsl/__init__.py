@@ -72,6 +72,8 @@ if TYPE_CHECKING:
     from flowdsl.storage.lmdb import from_lmdb
     from flowdsl.storage.svmlight import from_svmlight
     from flowdsl.storage.text import from_text
+    from flowdsl.storage.tf_example import parse_example, to_example
+    from flowdsl.storage.tfrecord import from_tfrecord
 
 __version__ = "0.1.0"
 
@@ -130,13 +132,16 @@ __all__ = [
     "from_range",
     "from_svmlight",
     "from_text",
+    "from_tfrecord",
     "from_zmq",
     "image_size",
     "lists",
+    "parse_example",
     "progress",
     "random_resized_crop",
     "remote",
     "stack",
+    "to_example",
     "verdict",
 ]
 
@@ -157,6 +162,9 @@ _LATER = {
     "image_size": "storage.decoding",
     "progress": "report.progress",
     "random_resized_crop": "storage.cropping",
+    "from_tfrecord": "storage.tfrecord",
+    "parse_example": "storage.tf_example",
+    "to_example": "storage.tf_example",
     "verdict": "report.judging",
 }
 """Names that not every program asks for, and the modules that have them."""

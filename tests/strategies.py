@@ -16,11 +16,13 @@ SOURCES: dict[str, DrawSource] = {
     "AttemptToReadHere": sources.attempt_to_read_here,
     "Fake": sources.fake,
     "FromCsv": sources.from_csv,
+    "FromCompressedTFRecord": sources.from_compressed_tfrecord,
     "FromFiles": sources.from_files,
     "FromImages": sources.from_images,
     "FromLmdb": sources.from_lmdb,
     "FromSvmlight": sources.from_svmlight,
     "FromText": sources.from_text,
+    "FromTFRecord": sources.from_tfrecord,
 }
 
 OPERATORS: dict[str, DrawOperator] = {

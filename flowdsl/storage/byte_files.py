@@ -54,14 +54,17 @@ class LocalFile:
 
     def read(self, start: int, count: int) -> bytes:
         try:
-            parts = [data := os.pread(self._file, count, start)]
+            data = os.pread(self._file, count, start)
+            if len(data) == count:
+                return data
+            parts = [data]
             while data and (left := count - sum(map(len, parts))):  # Linux gives 2 GiB at most
                 parts.append(data := os.pread(self._file, left, start + count - left))
         except OSError as error:
             raise SourceError(
                 f"{self.path!r} cannot be read at byte {start}: {error.strerror}"
             ) from error
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
 
 def open_file(reader: str, path: str) -> ByteFile:

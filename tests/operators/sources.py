@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.numbers.randomness import generator
+from flowdsl.storage.codec import encode
 from flowdsl.testing import Draw, Model, Source, models
 from flowdsl.testing.elements import Listed, Named, Row, ids
 from flowdsl.testing.functions import damaged, make_rows
@@ -30,6 +31,9 @@ def _folder() -> Path:
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     return Path(folder)
+
+
+_KINDS: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
 
 
 @cache
@@ -49,10 +53,45 @@ def from_lmdb(draw: Draw, form: str, first: int, n: int) -> Source:
 
 def _lmdb_and_rows(form: str, first: int, n: int, bad: int | None) -> Source:
     path, items = _lmdb(form, first, n, bad), rows(form, first, n, bad)
-    kinds: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
-    if form in kinds:
-        return Source(lambda: fl.from_lmdb(path, kinds[form]), lambda: models.rows(items))
+    if form in _KINDS:
+        return Source(lambda: fl.from_lmdb(path, _KINDS[form]), lambda: models.rows(items))
     return Source(lambda: fl.from_lmdb(path), lambda: models.rows(items))
+
+
+@cache
+def _tfrecord(form: str, first: int, n: int, bad: int | None = None) -> list[str]:
+    """Two files, whose rows are numbered through."""
+    paths = [str(_folder() / f"{form}{first}-{n}-{bad}-{k}.tfrecord") for k in range(2)]
+    items = list(make_rows(form, first, n))
+    for path, part in zip(paths, (items[: n // 2], items[n // 2 :]), strict=True):
+        fl.from_items(part).write_tfrecord(path)
+    if bad is not None:
+        file, payload = Path(paths[bad >= n // 2]), encode(items[bad])
+        file.write_bytes(file.read_bytes().replace(payload, payload[:-1] + b"\xc1", 1))
+    return paths
+
+
+def from_tfrecord(draw: Draw, form: str, first: int, n: int) -> Source:
+    bad = damage(draw, n)
+    paths, items = _tfrecord(form, first, n, bad), rows(form, first, n, bad)
+    element = _KINDS.get(form, object)
+    return Source(lambda: fl.from_tfrecord(paths, element), lambda: models.rows(items))
+
+
+@cache
+def _compressed(form: str, first: int, n: int) -> str:
+    path = str(_folder() / f"{form}{first}-{n}.tfrecord.gz")
+    fl.from_items(list(make_rows(form, first, n))).write_tfrecord(path, compression="gzip")
+    return path
+
+
+def from_compressed_tfrecord(draw: Draw, form: str, first: int, n: int) -> Source:
+    path, items = _compressed(form, first, n), rows(form, first, n, None)
+    element = _KINDS.get(form, object)
+    return Source(
+        lambda: fl.from_tfrecord(path, element, compression="gzip"),
+        lambda: models.stream(items),
+    )
 
 
 def attempt_to_read(draw: Draw, form: str, first: int, n: int) -> Source:

@@ -56,6 +56,18 @@ FORMATS = {
         lambda path: fl.from_lmdb(path),
         refused=[object(), [0, (1, object())]],
     ),
+    "tfrecord": Format(
+        lambda flow, path: flow.write_tfrecord(path, overwrite=True),
+        lambda path: fl.from_tfrecord(path, object),
+        suffix=".tfrecord",
+        refused=[object(), 2**64, {1: 2}, Decimal(1), b"bytes", [0, (1, object())]],
+    ),
+    "tfrecord, gzip": Format(
+        lambda flow, path: flow.write_tfrecord(path, compression="gzip", overwrite=True),
+        lambda path: fl.from_tfrecord(path, object, compression="gzip"),
+        suffix=".tfrecord.gz",
+        refused=[object(), 2**64, b"bytes"],
+    ),
     "text": Format(
         lambda flow, path: flow.write_text(path, overwrite=True),
         lambda path: fl.from_text(path),

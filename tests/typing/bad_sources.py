@@ -83,5 +83,11 @@ fl.from_svmlight("rows.svm").map(scale)  # E: arg-type
 fl.from_svmlight("rows.svm", zero_based="no")  # E: arg-type
 numbers.write_text("numbers.txt")  # E: misc
 numbers.repeat().write_csv("numbers.csv")  # E: misc
+fl.from_tfrecord(3)  # E: call-overload
+fl.from_tfrecord("a.tfrecord", compression="lz4")  # E: call-overload
+fl.from_tfrecord("a.tfrecord").map(lambda s: s.label)  # E: attr-defined
+fl.from_tfrecord("a.tfrecord", Sample).map(fl.parse_example(Sample))  # E: arg-type
+numbers.repeat().write_tfrecord("numbers.tfrecord")  # E: misc
+numbers.write_tfrecord("numbers.tfrecord", compression=9)  # E: arg-type
 numbers.repeat().write_lmdb("numbers.lmdb")  # E: misc
 numbers.write_lmdb(3)  # E: arg-type

@@ -125,6 +125,11 @@ assert_type(
     Flow[U8, Exact],
 )
 
+
+class Label(NamedTuple):
+    label: np.int64
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -166,6 +171,21 @@ def stored(folder: Path) -> None:
     features_path = folder / "features.svm"
     fl.from_items(["1 1:0.5"]).write_text(features_path)
     assert_type(fl.from_svmlight(features_path), Flow[tuple[NDArray[np.float64], float], Exact])
+    sample_path, label_path = folder / "samples.tfrecord", str(folder / "labels.tfrecord")
+    assert_type(samples.write_tfrecord(sample_path), int)
+    assert_type(fl.from_tfrecord(sample_path, Sample, size=len(samples)), Flow[Sample, Exact])
+    assert_type(fl.from_tfrecord([sample_path], Sample).batch(4), Flow[tuple[U8, I64], Exact])
+    examples = samples.map(lambda sample: Label(sample.label)).map(fl.to_example)
+    assert_type(examples.write_tfrecord(label_path), int)
+    assert_type(fl.from_tfrecord(f"{folder}/lab*.tfrecord"), Flow[bytes, Exact])
+    labels = fl.from_tfrecord(label_path).map(fl.parse_example(Label))
+    assert_type(labels, Flow[Label, Exact])
+    assert_type(labels.batch(4), Flow[tuple[I64], Exact])
+    zipped = f"{label_path}.gz"
+    examples.write_tfrecord(zipped, compression="gzip", overwrite=True)
+    assert_type(fl.from_tfrecord(zipped, compression="gzip"), Flow[bytes, Unsized])
+    samples.write_tfrecord(zipped, compression="zlib", overwrite=True)
+    assert_type(fl.from_tfrecord(zipped, Sample, compression="zlib"), Flow[Sample, Unsized])
 
     points_path, arrays_path = folder / "points.lmdb", folder / "arrays.lmdb"
     points.write_lmdb(points_path)

@@ -115,6 +115,10 @@ SOURCES = [
     "fl.from_images(folder / '*.png')",
     "fl.from_lmdb(folder / 'numbers.lmdb')",
     "fl.from_lmdb(folder / 'numbers.lmdb', int)",
+    "fl.from_tfrecord(folder / 'bytes.tfrecord')",
+    "fl.from_tfrecord(folder / 'numbers.tfrecord', int)",
+    "fl.from_tfrecord(folder / 'bytes.tfrecord.gz', compression='gzip')",
+    "fl.from_tfrecord(folder / 'numbers.tfrecord.gz', int, compression='gzip')",
     "fl.from_zmq('ipc:///tmp/numbers')",
     "fl.from_zmq('ipc:///tmp/numbers', bind=False)",
     "fl.fake([(2, 3)])",
@@ -214,6 +218,7 @@ OPERATORS: dict[str, Wider] = {
     "x.write_lmdb(folder / 'written.lmdb', overwrite=True)": exactly,
     "x.map(str).write_text(folder / 'written.txt', overwrite=True)": exactly,
     "x.map(pair).write_csv(folder / 'written.csv', overwrite=True)": exactly,
+    "x.write_tfrecord(folder / 'written.tfrecord', overwrite=True)": exactly,
 }
 """Calls, and the tags by which their static row may be wider than it need be."""
 
@@ -353,6 +358,10 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     fl.from_range(3).map(str).write_text(folder / "numbers.txt")
     fl.from_range(3).map(lambda i: {"n": i}).write_csv(folder / "numbers.csv")
     fl.from_items(["1 1:2"]).write_text(folder / "numbers.svm")
+    fl.from_range(3).write_tfrecord(folder / "numbers.tfrecord")
+    fl.from_range(3).write_tfrecord(folder / "numbers.tfrecord.gz", compression="gzip")
+    fl.from_items([b"a"]).write_tfrecord(folder / "bytes.tfrecord")
+    fl.from_items([b"a"]).write_tfrecord(folder / "bytes.tfrecord.gz", compression="gzip")
     scope: dict[str, Any] = {}
     exec(SETUP.replace("FOLDER", str(folder)), scope)
     return scope

@@ -1,0 +1,154 @@
+"""How a TFRecord file frames its records: lengths, checksums, and where each record lies.
+
+A record is its length in 8 bytes, a checksum of these, the payload, and a checksum of the payload.
+A checksum is a CRC-32C, "masked" as Chubby and LevelDB do, in 4 bytes; all is little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TypeAlias
+
+import attrs
+import numpy as np
+import xxhash
+
+from flowdsl.errors import SourceError
+from flowdsl.storage.byte_files import ByteFile
+from flowdsl.storage.index import Index
+from flowdsl.storage.libraries import library
+from flowdsl.storage.paths import is_url
+
+Checksum: TypeAlias = Callable[[bytes], int]
+
+HEADER = struct.Struct("<QI")
+FOOTER = struct.Struct("<I")
+_BETWEEN = struct.Struct("<IQI")
+"""The end of a record and the beginning of the next: what is between two payloads."""
+
+_BLOCK = 1 << 20
+_LITTLE = 1 << 12
+"""What a scan reads at once: a block of small records, or no more than what frames large ones."""
+
+_FAR, _FAR_ELSEWHERE = 1 << 16, 1 << 23
+"""From how many bytes on a payload is skipped, and not read: elsewhere each read takes longer."""
+
+
+def checksum_for(operator: str) -> Checksum:
+    """The masked CRC-32C.
+
+    Raises:
+        MissingLibrary: google-crc32c is not installed.
+    """
+    crc32c: Checksum = library("google_crc32c", operator, "tfrecord").value
+
+    def masked(data: bytes) -> int:
+        crc = crc32c(data)
+        return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+    return masked
+
+
+def framed(payload: bytes, checksum: Checksum) -> bytes:
+    """A record as it stands in a file."""
+    length = len(payload).to_bytes(8, "little")
+    sums = checksum(length).to_bytes(4, "little"), checksum(payload).to_bytes(4, "little")
+    return b"".join((length, sums[0], payload, sums[1]))
+
+
+def scan(file: ByteFile, checksum: Checksum) -> Index:
+    """Where the payloads lie, with a digest of their lengths and stored checksums.
+
+    The checksum of each length is checked; that of a payload is when the record is read.
+
+    Raises:
+        SourceError: The file is no TFRecord file, damaged or cut short; the message says where.
+    """
+    ends, sums = array("q"), array("I")
+    far = _FAR_ELSEWHERE if is_url(file.path) else _FAR
+    of_length = lru_cache(1 << 14)(lambda n: checksum(n.to_bytes(8, "little")))  # most recur
+    size, length = file.size, 0
+    end = begin = -FOOTER.size  # of a payload before the first, which is none
+    block = bytes(FOOTER.size) + file.read(0, _BLOCK)
+    while end + FOOTER.size < size:
+        k = end - begin
+        if k + _BETWEEN.size > len(block):
+            if begin + len(block) < size:
+                block, begin, k = file.read(end, _BLOCK if length < far else _LITTLE), end, 0
+            if k + _BETWEEN.size > len(block):
+                raise cut_short(file.path, end + FOOTER.size)
+        sum_before, length, expected = _BETWEEN.unpack_from(block, k)
+        if of_length(length) != expected:
+            raise no_record(file.path, end + FOOTER.size, block[k + 4 : k + 6])
+        start = end + _BETWEEN.size
+        end = start + length
+        if end + FOOTER.size > size:
+            raise cut_short(file.path, start - HEADER.size)
+        ends.append(end)
+        sums.append(sum_before)
+    digest = xxhash.xxh3_64(np.array(ends, "<i8").tobytes())
+    digest.update(
+        np.array(sums[1:], "<u4").tobytes() + (file.read(end, FOOTER.size) if ends else b"")
+    )
+    all_ends = np.array(ends, np.int64)
+    starts = np.concatenate([[HEADER.size], all_ends[:-1] + _BETWEEN.size])[: len(ends)]
+    return Index(starts, all_ends, digest.intdigest())
+
+
+@attrs.frozen(eq=False)
+class Payloads:
+    """The payloads of a file, by number."""
+
+    file: ByteFile
+    checksum: Checksum
+    starts: memoryview
+    ends: memoryview  # indexed by a memoryview, an array's numbers are Python's, and come faster
+
+    def get(self, i: int) -> bytes:
+        """A payload; raises SourceError if it is damaged."""
+        start = self.starts[i]
+        length = self.ends[i] - start
+        data = self.file.read(start, length + FOOTER.size)
+        payload = data[:length]
+        if data[length:] != self.checksum(payload).to_bytes(4, "little"):
+            raise SourceError(
+                f"{self.file.path!r}: record {i}, from byte {start} on, is damaged: its checksum "
+                f"differs"
+            )
+        return payload
+
+
+def cut_short(path: str, at: int) -> SourceError:
+    """The error for a record at byte ``at`` that is not whole."""
+    return SourceError(
+        f"from_tfrecord: {path!r} is cut short: the record at byte {at} goes on beyond its end"
+    )
+
+
+def no_record(path: str, at: int, first: bytes) -> SourceError:
+    """The error for a header whose checksum is wrong; ``first``: the bytes there."""
+    if at == 0 and (name := compression_of(first)):
+        return SourceError(
+            f"from_tfrecord: {path!r} is no TFRecord file as it is, but seems compressed; "
+            f"pass compression={name!r}"
+        )
+    if at == 0:
+        return SourceError(
+            f"from_tfrecord: {path!r} is no TFRecord file, or damaged: the checksum of the first "
+            f"record's length differs"
+        )
+    return SourceError(
+        f"from_tfrecord: {path!r} is damaged: at byte {at} the checksum of a record's length "
+        f"differs"
+    )
+
+
+def compression_of(first: bytes) -> str | None:
+    """The compression that the first two bytes of a file tell of."""
+    if first == b"\x1f\x8b":
+        return "gzip"
+    deflated = len(first) == 2 and first[0] & 0x0F == 8 and first[0] >> 4 <= 7
+    return "zlib" if deflated and int.from_bytes(first, "big") % 31 == 0 else None
