@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
     from flowdsl.storage.lmdb import from_lmdb
+    from flowdsl.storage.parquet import from_parquet
 
 __version__ = "0.1.0"
 
@@ -111,6 +112,7 @@ __all__ = [
     "from_items",
     "from_iterable",
     "from_lmdb",
+    "from_parquet",
     "from_queue",
     "from_range",
     "from_zmq",
@@ -128,6 +130,7 @@ _LATER = {
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
     "from_lmdb": "storage.lmdb",
+    "from_parquet": "storage.parquet",
     "from_zmq": "remote.receiving",
     "progress": "report.progress",
     "verdict": "report.judging",

@@ -3,11 +3,47 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 import flowdsl as fl
 from flowdsl.testing.formats import FORMAT_LAWS, Format, FormatLaw
+
+SOME = np.zeros(3, np.float32)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[Any]:
+    """Rows with the same columns."""
+    dtypes = hnp.boolean_dtypes() | hnp.integer_dtypes(endianness="=")
+    dtypes |= hnp.floating_dtypes(endianness="=")
+    scalars = dtypes.map(lambda dtype: hnp.from_dtype(dtype).map(dtype.type))
+    arrays = st.tuples(dtypes, st.sampled_from([(2,), (2, 3), (1, 2, 1)]))
+    plain = [
+        st.booleans(),
+        st.integers(-(2**63), 2**63 - 1),
+        st.floats(),
+        st.text(st.characters(codec="utf-8")),
+        st.binary(),
+    ]
+    column = (
+        st.sampled_from([*plain, *(st.none() | one for one in plain)])
+        | st.sampled_from([st.lists(one, max_size=3) for one in plain])
+        | scalars
+        | arrays.map(lambda one: hnp.arrays(*one))
+        | dtypes.map(lambda dtype: hnp.arrays(dtype, st.integers(0, 3)))
+    )
+    columns = draw(st.lists(column, min_size=1, max_size=4))
+    names = [f"column {i}" for i in range(len(columns))]
+    together = st.tuples(*columns)
+    named = together.map(lambda values: dict(zip(names, values, strict=True)))
+    row = draw(st.sampled_from([columns[0], together, named]))
+    return draw(st.lists(row, max_size=12))
+
 
 FORMATS = {
     "lmdb": Format(
@@ -15,6 +51,13 @@ FORMATS = {
         lambda path: fl.from_lmdb(path),
         suffix=".lmdb",
         refused=[object(), 2**64, {1: 2}, 1j, "\ud800", [0, (1, object())]],
+    ),
+    "parquet": Format(
+        lambda flow, path: flow.write_parquet(path, row_group=5),
+        lambda path: fl.from_parquet(path),
+        suffix=".parquet",
+        rows=tables(),
+        refused=[object(), (1, 2), (1, np.zeros(3)), (1j, SOME), (2**63, SOME), {"a": 1}],
     ),
 }
 
