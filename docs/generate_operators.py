@@ -77,6 +77,18 @@ def _from_lmdb() -> AnyFlow:
         return fl.from_lmdb(f"{folder}/rows.lmdb", int)
 
 
+def _from_arrayrecord() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        _numbers().write_arrayrecord(f"{folder}/rows.arrayrecord")
+        return fl.from_arrayrecord(f"{folder}/rows.arrayrecord", int)
+
+
+def _from_parquet() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        _numbers().write_parquet(f"{folder}/rows.parquet")
+        return fl.from_parquet(f"{folder}/rows.parquet", int)
+
+
 FAMILIES: dict[str, list[Operator]] = {
     "Sources": [
         _source(fl.from_items, [1, 2]),
@@ -85,6 +97,8 @@ FAMILIES: dict[str, list[Operator]] = {
         _source(fl.from_queue, Queue()),
         _source(fl.from_files, __file__),
         Operator("from_lmdb", {"": lambda _: _from_lmdb()}, _numbers),
+        Operator("from_arrayrecord", {"": lambda _: _from_arrayrecord()}, _numbers),
+        Operator("from_parquet", {"": lambda _: _from_parquet()}, _numbers),
         Operator(
             "from_zmq",
             {

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from flowdsl.runtime.origins import Origin
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
+    from flowdsl.storage.arrayrecord import from_arrayrecord
     from flowdsl.storage.lmdb import from_lmdb
     from flowdsl.storage.parquet import from_parquet
 
@@ -108,6 +109,7 @@ __all__ = [
     "c6",
     "c7",
     "fake",
+    "from_arrayrecord",
     "from_files",
     "from_items",
     "from_iterable",
@@ -129,6 +131,7 @@ _LATER = {
     "Run": "runtime.run",
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
+    "from_arrayrecord": "storage.arrayrecord",
     "from_lmdb": "storage.lmdb",
     "from_parquet": "storage.parquet",
     "from_zmq": "remote.receiving",

@@ -15,8 +15,10 @@ SOURCES: dict[str, DrawSource] = {
     "AttemptToRead": sources.attempt_to_read,
     "AttemptToReadHere": sources.attempt_to_read_here,
     "Fake": sources.fake,
+    "FromArrayRecord": sources.from_arrayrecord,
     "FromFiles": sources.from_files,
     "FromLmdb": sources.from_lmdb,
+    "FromParquet": sources.from_parquet,
 }
 
 OPERATORS: dict[str, DrawOperator] = {

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import time
 from decimal import Decimal
+from itertools import pairwise
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -30,8 +31,11 @@ from flowdsl.errors import SourceError
 from flowdsl.specs import UNKNOWN, ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 from flowdsl.storage.libraries import library
 
-Values: TypeAlias = Callable[[int], Any]
-"""The value of a column at a row."""
+Values: TypeAlias = Callable[[int, int], list[Any]]
+"""The values of a column from one row to another, decoded."""
+
+_SHARED_BYTES = 1 << 16
+"""Arrays of consecutive rows share no more memory than this."""
 
 
 def spec_of_column(form: Any, wanted: Spec = UNKNOWN) -> Spec:
@@ -80,7 +84,8 @@ def _dtype(form: Any) -> np.dtype[Any] | None:
     """The dtype of a column of numbers or times; None for any other."""
     types = library("pyarrow.types", "from_parquet", "parquet")
     if types.is_boolean(form) or types.is_integer(form) or types.is_floating(form):
-        return np.dtype(form.to_pandas_dtype())
+        scalar: type[np.generic] = form.to_pandas_dtype()
+        return np.dtype(scalar)
     if types.is_timestamp(form):
         return np.dtype(f"M8[{form.unit}]")
     if types.is_duration(form):
@@ -114,7 +119,10 @@ def _shape(form: Any) -> tuple[int | None, ...] | None:
     if not types.is_fixed_size_list(stored):
         return (None,)
     shape = getattr(form, "shape", [stored.list_size])
-    return tuple(shape) if not getattr(form, "permutation", None) else None
+    order = getattr(form, "permutation", None) or range(len(shape))
+    if list(order) != list(range(len(shape))):
+        raise SourceError(f"a tensor whose axes are in the order {order} is not read")
+    return tuple(shape)
 
 
 def values_of(column: Any, wanted: Spec, name: str) -> Values:
@@ -136,11 +144,7 @@ def values_of(column: Any, wanted: Spec, name: str) -> Values:
         return _arrays(array, spec, present, name)
     if _dtype(array.type) is not None:
         return _numbers(array, isinstance(spec, ValueSpec), present)
-    if spec in (ValueSpec(str), ValueSpec(bytes)):
-        objects: Values = array.to_numpy(zero_copy_only=False).__getitem__
-        return objects
-    values: Values = array.to_pylist().__getitem__
-    return values
+    return lambda start, end: array.slice(start, end - start).to_pylist()
 
 
 def _flat(array: Any, dtype: np.dtype[Any]) -> Any:
@@ -159,13 +163,15 @@ def _numbers(array: Any, python: bool, present: Any) -> Values:
     dtype = _dtype(array.type)
     assert dtype is not None
     flat = _flat(array, dtype)
-    if present is None and not python:
-        scalars: Values = flat.__getitem__
-        return scalars
-    values: list[Any] = flat.tolist() if python else list(flat)
-    if present is not None:
-        values = [x if there else None for x, there in zip(values, present.tolist(), strict=True)]
-    return values.__getitem__
+    listed: Callable[[Any], list[Any]] = flat.__class__.tolist if python else list
+    if present is None:
+        return lambda start, end: listed(flat[start:end])
+
+    def values(start: int, end: int) -> list[Any]:
+        some, there = listed(flat[start:end]), present[start:end].tolist()
+        return [x if is_there else None for x, is_there in zip(some, there, strict=True)]
+
+    return values
 
 
 def _arrays(array: Any, spec: ArraySpec, present: Any, name: str) -> Values:
@@ -176,15 +182,45 @@ def _arrays(array: Any, spec: ArraySpec, present: Any, name: str) -> Values:
     if items.null_count:
         raise SourceError(f"column {name!r} has an array with an item that is null")
     flat = _flat(items, spec.dtype)
-    there = np.ones(len(array), bool) if present is None else present
     if pa.types.is_fixed_size_list(array.type):
-        table = flat.reshape(-1, *spec.shape)
-        at = (np.cumsum(there) - 1).tolist()
-        return lambda i: _own(table[at[i]]) if there[i] else None
-    sizes = array.value_lengths().fill_null(0).to_numpy()
-    ends = np.cumsum(sizes, dtype=np.int64).tolist()
-    starts = [0, *ends]
-    return lambda i: _own(flat[starts[i] : ends[i]]) if there[i] else None
+        return _of_one_shape(flat.reshape(-1, *spec.shape), present)
+    return _of_any_length(flat, array.value_lengths().fill_null(0).to_numpy(), present)
+
+
+def _of_one_shape(table: Any, present: Any) -> Values:
+    at = None if present is None else np.concatenate([[0], np.cumsum(present)])
+
+    def values(start: int, end: int) -> list[Any]:
+        if at is None or present is None:
+            return _rows_of(table[start:end])
+        rows = iter(_rows_of(table[at[start] : at[end]]))
+        return [next(rows) if there else None for there in present[start:end]]
+
+    return values
+
+
+def _rows_of(table: Any) -> list[Any]:
+    return list(_own(table)) if table.nbytes <= _SHARED_BYTES else [_own(row) for row in table]
+
+
+def _of_any_length(flat: Any, lengths: Any, present: Any) -> Values:
+    at = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+    def values(start: int, end: int) -> list[Any]:
+        some = flat[at[start] : at[end]]
+        cuts = (at[start : end + 1] - at[start]).tolist()
+        pairs = pairwise(cuts)
+        if some.nbytes <= _SHARED_BYTES:
+            own = _own(some)
+            arrays = [own[a:b] for a, b in pairs]
+        else:
+            arrays = [_own(some[a:b]) for a, b in pairs]
+        if present is not None:
+            there = present[start:end].tolist()
+            return [x if is_there else None for x, is_there in zip(arrays, there, strict=True)]
+        return arrays
+
+    return values
 
 
 def _own(view: Any) -> Any:

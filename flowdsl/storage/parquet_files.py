@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import attrs
 import msgspec
 import xxhash
 
-from flowdsl.errors import SourceError
+from flowdsl.errors import FlowError, SourceError
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.libraries import library
+from flowdsl.storage.parquet_footer import footer_of
 
 ABOUT, SEAL = "flowdsl.parquet", "flowdsl.seal"
 VERSION = 1
@@ -102,6 +102,7 @@ class ParquetFile:
         """Of the footer."""
         self._bytes = ParquetBytes(self._file)
         with self.errors("has no valid footer"):
+            footer = footer_of(raw)
             self._parquet = parquet.ParquetFile(
                 self._pa.PythonFile(self._bytes, mode="r"),
                 pre_buffer=False,
@@ -109,18 +110,16 @@ class ParquetFile:
                 thrift_string_size_limit=max(len(raw), 1),
                 thrift_container_size_limit=max(len(raw), 1),
             )
-            self._metadata = metadata = self._parquet.metadata
             self.schema = self._parquet.schema_arrow
             self.types = {field.name: field.type for field in self.schema}
-            self._about = about = _about(metadata.metadata or {})
-            groups = range(metadata.num_row_groups)
-            self.lengths = tuple(metadata.row_group(g).num_rows for g in groups)
-            chunks = metadata.num_row_groups * metadata.num_columns
+            self._groups = footer.groups
+            self._about = about = _about(footer.entries)
+            self.lengths = tuple(group.rows for group in footer.groups)
+            chunks = sum(len(group.chunks) for group in footer.groups)
             if about is not None and len(about.digests) != 16 * chunks:
                 raise ValueError(f"it has no digests of {chunks} columns")
-            rows = sum(self.lengths)
-            if rows != metadata.num_rows or min(self.lengths, default=0) < 0:
-                raise ValueError(f"it says {metadata.num_rows} rows, its row groups {rows}")
+            if sum(self.lengths) != footer.rows:
+                raise ValueError(f"{footer.rows} rows, and {sum(self.lengths)} in row groups")
 
     @property
     def form(self) -> str:
@@ -137,13 +136,9 @@ class ParquetFile:
             return int(self.schema.names.index(name) in self._about.missing)
         if not self.schema.field(name).nullable:
             return 0
-        count = 0
-        for group in range(self._metadata.num_row_groups):
-            found = [c for c in _chunks(self._metadata, group) if c.name == name]
-            if not found or found[0].nulls is None:
-                return None
-            count += found[0].nulls
-        return count
+        chunks = [chunk for group in self._groups for chunk in group.chunks if chunk.name == name]
+        counts = [chunk.nulls for chunk in chunks if chunk.nulls is not None]
+        return sum(counts) if len(counts) == len(self._groups) else None
 
     def table(self, group: int, columns: Sequence[str]) -> Any:
         """The columns of a row group, decoded.
@@ -166,22 +161,28 @@ class ParquetFile:
     def _hold(self, group: int, columns: Sequence[str]) -> None:
         """Read the bytes of these columns, those that touch at once, and check their digests."""
         chunks = [
-            chunk
-            for chunk in _chunks(self._metadata, group)
+            (number, chunk)
+            for number, chunk in enumerate(self._groups[group].chunks)
             if any(f"{chunk.name}.".startswith(f"{name}.") for name in columns)
         ]
-        size, large = sum(c.end - c.start for c in chunks), sum(c.large for c in chunks)
-        if any(not 0 <= c.start <= c.end <= self._file.size for c in chunks):
+        size = sum(chunk.end - chunk.start for _, chunk in chunks)
+        if any(chunk.end > self._file.size for _, chunk in chunks):
             raise ValueError("a column lies outside of the file")
+        large = sum(
+            max(chunk.uncompressed, chunk.values * _WIDTHS.get(chunk.physical, 1))
+            for _, chunk in chunks
+        )
         if large > max(_MOST_BYTES, size * _MOST_TIMES):
             raise ValueError(f"it says that it is {large:,} bytes, in {size:,} bytes of the file")
-        for start, end in _merged(sorted((c.start, c.end) for c in chunks)):
+        for start, end in _merged(sorted((chunk.start, chunk.end) for _, chunk in chunks)):
             self._bytes.held.append((start, self._file.read(start, end - start)))
-        about = self._about
-        for chunk in chunks if about is not None else []:
+        if self._about is None:
+            return
+        before = group * len(self._groups[group].chunks)
+        for number, chunk in chunks:
             self._bytes.seek(chunk.start)
             digest = xxhash.xxh3_64_hexdigest(self._bytes.read(chunk.end - chunk.start))
-            if about is None or digest != about.digests[16 * chunk.number :][:16]:
+            if digest != self._about.digests[16 * (before + number) :][:16]:
                 raise ValueError("its bytes are not those that were written")
 
     @contextmanager
@@ -189,7 +190,7 @@ class ParquetFile:
         """Tells the errors of pyarrow, and of what it was given, with the file."""
         try:
             yield
-        except SourceError:
+        except FlowError:
             raise
         except (
             *(self._pa.ArrowException, OSError, MemoryError),
@@ -198,55 +199,21 @@ class ParquetFile:
             raise SourceError(f"{self._reader}: {self.path!r} {what}: {error}") from error
 
 
-@attrs.frozen
-class _Chunk:
-    """A column of a row group, with the place of its bytes."""
-
-    name: str
-    number: int
-    """Among all of the file."""
-    start: int
-    end: int
-    large: int
-    """How many bytes it is at least, decoded."""
-    nulls: int | None
-
-
-def _chunks(metadata: Any, group: int) -> Iterator[_Chunk]:
-    details = metadata.row_group(group)
-    for k in range(details.num_columns):
-        chunk = details.column(k)
-        starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
-        start = min(at for at in starts if at is not None)
-        large = max(chunk.total_uncompressed_size, chunk.num_values * _width(chunk.physical_type))
-        known = chunk.statistics if chunk.is_stats_set else None
-        yield _Chunk(
-            chunk.path_in_schema,
-            group * metadata.num_columns + k,
-            start,
-            start + chunk.total_compressed_size,
-            large,
-            known.null_count if known is not None and known.has_null_count else None,
-        )
-
-
-def _width(physical: str) -> int:
-    return {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}.get(physical, 1)
+_WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""The bytes of a value of each of Parquet's types of numbers but bool."""
 
 
 def seal(path: Path) -> None:
     """Put the digests of a file's columns into its footer, and then the footer's own."""
-    metadata = library("pyarrow.parquet", "write_parquet", "parquet").read_metadata(path)
     with path.open("r+b") as file:
-        digests = []
-        for group in range(metadata.num_row_groups):
-            for chunk in _chunks(metadata, group):
-                file.seek(chunk.start)
-                digests.append(xxhash.xxh3_64_hexdigest(file.read(chunk.end - chunk.start)))
         file.seek(-_TAIL, io.SEEK_END)
         size = int.from_bytes(file.read(4), "little")
         start = file.seek(-_TAIL - size, io.SEEK_END)
         footer = file.read(size)
+        digests = []
+        for chunk in (chunk for group in footer_of(footer).groups for chunk in group.chunks):
+            file.seek(chunk.start)
+            digests.append(xxhash.xxh3_64_hexdigest(file.read(chunk.end - chunk.start)))
         *_, about = _DIGESTS.finditer(footer)
         joined = "".join(digests).encode()
         assert len(joined) == len(about[1])
@@ -266,7 +233,7 @@ def _checked(reader: str, path: str, file: ByteFile) -> tuple[bytes, str]:
     if tail[4:] != b"PAR1" or not 0 < size <= file.size - _TAIL - 4 or file.read(0, 4) != b"PAR1":
         raise SourceError(f"{reader}: {path!r} is no Parquet file, or is cut off")
     raw = file.read(file.size - _TAIL - size, size)
-    *_, found = [None, *_SEALED.finditer(raw)]
+    found = next(reversed(list(_SEALED.finditer(raw))), None)
     if found is None:
         if ABOUT.encode() in raw:
             raise SourceError(f"{reader}: {path!r} is damaged: its footer has no seal")

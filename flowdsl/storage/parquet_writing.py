@@ -177,7 +177,9 @@ class Kind:
 
 
 NOTHING = Kind(None)
-_PYTHON = {kind: Kind(kind) for kind in (bool, int, float, str, bytes)} | {NoneType: NOTHING}
+_PYTHON: dict[type, Kind] = {kind: Kind(kind) for kind in (bool, int, float, str, bytes)} | {
+    NoneType: NOTHING
+}
 
 
 def kind_of(value: object, at: str) -> Kind:
@@ -251,8 +253,8 @@ def merged(known: Kind, seen: Kind, at: str) -> Kind:
 def arrow_type(kind: Kind) -> Any:
     """The type of the column."""
     pa = library("pyarrow", "write_parquet", "parquet")
-    python = {None: pa.null(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
-    python |= {str: pa.string(), bytes: pa.binary()}
+    python: dict[object, Any] = {None: pa.null(), bool: pa.bool_(), int: pa.int64()}
+    python |= {float: pa.float64(), str: pa.string(), bytes: pa.binary()}
     dtype = kind.value if isinstance(kind.value, np.dtype) else None
     item = python[kind.value] if dtype is None else pa.from_numpy_dtype(dtype)
     if kind.is_list or kind.shape is None:

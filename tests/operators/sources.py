@@ -12,6 +12,7 @@ from typing import Any
 
 import lmdb
 import numpy as np
+import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 import flowdsl as fl
@@ -52,6 +53,40 @@ def _lmdb_and_rows(form: str, first: int, n: int, bad: int | None) -> Source:
     if form in kinds:
         return Source(lambda: fl.from_lmdb(path, kinds[form]), lambda: models.rows(items))
     return Source(lambda: fl.from_lmdb(path), lambda: models.rows(items))
+
+
+@cache
+def _parquet(form: str, first: int, n: int, bad: int | None) -> str:
+    path = _folder() / f"{form}{first}-{n}-{bad}.parquet"
+    fl.from_items(list(make_rows(form, first, n))).write_parquet(path, row_group=1)
+    if bad is not None:
+        content = bytearray(path.read_bytes())
+        content[pq.read_metadata(path).row_group(bad).column(0).data_page_offset] ^= 1
+        path.write_bytes(content)
+    return str(path)
+
+
+def from_parquet(draw: Draw, form: str, first: int, n: int) -> Source:
+    bad = damage(draw, n)
+    path, items = _parquet(form, first, n, bad), rows(form, first, n, bad)
+    kinds: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
+    if form in kinds and n:
+        return Source(lambda: fl.from_parquet(path, kinds[form]), lambda: models.rows(items))
+    return Source(lambda: fl.from_parquet(path), lambda: models.rows(items))
+
+
+@cache
+def _arrayrecord(form: str, first: int, n: int) -> str:
+    path = _folder() / f"{form}{first}-{n}.arrayrecord"
+    fl.from_items(list(make_rows(form, first, n))).write_arrayrecord(path, group_size=2)
+    return str(path)
+
+
+def from_arrayrecord(draw: Draw, form: str, first: int, n: int) -> Source:
+    path, items = _arrayrecord(form, first, n), rows(form, first, n, None)
+    kinds: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
+    declared = kinds.get(form, object)
+    return Source(lambda: fl.from_arrayrecord(path, declared), lambda: models.rows(items))
 
 
 def attempt_to_read(draw: Draw, form: str, first: int, n: int) -> Source:

@@ -19,8 +19,11 @@ SOME = np.zeros(3, np.float32)
 @st.composite
 def tables(draw: st.DrawFn) -> list[Any]:
     """Rows with the same columns."""
-    dtypes = hnp.boolean_dtypes() | hnp.integer_dtypes(endianness="=")
-    dtypes |= hnp.floating_dtypes(endianness="=")
+    dtypes: st.SearchStrategy[np.dtype[Any]] = st.one_of(
+        hnp.boolean_dtypes(),
+        hnp.integer_dtypes(endianness="="),
+        hnp.floating_dtypes(endianness="="),
+    )
     scalars = dtypes.map(lambda dtype: hnp.from_dtype(dtype).map(dtype.type))
     arrays = st.tuples(dtypes, st.sampled_from([(2,), (2, 3), (1, 2, 1)]))
     plain = [
@@ -51,6 +54,12 @@ FORMATS = {
         lambda path: fl.from_lmdb(path),
         suffix=".lmdb",
         refused=[object(), 2**64, {1: 2}, 1j, "\ud800", [0, (1, object())]],
+    ),
+    "arrayrecord": Format(
+        lambda flow, path: flow.write_arrayrecord(path, group_size=2),
+        lambda path: fl.from_arrayrecord(path, object),
+        suffix=".arrayrecord",
+        refused=[object(), 2**64, {1: 2}, 1j, b"raw", [0, (1, object())]],
     ),
     "parquet": Format(
         lambda flow, path: flow.write_parquet(path, row_group=5),

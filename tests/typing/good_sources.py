@@ -116,6 +116,17 @@ def stored(folder: Path) -> None:
     assert_type(fl.from_lmdb(dict_path, Features), Flow[Features, Exact])
     assert_type(fl.from_lmdb(path, Sample).batch(4), Flow[tuple[U8, I64], Exact])
 
+    table = folder / "samples.parquet"
+    assert_type(samples.write_parquet(table, row_group=2), int)
+    assert_type(fl.from_parquet(table), Flow[object, Exact])
+    assert_type(fl.from_parquet([table], columns=["image"]), Flow[object, Exact])
+    assert_type(fl.from_parquet([str(table)], Sample), Flow[Sample, Exact])
+
+    records = folder / "samples.arrayrecord"
+    assert_type(samples.write_arrayrecord(records, group_size=2), int)
+    assert_type(fl.from_arrayrecord(records), Flow[bytes, Exact])
+    assert_type(fl.from_arrayrecord([str(records)], Sample), Flow[Sample, Exact])
+
     points_path, arrays_path = folder / "points.lmdb", folder / "arrays.lmdb"
     points.write_lmdb(points_path)
     arrays.write_lmdb(arrays_path)

@@ -108,6 +108,11 @@ SOURCES = [
     "fl.from_files(folder / '*.png')",
     "fl.from_lmdb(folder / 'numbers.lmdb')",
     "fl.from_lmdb(folder / 'numbers.lmdb', int)",
+    "fl.from_arrayrecord(folder / 'numbers.arrayrecord')",
+    "fl.from_arrayrecord(folder / 'numbers.arrayrecord', int)",
+    "fl.from_parquet(folder / 'numbers.parquet')",
+    "fl.from_parquet(folder / 'numbers.parquet', int)",
+    "fl.from_parquet([folder / 'numbers.parquet'], columns=['element'])",
     "fl.from_zmq('ipc:///tmp/numbers')",
     "fl.from_zmq('ipc:///tmp/numbers', bind=False)",
     "fl.fake([(2, 3)])",
@@ -203,6 +208,8 @@ OPERATORS: dict[str, Wider] = {
     "x.collect()": exactly,
     "x.size()": exactly,
     "x.write_lmdb(folder / 'written.lmdb', overwrite=True)": exactly,
+    "x.write_arrayrecord(folder / 'written.arrayrecord', overwrite=True)": exactly,
+    "x.write_parquet(folder / 'written.parquet', overwrite=True)": exactly,
 }
 """Calls, and the tags by which their static row may be wider than it need be."""
 
@@ -339,6 +346,8 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("files")
     (folder / "a.png").touch()
     fl.from_range(3).write_lmdb(folder / "numbers.lmdb")
+    fl.from_range(3).write_arrayrecord(folder / "numbers.arrayrecord")
+    fl.from_range(3).write_parquet(folder / "numbers.parquet")
     scope: dict[str, Any] = {}
     exec(SETUP.replace("FOLDER", str(folder)), scope)
     return scope
