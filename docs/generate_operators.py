@@ -89,6 +89,13 @@ def _from_parquet() -> AnyFlow:
         return fl.from_parquet(f"{folder}/rows.parquet", int)
 
 
+def _from_webdataset() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        samples = _numbers().map(lambda i: {"__key__": f"{i}", "cls": i})
+        samples.write_webdataset(f"{folder}/rows.tar")
+        return fl.from_webdataset(f"{folder}/rows.tar")
+
+
 FAMILIES: dict[str, list[Operator]] = {
     "Sources": [
         _source(fl.from_items, [1, 2]),
@@ -99,6 +106,7 @@ FAMILIES: dict[str, list[Operator]] = {
         Operator("from_lmdb", {"": lambda _: _from_lmdb()}, _numbers),
         Operator("from_arrayrecord", {"": lambda _: _from_arrayrecord()}, _numbers),
         Operator("from_parquet", {"": lambda _: _from_parquet()}, _numbers),
+        Operator("from_webdataset", {"": lambda _: _from_webdataset()}, _numbers),
         Operator(
             "from_zmq",
             {

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from flowdsl.storage.arrayrecord import from_arrayrecord
     from flowdsl.storage.lmdb import from_lmdb
     from flowdsl.storage.parquet import from_parquet
+    from flowdsl.storage.webdataset import from_webdataset
 
 __version__ = "0.1.0"
 
@@ -117,6 +118,7 @@ __all__ = [
     "from_parquet",
     "from_queue",
     "from_range",
+    "from_webdataset",
     "from_zmq",
     "lists",
     "progress",
@@ -134,6 +136,7 @@ _LATER = {
     "from_arrayrecord": "storage.arrayrecord",
     "from_lmdb": "storage.lmdb",
     "from_parquet": "storage.parquet",
+    "from_webdataset": "storage.webdataset",
     "from_zmq": "remote.receiving",
     "progress": "report.progress",
     "verdict": "report.judging",

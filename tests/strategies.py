@@ -19,6 +19,7 @@ SOURCES: dict[str, DrawSource] = {
     "FromFiles": sources.from_files,
     "FromLmdb": sources.from_lmdb,
     "FromParquet": sources.from_parquet,
+    "FromWebDataset": sources.from_webdataset,
 }
 
 OPERATORS: dict[str, DrawOperator] = {

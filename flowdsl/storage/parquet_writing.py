@@ -81,8 +81,9 @@ class _File:
                 count = size = 0
         if count or self._writer is None:
             self._write_group(sink)
-        self._writer.add_key_value_metadata({ABOUT: self._about(), SEAL: UNSEALED})
-        self._writer.close()
+        writer: Any = self._writer
+        writer.add_key_value_metadata({ABOUT: self._about(), SEAL: UNSEALED})
+        writer.close()
 
     def _take(self, row: object) -> None:
         parts = components(row)

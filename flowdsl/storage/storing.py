@@ -96,3 +96,29 @@ class Storing(FlowBase[T, E]):
         from flowdsl.storage.arrayrecord import write  # with msgspec, which most do without
 
         return write(self, path, overwrite, group_size)
+
+    def write_webdataset(
+        self: FlowBase[T, Finite], path: str | os.PathLike[str], *, overwrite: bool = False
+    ) -> int:
+        """Run one pass and write its samples to a WebDataset tar file; gives their number.
+
+        An element is a dict: ``"__key__"`` is the name that its files have in common, without a dot
+        in its last part, and each other component is a file by its extension: ``bytes`` as they
+        are, ``str`` in UTF-8, ``int`` in digits. They are read back as bytes, or as declared. Each
+        file has a checksum in its header, which other programs pass over.
+
+        Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
+        ``SpecMismatch`` for an element that cannot be written, with its row, and for a key that is
+        that of the row before; ``SourceError`` if the disk refuses; whatever the flow raises.
+
+        >>> import flowdsl as fl, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sample = {"__key__": "animals/cat", "txt": "a cat", "cls": 3}
+        ...     fl.from_items([sample]).write_webdataset(f"{folder}/animals.tar")
+        1
+
+        Source: ``TarWriter`` in WebDataset.
+        """
+        from flowdsl.storage.webdataset import write  # with tarfile, which most do without
+
+        return write(self, path, overwrite)

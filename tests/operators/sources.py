@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 import shutil
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import lmdb
 import numpy as np
@@ -19,7 +20,7 @@ import flowdsl as fl
 from flowdsl.numbers.randomness import generator
 from flowdsl.testing import Draw, Model, Source, models
 from flowdsl.testing.elements import Listed, Named, Row, ids
-from flowdsl.testing.functions import make_rows
+from flowdsl.testing.functions import damaged, make_rows
 from flowdsl.testing.operators import SEEDS
 from flowdsl.testing.sources import damage, rows
 from tests import functions
@@ -87,6 +88,39 @@ def from_arrayrecord(draw: Draw, form: str, first: int, n: int) -> Source:
     kinds: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
     declared = kinds.get(form, object)
     return Source(lambda: fl.from_arrayrecord(path, declared), lambda: models.rows(items))
+
+
+@cache
+def _webdataset(form: str, first: int, n: int, bad: int | None) -> str:
+    path = _folder() / f"{form}{first}-{n}-{bad}.tar"
+    samples = [{"__key__": f"{i}", "i": i} for i in range(n)]
+    fl.from_items(samples).write_webdataset(path)
+    if bad is not None:
+        content = bytearray(path.read_bytes())
+        with tarfile.open(path) as file:
+            content[file.getmembers()[bad].offset_data] ^= 1
+        path.write_bytes(content)
+    return str(path)
+
+
+class _Number(TypedDict):
+    i: int
+
+
+def from_webdataset(draw: Draw, form: str, first: int, n: int) -> Source:
+    bad = damage(draw, n)
+    path, items = _webdataset(form, first, n, bad), list(make_rows(form, first, n))
+    samples: Any = [_Number(i=i) for i in range(n)]
+    if bad is not None:
+        samples = damaged(samples, bad)
+
+    def row(sample: _Number) -> Any:
+        return items[sample["i"]]
+
+    return Source(
+        lambda: fl.from_webdataset(path, _Number).map(row),
+        lambda: models.map_(models.rows(samples), row),
+    )
 
 
 def attempt_to_read(draw: Draw, form: str, first: int, n: int) -> Source:

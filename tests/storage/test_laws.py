@@ -2,16 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import flowdsl as fl
+from flowdsl import node
+from flowdsl.errors import SpecMismatch
+from flowdsl.kinds import IndexedSource
+from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.storage.codec import decode, encode
 from flowdsl.testing.formats import FORMAT_LAWS, Format, FormatLaw
+from flowdsl.testing.recipes import AnyFlow
+
+
+def as_samples(rows: AnyFlow) -> AnyFlow:
+    """Each row as a sample with one file; what cannot be encoded is left for the writer."""
+    numbers = count()
+
+    def sample(row: Any) -> Any:
+        key = f"folder/{next(numbers)}"
+        try:
+            return {"__key__": key, "row": encode(row), "cls": 7}
+        except SpecMismatch:
+            return {"__key__": key, "row": row}
+
+    return rows.map(sample)
+
+
+@attrs.frozen(repr=False)
+class Decoded(IndexedSource[Any]):
+    """The rows of ``as_samples``, read back."""
+
+    samples: IndexedSource[Any]
+
+    @property
+    def title(self) -> str:
+        return self.samples.title
+
+    @property
+    def fingerprint(self) -> str:
+        return self.samples.fingerprint
+
+    @property
+    def length(self) -> int:
+        return self.samples.length
+
+    def spec(self, probe: bool) -> Spec:
+        return UNKNOWN
+
+    def open(self) -> Callable[[int], Any]:
+        sample = self.samples.open()
+        return lambda i: decode(sample(i)["row"])
+
+
+def from_samples(path: Path) -> AnyFlow:
+    source = fl.from_webdataset(path).node
+    assert isinstance(source, IndexedSource)
+    return node.flow(Decoded(source))
+
 
 SOME = np.zeros(3, np.float32)
 
@@ -60,6 +116,12 @@ FORMATS = {
         lambda path: fl.from_arrayrecord(path, object),
         suffix=".arrayrecord",
         refused=[object(), 2**64, {1: 2}, 1j, b"raw", [0, (1, object())]],
+    ),
+    "webdataset": Format(
+        lambda flow, path: as_samples(flow).write_webdataset(path),
+        from_samples,
+        suffix=".tar",
+        refused=[object(), 1j],
     ),
     "parquet": Format(
         lambda flow, path: flow.write_parquet(path, row_group=5),

@@ -68,3 +68,6 @@ numbers.repeat().write_parquet("numbers.parquet")  # E: misc
 fl.from_arrayrecord(3)  # E: call-overload
 fl.from_arrayrecord("a.arrayrecord").map(lambda record: record.label)  # E: attr-defined
 numbers.repeat().write_arrayrecord("numbers.arrayrecord")  # E: misc
+fl.from_webdataset(3)  # E: call-overload
+fl.from_webdataset("a.tar").map(lambda sample: sample.jpg)  # E: attr-defined
+numbers.repeat().write_webdataset("numbers.tar")  # E: misc

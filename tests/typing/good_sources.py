@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from pathlib import Path
-from typing import Annotated, Any, assert_type
+from typing import Annotated, Any, TypedDict, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +99,10 @@ assert_type(again, Flow[int, Unsized | Resampled])
 # -- files -----------------------------------------------------------------------------------------
 
 
+class Pet(TypedDict):
+    txt: str
+
+
 def stored(folder: Path) -> None:
     (folder / "a.png").touch()
     assert_type(fl.from_files(folder / "*.png"), Flow[str, Exact])
@@ -126,6 +130,12 @@ def stored(folder: Path) -> None:
     assert_type(samples.write_arrayrecord(records, group_size=2), int)
     assert_type(fl.from_arrayrecord(records), Flow[bytes, Exact])
     assert_type(fl.from_arrayrecord([str(records)], Sample), Flow[Sample, Exact])
+
+    tar = folder / "pets.tar"
+    pets = fl.from_items([{"__key__": "cat", "txt": "a cat"}])
+    assert_type(pets.write_webdataset(tar, overwrite=True), int)
+    assert_type(fl.from_webdataset(tar), Flow[dict[str, Any], Exact])
+    assert_type(fl.from_webdataset([str(tar)], Pet), Flow[Pet, Exact])
 
     points_path, arrays_path = folder / "points.lmdb", folder / "arrays.lmdb"
     points.write_lmdb(points_path)

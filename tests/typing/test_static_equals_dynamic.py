@@ -33,6 +33,7 @@ Wider: TypeAlias = Callable[..., set[str]]
 
 SETUP = """
 import queue
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,6 +49,13 @@ F = TypeVar("F", bound=Effect)
 
 def evens(flow: fl.Flow[int, F]) -> fl.Flow[int, F | fl.Unsized]:
     return flow.filter(lambda i: i % 2 == 0)
+
+
+keys = count()
+
+
+def sample(x: object) -> dict[str, str]:
+    return {"__key__": str(next(keys)), "txt": str(x)}
 
 
 def yes(i: int) -> bool:
@@ -113,6 +121,8 @@ SOURCES = [
     "fl.from_parquet(folder / 'numbers.parquet')",
     "fl.from_parquet(folder / 'numbers.parquet', int)",
     "fl.from_parquet([folder / 'numbers.parquet'], columns=['element'])",
+    "fl.from_webdataset(folder / 'numbers.tar')",
+    "fl.from_webdataset(folder / 'numbers.tar', dict)",
     "fl.from_zmq('ipc:///tmp/numbers')",
     "fl.from_zmq('ipc:///tmp/numbers', bind=False)",
     "fl.fake([(2, 3)])",
@@ -209,6 +219,7 @@ OPERATORS: dict[str, Wider] = {
     "x.size()": exactly,
     "x.write_lmdb(folder / 'written.lmdb', overwrite=True)": exactly,
     "x.write_arrayrecord(folder / 'written.arrayrecord', overwrite=True)": exactly,
+    "x.map(sample).write_webdataset(folder / 'written.tar', overwrite=True)": exactly,
     "x.write_parquet(folder / 'written.parquet', overwrite=True)": exactly,
 }
 """Calls, and the tags by which their static row may be wider than it need be."""
@@ -347,6 +358,8 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "a.png").touch()
     fl.from_range(3).write_lmdb(folder / "numbers.lmdb")
     fl.from_range(3).write_arrayrecord(folder / "numbers.arrayrecord")
+    samples = [{"__key__": f"{i}", "cls": i} for i in range(3)]
+    fl.from_items(samples).write_webdataset(folder / "numbers.tar")
     fl.from_range(3).write_parquet(folder / "numbers.parquet")
     scope: dict[str, Any] = {}
     exec(SETUP.replace("FOLDER", str(folder)), scope)
