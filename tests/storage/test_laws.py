@@ -41,32 +41,23 @@ def as_samples(rows: AnyFlow) -> AnyFlow:
 class Decoded(IndexedSource[Any]):
     """The rows of ``as_samples``, read back."""
 
-    samples: IndexedSource[Any]
-
-    @property
-    def title(self) -> str:
-        return self.samples.title
-
-    @property
-    def fingerprint(self) -> str:
-        return self.samples.fingerprint
-
-    @property
-    def length(self) -> int:
-        return self.samples.length
+    title: str
+    fingerprint: str
+    length: int
+    samples: Callable[[], Callable[[int], Any]]
 
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
     def open(self) -> Callable[[int], Any]:
-        sample = self.samples.open()
+        sample = self.samples()
         return lambda i: decode(sample(i)["row"])
 
 
 def from_samples(path: Path) -> AnyFlow:
     source = fl.from_webdataset(path).node
     assert isinstance(source, IndexedSource)
-    return node.flow(Decoded(source))
+    return node.flow(Decoded(source.title, source.fingerprint, source.length, source.open))
 
 
 SOME = np.zeros(3, np.float32)

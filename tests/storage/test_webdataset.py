@@ -11,10 +11,11 @@ from typing import Any, TypedDict
 
 import attrs
 import pytest
-import webdataset
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from webdataset.tariterators import group_by_keys, tar_file_iterator
+from webdataset.writer import TarWriter
 
 import flowdsl as fl
 from flowdsl.errors import ElementError, FlowError, InvalidFlow, SourceError, SpecMismatch
@@ -46,6 +47,16 @@ def write_tar(path: Path, files: list[tuple[str, bytes]], form: int = tarfile.GN
             file.addfile(info, io.BytesIO(content))
 
 
+def read_by_webdataset(path: Path) -> list[dict[str, Any]]:
+    """By the parts that do not leave a file open."""
+    with path.open("rb") as file:
+        files = [{**one, "__url__": ""} for one in tar_file_iterator(file)]
+    samples = list(group_by_keys(files))
+    for sample in samples:
+        del sample["__url__"]
+    return samples
+
+
 NAMES = st.text("ab/é", min_size=1, max_size=4).filter(lambda s: "//" not in s and s[0] != "/")
 FILES = st.dictionaries(st.sampled_from(["jpg", "cls", "seg.png"]), st.binary(max_size=700))
 
@@ -69,17 +80,13 @@ def test_samples_are_those_of_webdataset(
     source = fl.from_webdataset(path)
     got = source.collect()
     assert got == rows
-    theirs = webdataset.WebDataset(str(path), shardshuffle=False, empty_check=False)
-    assert got == [
-        {name: part for name, part in one.items() if name in ("__key__", "jpg", "cls", "seg.png")}
-        for one in theirs
-    ]
+    assert got == read_by_webdataset(path)
     row = source.node.open()  # type: ignore[attr-defined]  # an IndexedSource
     assert [row(i) for i in reversed(range(len(rows)))] == rows[::-1]
 
 
 def test_what_webdataset_writes_is_read(path: Path) -> None:
-    with webdataset.TarWriter(str(path)) as writer:
+    with TarWriter(str(path)) as writer:
         for i in range(3):
             writer.write({"__key__": f"a/{i}", "cls": i, "txt": f"text {i}"})
     assert fl.from_webdataset(path).collect() == [
