@@ -24,7 +24,7 @@ from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.codec import decode, encode
 from flowdsl.storage.index import Shards
 from flowdsl.storage.libraries import library
-from flowdsl.storage.paths import OnePath, Paths, all_paths, local_path
+from flowdsl.storage.paths import OnePath, Paths, all_paths, local_path, title_of
 from flowdsl.storage.writing import write_file
 
 if TYPE_CHECKING:
@@ -101,8 +101,7 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
 
     @property
     def title(self) -> str:
-        more = f" and {len(self.parts) - 1} more" if len(self.parts) > 1 else ""
-        return f"from_arrayrecord({os.path.basename(self.parts[0].path)!r}{more})"
+        return title_of("from_arrayrecord", [part.path for part in self.parts])
 
     @property
     def fingerprint(self) -> str:

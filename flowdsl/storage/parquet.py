@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -43,7 +42,7 @@ from flowdsl.storage.declared import held_to
 from flowdsl.storage.index import Shards
 from flowdsl.storage.parquet_columns import Values, in_python, spec_of_column, values_of
 from flowdsl.storage.parquet_files import ParquetFile
-from flowdsl.storage.paths import Paths, all_paths
+from flowdsl.storage.paths import Paths, all_paths, title_of
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -98,8 +97,7 @@ class FromParquet(IndexedSource[T], Generic[T]):
 
     @property
     def title(self) -> str:
-        more = f" and {len(self.parts) - 1} more" if len(self.parts) > 1 else ""
-        return f"from_parquet({os.path.basename(self.parts[0].path)!r}{more})"
+        return title_of("from_parquet", [part.path for part in self.parts])
 
     @property
     def fingerprint(self) -> str:
@@ -281,8 +279,8 @@ def from_parquet(
 
     Source: Apache Parquet, and ``pyarrow.parquet``.
 
-    Elsewhere: tensorpack none; tf.data ``tfio.IODataset.from_parquet``; Grain
-    ``experimental.ParquetIterDataset``; torchdata ``ParquetDataFrameLoader``.
+    Elsewhere: tensorpack none; tf.data none; Grain ``experimental.ParquetIterDataset``;
+    torchdata ``ParquetDataFrameLoader``.
     """
     names = all_paths("from_parquet", paths)
     files = [ParquetFile("from_parquet", name) for name in names]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -33,7 +32,7 @@ from flowdsl.node import FlowBase, T
 from flowdsl.specs import Spec, StructSpec, ValueSpec, spec_of_type
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.index import Index, Shards, index_of
-from flowdsl.storage.paths import OnePath, Paths, all_paths
+from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
 from flowdsl.storage.tar import END, compression, digest_of, member, members
 from flowdsl.storage.writing import write_file
 
@@ -177,8 +176,7 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
 
     @property
     def title(self) -> str:
-        more = f" and {len(self.parts) - 1} more" if len(self.parts) > 1 else ""
-        return f"from_webdataset({os.path.basename(self.parts[0].path)!r}{more})"
+        return title_of("from_webdataset", [part.path for part in self.parts])
 
     @property
     def fingerprint(self) -> str:
