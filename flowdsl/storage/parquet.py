@@ -52,7 +52,7 @@ A = TypeVar("A")
 _GROUPS_KEPT = 2
 """Row groups that a reader keeps: a window over rows goes to and fro between two."""
 
-_AHEAD = 256
+_AHEAD = 1024
 _AHEAD_BYTES = 1 << 20
 
 

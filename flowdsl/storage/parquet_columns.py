@@ -133,6 +133,8 @@ def values_of(column: Any, wanted: Spec, name: str) -> Values:
     """
     pa = library("pyarrow", "from_parquet", "parquet")
     if pa.types.is_dictionary(column.type):
+        if spec_of_column(column.type) in (ValueSpec(str), ValueSpec(bytes)):
+            return _words(column)
         column = column.cast(column.type.value_type)
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # of no chunk, or of more than one array holds
@@ -145,6 +147,17 @@ def values_of(column: Any, wanted: Spec, name: str) -> Values:
     if _dtype(array.type) is not None:
         return _numbers(array, isinstance(spec, ValueSpec), present)
     return lambda start, end: array.slice(start, end - start).to_pylist()
+
+
+def _words(column: Any) -> Values:
+    """Text of a dictionary: rows share the words, which may be long."""
+    pa = library("pyarrow", "from_parquet", "parquet")
+    array = column.unify_dictionaries().combine_chunks()
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    words = [None, *(chunks[0].dictionary.to_pylist() if chunks else [])]
+    codes = [chunk.indices.cast(pa.int64()).fill_null(-1).to_numpy() for chunk in chunks]
+    numbers = np.concatenate([np.zeros(0, np.int64), *codes]) + 1
+    return lambda start, end: [words[k] for k in numbers[start:end].tolist()]
 
 
 def _flat(array: Any, dtype: np.dtype[Any]) -> Any:

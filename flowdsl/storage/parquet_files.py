@@ -20,7 +20,7 @@ import xxhash
 from flowdsl.errors import FlowError, SourceError
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.libraries import library
-from flowdsl.storage.parquet_footer import footer_of
+from flowdsl.storage.parquet_footer import Chunk, footer_of
 
 ABOUT, SEAL = "flowdsl.parquet", "flowdsl.seal"
 VERSION = 1
@@ -29,6 +29,7 @@ _SEALED = re.compile(rb"flowdsl\.seal\x18\x15xxh3:([0-9a-f]{16})")
 """The entry in the footer: a key, the byte of a field, the length of a text, and the text."""
 _DIGESTS = re.compile(rb'"digests":"([0-9a-f]*)"')
 _TAIL = 8
+_BATCH_ROWS = 1 << 10
 _MOST_BYTES = 1 << 28
 _MOST_TIMES = 256
 """A row group that says it is larger than the one, and this many times as large as its bytes in
@@ -147,9 +148,9 @@ class ParquetFile:
             SourceError: They are damaged.
         """
         with self.errors(f"has a row group {group} that cannot be read"):
-            self._hold(group, columns)
+            most = self._hold(group, columns)
             try:
-                table = self._parquet.read_row_group(group, list(columns), use_threads=False)
+                table = self._decoded(group, columns, most)
                 table.validate()
             finally:
                 self._bytes.held = []
@@ -158,8 +159,29 @@ class ParquetFile:
                 raise ValueError(f"{table.num_rows} rows where its footer says {rows}")
         return table
 
-    def _hold(self, group: int, columns: Sequence[str]) -> None:
-        """Read the bytes of these columns, those that touch at once, and check their digests."""
+    def _decoded(self, group: int, columns: Sequence[str], most: int | None) -> Any:
+        """The columns; text a few rows at a time, as a long one may stand in all of them."""
+        if most is None:
+            return self._parquet.read_row_group(group, list(columns), use_threads=False)
+        batches = []
+        size = 0
+        text = sum(chunk.uncompressed for chunk in self._groups[group].chunks)
+        rows = max(_BATCH_ROWS, most // max(1, text))  # no value is longer than all text
+        for batch in self._parquet.iter_batches(
+            rows, row_groups=[group], columns=list(columns), use_threads=False
+        ):
+            batches.append(batch)
+            size += batch.nbytes
+            if size > most:
+                raise ValueError(f"it is {size:,} bytes and more, of much fewer in the file")
+        schema = None if batches else self._pa.schema([self.schema.field(n) for n in columns])
+        return self._pa.Table.from_batches(batches, schema)
+
+    def _hold(self, group: int, columns: Sequence[str]) -> int | None:
+        """Read the bytes of these columns, those that touch at once, and check their digests.
+
+        Gives how many bytes they may be, decoded, where it cannot be known before.
+        """
         chunks = [
             (number, chunk)
             for number, chunk in enumerate(self._groups[group].chunks)
@@ -169,13 +191,18 @@ class ParquetFile:
         if any(chunk.end > self._file.size for _, chunk in chunks):
             raise ValueError("a column lies outside of the file")
         large = sum(
-            max(chunk.uncompressed, chunk.values * _WIDTHS.get(chunk.physical, 1))
+            max(chunk.uncompressed, chunk.values * _WIDTHS.get(chunk.physical, 8))
             for _, chunk in chunks
         )
-        if large > max(_MOST_BYTES, size * _MOST_TIMES):
+        most = max(_MOST_BYTES, size * _MOST_TIMES)
+        if large > most:
             raise ValueError(f"it says that it is {large:,} bytes, in {size:,} bytes of the file")
         for start, end in _merged(sorted((chunk.start, chunk.end) for _, chunk in chunks)):
             self._bytes.held.append((start, self._file.read(start, end - start)))
+        self._check_digests(group, chunks)
+        return most if any(chunk.physical not in _WIDTHS for _, chunk in chunks) else None
+
+    def _check_digests(self, group: int, chunks: Sequence[tuple[int, Chunk]]) -> None:
         if self._about is None:
             return
         before = group * len(self._groups[group].chunks)
@@ -199,8 +226,8 @@ class ParquetFile:
             raise SourceError(f"{self._reader}: {self.path!r} {what}: {error}") from error
 
 
-_WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
-"""The bytes of a value of each of Parquet's types of numbers but bool."""
+_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""The bytes of a value of each of Parquet's types of numbers."""
 
 
 def seal(path: Path) -> None:

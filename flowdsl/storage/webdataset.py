@@ -33,7 +33,7 @@ from flowdsl.specs import Spec, StructSpec, ValueSpec, spec_of_type
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
-from flowdsl.storage.tar import END, compression, digest_of, member, members
+from flowdsl.storage.tar import BLOCK, END, compression, digest_of, member, members
 from flowdsl.storage.writing import write_file
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _scan(file: ByteFile) -> Index:
             if extension in extensions or extension == KEY:
                 raise ValueError(f"sample {key!r} has two components {extension!r}")
             extensions.add(extension)
-            ends[-1] = min(one.end + -one.size % 512, file.size)
+            ends[-1] = min(one.end + -one.size % BLOCK, file.size)
     except ValueError as error:
         raise SourceError(
             f"from_webdataset: {file.path!r} is damaged, or no tar file: {error}"

@@ -78,6 +78,16 @@ COLUMNS: dict[str, tuple[Any, list[object], str]] = {
     "text": (pa.array(["é", ""]), ["é", ""], "str"),
     "large text": (pa.array(["a", "b"], pa.large_string()), ["a", "b"], "str"),
     "categories": (pa.array(["a", "a"]).dictionary_encode(), ["a", "a"], "str"),
+    "categories with nulls": (
+        pa.array([None, b"b"]).dictionary_encode(),
+        [None, b"b"],
+        "?",
+    ),
+    "few numbers": (
+        pa.array([5, 5], pa.int16()).dictionary_encode(),
+        [np.int16(5), np.int16(5)],
+        "int16[]",
+    ),
     "bytes": (pa.array([b"\xff", b""]), [b"\xff", b""], "bytes"),
     "instant": (
         pa.array([1, 2], pa.timestamp("us", "UTC")),
@@ -272,6 +282,22 @@ def test_a_group_that_says_it_is_huge_is_refused(
     with pytest.raises(ElementError) as raised:
         fl.from_parquet(path).collect()
     assert "it says that it is 800,000 bytes" in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("in_arrow", [True, False], ids=["categories", "text"])
+def test_a_long_text_in_many_rows_does_not_fill_the_memory(
+    path: Path, monkeypatch: pytest.MonkeyPatch, in_arrow: bool
+) -> None:
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 3000, pa.int32()), ["x" * 10_000])
+    pq.write_table(table(s=text), path, store_schema=in_arrow)
+    monkeypatch.setattr(parquet_files, "_MOST_BYTES", 10_000_000)
+    first = fl.from_parquet(path).take(1)
+    if in_arrow:  # the rows share one object
+        assert first.collect() == [{"s": "x" * 10_000}]
+    else:
+        with pytest.raises(ElementError) as raised:
+            first.collect()
+        assert "bytes and more, of much fewer in the file" in str(raised.value.__cause__)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
