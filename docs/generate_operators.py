@@ -102,6 +102,25 @@ def _from_tfrecord(**options: Any) -> AnyFlow:
         return fl.from_tfrecord(path, **options)
 
 
+def _from_arrayrecord() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        _numbers().write_arrayrecord(f"{folder}/rows.arrayrecord")
+        return fl.from_arrayrecord(f"{folder}/rows.arrayrecord", int)
+
+
+def _from_parquet() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        _numbers().write_parquet(f"{folder}/rows.parquet")
+        return fl.from_parquet(f"{folder}/rows.parquet", int)
+
+
+def _from_webdataset() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        samples = _numbers().map(lambda i: {"__key__": f"{i}", "cls": i})
+        samples.write_webdataset(f"{folder}/rows.tar")
+        return fl.from_webdataset(f"{folder}/rows.tar")
+
+
 FAMILIES: dict[str, list[Operator]] = {
     "Sources": [
         _source(fl.from_items, [1, 2]),
@@ -122,6 +141,9 @@ FAMILIES: dict[str, list[Operator]] = {
             },
             _numbers,
         ),
+        Operator("from_arrayrecord", {"": lambda _: _from_arrayrecord()}, _numbers),
+        Operator("from_parquet", {"": lambda _: _from_parquet()}, _numbers),
+        Operator("from_webdataset", {"": lambda _: _from_webdataset()}, _numbers),
         Operator(
             "from_zmq",
             {

@@ -64,16 +64,19 @@ if TYPE_CHECKING:
     from flowdsl.runtime.origins import Origin
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
+    from flowdsl.storage.arrayrecord import from_arrayrecord
     from flowdsl.storage.cropping import random_resized_crop
     from flowdsl.storage.csv_files import from_csv
     from flowdsl.storage.decoding import decode_image, image_size
     from flowdsl.storage.fetching import fetch
     from flowdsl.storage.images import from_images
     from flowdsl.storage.lmdb import from_lmdb
+    from flowdsl.storage.parquet import from_parquet
     from flowdsl.storage.svmlight import from_svmlight
     from flowdsl.storage.text import from_text
     from flowdsl.storage.tf_example import parse_example, to_example
     from flowdsl.storage.tfrecord import from_tfrecord
+    from flowdsl.storage.webdataset import from_webdataset
 
 __version__ = "0.1.0"
 
@@ -122,17 +125,20 @@ __all__ = [
     "decode_image",
     "fake",
     "fetch",
+    "from_arrayrecord",
     "from_csv",
     "from_files",
     "from_images",
     "from_items",
     "from_iterable",
     "from_lmdb",
+    "from_parquet",
     "from_queue",
     "from_range",
     "from_svmlight",
     "from_text",
     "from_tfrecord",
+    "from_webdataset",
     "from_zmq",
     "image_size",
     "lists",
@@ -158,6 +164,9 @@ _LATER = {
     "from_lmdb": "storage.lmdb",
     "from_svmlight": "storage.svmlight",
     "from_text": "storage.text",
+    "from_arrayrecord": "storage.arrayrecord",
+    "from_parquet": "storage.parquet",
+    "from_webdataset": "storage.webdataset",
     "from_zmq": "remote.receiving",
     "image_size": "storage.decoding",
     "progress": "report.progress",

@@ -17,12 +17,15 @@ SOURCES: dict[str, DrawSource] = {
     "Fake": sources.fake,
     "FromCsv": sources.from_csv,
     "FromCompressedTFRecord": sources.from_compressed_tfrecord,
+    "FromArrayRecord": sources.from_arrayrecord,
     "FromFiles": sources.from_files,
     "FromImages": sources.from_images,
     "FromLmdb": sources.from_lmdb,
     "FromSvmlight": sources.from_svmlight,
     "FromText": sources.from_text,
     "FromTFRecord": sources.from_tfrecord,
+    "FromParquet": sources.from_parquet,
+    "FromWebDataset": sources.from_webdataset,
 }
 
 OPERATORS: dict[str, DrawOperator] = {

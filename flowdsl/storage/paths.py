@@ -79,3 +79,13 @@ def _named(operator: str, path: str) -> list[str]:
         there = "there is a folder" if os.path.isdir(folder) else "there is no folder"
         raise SourceError(f"{operator}: no file matches {path!r}; {there} {folder!r}")
     return files
+
+
+def title_of(operator: str, paths: Sequence[str]) -> str:
+    """How a source of these files is named in reports.
+
+    >>> title_of("from_parquet", ["/data/a.parquet", "/data/b.parquet"])
+    "from_parquet('a.parquet' and 1 more)"
+    """
+    first, *more = paths
+    return f"{operator}({os.path.basename(first)!r}{f' and {len(more)} more' if more else ''})"

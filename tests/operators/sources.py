@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import atexit
 import shutil
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import lmdb
 import numpy as np
+import pyarrow.parquet as pq
 import sklearn.datasets  # noqa: F401  # its import draws random numbers, which no strategy may
 from hypothesis import strategies as st
 
@@ -91,6 +93,73 @@ def from_compressed_tfrecord(draw: Draw, form: str, first: int, n: int) -> Sourc
     return Source(
         lambda: fl.from_tfrecord(path, element, compression="gzip"),
         lambda: models.stream(items),
+    )
+
+
+@cache
+def _parquet(form: str, first: int, n: int, bad: int | None) -> str:
+    path = _folder() / f"{form}{first}-{n}-{bad}.parquet"
+    fl.from_items(list(make_rows(form, first, n))).write_parquet(path, row_group=1)
+    if bad is not None:
+        content = bytearray(path.read_bytes())
+        content[pq.read_metadata(path).row_group(bad).column(0).data_page_offset] ^= 1
+        path.write_bytes(content)
+    return str(path)
+
+
+def from_parquet(draw: Draw, form: str, first: int, n: int) -> Source:
+    bad = damage(draw, n)
+    path, items = _parquet(form, first, n, bad), rows(form, first, n, bad)
+    kinds: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
+    if form in kinds and n:
+        return Source(lambda: fl.from_parquet(path, kinds[form]), lambda: models.rows(items))
+    return Source(lambda: fl.from_parquet(path), lambda: models.rows(items))
+
+
+@cache
+def _arrayrecord(form: str, first: int, n: int) -> str:
+    path = _folder() / f"{form}{first}-{n}.arrayrecord"
+    fl.from_items(list(make_rows(form, first, n))).write_arrayrecord(path, group_size=2)
+    return str(path)
+
+
+def from_arrayrecord(draw: Draw, form: str, first: int, n: int) -> Source:
+    path, items = _arrayrecord(form, first, n), rows(form, first, n, None)
+    kinds: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
+    declared = kinds.get(form, object)
+    return Source(lambda: fl.from_arrayrecord(path, declared), lambda: models.rows(items))
+
+
+@cache
+def _webdataset(form: str, first: int, n: int, bad: int | None) -> str:
+    path = _folder() / f"{form}{first}-{n}-{bad}.tar"
+    samples = [{"__key__": f"{i}", "i": i} for i in range(n)]
+    fl.from_items(samples).write_webdataset(path)
+    if bad is not None:
+        content = bytearray(path.read_bytes())
+        with tarfile.open(path) as file:
+            content[file.getmembers()[bad].offset_data] ^= 1
+        path.write_bytes(content)
+    return str(path)
+
+
+class _Number(TypedDict):
+    i: int
+
+
+def from_webdataset(draw: Draw, form: str, first: int, n: int) -> Source:
+    bad = damage(draw, n)
+    path, items = _webdataset(form, first, n, bad), list(make_rows(form, first, n))
+    samples: Any = [_Number(i=i) for i in range(n)]
+    if bad is not None:
+        samples = damaged(samples, bad)
+
+    def row(sample: _Number) -> Any:
+        return items[sample["i"]]
+
+    return Source(
+        lambda: fl.from_webdataset(path, _Number).map(row),
+        lambda: models.map_(models.rows(samples), row),
     )
 
 

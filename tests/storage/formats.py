@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
-from typing import NamedTuple
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import attrs
 import numpy as np
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 import flowdsl as fl
+from flowdsl import node
+from flowdsl.errors import SpecMismatch
+from flowdsl.kinds import IndexedSource
+from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.storage.codec import decode, encode
 from flowdsl.testing.formats import Format
+from flowdsl.testing.recipes import AnyFlow
 
 LINES = st.text(st.characters(codec="utf-8", exclude_characters="\n")).filter(
     lambda line: not line.endswith("\r") and not line.startswith("\ufeff")
@@ -37,6 +48,78 @@ RECORDS = st.builds(
     st.floats(width=32).map(np.float32),
     st.none() | st.integers(),
 )
+
+
+def as_samples(rows: AnyFlow) -> AnyFlow:
+    """Each row as a sample with one file; what cannot be encoded is left for the writer."""
+    numbers = count()
+
+    def sample(row: Any) -> Any:
+        key = f"folder/{next(numbers)}"
+        try:
+            return {"__key__": key, "row": encode(row), "cls": 7}
+        except SpecMismatch:
+            return {"__key__": key, "row": row}
+
+    return rows.map(sample)
+
+
+@attrs.frozen(repr=False)
+class Decoded(IndexedSource[Any]):
+    """The rows of ``as_samples``, read back."""
+
+    title: str
+    fingerprint: str
+    length: int
+    samples: Callable[[], Callable[[int], Any]]
+
+    def spec(self, probe: bool) -> Spec:
+        return UNKNOWN
+
+    def open(self) -> Callable[[int], Any]:
+        sample = self.samples()
+        return lambda i: decode(sample(i)["row"])
+
+
+def from_samples(path: Path) -> AnyFlow:
+    source = fl.from_webdataset(path).node
+    assert isinstance(source, IndexedSource)
+    return node.flow(Decoded(source.title, source.fingerprint, source.length, source.open))
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[Any]:
+    """Rows with the same columns."""
+    dtypes: st.SearchStrategy[np.dtype[Any]] = st.one_of(
+        hnp.boolean_dtypes(),
+        hnp.integer_dtypes(endianness="="),
+        hnp.floating_dtypes(endianness="="),
+    )
+    scalars = dtypes.map(lambda dtype: hnp.from_dtype(dtype).map(dtype.type))
+    arrays = st.tuples(dtypes, st.sampled_from([(2,), (2, 3), (1, 2, 1)]))
+    plain = [
+        st.booleans(),
+        st.integers(-(2**63), 2**63 - 1),
+        st.floats(),
+        st.text(st.characters(codec="utf-8")),
+        st.binary(),
+    ]
+    column = (
+        st.sampled_from([*plain, *(st.none() | one for one in plain)])
+        | st.sampled_from([st.lists(one, max_size=3) for one in plain])
+        | scalars
+        | arrays.map(lambda one: hnp.arrays(*one))
+        | dtypes.map(lambda dtype: hnp.arrays(dtype, st.integers(0, 3)))
+    )
+    columns = draw(st.lists(column, min_size=1, max_size=4))
+    names = [f"column {i}" for i in range(len(columns))]
+    together = st.tuples(*columns)
+    named = together.map(lambda values: dict(zip(names, values, strict=True)))
+    row = draw(st.sampled_from([columns[0], together, named]))
+    return draw(st.lists(row, max_size=12))
+
+
+_ARRAY = np.zeros(3, np.float32)
 
 FORMATS = {
     "lmdb": Format(
@@ -93,5 +176,24 @@ FORMATS = {
             for i in range(12)
         ],
         checked=False,
+    ),
+    "arrayrecord": Format(
+        lambda flow, path: flow.write_arrayrecord(path, group_size=2, overwrite=True),
+        lambda path: fl.from_arrayrecord(path, object),
+        suffix=".arrayrecord",
+        refused=[object(), 2**64, {1: 2}, Decimal(1), b"raw", [0, (1, object())]],
+    ),
+    "webdataset": Format(
+        lambda flow, path: as_samples(flow).write_webdataset(path, overwrite=True),
+        from_samples,
+        suffix=".tar",
+        refused=[object(), Decimal(1)],
+    ),
+    "parquet": Format(
+        lambda flow, path: flow.write_parquet(path, row_group=5, overwrite=True),
+        lambda path: fl.from_parquet(path),
+        suffix=".parquet",
+        rows=tables(),
+        refused=[object(), (1, 2), (1, np.zeros(3)), (1j, _ARRAY), (2**63, _ARRAY), {"a": 1}],
     ),
 }

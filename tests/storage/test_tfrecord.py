@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import attrs
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 import google_crc32c
 import msgspec
 import numpy as np

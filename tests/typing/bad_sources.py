@@ -91,3 +91,13 @@ numbers.repeat().write_tfrecord("numbers.tfrecord")  # E: misc
 numbers.write_tfrecord("numbers.tfrecord", compression=9)  # E: arg-type
 numbers.repeat().write_lmdb("numbers.lmdb")  # E: misc
 numbers.write_lmdb(3)  # E: arg-type
+fl.from_parquet(3)  # E: call-overload
+fl.from_parquet("a.parquet", Sample).map(lambda s: s.lable)  # E: attr-defined
+fl.from_parquet("a.parquet", columns=[3])  # E: list-item
+numbers.repeat().write_parquet("numbers.parquet")  # E: misc
+fl.from_arrayrecord(3)  # E: call-overload
+fl.from_arrayrecord("a.arrayrecord").map(lambda record: record.label)  # E: attr-defined
+numbers.repeat().write_arrayrecord("numbers.arrayrecord")  # E: misc
+fl.from_webdataset(3)  # E: call-overload
+fl.from_webdataset("a.tar").map(lambda sample: sample.jpg)  # E: attr-defined
+numbers.repeat().write_webdataset("numbers.tar")  # E: misc

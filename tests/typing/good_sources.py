@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, assert_type
+from typing import Annotated, Any, NamedTuple, TypedDict, assert_type
 
 import numpy as np
 import simplejpeg
@@ -133,6 +133,10 @@ class Label(NamedTuple):
 # -- files -----------------------------------------------------------------------------------------
 
 
+class Pet(TypedDict):
+    txt: str
+
+
 def stored(folder: Path) -> None:
     (folder / "a.png").touch()
     assert_type(fl.from_files(folder / "*.png"), Flow[str, Exact])
@@ -186,6 +190,22 @@ def stored(folder: Path) -> None:
     assert_type(fl.from_tfrecord(zipped, compression="gzip"), Flow[bytes, Unsized])
     samples.write_tfrecord(zipped, compression="zlib", overwrite=True)
     assert_type(fl.from_tfrecord(zipped, Sample, compression="zlib"), Flow[Sample, Unsized])
+    table = folder / "samples.parquet"
+    assert_type(samples.write_parquet(table, row_group=2), int)
+    assert_type(fl.from_parquet(table), Flow[object, Exact])
+    assert_type(fl.from_parquet([table], columns=["image"]), Flow[object, Exact])
+    assert_type(fl.from_parquet([str(table)], Sample), Flow[Sample, Exact])
+
+    records = folder / "samples.arrayrecord"
+    assert_type(samples.write_arrayrecord(records, group_size=2), int)
+    assert_type(fl.from_arrayrecord(records), Flow[bytes, Exact])
+    assert_type(fl.from_arrayrecord([str(records)], Sample), Flow[Sample, Exact])
+
+    tar = folder / "pets.tar"
+    pets = fl.from_items([{"__key__": "cat", "txt": "a cat"}])
+    assert_type(pets.write_webdataset(tar, overwrite=True), int)
+    assert_type(fl.from_webdataset(tar), Flow[dict[str, Any], Exact])
+    assert_type(fl.from_webdataset([str(tar)], Pet), Flow[Pet, Exact])
 
     points_path, arrays_path = folder / "points.lmdb", folder / "arrays.lmdb"
     points.write_lmdb(points_path)

@@ -33,6 +33,7 @@ Wider: TypeAlias = Callable[..., set[str]]
 
 SETUP = """
 import queue
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,6 +49,13 @@ F = TypeVar("F", bound=Effect)
 
 def evens(flow: fl.Flow[int, F]) -> fl.Flow[int, F | fl.Unsized]:
     return flow.filter(lambda i: i % 2 == 0)
+
+
+keys = count()
+
+
+def sample(x: object) -> dict[str, str]:
+    return {"__key__": str(next(keys)), "txt": str(x)}
 
 
 def yes(i: int) -> bool:
@@ -119,6 +127,13 @@ SOURCES = [
     "fl.from_tfrecord(folder / 'numbers.tfrecord', int)",
     "fl.from_tfrecord(folder / 'bytes.tfrecord.gz', compression='gzip')",
     "fl.from_tfrecord(folder / 'numbers.tfrecord.gz', int, compression='gzip')",
+    "fl.from_arrayrecord(folder / 'numbers.arrayrecord')",
+    "fl.from_arrayrecord(folder / 'numbers.arrayrecord', int)",
+    "fl.from_parquet(folder / 'numbers.parquet')",
+    "fl.from_parquet(folder / 'numbers.parquet', int)",
+    "fl.from_parquet([folder / 'numbers.parquet'], columns=['element'])",
+    "fl.from_webdataset(folder / 'numbers.tar')",
+    "fl.from_webdataset(folder / 'numbers.tar', dict)",
     "fl.from_zmq('ipc:///tmp/numbers')",
     "fl.from_zmq('ipc:///tmp/numbers', bind=False)",
     "fl.fake([(2, 3)])",
@@ -219,6 +234,9 @@ OPERATORS: dict[str, Wider] = {
     "x.map(str).write_text(folder / 'written.txt', overwrite=True)": exactly,
     "x.map(pair).write_csv(folder / 'written.csv', overwrite=True)": exactly,
     "x.write_tfrecord(folder / 'written.tfrecord', overwrite=True)": exactly,
+    "x.write_arrayrecord(folder / 'written.arrayrecord', overwrite=True)": exactly,
+    "x.map(sample).write_webdataset(folder / 'written.tar', overwrite=True)": exactly,
+    "x.write_parquet(folder / 'written.parquet', overwrite=True)": exactly,
 }
 """Calls, and the tags by which their static row may be wider than it need be."""
 
@@ -362,6 +380,10 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     fl.from_range(3).write_tfrecord(folder / "numbers.tfrecord.gz", compression="gzip")
     fl.from_items([b"a"]).write_tfrecord(folder / "bytes.tfrecord")
     fl.from_items([b"a"]).write_tfrecord(folder / "bytes.tfrecord.gz", compression="gzip")
+    fl.from_range(3).write_arrayrecord(folder / "numbers.arrayrecord")
+    samples = [{"__key__": f"{i}", "cls": i} for i in range(3)]
+    fl.from_items(samples).write_webdataset(folder / "numbers.tar")
+    fl.from_range(3).write_parquet(folder / "numbers.parquet")
     scope: dict[str, Any] = {}
     exec(SETUP.replace("FOLDER", str(folder)), scope)
     return scope

@@ -1,0 +1,243 @@
+"""Columns of Arrow as values of elements.
+
+==============================  ============================================================
+a column of                     is read as
+==============================  ============================================================
+bool, intN, uintN, floatN       NumPy scalars of that dtype; as Python's ``bool``, ``int`` or
+                                ``float`` where the element declares these
+string, binary                  ``str``, ``bytes``
+timestamp, date, duration       ``np.datetime64`` or ``np.timedelta64`` of the column's unit
+lists of numbers                arrays of one dimension; Python lists where declared ``list[...]``
+lists of one size, tensors      arrays of that shape
+other lists, structs            lists and dicts of Python values
+a dictionary of values          the values
+decimal, time, map and others   as pyarrow's ``to_pylist`` has them
+null                            None
+==============================  ============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import time
+from decimal import Decimal
+from itertools import pairwise
+from types import NoneType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from flowdsl.errors import SourceError
+from flowdsl.specs import UNKNOWN, ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
+from flowdsl.storage.libraries import library
+
+Values: TypeAlias = Callable[[int, int], list[Any]]
+"""The values of a column from one row to another, decoded."""
+
+_SHARED_BYTES = 1 << 16
+"""Arrays of consecutive rows share no more memory than this."""
+
+
+def spec_of_column(form: Any, wanted: Spec = UNKNOWN) -> Spec:
+    """The spec of a column's values, as they are read where this is declared for them."""
+    types = library("pyarrow.types", "from_parquet", "parquet")
+    if types.is_dictionary(form):
+        return spec_of_column(form.value_type, wanted)
+    dtype = _dtype(form)
+    if dtype is not None:
+        value = _python(dtype)
+        return ValueSpec(value) if wanted == ValueSpec(value) else ArraySpec(dtype, ())
+    shape = _shape(form)
+    if shape is not None and not (isinstance(wanted, ListSpec) and len(shape) == 1):
+        return ArraySpec(_dtype(_storage(form).value_type), shape)
+    return in_python(form)
+
+
+def in_python(form: Any) -> Spec:
+    """The spec of a column's values as Python's own: of what ``to_pylist`` gives."""
+    types = library("pyarrow.types", "from_parquet", "parquet")
+    form = _storage(form)
+    if types.is_dictionary(form):
+        return in_python(form.value_type)
+    if _is_list(form):
+        size = form.list_size if types.is_fixed_size_list(form) else None
+        return ListSpec(in_python(form.value_type), size)
+    if types.is_struct(form):
+        fields = [form.field(i) for i in range(form.num_fields)]
+        return StructSpec(dict, tuple((f.name, in_python(f.type)) for f in fields))
+    kinds: list[tuple[Any, type]] = [
+        (types.is_boolean, bool),
+        (types.is_integer, int),
+        (types.is_floating, float),
+        (types.is_string, str),
+        (types.is_large_string, str),
+        (types.is_binary, bytes),
+        (types.is_large_binary, bytes),
+        (types.is_fixed_size_binary, bytes),
+        (types.is_decimal, Decimal),
+        (types.is_time, time),
+    ]
+    return next((ValueSpec(kind) for is_it, kind in kinds if is_it(form)), UNKNOWN)
+
+
+def _dtype(form: Any) -> np.dtype[Any] | None:
+    """The dtype of a column of numbers or times; None for any other."""
+    types = library("pyarrow.types", "from_parquet", "parquet")
+    if types.is_boolean(form) or types.is_integer(form) or types.is_floating(form):
+        scalar: type[np.generic] = form.to_pandas_dtype()
+        return np.dtype(scalar)
+    if types.is_timestamp(form):
+        return np.dtype(f"M8[{form.unit}]")
+    if types.is_duration(form):
+        return np.dtype(f"m8[{form.unit}]")
+    if types.is_date(form):
+        return np.dtype("M8[D]" if types.is_date32(form) else "M8[ms]")
+    return None
+
+
+def _python(dtype: np.dtype[Any]) -> type:
+    """The class of Python's own that holds all numbers of a dtype."""
+    return {"b": bool, "i": int, "u": int, "f": float}.get(dtype.kind, NoneType)
+
+
+def _is_list(form: Any) -> bool:
+    types = library("pyarrow.types", "from_parquet", "parquet")
+    return bool(types.is_list(form) or types.is_large_list(form) or types.is_fixed_size_list(form))
+
+
+def _storage(form: Any) -> Any:
+    """The type below an extension, such as the lists that a tensor is kept as."""
+    return getattr(form, "storage_type", form)
+
+
+def _shape(form: Any) -> tuple[int | None, ...] | None:
+    """The shape of a column of arrays; None for any other."""
+    types = library("pyarrow.types", "from_parquet", "parquet")
+    stored = _storage(form)
+    if not _is_list(stored) or _dtype(stored.value_type) is None:
+        return None
+    if not types.is_fixed_size_list(stored):
+        return (None,)
+    shape = getattr(form, "shape", [stored.list_size])
+    order = getattr(form, "permutation", None) or range(len(shape))
+    if list(order) != list(range(len(shape))):
+        raise SourceError(f"a tensor whose axes are in the order {order} is not read")
+    return tuple(shape)
+
+
+def values_of(column: Any, wanted: Spec, name: str) -> Values:
+    """The values of a column, decoded at once, by row.
+
+    Raises:
+        SourceError: An array has an item that is null.
+    """
+    pa = library("pyarrow", "from_parquet", "parquet")
+    if pa.types.is_dictionary(column.type):
+        if spec_of_column(column.type) in (ValueSpec(str), ValueSpec(bytes)):
+            return _words(column)
+        column = column.cast(column.type.value_type)
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # of no chunk, or of more than one array holds
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    spec = spec_of_column(array.type, wanted)
+    array = getattr(array, "storage", array)
+    present = None if array.null_count == 0 else array.is_valid().to_numpy(zero_copy_only=False)
+    if isinstance(spec, ArraySpec) and spec.shape != ():
+        return _arrays(array, spec, present, name)
+    if _dtype(array.type) is not None:
+        return _numbers(array, isinstance(spec, ValueSpec), present)
+    return lambda start, end: array.slice(start, end - start).to_pylist()
+
+
+def _words(column: Any) -> Values:
+    """Text of a dictionary: rows share the words, which may be long."""
+    pa = library("pyarrow", "from_parquet", "parquet")
+    array = column.unify_dictionaries().combine_chunks()
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    words = [None, *(chunks[0].dictionary.to_pylist() if chunks else [])]
+    codes = [chunk.indices.cast(pa.int64()).fill_null(-1).to_numpy() for chunk in chunks]
+    numbers = np.concatenate([np.zeros(0, np.int64), *codes]) + 1
+    return lambda start, end: [words[k] for k in numbers[start:end].tolist()]
+
+
+def _flat(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Numbers or times as one NumPy array; what is null is any of them."""
+    pa = library("pyarrow", "from_parquet", "parquet")
+    if dtype.kind in "mM":
+        bits = 32 if array.type == pa.date32() else 64
+        array = array.view(pa.int32() if bits == 32 else pa.int64())
+    if array.null_count:
+        array = array.fill_null(False if pa.types.is_boolean(array.type) else 0)
+    flat = array.to_numpy(zero_copy_only=False)
+    return flat.astype(dtype) if dtype.kind in "mM" else flat
+
+
+def _numbers(array: Any, python: bool, present: Any) -> Values:
+    dtype = _dtype(array.type)
+    assert dtype is not None
+    flat = _flat(array, dtype)
+    listed: Callable[[Any], list[Any]] = flat.__class__.tolist if python else list
+    if present is None:
+        return lambda start, end: listed(flat[start:end])
+
+    def values(start: int, end: int) -> list[Any]:
+        some, there = listed(flat[start:end]), present[start:end].tolist()
+        return [x if is_there else None for x, is_there in zip(some, there, strict=True)]
+
+    return values
+
+
+def _arrays(array: Any, spec: ArraySpec, present: Any, name: str) -> Values:
+    pa = library("pyarrow", "from_parquet", "parquet")
+    assert spec.dtype is not None
+    assert spec.shape is not None
+    items = array.flatten()  # without those of rows that are null
+    if items.null_count:
+        raise SourceError(f"column {name!r} has an array with an item that is null")
+    flat = _flat(items, spec.dtype)
+    if pa.types.is_fixed_size_list(array.type):
+        return _of_one_shape(flat.reshape(-1, *spec.shape), present)
+    return _of_any_length(flat, array.value_lengths().fill_null(0).to_numpy(), present)
+
+
+def _of_one_shape(table: Any, present: Any) -> Values:
+    at = None if present is None else np.concatenate([[0], np.cumsum(present)])
+
+    def values(start: int, end: int) -> list[Any]:
+        if at is None or present is None:
+            return _rows_of(table[start:end])
+        rows = iter(_rows_of(table[at[start] : at[end]]))
+        return [next(rows) if there else None for there in present[start:end]]
+
+    return values
+
+
+def _rows_of(table: Any) -> list[Any]:
+    return list(_own(table)) if table.nbytes <= _SHARED_BYTES else [_own(row) for row in table]
+
+
+def _of_any_length(flat: Any, lengths: Any, present: Any) -> Values:
+    at = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+    def values(start: int, end: int) -> list[Any]:
+        some = flat[at[start] : at[end]]
+        cuts = (at[start : end + 1] - at[start]).tolist()
+        pairs = pairwise(cuts)
+        if some.nbytes <= _SHARED_BYTES:
+            own = _own(some)
+            arrays = [own[a:b] for a, b in pairs]
+        else:
+            arrays = [_own(some[a:b]) for a, b in pairs]
+        if present is not None:
+            there = present[start:end].tolist()
+            return [x if is_there else None for x, is_there in zip(arrays, there, strict=True)]
+        return arrays
+
+    return values
+
+
+def _own(view: Any) -> Any:
+    """The array by itself: a view would keep its whole row group in memory."""
+    array = view.copy()
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,294 @@
+"""A Parquet file: its footer, its seal, and its row groups.
+
+Parquet checks its pages, if asked to, and never its footer. So a file that ``write_parquet`` made
+has in its footer a digest of each column of each row group, and one of the footer itself: the seal.
+Programs that do not know these entries pass over them.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import xxhash
+
+from flowdsl.errors import FlowError, SourceError
+from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.libraries import library
+from flowdsl.storage.parquet_footer import Chunk, footer_of
+
+ABOUT, SEAL = "flowdsl.parquet", "flowdsl.seal"
+VERSION = 1
+UNSEALED = "xxh3:" + "0" * 16
+_SEALED = re.compile(rb"flowdsl\.seal\x18\x15xxh3:([0-9a-f]{16})")
+"""The entry in the footer: a key, the byte of a field, the length of a text, and the text."""
+_DIGESTS = re.compile(rb'"digests":"([0-9a-f]*)"')
+_TAIL = 8
+_BATCH_ROWS = 1 << 10
+_MOST_BYTES = 1 << 28
+_MOST_TIMES = 256
+"""A row group that says it is larger than the one, and this many times as large as its bytes in
+the file, is refused: it would fill the memory."""
+
+
+class About(msgspec.Struct, frozen=True):
+    """What a file that ``write_parquet`` made says of its rows."""
+
+    version: int
+    form: str
+    """What the columns make: ``"tuple"``, ``"dict"`` or ``"value"``."""
+    python: list[int]
+    """The columns of values of Python's own."""
+    missing: list[int]
+    """The columns that have None."""
+    digests: str
+    """Of the bytes of each column of the first row group, of the second, and so on."""
+
+
+class ParquetBytes:
+    """The bytes of a file as pyarrow reads them: held ones from memory."""
+
+    closed = False
+
+    def __init__(self, file: ByteFile) -> None:
+        self.held: list[tuple[int, bytes]] = []
+        self._file = file
+        self._at = 0
+
+    def read(self, count: int = -1) -> bytes | memoryview:
+        start = self._at
+        end = self._file.size if count < 0 else min(start + count, self._file.size)
+        self._at = max(start, end)
+        for first, data in self.held:
+            if first <= start and end <= first + len(data):
+                return memoryview(data)[start - first : end - first]
+        return self._file.read(start, max(0, end - start))
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        """Nothing: the file closes when it is forgotten."""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+
+class ParquetFile:
+    """A file that is open for reading."""
+
+    def __init__(self, reader: str, path: str) -> None:
+        self.path = path
+        self._reader = reader
+        self._pa = library("pyarrow", reader, "parquet")
+        parquet = library("pyarrow.parquet", reader, "parquet")
+        self._file = open_file(reader, path)
+        raw, self.digest = _checked(reader, path, self._file)
+        """Of the footer."""
+        self._bytes = ParquetBytes(self._file)
+        with self.errors("has no valid footer"):
+            footer = footer_of(raw)
+            self._parquet = parquet.ParquetFile(
+                self._pa.PythonFile(self._bytes, mode="r"),
+                pre_buffer=False,
+                page_checksum_verification=True,
+                thrift_string_size_limit=max(len(raw), 1),
+                thrift_container_size_limit=max(len(raw), 1),
+            )
+            self.schema = self._parquet.schema_arrow
+            self.types = {field.name: field.type for field in self.schema}
+            self._groups = footer.groups
+            self._about = about = _about(footer.entries)
+            self.lengths = tuple(group.rows for group in footer.groups)
+            chunks = sum(len(group.chunks) for group in footer.groups)
+            if about is not None and len(about.digests) != 16 * chunks:
+                raise ValueError(f"it has no digests of {chunks} columns")
+            if sum(self.lengths) != footer.rows:
+                raise ValueError(f"{footer.rows} rows, and {sum(self.lengths)} in row groups")
+
+    @property
+    def form(self) -> str:
+        """What the columns make: ``"tuple"``, ``"dict"`` or ``"value"``."""
+        return self._about.form if self._about is not None else "dict"
+
+    def is_python(self, name: str) -> bool:
+        """Whether values of Python's own were written to this column."""
+        return self._about is not None and self.schema.names.index(name) in self._about.python
+
+    def nulls(self, name: str) -> int | None:
+        """How many values of a column are null, or at least one of them; None if it is unknown."""
+        if self._about is not None:
+            return int(self.schema.names.index(name) in self._about.missing)
+        if not self.schema.field(name).nullable:
+            return 0
+        chunks = [chunk for group in self._groups for chunk in group.chunks if chunk.name == name]
+        counts = [chunk.nulls for chunk in chunks if chunk.nulls is not None]
+        return sum(counts) if len(counts) == len(self._groups) else None
+
+    def table(self, group: int, columns: Sequence[str]) -> Any:
+        """The columns of a row group, decoded.
+
+        Raises:
+            SourceError: They are damaged.
+        """
+        with self.errors(f"has a row group {group} that cannot be read"):
+            most = self._hold(group, columns)
+            try:
+                table = self._decoded(group, columns, most)
+                table.validate()
+            finally:
+                self._bytes.held = []
+            rows = self.lengths[group]
+            if table.num_rows != rows:
+                raise ValueError(f"{table.num_rows} rows where its footer says {rows}")
+        return table
+
+    def _decoded(self, group: int, columns: Sequence[str], most: int | None) -> Any:
+        """The columns; text a few rows at a time, as a long one may stand in all of them."""
+        if most is None:
+            return self._parquet.read_row_group(group, list(columns), use_threads=False)
+        batches = []
+        size = 0
+        text = sum(chunk.uncompressed for chunk in self._groups[group].chunks)
+        rows = max(_BATCH_ROWS, most // max(1, text))  # no value is longer than all text
+        for batch in self._parquet.iter_batches(
+            rows, row_groups=[group], columns=list(columns), use_threads=False
+        ):
+            batches.append(batch)
+            size += batch.nbytes
+            if size > most:
+                raise ValueError(f"it is {size:,} bytes and more, of much fewer in the file")
+        schema = None if batches else self._pa.schema([self.schema.field(n) for n in columns])
+        return self._pa.Table.from_batches(batches, schema)
+
+    def _hold(self, group: int, columns: Sequence[str]) -> int | None:
+        """Read the bytes of these columns, those that touch at once, and check their digests.
+
+        Gives how many bytes they may be, decoded, where it cannot be known before.
+        """
+        chunks = [
+            (number, chunk)
+            for number, chunk in enumerate(self._groups[group].chunks)
+            if any(f"{chunk.name}.".startswith(f"{name}.") for name in columns)
+        ]
+        size = sum(chunk.end - chunk.start for _, chunk in chunks)
+        if any(chunk.end > self._file.size for _, chunk in chunks):
+            raise ValueError("a column lies outside of the file")
+        large = sum(
+            max(chunk.uncompressed, chunk.values * _WIDTHS.get(chunk.physical, 8))
+            for _, chunk in chunks
+        )
+        most = max(_MOST_BYTES, size * _MOST_TIMES)
+        if large > most:
+            raise ValueError(f"it says that it is {large:,} bytes, in {size:,} bytes of the file")
+        for start, end in _merged(sorted((chunk.start, chunk.end) for _, chunk in chunks)):
+            self._bytes.held.append((start, self._file.read(start, end - start)))
+        self._check_digests(group, chunks)
+        return most if any(chunk.physical not in _WIDTHS for _, chunk in chunks) else None
+
+    def _check_digests(self, group: int, chunks: Sequence[tuple[int, Chunk]]) -> None:
+        if self._about is None:
+            return
+        before = group * len(self._groups[group].chunks)
+        for number, chunk in chunks:
+            self._bytes.seek(chunk.start)
+            digest = xxhash.xxh3_64_hexdigest(self._bytes.read(chunk.end - chunk.start))
+            if digest != self._about.digests[16 * (before + number) :][:16]:
+                raise ValueError("its bytes are not those that were written")
+
+    @contextmanager
+    def errors(self, what: str) -> Iterator[None]:
+        """Tells the errors of pyarrow, and of what it was given, with the file."""
+        try:
+            yield
+        except FlowError:
+            raise
+        except (
+            *(self._pa.ArrowException, OSError, MemoryError),
+            *(ValueError, TypeError, LookupError, OverflowError, msgspec.MsgspecError),
+        ) as error:
+            raise SourceError(f"{self._reader}: {self.path!r} {what}: {error}") from error
+
+
+_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""The bytes of a value of each of Parquet's types of numbers."""
+
+
+def seal(path: Path) -> None:
+    """Put the digests of a file's columns into its footer, and then the footer's own."""
+    with path.open("r+b") as file:
+        file.seek(-_TAIL, io.SEEK_END)
+        size = int.from_bytes(file.read(4), "little")
+        start = file.seek(-_TAIL - size, io.SEEK_END)
+        footer = file.read(size)
+        digests = []
+        for chunk in (chunk for group in footer_of(footer).groups for chunk in group.chunks):
+            file.seek(chunk.start)
+            digests.append(xxhash.xxh3_64_hexdigest(file.read(chunk.end - chunk.start)))
+        *_, about = _DIGESTS.finditer(footer)
+        joined = "".join(digests).encode()
+        assert len(joined) == len(about[1])
+        footer = footer[: about.start(1)] + joined + footer[about.end(1) :]
+        *_, sealed = _SEALED.finditer(footer)
+        digest = xxhash.xxh3_64_hexdigest(footer).encode()
+        file.seek(start)
+        file.write(footer[: sealed.start(1)] + digest + footer[sealed.end(1) :])
+
+
+def _checked(reader: str, path: str, file: ByteFile) -> tuple[bytes, str]:
+    """The footer and its digest, checked against its seal if it has one."""
+    tail = file.read(max(0, file.size - _TAIL), _TAIL)
+    size = int.from_bytes(tail[:4], "little")
+    if tail[4:] == b"PARE":
+        raise SourceError(f"{reader}: {path!r} is encrypted, which is not read")
+    if tail[4:] != b"PAR1" or not 0 < size <= file.size - _TAIL - 4 or file.read(0, 4) != b"PAR1":
+        raise SourceError(f"{reader}: {path!r} is no Parquet file, or is cut off")
+    raw = file.read(file.size - _TAIL - size, size)
+    found = next(reversed(list(_SEALED.finditer(raw))), None)
+    if found is None:
+        if ABOUT.encode() in raw:
+            raise SourceError(f"{reader}: {path!r} is damaged: its footer has no seal")
+        return raw, xxhash.xxh3_64_hexdigest(raw)
+    unsealed = raw[: found.start(1)] + b"0" * 16 + raw[found.end(1) :]
+    if xxhash.xxh3_64_hexdigest(unsealed) != found[1].decode():
+        raise SourceError(
+            f"{reader}: {path!r} is damaged: its footer is not the one that was written (or "
+            f"another program wrote the file again, and kept the seal of the first)"
+        )
+    return raw, found[1].decode()
+
+
+def _about(entries: dict[bytes, bytes]) -> About | None:
+    stored = entries.get(ABOUT.encode())
+    if stored is None:
+        return None
+    about = msgspec.json.decode(stored, type=About)
+    if about.version != VERSION:
+        raise ValueError(f"version {about.version} of flowdsl's entry, where {VERSION} is read")
+    return about
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if merged and merged[-1][1] == start:
+            merged[-1] = merged[-1][0], end
+        else:
+            merged.append((start, end))
+    return merged

@@ -1,0 +1,151 @@
+"""The footer of a Parquet file: how many rows, and where the bytes of each column are.
+
+pyarrow ends the process when it is asked for the columns of some footers that are damaged, and so
+these parts are read here. The footer is a struct in Thrift's compact protocol.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen
+class Chunk:
+    """A column of a row group: where its bytes are, and what is said of its values."""
+
+    name: str
+    start: int
+    end: int
+    physical: int
+    values: int
+    uncompressed: int
+    nulls: int | None
+
+
+@attrs.frozen
+class Group:
+    """A row group."""
+
+    rows: int
+    chunks: tuple[Chunk, ...]
+
+
+@attrs.frozen
+class Footer:
+    """The parts of a footer."""
+
+    rows: int
+    groups: tuple[Group, ...]
+    entries: dict[bytes, bytes]
+
+
+def footer_of(raw: bytes) -> Footer:
+    """The footer that these bytes are.
+
+    Raises:
+        ValueError: They are none.
+    """
+    try:
+        top = _Reader(raw).struct(0)
+        leaves = [leaf for leaf in top[2] if not leaf.get(5)]
+        groups = tuple(_group(one, leaves) for one in top.get(4, []))
+        entries = {one[1]: one.get(2, b"") for one in top.get(5, [])}
+        if not all(isinstance(one, bytes) for one in chain(entries, entries.values())):
+            raise ValueError("an entry is no text")
+        return Footer(top[3], groups, entries)
+    except (LookupError, TypeError, AttributeError, struct.error, RecursionError) as error:
+        raise ValueError(f"it cannot be read: {error!r}") from error
+
+
+def _group(stored: dict[int, Any], leaves: list[dict[int, Any]]) -> Group:
+    chunks = tuple(map(_chunk, stored[1], leaves))
+    rows = stored[3]
+    if len(stored[1]) != len(leaves) or type(rows) is not int or rows < 0:
+        raise ValueError(f"a row group of {rows} rows has {len(chunks)} columns of {len(leaves)}")
+    return Group(rows, chunks)
+
+
+def _chunk(stored: dict[int, Any], leaf: dict[int, Any]) -> Chunk:
+    if stored.get(1):
+        raise ValueError("a column is in another file")
+    told = stored[3]
+    name = b".".join(told[3]).decode()
+    start, size = min(told[9], told.get(11) or told[9]), told[7]
+    nulls = told.get(12, {}).get(3)
+    numbers = (start, size, told[5], told[6], nulls or 0)
+    if told[1] != leaf.get(1) or any(type(n) is not int or n < 0 for n in numbers):
+        raise ValueError(f"what it says of column {name!r} cannot be")
+    return Chunk(name, start, start + size, told[1], told[5], told[6], nulls)
+
+
+_DEEPEST = 16
+
+
+class _Reader:
+    """Reads values of Thrift's compact protocol one after another."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+        self._of_kind: dict[int, Callable[[int], Any]] = {
+            3: lambda _: self._take(1)[0],
+            **dict.fromkeys((4, 5, 6), lambda _: self._number()),
+            7: lambda _: struct.unpack("<d", self._take(8))[0],
+            8: lambda _: self._take(self._count()),
+            9: self._list,
+            10: self._list,
+            12: self.struct,
+        }
+
+    def struct(self, depth: int) -> dict[int, Any]:
+        """A struct as its fields by number."""
+        if depth > _DEEPEST:
+            raise ValueError("it is nested too deeply")
+        fields: dict[int, Any] = {}
+        number = 0
+        while head := self._take(1)[0]:
+            step, kind = divmod(head, 16)
+            number = number + step if step else self._number()
+            if kind in (1, 2):
+                fields[number] = kind == 1
+            else:
+                fields[number] = self._of_kind[kind](depth + 1)
+        return fields
+
+    def _list(self, depth: int) -> list[Any]:
+        count, kind = divmod(self._take(1)[0], 16)
+        if count == 15:
+            count = self._count()
+        if count > len(self._data):  # each takes a byte at least
+            raise ValueError(f"it has a list of {count}")
+        if kind in (1, 2):
+            return [byte == 1 for byte in self._take(count)]
+        read = self._of_kind[kind]
+        return [read(depth + 1) for _ in range(count)]
+
+    def _take(self, count: int) -> bytes:
+        taken = self._data[self._at : self._at + count]
+        if len(taken) != count:
+            raise ValueError("it ends too early")
+        self._at += count
+        return taken
+
+    def _count(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+            if shift > 63:
+                raise ValueError("it has a number that is too long")
+
+    def _number(self) -> int:
+        value = self._count()
+        return (value >> 1) ^ -(value & 1)

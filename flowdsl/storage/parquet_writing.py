@@ -1,0 +1,297 @@
+"""write_parquet: the columns that hold the components of elements, and the file of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import attrs
+import msgspec
+import numpy as np
+
+from flowdsl.arguments import checked_int
+from flowdsl.effects import Finite
+from flowdsl.elements import components, nbytes_of
+from flowdsl.errors import SpecMismatch
+from flowdsl.node import FlowBase
+from flowdsl.storage.libraries import library
+from flowdsl.storage.parquet_files import ABOUT, SEAL, UNSEALED, VERSION, About, seal
+from flowdsl.storage.paths import OnePath
+from flowdsl.storage.writing import write_file
+
+_UNITS = ("ms", "us", "ns")
+"""The units of time that Parquet has."""
+
+_GROUP_BYTES = 1 << 26
+_VALUE = "element"
+"""The column of elements that have no components."""
+
+
+def write(
+    flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False, row_group: int = 4096
+) -> int:
+    """Run one pass of a flow and write its elements; gives the number of rows.
+
+    Raises:
+        EndlessFlow: It never ends.
+        InvalidFlow: The file exists, or its folder does not.
+        SourceError: The disk refuses.
+        SpecMismatch: An element cannot be written.
+    """
+    library("pyarrow.parquet", "write_parquet", "parquet")
+    most = checked_int("write_parquet: row_group", row_group, 1)
+    return write_file(
+        "write_parquet", flow, path, overwrite, lambda to, rows: _File(to, most).write(rows)
+    )
+
+
+class _File:
+    """A file that is being written."""
+
+    def __init__(self, path: Path, most: int) -> None:
+        self._path, self._most = path, most
+        self._form = "value"
+        self._kinds: dict[str, Kind] = {}
+        """The columns; their types are settled when the first row group is written."""
+        self._rows: dict[str, list[Any]] = {}
+        self._missing: set[str] = set()
+        self._groups = 0
+        self._writer: Any = None
+
+    def write(self, rows: Iterable[object]) -> None:
+        pa = library("pyarrow", "write_parquet", "parquet")
+        with pa.OSFile(str(self._path), "wb") as sink:
+            try:
+                self._write_to(sink, rows)
+            except BaseException:
+                if self._writer is not None:
+                    self._writer.is_open = False  # else it writes to the sink when it is forgotten
+                raise
+        seal(self._path)
+
+    def _write_to(self, sink: Any, rows: Iterable[object]) -> None:
+        count = size = 0
+        for row in rows:
+            self._take(row)
+            count, size = count + 1, size + nbytes_of(row)
+            if count >= self._most or size >= _GROUP_BYTES:
+                self._write_group(sink)
+                count = size = 0
+        if count or self._writer is None:
+            self._write_group(sink)
+        writer: Any = self._writer
+        writer.add_key_value_metadata({ABOUT: self._about(), SEAL: UNSEALED})
+        writer.close()
+
+    def _take(self, row: object) -> None:
+        parts = components(row)
+        form = "value" if parts is None else "tuple" if isinstance(row, tuple) else "dict"
+        values = {_VALUE: row} if parts is None else dict(parts)
+        if not self._kinds:
+            self._begin(form, values)
+        if form != self._form or values.keys() != self._kinds.keys():
+            raise SpecMismatch(
+                f"element: {form} of {', '.join(map(repr, values))} after rows of {self._form} of "
+                f"{', '.join(map(repr, self._kinds))}: all rows have the same columns"
+            )
+        for name, value in values.items():
+            at = "element" if form == "value" else f"element.{name}"
+            seen, known = kind_of(value, at), self._kinds[name]
+            if seen is NOTHING:
+                self._missing.add(name)
+            if seen != known:
+                self._kinds[name] = kind = merged(known, seen, at)
+                if self._writer is not None and kind != known:
+                    raise SpecMismatch(f"{at}: {seen}, and the row groups before have {known}")
+            self._rows[name].append(value)
+
+    def _begin(self, form: str, values: dict[str, Any]) -> None:
+        if not values:
+            raise SpecMismatch("element: it has no components, and so no columns")
+        for name in values:
+            if type(name) is not str:
+                raise SpecMismatch(f"element: columns are named with text, and not {name!r}")
+            _check(name, "element")
+        self._form = form
+        for name, value in values.items():
+            at = "element" if form == "value" else f"element.{name}"
+            self._kinds[name], self._rows[name] = kind_of(value, at), []
+
+    def _write_group(self, sink: Any) -> None:
+        pa = library("pyarrow", "write_parquet", "parquet")
+        schema = pa.schema([(name, arrow_type(kind)) for name, kind in self._kinds.items()])
+        if self._writer is None:
+            self._writer = library("pyarrow.parquet", "write_parquet", "parquet").ParquetWriter(
+                sink,
+                schema,
+                use_dictionary=[n for n, k in self._kinds.items() if k.value in (str, bytes)],
+                write_page_checksum=True,
+            )
+        if not self._kinds:
+            return
+        columns = [column_of(self._rows[name], kind) for name, kind in self._kinds.items()]
+        table = pa.Table.from_arrays(columns, schema=schema)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._groups += 1
+        for values in self._rows.values():
+            values.clear()
+
+    def _about(self) -> bytes:
+        numbered = list(enumerate(self._kinds.items()))
+        return msgspec.json.encode(
+            About(
+                version=VERSION,
+                form=self._form,
+                python=[k for k, (_, kind) in numbered if kind.python],
+                missing=[k for k, (name, _) in numbered if name in self._missing],
+                digests="0" * (16 * self._groups * len(numbered)),
+            )
+        )
+
+
+# -- columns ---------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Kind:
+    """What the values of a column are: of a class of Python's own, or of a dtype; or lists."""
+
+    value: type | np.dtype[Any] | None
+    """None: nothing is known, as all were None, or empty lists."""
+    shape: tuple[int, ...] | None = ()
+    """Of arrays, or None for those of one dimension, of any length."""
+    is_list: bool = False
+
+    def __str__(self) -> str:
+        told = "None" if self.value is None else getattr(self.value, "__name__", str(self.value))
+        if self.is_list:
+            return f"list[{told}]"
+        shape = "[?]" if self.shape is None else str(list(self.shape)) if self.shape else ""
+        return f"{told}{shape}"
+
+    @property
+    def python(self) -> bool:
+        """Whether it is read as Python's own values."""
+        return self.is_list or not isinstance(self.value, np.dtype)
+
+
+NOTHING = Kind(None)
+_PYTHON: dict[type, Kind] = {kind: Kind(kind) for kind in (bool, int, float, str, bytes)} | {
+    NoneType: NOTHING
+}
+
+
+def kind_of(value: object, at: str) -> Kind:
+    """What a column must be to hold this value.
+
+    Raises:
+        SpecMismatch: None can; the message begins with the name of the component.
+    """
+    known = _PYTHON.get(type(value))
+    if known is not None:
+        _check(value, at)
+        return known
+    if isinstance(value, np.generic):
+        return Kind(_held(value.dtype, at))
+    if isinstance(value, np.ndarray):
+        dtype = _held(value.dtype, at)
+        if value.ndim == 1:
+            return Kind(dtype, None)
+        if value.size == 0 or value.ndim == 0:
+            raise SpecMismatch(f"{at}: an array of shape {value.shape} cannot be written")
+        return Kind(dtype, value.shape)
+    if type(value) is list:
+        kinds = {_PYTHON.get(type(item)) for item in value}
+        if len(kinds) > 1 or None in kinds or NOTHING in kinds:
+            raise SpecMismatch(f"{at}: a list is written of bool, int, float, str or bytes alike")
+        for item in value:
+            _check(item, at)
+        return Kind(next(iter(kinds)).value if kinds else None, is_list=True)  # type: ignore[union-attr]  # None is not in them
+    raise SpecMismatch(
+        f"{at}: {type(value).__name__} cannot be written; bool, int, float, str, bytes, None, "
+        f"NumPy scalars, arrays, and lists of the first five can"
+    )
+
+
+def _check(value: object, at: str) -> None:
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        raise SpecMismatch(f"{at}: {value} cannot be written: an int has 64 bits")
+    if type(value) is str and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise SpecMismatch(f"{at}: text that is not Unicode cannot be written") from error
+
+
+def _held(dtype: np.dtype[Any], at: str) -> np.dtype[Any]:
+    times = dtype.kind in "mM" and np.datetime_data(dtype) in [(unit, 1) for unit in _UNITS]
+    numbers = dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
+    if not dtype.isnative or not (times or numbers):
+        raise SpecMismatch(
+            f"{at}: {dtype} cannot be written; bool, integers, float16 to float64, and times in "
+            f"ms, us or ns can, in this machine's byte order"
+        )
+    return dtype
+
+
+def merged(known: Kind, seen: Kind, at: str) -> Kind:
+    """What the column is that holds both.
+
+    Raises:
+        SpecMismatch: No column does.
+    """
+    if known == seen or (seen is NOTHING and known.shape in ((), None)):
+        return known
+    if known is NOTHING and seen.shape in ((), None):
+        return seen
+    if known.is_list and seen.is_list and None in (known.value, seen.value):
+        return known if seen.value is None else seen
+    raise SpecMismatch(f"{at}: {seen} after rows of {known}: a column holds one kind of value")
+
+
+def arrow_type(kind: Kind) -> Any:
+    """The type of the column."""
+    pa = library("pyarrow", "write_parquet", "parquet")
+    python: dict[object, Any] = {None: pa.null(), bool: pa.bool_(), int: pa.int64()}
+    python |= {float: pa.float64(), str: pa.string(), bytes: pa.binary()}
+    dtype = kind.value if isinstance(kind.value, np.dtype) else None
+    item = python[kind.value] if dtype is None else pa.from_numpy_dtype(dtype)
+    if kind.is_list or kind.shape is None:
+        return pa.list_(item)
+    return pa.fixed_shape_tensor(item, list(kind.shape)) if kind.shape else item
+
+
+def column_of(values: Sequence[Any], kind: Kind) -> Any:
+    """The values as a column of Arrow."""
+    pa = library("pyarrow", "write_parquet", "parquet")
+    form = arrow_type(kind)
+    if not isinstance(kind.value, np.dtype):
+        return pa.array(values, form)
+    missing = np.array([x is None for x in values], bool)
+    mask = pa.array(missing) if missing.any() else None
+    if kind.shape is None:
+        sizes = [0 if x is None else len(x) for x in values]
+        arrays = [x for x in values if x is not None]
+        flat = np.concatenate(arrays) if arrays else np.zeros(0, kind.value)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        if offsets[-1] >= 2**31:
+            raise SpecMismatch("the arrays of a row group have 2**31 items or more: write fewer")
+        return pa.ListArray.from_arrays(
+            pa.array(offsets.astype(np.int32)), _numbers_of(flat), type=form, mask=mask
+        )
+    if kind.shape:
+        size = int(np.prod(kind.shape))
+        lists = pa.FixedSizeListArray.from_arrays(_numbers_of(np.stack(values).reshape(-1)), size)
+        return pa.ExtensionArray.from_storage(form, lists)
+    filled = [kind.value.type() if x is None else x for x in values] if mask else values
+    return _numbers_of(np.array(filled, kind.value), missing if mask else None)
+
+
+def _numbers_of(flat: Any, missing: Any = None) -> Any:
+    pa = library("pyarrow", "write_parquet", "parquet")
+    if flat.dtype.kind not in "mM":
+        return pa.array(flat, mask=missing)
+    numbers = pa.array(flat.view(np.int64), mask=missing)  # NaT is a time, and not null
+    return numbers.view(pa.from_numpy_dtype(flat.dtype))

@@ -1,0 +1,152 @@
+"""Tar files: where their members are, and headers with a digest of a member."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from collections.abc import Callable, Iterator
+
+import attrs
+import xxhash
+
+BLOCK = 512
+END = bytes(2 * BLOCK)
+"""What ends a tar file."""
+
+_DIGEST = "FLOWDSL.xxh3"
+_FILES = b"0\0007"
+_NO_DATA = b"123456"
+"""Links, devices, folders and pipes."""
+_RECORD = re.compile(rb"(\d{1,10}) ([^=]+)=")
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+@attrs.frozen
+class Member:
+    """A file in a tar file."""
+
+    name: str
+    header: int
+    """Where its headers begin."""
+    start: int
+    size: int
+    digest: str | None
+    """Of its name and bytes, if flowdsl wrote them."""
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
+def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Member]:
+    """The files between two offsets; what is no file is passed over.
+
+    ``read`` gives bytes from an offset on. The last block is that after the last file, or ``end``.
+
+    Raises:
+        ValueError: There is no header where one should be.
+    """
+    first, extended, long_name = at, dict[str, str](), None
+    while at < end:
+        head = read(at, BLOCK)
+        if head == END[:BLOCK]:
+            _check_end(read, at, end)
+            return
+        kind, name, size = _header(head, at)
+        start = at + BLOCK
+        size = _number(extended.get("size", str(size)), at)
+        if start + size > end:
+            raise ValueError(f"what begins at byte {at} says it has {size} bytes: it is cut off")
+        at = start if kind in _NO_DATA else start + -(-size // BLOCK) * BLOCK
+        if kind == b"x":
+            extended = _records(read(start, size), start)
+        elif kind == b"g":
+            if {"path", "size"} & _records(read(start, size), start).keys():
+                raise ValueError(f"the names or sizes of all files are set at byte {start}")
+        elif kind == b"L":
+            long_name = _text(read(start, size).rstrip(b"\0"), start)
+        elif kind == b"S" or any(key.startswith("GNU.sparse") for key in extended):
+            raise ValueError(f"{name!r} is a sparse file, which is not read")
+        else:
+            if kind in _FILES:
+                name = extended.get("path") or long_name or name
+                yield Member(name, first, start, size, extended.get(_DIGEST))
+            if kind != b"K":
+                first, extended, long_name = at, {}, None
+    raise ValueError("it has no end: it is cut off")
+
+
+def _check_end(read: Callable[[int, int], bytes], at: int, end: int) -> None:
+    if read(at, 2 * BLOCK) != END:
+        raise ValueError("its end is cut off")
+    step = 1 << 20
+    for start in range(at, end, step):
+        rest = read(start, min(step, end - start))
+        if rest.count(0) != len(rest):
+            raise ValueError(f"something follows its end, which is at byte {at}")
+
+
+def _header(head: bytes, at: int) -> tuple[bytes, str, int]:
+    """The kind, name and size that a header says."""
+    if len(head) != BLOCK:
+        raise ValueError(f"its header at byte {at} is cut off")
+    checksum = head[148:156].strip(b" \0")
+    if not checksum.isdigit() or int(checksum, 8) != sum(head[:148]) + 8 * 32 + sum(head[156:]):
+        raise ValueError(f"at byte {at} there is no header of a tar file, or a damaged one")
+    name = _text(head[:100].partition(b"\0")[0], at)
+    if head[257:263] == b"ustar\0" and head[345]:
+        folder = head[345:500].partition(b"\0")[0]
+        name = f"{_text(folder, at)}/{name}"
+    field = head[124:136]
+    if field[0] == 0x80:  # in GNU's way, as it has no room for its digits
+        return head[156:157], name, int.from_bytes(field[1:], "big")
+    return head[156:157], name, _number((field.strip(b" \0") or b"0").decode("latin1"), at, 8)
+
+
+def _number(digits: str, at: int, base: int = 10) -> int:
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 20:
+        raise ValueError(f"the size at byte {at} is no number: {digits!r}")
+    return int(digits, base)
+
+
+def _text(name: bytes, at: int) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the name at byte {at} is no text: {error}") from error
+
+
+def _records(data: bytes, at: int) -> dict[str, str]:
+    """The entries of an extended header."""
+    records: dict[str, str] = {}
+    k = 0
+    while k < len(data):
+        found = _RECORD.match(data, k)
+        end = k + int(found[1]) if found else 0
+        if found is None or end > len(data) or data[end - 1 : end] != b"\n" or end <= found.end():
+            raise ValueError(f"the extended header at byte {at} is damaged")
+        records[_text(found[2], at)] = _text(data[found.end() : end - 1], at)
+        k = end
+    return records
+
+
+def digest_of(name: str, content: bytes) -> str:
+    """The digest of a member."""
+    digest = xxhash.xxh3_64(f"{name}\0".encode())
+    digest.update(content)
+    return digest.hexdigest()
+
+
+def member(name: str, content: bytes) -> Iterator[bytes]:
+    """The bytes of a member, with its headers."""
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    info.pax_headers = {_DIGEST: digest_of(name, content)}
+    yield info.tobuf(tarfile.PAX_FORMAT, "utf-8")
+    yield content
+    yield bytes(-len(content) % BLOCK)
+
+
+def compression(head: bytes) -> str | None:
+    """How a file is compressed that begins so."""
+    return next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None)

@@ -1,0 +1,453 @@
+"""Parquet files: other programs' tables come to the dtype, and ours are read by other programs."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl.errors import (
+    ElementError,
+    FlowError,
+    InvalidFlow,
+    MissingLibrary,
+    SourceError,
+    SpecMismatch,
+)
+from flowdsl.storage import libraries, parquet_files
+from flowdsl.storage.parquet_files import ParquetFile
+from flowdsl.testing.elements import same
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rows.parquet"
+
+
+class Sample(NamedTuple):
+    image: NDArray[np.uint8]
+    label: int
+
+
+class Named(TypedDict):
+    name: str | None
+    size: np.int32
+
+
+@attrs.frozen
+class PointBatch:
+    x: NDArray[np.float64]
+
+
+@attrs.frozen
+class Point(fl.Record[PointBatch]):
+    x: float
+
+
+def table(**columns: Any) -> pa.Table:
+    return pa.table(columns)
+
+
+def tensors(array: NDArray[Any]) -> Any:
+    return pa.FixedShapeTensorArray.from_numpy_ndarray(array)
+
+
+# -- tables of other programs ----------------------------------------------------------------------
+
+COLUMNS: dict[str, tuple[Any, list[object], str]] = {
+    "bool": (pa.array([True, False]), [np.True_, np.False_], "bool[]"),
+    "int8": (pa.array([1, -2], pa.int8()), [np.int8(1), np.int8(-2)], "int8[]"),
+    "uint64": (pa.array([2**64 - 1, 0], pa.uint64()), [np.uint64(2**64 - 1), np.uint64(0)], ""),
+    "half": (pa.array(np.array([0.5, 1], "f2")), [np.float16(0.5), np.float16(1)], "float16[]"),
+    "float": (pa.array([0.1, 2], pa.float32()), [np.float32(0.1), np.float32(2)], "float32[]"),
+    "text": (pa.array(["é", ""]), ["é", ""], "str"),
+    "large text": (pa.array(["a", "b"], pa.large_string()), ["a", "b"], "str"),
+    "categories": (pa.array(["a", "a"]).dictionary_encode(), ["a", "a"], "str"),
+    "categories with nulls": (
+        pa.array([None, b"b"]).dictionary_encode(),
+        [None, b"b"],
+        "?",
+    ),
+    "few numbers": (
+        pa.array([5, 5], pa.int16()).dictionary_encode(),
+        [np.int16(5), np.int16(5)],
+        "int16[]",
+    ),
+    "bytes": (pa.array([b"\xff", b""]), [b"\xff", b""], "bytes"),
+    "instant": (
+        pa.array([1, 2], pa.timestamp("us", "UTC")),
+        [np.datetime64(1, "us"), np.datetime64(2, "us")],
+        "datetime64[us][]",
+    ),
+    "day": (
+        pa.array([0, 31], pa.date32()),
+        [np.datetime64("1970-01-01"), np.datetime64("1970-02-01")],
+        "datetime64[D][]",
+    ),
+    "duration": (
+        pa.array([5, 6], pa.duration("ms")),
+        [np.timedelta64(5, "ms"), np.timedelta64(6, "ms")],
+        "timedelta64[ms][]",
+    ),
+    "tokens": (
+        pa.array([[1, 2], []], pa.list_(pa.int32())),
+        [np.array([1, 2], np.int32), np.array([], np.int32)],
+        "",
+    ),
+    "pair": (
+        pa.array([[1, 2], [3, 4]], pa.list_(pa.float32(), 2)),
+        [np.array([1, 2], np.float32), np.array([3, 4], np.float32)],
+        "",
+    ),
+    "tensor": (
+        tensors(np.arange(8, dtype=np.int16).reshape(2, 2, 2)),
+        list(np.arange(8, dtype=np.int16).reshape(2, 2, 2)),
+        "",
+    ),
+    "words": (pa.array([["a", None], []]), [["a", None], []], ""),
+    "struct": (pa.array([{"x": 1}, {"x": 2}]), [{"x": 1}, {"x": 2}], ""),
+    "decimal": (pa.array([Decimal("1.5"), Decimal("2.5")]), [Decimal("1.5"), Decimal("2.5")], ""),
+    "time": (pa.array([time(1), time(2)]), [time(1), time(2)], "time"),
+    "nothing": (pa.array([None, None]), [None, None], ""),
+    "with nulls": (pa.array([None, 3], pa.int16()), [None, np.int16(3)], "?"),
+    "tokens with nulls": (
+        pa.array([None, [7]], pa.list_(pa.int64())),
+        [None, np.array([7])],
+        "?",
+    ),
+    "pairs with nulls": (
+        pa.array([None, [1, 2]], pa.list_(pa.int64(), 2)),
+        [None, np.array([1, 2])],
+        "?",
+    ),
+    "days with nulls": (pa.array([None, 1], pa.date32()), [None, np.datetime64(1, "D")], "?"),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_keeps_its_dtype(path: Path, name: str) -> None:
+    column, values, spec = COLUMNS[name]
+    pq.write_table(table(x=column), path)
+    source = fl.from_parquet(path)
+    got = source.collect()
+    assert same(got, [{"x": value} for value in values]), got
+    if spec:
+        assert str(source.node.spec(probe=False)) == f"{{x: {spec}}}"
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.none() | st.integers(-5, 5), max_size=20),
+    st.integers(1, 8),
+    st.lists(st.integers(0, 19), max_size=30),
+)
+def test_any_row_of_any_group(
+    tmp_path: Path, values: list[int | None], group: int, order: list[int]
+) -> None:
+    path = tmp_path / "rows.parquet"
+    lists = pa.array([[i] * i for i in range(len(values))], pa.list_(pa.int64()))
+    columns = table(x=pa.array(values, pa.int64()), y=lists)
+    pq.write_table(columns, path, row_group_size=group)
+    row = fl.from_parquet(path).node.open()  # type: ignore[attr-defined]  # an IndexedSource
+    for i in order:
+        if i < len(values):
+            got = row(i)
+            assert got["x"] == values[i]
+            assert got["y"].tolist() == [i] * i
+
+
+def test_what_is_declared_decides_between_python_and_numpy(path: Path) -> None:
+    pq.write_table(table(name=["a", None], size=pa.array([1, 2], pa.int32())), path)
+    rows = fl.from_parquet(path, Named).collect()
+    assert rows == [{"name": "a", "size": 1}, {"name": None, "size": 2}]
+    assert type(rows[0]["size"]) is np.int32
+
+    class Plain(NamedTuple):
+        size: int
+        name: str | None
+
+    plain = fl.from_parquet(path, Plain).collect()
+    assert plain == [Plain(1, "a"), Plain(2, None)]
+    assert type(plain[0].size) is int
+    pq.write_table(table(x=[[1, 2], []]), path)
+
+    class Listed(TypedDict):
+        x: list[int]
+
+    assert fl.from_parquet(path, Listed).collect() == [{"x": [1, 2]}, {"x": []}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "element", "told"),
+    [
+        ({"name": ["a"], "size": [1]}, Named, "row.size: declared int32"),
+        ({"name": [1], "size": pa.array([1], pa.int32())}, Named, "name: declared str"),
+        ({"size": [1]}, Named, "declared {name"),
+        ({"x": ["a"]}, Point, "row.x: declared float, got str"),
+        ({"x": [1.0, None]}, Point, "column 'x' has a value that is null"),
+    ],
+)
+def test_what_is_not_as_declared_is_refused_at_once(
+    path: Path, columns: dict[str, Any], element: Any, told: str
+) -> None:
+    pq.write_table(table(**columns), path)
+    with pytest.raises(SpecMismatch, match=told.replace("{", r"\{")):
+        fl.from_parquet(path, element)
+
+
+def test_a_null_that_no_statistics_tell_fails_at_its_row(path: Path) -> None:
+    pq.write_table(table(x=[1.0, 2.0, None]), path, write_statistics=False)
+    rows = iter(fl.from_parquet(path, Point))
+    assert [next(rows), next(rows)] == [Point(1.0), Point(2.0)]
+    with pytest.raises(ElementError, match="row 2 of") as raised:
+        next(rows)
+    assert "null" in str(raised.value.__cause__)
+
+
+def test_a_row_that_its_class_refuses_fails_at_its_place(path: Path) -> None:
+    @attrs.frozen
+    class Positive:
+        x: float = attrs.field(validator=attrs.validators.gt(0))
+
+    pq.write_table(table(x=[1.0, 2.0, 3.0, -4.0, 5.0]), path)
+    row = fl.from_parquet(path, Positive).node.open()  # type: ignore[attr-defined]  # an IndexedSource
+    assert [row(i).x for i in range(3)] == [1.0, 2.0, 3.0]
+    with pytest.raises(ValueError, match="must be > 0"):
+        row(3)
+    assert row(4) == Positive(5.0)
+
+
+def test_columns_are_chosen_by_name(path: Path) -> None:
+    pq.write_table(table(a=[1, 2], b=["x", "y"], c=[0.5, 1.5]), path)
+    assert fl.from_parquet(path, columns=["c", "b"]).collect()[1] == {"c": 1.5, "b": "y"}
+    with pytest.raises(InvalidFlow, match="no column 'd', it has 'a', 'b', 'c'"):
+        fl.from_parquet(path, columns=["d"])
+    for columns in ("a", [], ["a", "a"]):
+        with pytest.raises(InvalidFlow, match="columns must be a list of names"):
+            fl.from_parquet(path, columns=columns)
+
+
+def test_files_are_read_in_the_order_given(tmp_path: Path) -> None:
+    for i in range(3):
+        pq.write_table(table(x=[i, i + 10]), tmp_path / f"{i}.parquet")
+    values = [row["x"] for row in fl.from_parquet(tmp_path / "*.parquet").collect()]  # type: ignore[index]  # rows are dicts
+    assert values == [0, 10, 1, 11, 2, 12]
+    order = [tmp_path / "2.parquet", tmp_path / "0.parquet"]
+    assert fl.from_parquet(order).collect() == [{"x": 2}, {"x": 12}, {"x": 0}, {"x": 10}]
+    pq.write_table(table(x=["a"]), tmp_path / "3.parquet")
+    with pytest.raises(SourceError, match=r"3\.parquet' has other columns .* 'x' is string"):
+        fl.from_parquet(tmp_path / "*.parquet")
+
+
+def test_files_elsewhere_are_read_too(path: Path) -> None:
+    fl.from_range(10).write_parquet(path, row_group=3)
+    MemoryFileSystem().pipe_file("/bucket/rows.parquet", path.read_bytes())
+    assert fl.from_parquet("memory://bucket/*.parquet", int).collect() == list(range(10))
+
+
+def test_two_columns_of_one_name_are_refused(path: Path) -> None:
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"]), path)
+    with pytest.raises(SourceError, match="two columns 'x'"):
+        fl.from_parquet(path)
+
+
+def test_an_array_with_a_null_in_it_is_no_array(path: Path) -> None:
+    pq.write_table(table(x=[[1, None]]), path)
+    with pytest.raises(ElementError) as raised:
+        fl.from_parquet(path).collect()
+    assert "column 'x' has an array with an item that is null" in str(raised.value.__cause__)
+
+
+def test_a_group_that_says_it_is_huge_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(table(x=[0] * 100_000), path)
+    assert len(fl.from_parquet(path).take(3).collect()) == 3
+    monkeypatch.setattr(parquet_files, "_MOST_BYTES", 1000)
+    with pytest.raises(ElementError) as raised:
+        fl.from_parquet(path).collect()
+    assert "it says that it is 800,000 bytes" in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("in_arrow", [True, False], ids=["categories", "text"])
+def test_a_long_text_in_many_rows_does_not_fill_the_memory(
+    path: Path, monkeypatch: pytest.MonkeyPatch, in_arrow: bool
+) -> None:
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 3000, pa.int32()), ["x" * 10_000])
+    pq.write_table(table(s=text), path, store_schema=in_arrow)
+    monkeypatch.setattr(parquet_files, "_MOST_BYTES", 10_000_000)
+    first = fl.from_parquet(path).take(1)
+    if in_arrow:  # the rows share one object
+        assert first.collect() == [{"s": "x" * 10_000}]
+    else:
+        with pytest.raises(ElementError) as raised:
+            first.collect()
+        assert "bytes and more, of much fewer in the file" in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_damage_to_a_file_of_another_program_ends_in_an_error_or_rows(
+    path: Path, version: str
+) -> None:
+    """Pyarrow ends the process when it is asked for the columns of some damaged footers."""
+    columns = table(a=list(range(20)), b=["x"] * 20, c=[[1.5]] * 20, d=[None, 2] * 10)
+    pq.write_table(columns, path, data_page_version=version, row_group_size=10)
+    content = path.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    draw, outcomes = random.Random(7), Counter[str]()
+    for _ in range(300):
+        changed = bytearray(content)
+        first = footer if draw.random() < 0.7 else 0
+        changed[draw.randrange(first, len(content))] ^= 1 << draw.randrange(8)
+        path.write_bytes(changed)
+        try:
+            fl.from_parquet(path).collect()
+            outcomes["rows"] += 1
+        except FlowError as error:
+            outcomes["error"] += 1
+            outcomes["named"] += str(path) in f"{error} {error.__cause__}"
+    assert outcomes["named"] == outcomes["error"]
+    assert min(outcomes["rows"], outcomes["error"]) > 10
+
+
+# -- what we write ---------------------------------------------------------------------------------
+
+
+def test_other_programs_read_what_is_written(path: Path) -> None:
+    images = [np.full((2, 3), i, np.uint8) for i in range(4)]
+    rows = [{"image": images[i], "at": np.datetime64(i, "ms"), "tokens": [i]} for i in range(4)]
+    assert fl.from_items(rows).write_parquet(path, row_group=3) == 4
+    got = pq.read_table(path, page_checksum_verification=True)
+    assert got.column("image").combine_chunks().to_numpy_ndarray().tolist() == [
+        image.tolist() for image in images
+    ]
+    assert got.column("at").type == pa.timestamp("ms")
+    assert got.column("tokens").to_pylist() == [[0], [1], [2], [3]]
+    assert pq.read_metadata(path).num_row_groups == 2
+
+
+def test_rows_come_back_in_their_classes(path: Path) -> None:
+    samples = [Sample(np.full((2, 2), i, np.uint8), i) for i in range(5)]
+    fl.from_items(samples).write_parquet(path, row_group=2)
+    source = fl.from_parquet(path, Sample)
+    got = source.collect()
+    assert same(got, samples)
+    assert not got[0].image.flags.writeable
+    assert str(source.node.spec(probe=False)) == "Sample(image: uint8[2, 2], label: int)"
+    shaped = tuple[Annotated[NDArray[np.uint8], fl.Shape(2, None)], np.int64]
+    assert type(fl.from_parquet(path, shaped).collect()[0][1]) is np.int64
+    fl.from_items([Point(0.5), Point(1.5)]).write_parquet(path, overwrite=True)
+    assert fl.from_parquet(path, Point).batch(2).collect()[0].x.tolist() == [0.5, 1.5]
+
+
+def test_not_a_time_is_a_time_and_none_is_not(path: Path) -> None:
+    rows = [(np.datetime64("NaT", "ns"), None), (np.datetime64(1, "ns"), np.int8(3))]
+    fl.from_items(rows).write_parquet(path)
+    got = fl.from_parquet(path).collect()
+    assert same(got, rows), got
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(1,), ("a",)], "row 1: element.0: str after rows of int"),
+        ([{"x": 1}, {"y": 1}], "row 1: element: dict of 'y' after rows of dict of 'x'"),
+        ([(np.zeros((2, 2)),), (np.zeros((2, 3)),)], r"row 1: element.0: float64\[2, 3\]"),
+        ([(np.zeros((0, 2)),)], "row 0: element.0: an array of shape"),
+        ([(np.float32(1),), (np.float64(1),)], "row 1: element.0: float64 after rows of float32"),
+        ([{"x": {"y": 1}}], "row 0: element.x: dict cannot be written"),
+        ([([1, 2.0],)], "row 0: element.0: a list"),
+        ([(np.zeros(2, ">i4"),)], "row 0: element.0: >i4 cannot be written"),
+        ([np.zeros(2, "U3")], "row 0: element: <U3 cannot be written"),
+        ([(None,), (None,), (3,)], "row 2: element.0: int, and the row groups before have None"),
+        ([()], "row 0: element: it has no components"),
+    ],
+)
+def test_what_no_column_holds_is_refused(path: Path, rows: list[Any], told: str) -> None:
+    with pytest.raises(SpecMismatch, match=told):
+        fl.from_items(rows).write_parquet(path, row_group=2)
+    assert not list(path.parent.iterdir())
+
+
+def test_the_bytes_of_the_columns_that_are_read_are_checked(path: Path) -> None:
+    fl.from_items([{"a": i, "b": float(i)} for i in range(8)]).write_parquet(path)
+    at = pq.read_metadata(path).row_group(0).column(1).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[at + 1] ^= 1
+    path.write_bytes(content)
+    assert len(fl.from_parquet(path, columns=["a"]).collect()) == 8
+    with pytest.raises(ElementError) as raised:
+        fl.from_parquet(path, columns=["b"]).collect()
+    assert "its bytes are not those that were written" in str(raised.value.__cause__)
+
+
+def test_arrays_do_not_keep_their_row_group_in_memory(path: Path) -> None:
+    rows = [(np.full((4, 4), i), np.arange(i)) for i in range(300)]
+    fl.from_items(rows).write_parquet(path)
+    for image, tokens in fl.from_parquet(path, tuple[NDArray[np.int64], NDArray[np.int64]]):
+        for array in (image, tokens):
+            base = array.base
+            assert base is None or base.nbytes <= 1 << 16
+
+
+def test_rows_to_and_fro_decode_each_group_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fl.from_range(40).write_parquet(path, row_group=10)
+    decoded: list[int] = []
+    read: Callable[..., Any] = ParquetFile.table
+
+    def counted(file: ParquetFile, group: int, columns: Any) -> Any:
+        decoded.append(group)
+        return read(file, group, columns)
+
+    monkeypatch.setattr(ParquetFile, "table", counted)
+    row = fl.from_parquet(path).node.open()  # type: ignore[attr-defined]  # an IndexedSource
+    assert [row(i) for i in (5, 15, 7, 16, 8, 17)] == [5, 15, 7, 16, 8, 17]
+    assert decoded == [0, 1]
+
+
+def test_a_file_that_was_written_again_is_told(path: Path) -> None:
+    fl.from_range(4).write_parquet(path)
+    source = fl.from_parquet(path)
+    fl.from_range(5).write_parquet(path, overwrite=True)
+    with pytest.raises(SourceError, match="holds other rows than when this flow was built"):
+        source.collect()
+
+
+def test_without_pyarrow_the_command_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(libraries, "import_module", missing)
+    told = r'needs pyarrow, which is not installed: pip install "flowdsl\[parquet\]"'
+    with pytest.raises(MissingLibrary, match=f"from_parquet {told}"):
+        fl.from_parquet(path)
+    with pytest.raises(MissingLibrary, match=f"write_parquet {told}"):
+        fl.from_range(3).write_parquet(path)
+
+
+def test_bad_arguments_are_named(path: Path) -> None:
+    with pytest.raises(InvalidFlow, match="row_group must be an int >= 1, got 0"):
+        fl.from_range(3).write_parquet(path, row_group=0)
+    path.write_bytes(b"PAR1 and nothing of a table PAR1")
+    with pytest.raises(SourceError, match="is no Parquet file, or is cut off"):
+        fl.from_parquet(path)
+    path.write_bytes(b"PAR1 encrypted PARE")
+    with pytest.raises(SourceError, match="is encrypted"):
+        fl.from_parquet(path)

@@ -1,0 +1,259 @@
+"""WebDataset's tar files: samples of any writer by number, and ours are read by WebDataset."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import Any, TypedDict
+
+import attrs
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from webdataset.tariterators import group_by_keys, tar_file_iterator
+from webdataset.writer import TarWriter
+
+import flowdsl as fl
+from flowdsl.errors import ElementError, FlowError, InvalidFlow, SourceError, SpecMismatch
+from flowdsl.storage import webdataset as ours
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "samples.tar"
+
+
+class Pet(TypedDict):
+    __key__: str
+    txt: str
+    cls: int
+    jpg: bytes | None
+
+
+@attrs.frozen
+class Text:
+    txt: str
+
+
+def write_tar(path: Path, files: list[tuple[str, bytes]], form: int = tarfile.GNU_FORMAT) -> None:
+    with tarfile.open(path, "w", format=form) as file:
+        for name, content in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            file.addfile(info, io.BytesIO(content))
+
+
+def read_by_webdataset(path: Path) -> list[dict[str, Any]]:
+    """By the parts that do not leave a file open."""
+    with path.open("rb") as file:
+        files = [{**one, "__url__": ""} for one in tar_file_iterator(file)]  # pyright: ignore[reportArgumentType]  # it says TarFile, and opens one
+    samples = list(group_by_keys(files))
+    for sample in samples:
+        del sample["__url__"]
+    return samples
+
+
+NAMES = st.text("ab/é", min_size=1, max_size=4).filter(lambda s: "//" not in s and s[0] != "/")
+FILES = st.dictionaries(st.sampled_from(["jpg", "cls", "seg.png"]), st.binary(max_size=700))
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.tuples(NAMES, FILES.filter(bool)), max_size=8, unique_by=lambda one: one[0]),
+    st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    st.booleans(),
+)
+def test_samples_are_those_of_webdataset(
+    tmp_path: Path, samples: list[tuple[str, dict[str, bytes]]], form: int, by_us: bool
+) -> None:
+    path = tmp_path / "samples.tar"
+    rows = [{"__key__": f"{key}x{'y' * 90}", **files} for key, files in samples]
+    if by_us:
+        fl.from_items(rows).write_webdataset(path, overwrite=True)
+    else:
+        parts = [(f"{r['__key__']}.{e}", c) for r in rows for e, c in r.items() if e != "__key__"]
+        write_tar(path, parts, form)  # type: ignore[arg-type]  # only keys are text
+    source = fl.from_webdataset(path)
+    got = source.collect()
+    assert got == rows
+    assert got == read_by_webdataset(path)
+    row = source.node.open()  # type: ignore[attr-defined]  # an IndexedSource
+    assert [row(i) for i in reversed(range(len(rows)))] == rows[::-1]
+
+
+def test_what_webdataset_writes_is_read(path: Path) -> None:
+    with TarWriter(str(path)) as writer:
+        for i in range(3):
+            writer.write({"__key__": f"a/{i}", "cls": i, "txt": f"text {i}"})
+    assert fl.from_webdataset(path).collect() == [
+        {"__key__": f"a/{i}", "cls": b"%d" % i, "txt": b"text %d" % i} for i in range(3)
+    ]
+
+
+def test_what_is_in_no_sample_is_passed_over(path: Path) -> None:
+    files = ["README", "a.JPG", "__about__/x.json", "a.txt", "b.v1/c.jpg"]
+    write_tar(path, [(name, name.encode()) for name in files])
+    with tarfile.open(path, "a") as file:
+        for name, kind in [("d", tarfile.DIRTYPE), ("d/link.jpg", tarfile.SYMTYPE)]:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "x" * 120
+            file.addfile(info)
+        info = tarfile.TarInfo("b.v1/c.txt")
+        file.addfile(info)
+    assert fl.from_webdataset(path).collect() == [
+        {"__key__": "a", "jpg": b"a.JPG", "txt": b"a.txt"},
+        {"__key__": "b.v1/c", "jpg": b"b.v1/c.jpg", "txt": b""},
+    ]
+
+
+def test_files_are_made_what_is_declared(path: Path) -> None:
+    rows = [
+        {"__key__": "cat", "txt": "Kätzchen", "cls": -3, "jpg": b"\xff"},
+        {"__key__": "dog", "txt": "", "cls": 10**20},
+    ]
+    fl.from_items(rows).write_webdataset(path)
+    assert fl.from_webdataset(path, Pet).collect() == [rows[0], {**rows[1], "jpg": None}]
+    fl.from_items([{"__key__": "a", "txt": "b"}]).write_webdataset(path, overwrite=True)
+    assert fl.from_webdataset(path, Text).collect() == [Text("b")]
+
+
+@pytest.mark.parametrize(
+    ("sample", "told"),
+    [
+        ({"cls": 1}, "'txt' is missing"),
+        ({"txt": "a", "cls": "one"}, "'cls' is no int"),
+        ({"txt": b"\xff", "cls": 1}, "'txt' is no str"),
+        ({"txt": "a", "cls": 1, "png": b""}, "has more than is declared: png"),
+    ],
+)
+def test_a_sample_that_is_not_as_declared_fails_at_its_place(
+    path: Path, sample: dict[str, Any], told: str
+) -> None:
+    good = {"__key__": "a", "txt": "a", "cls": 1}
+    fl.from_items([good, {"__key__": "b", **sample}]).write_webdataset(path)
+    rows = iter(fl.from_webdataset(path, Pet))
+    assert next(rows) == {**good, "jpg": None}
+    with pytest.raises(ElementError, match="row 1 of") as raised:
+        next(rows)
+    assert isinstance(raised.value.__cause__, SpecMismatch)
+    assert told in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("element", [int, tuple[int, str], list[int], TypedDict("F", {"x": float})])  # type: ignore[operator]  # a class made here
+def test_what_files_are_not_cannot_be_declared(path: Path, element: Any) -> None:
+    fl.from_items([{"__key__": "a", "x": 1}]).write_webdataset(path)
+    with pytest.raises(InvalidFlow, match="from_webdataset: "):
+        fl.from_webdataset(path, element)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ((1, 2), "row 1: element: tuple is no sample"),
+        ({"jpg": b""}, "row 1: element.__key__: None cannot"),
+        ({"__key__": "a.b", "jpg": b""}, "row 1: element.__key__: 'a.b' cannot"),
+        ({"__key__": "/a", "jpg": b""}, "row 1: element.__key__: '/a' cannot"),
+        ({"__key__": "same", "jpg": b""}, "'same' is that of the row before"),
+        ({"__key__": "a"}, "row 1: element: sample 'a' has no files"),
+        ({"__key__": "a", "JPG": b""}, "row 1: element: 'JPG' cannot be the end"),
+        ({"__key__": "a", "x/y": b""}, "row 1: element: 'x/y' cannot be the end"),
+        ({"__key__": "a", "_x": b""}, "row 1: element: '_x' cannot be the end"),
+        ({"__key__": "a", "x": 1.5}, "row 1: element.x: float cannot be written"),
+        ({"__key__": "a", "x": True}, "row 1: element.x: bool cannot be written"),
+        ({"__key__": "a", "x": "\ud800"}, "row 1: element.x: no Unicode"),
+    ],
+)
+def test_what_is_no_sample_is_refused(path: Path, row: Any, told: str) -> None:
+    with pytest.raises(SpecMismatch, match=told):
+        fl.from_items([{"__key__": "same", "x": 1}, row]).write_webdataset(path)
+    assert not list(path.parent.iterdir())
+
+
+def test_a_file_with_no_end_is_cut_off(path: Path) -> None:
+    write_tar(path, [("a.jpg", b"x" * 1000), ("b.jpg", b"y")])
+    whole = path.read_bytes()
+    end = len(whole.rstrip(b"\0")) // 512 * 512 + 512
+    for size in (100, 512, 1000, end - 1024, end, end + 512):
+        path.write_bytes(whole[:size])
+        with pytest.raises(SourceError, match=r"samples\.tar' is damaged, or no tar file"):
+            fl.from_webdataset(path)
+    path.write_bytes(whole + whole)
+    with pytest.raises(SourceError, match="something follows its end"):
+        fl.from_webdataset(path)
+
+
+def test_a_compressed_file_is_refused_with_the_reason(path: Path) -> None:
+    for mode, name in [("w:gz", "gzip"), ("w:bz2", "bzip2"), ("w:xz", "xz")]:
+        with tarfile.open(path, mode) as file:  # type: ignore[call-overload]  # one of three modes
+            file.addfile(tarfile.TarInfo("a.jpg"))
+        with pytest.raises(SourceError, match=f"is compressed by {name}, so no sample can be read"):
+            fl.from_webdataset(path)
+
+
+def test_two_files_of_one_name_are_an_error(path: Path) -> None:
+    write_tar(path, [("a.jpg", b"x"), ("a.JPG", b"y")])
+    with pytest.raises(SourceError, match="sample 'a' has two components 'jpg'"):
+        fl.from_webdataset(path)
+
+
+def test_any_damage_to_another_writers_headers_ends_in_an_error_or_samples(path: Path) -> None:
+    files = [(f"{'long' * 30}/{i}.{e}", b"%d" % i) for i in range(3) for e in ("jpg", "cls")]
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        write_tar(path, files, form)
+        content = path.read_bytes()
+        used = [i for i, byte in enumerate(content) if byte]
+        draw, outcomes = random.Random(7), Counter[str]()
+        for _ in range(150):
+            changed = bytearray(content)
+            changed[draw.choice(used)] ^= 1 << draw.randrange(8)
+            path.write_bytes(changed)
+            try:
+                fl.from_webdataset(path).collect()
+                outcomes["samples"] += 1
+            except FlowError as error:
+                outcomes["error"] += 1
+                outcomes["named"] += str(path) in f"{error} {error.__cause__}"
+        assert outcomes["named"] == outcomes["error"] > 10
+
+
+def test_files_are_read_in_the_order_given_and_elsewhere(tmp_path: Path) -> None:
+    for i in range(2):
+        rows = [{"__key__": f"{i}", "cls": i}]
+        fl.from_items(rows).write_webdataset(tmp_path / f"{i}.tar")
+        content = (tmp_path / f"{i}.tar").read_bytes()
+        MemoryFileSystem().pipe_file(f"/tars/{i}.tar", content)
+    for pattern in (tmp_path / "*.tar", "memory://tars/*.tar"):
+        assert [one["cls"] for one in fl.from_webdataset(pattern)] == [b"0", b"1"]
+    order = [tmp_path / "1.tar", tmp_path / "0.tar"]
+    assert [one["cls"] for one in fl.from_webdataset(order)] == [b"1", b"0"]
+
+
+def test_headers_are_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fl.from_items([{"__key__": f"{i}", "cls": i} for i in range(5)]).write_webdataset(path)
+    assert len(fl.from_webdataset(path)) == 5
+
+    def again(file: Any) -> Any:
+        raise AssertionError("the file is scanned again")
+
+    monkeypatch.setattr(ours, "_scan", again)
+    assert len(fl.from_webdataset(path).collect()) == 5
+
+
+def test_a_large_size_is_read_as_gnu_tar_writes_it(path: Path) -> None:
+    write_tar(path, [("a.jpg", b"x" * 3)])
+    content = bytearray(path.read_bytes())
+    content[124:136] = b"\x80" + (3).to_bytes(11, "big")
+    content[148:156] = b" " * 8
+    content[148:156] = b"%06o\0 " % sum(content[:512])
+    path.write_bytes(content)
+    assert fl.from_webdataset(path).collect() == [{"__key__": "a", "jpg": b"xxx"}]
+    content[124:136] = b"\x80" + (2**60).to_bytes(11, "big")
+    content[148:156] = b" " * 8
+    content[148:156] = b"%06o\0 " % sum(content[:512])
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=f"says it has {2**60} bytes: it is cut off"):
+        fl.from_webdataset(path)
