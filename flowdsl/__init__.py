@@ -63,7 +63,9 @@ if TYPE_CHECKING:
     from flowdsl.runtime.origins import Origin
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
+    from flowdsl.storage.caffe import from_caffe_lmdb
     from flowdsl.storage.lmdb import from_lmdb
+    from flowdsl.storage.lmdb_raw import from_lmdb_raw, from_tensorpack_lmdb
 
 __version__ = "0.1.0"
 
@@ -107,12 +109,15 @@ __all__ = [
     "c6",
     "c7",
     "fake",
+    "from_caffe_lmdb",
     "from_files",
     "from_items",
     "from_iterable",
     "from_lmdb",
+    "from_lmdb_raw",
     "from_queue",
     "from_range",
+    "from_tensorpack_lmdb",
     "from_zmq",
     "lists",
     "progress",
@@ -127,7 +132,10 @@ _LATER = {
     "Run": "runtime.run",
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
+    "from_caffe_lmdb": "storage.caffe",
     "from_lmdb": "storage.lmdb",
+    "from_lmdb_raw": "storage.lmdb_raw",
+    "from_tensorpack_lmdb": "storage.lmdb_raw",
     "from_zmq": "remote.receiving",
     "progress": "report.progress",
     "verdict": "report.judging",
