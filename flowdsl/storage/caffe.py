@@ -144,7 +144,7 @@ def from_caffe_lmdb(
 def from_caffe_lmdb(
     path: OnePath, keys: Keys | None = None, *, dtype: Pixel = "uint8"
 ) -> Flow[Any, Exact]:
-    """The images and labels of an LMDB file that Caffe's tools wrote.
+    r"""The images and labels of an LMDB file that Caffe's tools wrote.
 
     An image has its channels last, in the order they are stored, which is blue, green, red for
     Caffe's own tools. Encoded images are decoded by OpenCV, in that order too, with as many
@@ -161,7 +161,7 @@ def from_caffe_lmdb(
     without ``flowdsl[caffe]``, and for encoded images without ``flowdsl[images]``.
 
     >>> import flowdsl as fl, lmdb, tempfile
-    >>> datum = b"\\x08\\x03\\x10\\x01\\x18\\x02\\x22\\x06bgrBGR\\x28\\x07"  # 3 channels, 1 by 2, label 7
+    >>> datum = b"\x08\x03\x10\x01\x18\x02\x22\x06bgrBGR\x28\x07"  # 3 channels, 1 by 2
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with lmdb.open(folder) as store, store.begin(write=True) as txn:
     ...         _ = txn.put(b"00000000", datum)

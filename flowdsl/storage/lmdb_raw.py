@@ -67,7 +67,7 @@ class _InOrder:
 
     def reader(self, pages: Pages) -> Read:
         ends = np.cumsum(self.counts, dtype=np.int64)
-        starts = memoryview(ends - self.counts)
+        starts = memoryview((ends - self.counts).data)
 
         def read(i: int) -> tuple[bytes, bytes]:
             leaf = bisect_right(starts, i) - 1
@@ -277,7 +277,7 @@ def _digest(pages: Pages, keys: _Rows) -> int:
         try:
             _, value = read(i)
         except SourceError as error:  # the row says so when it is read
-            digest.update(str(error))
+            digest.update(str(error).encode())
         else:
             digest.update(len(value).to_bytes(8, "little") + value[:_SAMPLE_BYTES])
     return digest.intdigest()
@@ -411,10 +411,10 @@ _DTYPE = re.compile(r"[<>|][biufcSUmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
 def _array_or_part(x: Any) -> Any:
     """A part of a datapoint, with arrays and scalars as msgpack_numpy writes them."""
     if isinstance(x, list):
-        return [_array_or_part(item) for item in cast("list[Any]", x)]
+        return [_array_or_part(item) for item in x]
     if not isinstance(x, dict):
         return x
-    parts = cast("dict[Any, Any]", x)
+    parts: dict[Any, Any] = x
     if b"complex" in parts:
         return complex(parts[b"data"])
     if b"nd" not in parts:
