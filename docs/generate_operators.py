@@ -77,6 +77,12 @@ def _from_lmdb() -> AnyFlow:
         return fl.from_lmdb(f"{folder}/rows.lmdb", int)
 
 
+def _from_others(read: Callable[[str], AnyFlow]) -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        lmdb.open(folder).close()
+        return read(folder)
+
+
 FAMILIES: dict[str, list[Operator]] = {
     "Sources": [
         _source(fl.from_items, [1, 2]),
@@ -85,6 +91,11 @@ FAMILIES: dict[str, list[Operator]] = {
         _source(fl.from_queue, Queue()),
         _source(fl.from_files, __file__),
         Operator("from_lmdb", {"": lambda _: _from_lmdb()}, _numbers),
+        Operator("from_lmdb_raw", {"": lambda _: _from_others(fl.from_lmdb_raw)}, _numbers),
+        Operator(
+            "from_tensorpack_lmdb", {"": lambda _: _from_others(fl.from_tensorpack_lmdb)}, _numbers
+        ),
+        Operator("from_caffe_lmdb", {"": lambda _: _from_others(fl.from_caffe_lmdb)}, _numbers),
         Operator(
             "from_zmq",
             {

@@ -15,8 +15,11 @@ SOURCES: dict[str, DrawSource] = {
     "AttemptToRead": sources.attempt_to_read,
     "AttemptToReadHere": sources.attempt_to_read_here,
     "Fake": sources.fake,
+    "FromCaffeLmdb": sources.from_caffe_lmdb,
     "FromFiles": sources.from_files,
     "FromLmdb": sources.from_lmdb,
+    "FromLmdbRaw": sources.from_lmdb_raw,
+    "FromTensorpackLmdb": sources.from_tensorpack_lmdb,
 }
 
 OPERATORS: dict[str, DrawOperator] = {

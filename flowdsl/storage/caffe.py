@@ -16,7 +16,7 @@ from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.storage.libraries import library
-from flowdsl.storage.lmdb_raw import FromLmdbRaw, Keys, raw_source
+from flowdsl.storage.lmdb_raw import Keys, RawFile, raw_file
 from flowdsl.storage.paths import OnePath
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _require(found: str, dtype: np.dtype[Any]) -> None:
 class FromCaffeLmdb(IndexedSource[tuple[NDArray[S], int]], Generic[S]):
     """The images and labels of an LMDB file, by number."""
 
-    raw: FromLmdbRaw
+    raw: RawFile
     dtype: np.dtype[S]
 
     @property
@@ -176,4 +176,4 @@ def from_caffe_lmdb(
     if dtype not in ("uint8", "float32"):
         raise InvalidFlow(f"{_READER}: dtype must be 'uint8' or 'float32', got {dtype!r}")
     _datum_class()  # a missing library is told at once
-    return node.flow(FromCaffeLmdb[Any](raw_source(_READER, path, keys), np.dtype(dtype)))
+    return node.flow(FromCaffeLmdb[Any](raw_file(_READER, path, keys), np.dtype(dtype)))

@@ -228,8 +228,8 @@ def _is_pickle(stored: bytes) -> bool:
 
 
 @attrs.frozen(repr=False)
-class FromLmdbRaw(IndexedSource[tuple[bytes, bytes]]):
-    """The keys and values of an LMDB file."""
+class RawFile:
+    """The keys and values of an LMDB file, for the sources that are made of them."""
 
     reader: str
     path: str
@@ -247,9 +247,6 @@ class FromLmdbRaw(IndexedSource[tuple[bytes, bytes]]):
     @property
     def length(self) -> int:
         return self.keys.length
-
-    def spec(self, probe: bool) -> Spec:
-        return StructSpec(tuple, (("0", ValueSpec(bytes)), ("1", ValueSpec(bytes))))
 
     def open(self) -> Read:
         pages = Pages(self.reader, self.path)
@@ -283,8 +280,8 @@ def _digest(pages: Pages, keys: _Rows) -> int:
     return digest.intdigest()
 
 
-def raw_source(reader: str, path: OnePath, keys: Keys | None) -> FromLmdbRaw:
-    """The node of ``from_lmdb_raw``, for the reader that errors name.
+def raw_file(reader: str, path: OnePath, keys: Keys | None) -> RawFile:
+    """An LMDB file, for the reader that errors name.
 
     Raises:
         InvalidFlow: The path or the keys are none.
@@ -293,7 +290,32 @@ def raw_source(reader: str, path: OnePath, keys: Keys | None) -> FromLmdbRaw:
     where = local_path(reader, path)
     pages = Pages(reader, where)
     rows = _rows(reader, pages, keys)
-    return FromLmdbRaw(reader, where, rows, _digest(pages, rows))
+    return RawFile(reader, where, rows, _digest(pages, rows))
+
+
+@attrs.frozen(repr=False)
+class FromLmdbRaw(IndexedSource[tuple[bytes, bytes]]):
+    """The keys and values of an LMDB file, by number."""
+
+    raw: RawFile
+
+    @property
+    def title(self) -> str:
+        return self.raw.title
+
+    @property
+    def fingerprint(self) -> str:
+        return self.raw.fingerprint
+
+    @property
+    def length(self) -> int:
+        return self.raw.length
+
+    def spec(self, probe: bool) -> Spec:
+        return StructSpec(tuple, (("0", ValueSpec(bytes)), ("1", ValueSpec(bytes))))
+
+    def open(self) -> Read:
+        return self.raw.open()
 
 
 def from_lmdb_raw(path: OnePath, keys: Keys | None = None) -> Flow[tuple[bytes, bytes], Exact]:
@@ -332,7 +354,7 @@ def from_lmdb_raw(path: OnePath, keys: Keys | None = None) -> Flow[tuple[bytes, 
     Elsewhere: tensorpack ``LMDBData``, ``LMDBDataDecoder``; tf.data none; Grain none;
     torchdata none.
     """
-    return node.flow(raw_source("from_lmdb_raw", path, keys))
+    return node.flow(FromLmdbRaw(raw_file("from_lmdb_raw", path, keys)))
 
 
 # -- what tensorpack wrote -------------------------------------------------------------------------
@@ -342,7 +364,7 @@ def from_lmdb_raw(path: OnePath, keys: Keys | None = None) -> Flow[tuple[bytes, 
 class FromTensorpackLmdb(IndexedSource[T], Generic[T]):
     """The datapoints of an LMDB file that tensorpack wrote."""
 
-    raw: FromLmdbRaw
+    raw: RawFile
     declared: Spec
     trusted: bool
 
@@ -475,7 +497,7 @@ def from_tensorpack_lmdb(
     declared = spec_declared(f"{reader}: rows", element)
     if not isinstance(cast("object", trusted), bool):
         raise InvalidFlow(f"{reader}: trusted must be True or False, got {trusted!r}")
-    raw = raw_source(reader, path, None)
+    raw = raw_file(reader, path, None)
     if raw.length and not trusted:
         key, value = raw.open()(0)
         if _is_pickle(value):

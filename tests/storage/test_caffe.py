@@ -39,7 +39,9 @@ def datum(
     shape: tuple[int, ...] = (), data: bytes = b"", label: int = 0, more: bytes = b""
 ) -> bytes:
     """A ``caffe.Datum`` written by hand."""
-    sides = b"".join(bytes([tag]) + number(side) for tag, side in zip(b"\x08\x10\x18", shape))
+    sides = b"".join(
+        bytes([tag]) + number(side) for tag, side in zip(b"\x08\x10\x18", shape, strict=False)
+    )
     text = b"\x22" + number(len(data)) + data if data else b""
     return sides + text + b"\x28" + number(label) + more
 
