@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, get_overloads
 
 import attrs
+import lmdb
 import numpy as np
 
 import flowdsl as fl

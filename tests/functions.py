@@ -15,6 +15,18 @@ def make_of_name(form: str, name: str) -> Any:
     return make(form, int(Path(name).stem))
 
 
+def make_of_pair(form: str, pair: tuple[bytes, bytes]) -> Any:
+    return make(form, int(pair[1]))
+
+
+def make_of_label(form: str, pair: tuple[Any, int]) -> Any:
+    return make(form, pair[1])
+
+
+def only(row: tuple[Any]) -> Any:
+    return row[0]
+
+
 def make_of_fake(form: str, arrays: Any) -> Any:
     return formed(form, arrays[0][()], arrays[1])
 

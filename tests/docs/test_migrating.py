@@ -89,7 +89,7 @@ TF_TRAIN = {
 }
 
 NOT_YET = {
-    *("from_lmdb_raw", "from_caffe_lmdb", "from_tfrecord", "from_hdf5", "from_npz"),
+    *("from_tfrecord", "from_hdf5", "from_npz"),
     *("from_svmlight", "from_images"),
     *("write_tfrecord", "write_hdf5", "write_npz"),
     "augment",

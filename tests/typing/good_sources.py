@@ -6,6 +6,7 @@ import queue
 from pathlib import Path
 from typing import Annotated, Any, assert_type
 
+import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -111,6 +112,16 @@ def stored(folder: Path) -> None:
     assert_type(fl.from_lmdb(path), Flow[object, Exact])
     assert_type(fl.from_lmdb(path, Sample), Flow[Sample, Exact])
     assert_type(fl.from_lmdb(str(path), tuple[U8, np.int64]), Flow[tuple[U8, np.int64], Exact])
+
+    lmdb.open(others := str(folder / "others")).close()
+    assert_type(fl.from_lmdb_raw(others, ["a", b"b"]), Flow[tuple[bytes, bytes], Exact])
+    assert_type(fl.from_lmdb_raw(others, "{:0>8d}"), Flow[tuple[bytes, bytes], Exact])
+    assert_type(fl.from_tensorpack_lmdb(others), Flow[object, Exact])
+    assert_type(fl.from_tensorpack_lmdb(others, Sample, trusted=True), Flow[Sample, Exact])
+    assert_type(fl.from_caffe_lmdb(others), Flow[tuple[U8, int], Exact])
+    floats = fl.from_caffe_lmdb(others, dtype="float32")
+    assert_type(floats, Flow[tuple[NDArray[np.float32], int], Exact])
+
     shaped = fl.from_lmdb(path, tuple[Annotated[U8, fl.Shape(None, 3)], np.int64])
     assert_type(shaped, Flow[tuple[U8, np.int64], Exact])
     assert_type(fl.from_lmdb(dict_path, Features), Flow[Features, Exact])

@@ -36,6 +36,7 @@ import queue
 from pathlib import Path
 from typing import TypeVar
 
+import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -108,6 +109,11 @@ SOURCES = [
     "fl.from_files(folder / '*.png')",
     "fl.from_lmdb(folder / 'numbers.lmdb')",
     "fl.from_lmdb(folder / 'numbers.lmdb', int)",
+    "fl.from_lmdb_raw(folder / 'others.lmdb')",
+    "fl.from_tensorpack_lmdb(folder / 'others.lmdb')",
+    "fl.from_tensorpack_lmdb(folder / 'others.lmdb', int)",
+    "fl.from_caffe_lmdb(folder / 'others.lmdb')",
+    "fl.from_caffe_lmdb(folder / 'others.lmdb', dtype='float32')",
     "fl.from_zmq('ipc:///tmp/numbers')",
     "fl.from_zmq('ipc:///tmp/numbers', bind=False)",
     "fl.fake([(2, 3)])",
@@ -339,6 +345,7 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("files")
     (folder / "a.png").touch()
     fl.from_range(3).write_lmdb(folder / "numbers.lmdb")
+    lmdb.open(str(folder / "others.lmdb"), subdir=False, lock=False).close()
     scope: dict[str, Any] = {}
     exec(SETUP.replace("FOLDER", str(folder)), scope)
     return scope
