@@ -23,7 +23,7 @@ def make_of_label(form: str, pair: tuple[Any, int]) -> Any:
     return make(form, pair[1])
 
 
-def only(row: tuple[Any]) -> Any:
+def only(row: Any) -> Any:
     return row[0]
 
 

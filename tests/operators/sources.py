@@ -59,10 +59,12 @@ def _lmdb_and_rows(form: str, first: int, n: int, bad: int | None) -> Source:
 def _lmdb_of_others(kind: str, form: str, first: int, n: int) -> str:
     path = _folder() / f"{kind}-{form}{first}-{n}"
     path.mkdir()
-    with lmdb.open(str(path), map_size=1 << 24, sync=False) as database:
-        with database.begin(write=True) as txn:
-            for i, row in enumerate(make_rows(form, first, n)):
-                txn.put(b"%08d" % i, _stored(kind, row, first + i))
+    with (
+        lmdb.open(str(path), map_size=1 << 24, sync=False) as database,
+        database.begin(write=True) as txn,
+    ):
+        for i, row in enumerate(make_rows(form, first, n)):
+            txn.put(b"%08d" % i, _stored(kind, row, first + i))
     return str(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_it_is_a_source(path: Path) -> None:
 
 
 def test_tensorpack_reads_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorpack.dataflow import format as theirs
+    theirs = import_module("tensorpack.dataflow.format")
 
     from flowdsl.storage.caffe import _datum_class
 

@@ -8,12 +8,11 @@ import random
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import lmdb
-import msgpack
-import msgpack_numpy
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -222,18 +221,18 @@ def datapoints(n: int) -> list[list[Any]]:
 
 
 def packed(x: object) -> bytes:
-    data: bytes = msgpack.packb(x, default=msgpack_numpy.encode, use_bin_type=True)
+    encode = import_module("msgpack_numpy").encode
+    data: bytes = import_module("msgpack").packb(x, default=encode, use_bin_type=True)
     return data
 
 
 @pytest.fixture(params=["pickle", "msgpack"])
 def saved(request: pytest.FixtureRequest, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that tensorpack's own serializer wrote."""
-    import tensorpack.dataflow as td
-    from tensorpack.dataflow import serialize
-    from tensorpack.utils.serialize import MsgpackSerializer, PickleSerializer
-
-    chosen = PickleSerializer if request.param == "pickle" else MsgpackSerializer
+    td = import_module("tensorpack.dataflow")
+    serialize = import_module("tensorpack.dataflow.serialize")
+    both = import_module("tensorpack.utils.serialize")
+    chosen = both.PickleSerializer if request.param == "pickle" else both.MsgpackSerializer
     monkeypatch.setattr(serialize, "dumps", chosen.dumps)
     serialize.LMDBSerializer.save(td.DataFromList(datapoints(2500), shuffle=False), str(path))
     return path
@@ -256,8 +255,7 @@ def test_files_of_tensorpack_are_read(saved: Path) -> None:
 
 
 def test_the_same_rows_come_as_from_tensorpack(path: Path) -> None:
-    import tensorpack.dataflow as td
-
+    td = import_module("tensorpack.dataflow")
     store(path, rows := numbered(50))
     theirs = td.LMDBData(str(path), shuffle=False)
     theirs.reset_state()

@@ -17,6 +17,7 @@ from types import UnionType
 from typing import Any, TypeAlias, get_args
 
 import attrs
+import lmdb
 import pytest
 
 import flowdsl as fl
