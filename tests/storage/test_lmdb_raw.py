@@ -435,8 +435,28 @@ def test_pages_in_circles_end(path: Path) -> None:
     root = max(metas, key=lambda meta: meta[2])[0]
     head = root * PAGE
     assert whole[head + 10] == 1  # a branch
-    (first,) = struct.unpack_from("<H", whole, head + 16)
-    struct.pack_into("<HHH", whole, head + first, root & 0xFFFF, root >> 16, 0)
+    nodes = struct.unpack_from("<8H", whole, head + 16)
+    for node in nodes:  # each names its own page, as deep as a tree may be: 8**31 of them
+        struct.pack_into("<HHH", whole, head + node, root & 0xFFFF, root >> 16, 0)
+    for meta in (0, PAGE):
+        struct.pack_into("<H", whole, meta + 94, 32)
     path.write_bytes(whole)
-    with pytest.raises(ElementError, match="damaged"):
-        fl.from_lmdb_raw(path, "{:0>8d}").collect()
+    with pytest.raises(SourceError, match=f"page {root} is damaged: it names page"):
+        fl.from_lmdb_raw(path, "{:0>8d}")
+
+
+def test_a_value_on_the_page_of_another_is_refused(path: Path) -> None:
+    whole = bytearray(store(path, {b"a": b"1" * 5000, b"b": b"2" * 9000}).read_bytes())
+    heads = [
+        at
+        for at in range(2 * PAGE, len(whole), PAGE)
+        if struct.unpack_from("<QHH", whole, at) == (at // PAGE, 0, 4)
+    ]
+    leaf = next(at for at in range(2 * PAGE, len(whole), PAGE) if whole[at + 10] == 2)
+    a, b = (struct.pack("<Q", at // PAGE) for at in heads)
+    node = whole.rindex(b, leaf, leaf + PAGE)
+    whole[node : node + 8] = a
+    path.write_bytes(whole)
+    assert len(row_of(fl.from_lmdb_raw(path), 0)[1]) == 5000
+    with pytest.raises(SourceError, match="not the value of key b'b'"):
+        row_of(fl.from_lmdb_raw(path), 1)
