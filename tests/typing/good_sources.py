@@ -114,7 +114,8 @@ def stored(folder: Path) -> None:
     assert_type(fl.from_lmdb(str(path), tuple[U8, np.int64]), Flow[tuple[U8, np.int64], Exact])
 
     lmdb.open(others := str(folder / "others")).close()
-    assert_type(fl.from_lmdb_raw(others, ["a", b"b"]), Flow[tuple[bytes, bytes], Exact])
+    names: list[str | bytes] = []
+    assert_type(fl.from_lmdb_raw(others, names), Flow[tuple[bytes, bytes], Exact])
     assert_type(fl.from_lmdb_raw(others, "{:0>8d}"), Flow[tuple[bytes, bytes], Exact])
     assert_type(fl.from_tensorpack_lmdb(others), Flow[object, Exact])
     assert_type(fl.from_tensorpack_lmdb(others, Sample, trusted=True), Flow[Sample, Exact])
