@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, get_overloads
 
 import attrs
+import lmdb
 import numpy as np
 
 import flowdsl as fl
@@ -121,6 +122,12 @@ def _from_webdataset() -> AnyFlow:
         return fl.from_webdataset(f"{folder}/rows.tar")
 
 
+def _from_others(read: Callable[[str], AnyFlow]) -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        lmdb.open(folder).close()
+        return read(folder)
+
+
 FAMILIES: dict[str, list[Operator]] = {
     "Sources": [
         _source(fl.from_items, [1, 2]),
@@ -144,6 +151,11 @@ FAMILIES: dict[str, list[Operator]] = {
         Operator("from_arrayrecord", {"": lambda _: _from_arrayrecord()}, _numbers),
         Operator("from_parquet", {"": lambda _: _from_parquet()}, _numbers),
         Operator("from_webdataset", {"": lambda _: _from_webdataset()}, _numbers),
+        Operator("from_lmdb_raw", {"": lambda _: _from_others(fl.from_lmdb_raw)}, _numbers),
+        Operator(
+            "from_tensorpack_lmdb", {"": lambda _: _from_others(fl.from_tensorpack_lmdb)}, _numbers
+        ),
+        Operator("from_caffe_lmdb", {"": lambda _: _from_others(fl.from_caffe_lmdb)}, _numbers),
         Operator(
             "from_zmq",
             {

@@ -65,12 +65,14 @@ if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
     from flowdsl.storage.arrayrecord import from_arrayrecord
+    from flowdsl.storage.caffe import from_caffe_lmdb
     from flowdsl.storage.cropping import random_resized_crop
     from flowdsl.storage.csv_files import from_csv
     from flowdsl.storage.decoding import decode_image, image_size
     from flowdsl.storage.fetching import fetch
     from flowdsl.storage.images import from_images
     from flowdsl.storage.lmdb import from_lmdb
+    from flowdsl.storage.lmdb_raw import from_lmdb_raw, from_tensorpack_lmdb
     from flowdsl.storage.parquet import from_parquet
     from flowdsl.storage.svmlight import from_svmlight
     from flowdsl.storage.text import from_text
@@ -126,16 +128,19 @@ __all__ = [
     "fake",
     "fetch",
     "from_arrayrecord",
+    "from_caffe_lmdb",
     "from_csv",
     "from_files",
     "from_images",
     "from_items",
     "from_iterable",
     "from_lmdb",
+    "from_lmdb_raw",
     "from_parquet",
     "from_queue",
     "from_range",
     "from_svmlight",
+    "from_tensorpack_lmdb",
     "from_text",
     "from_tfrecord",
     "from_webdataset",
@@ -167,6 +172,9 @@ _LATER = {
     "from_arrayrecord": "storage.arrayrecord",
     "from_parquet": "storage.parquet",
     "from_webdataset": "storage.webdataset",
+    "from_caffe_lmdb": "storage.caffe",
+    "from_lmdb_raw": "storage.lmdb_raw",
+    "from_tensorpack_lmdb": "storage.lmdb_raw",
     "from_zmq": "remote.receiving",
     "image_size": "storage.decoding",
     "progress": "report.progress",

@@ -29,6 +29,14 @@ def make_of_image(form: str, image: Any) -> Any:
     return make(form, int("".join(map(str, digits))))
 
 
+def make_of_pair(form: str, pair: tuple[bytes, bytes]) -> Any:
+    return make(form, int(pair[1]))
+
+
+def only(row: Any) -> Any:
+    return row[0]
+
+
 def make_of_fake(form: str, arrays: Any) -> Any:
     return formed(form, arrays[0][()], arrays[1])
 

@@ -18,6 +18,7 @@ SOURCES: dict[str, DrawSource] = {
     "FromCsv": sources.from_csv,
     "FromCompressedTFRecord": sources.from_compressed_tfrecord,
     "FromArrayRecord": sources.from_arrayrecord,
+    "FromCaffeLmdb": sources.from_caffe_lmdb,
     "FromFiles": sources.from_files,
     "FromImages": sources.from_images,
     "FromLmdb": sources.from_lmdb,
@@ -26,6 +27,8 @@ SOURCES: dict[str, DrawSource] = {
     "FromTFRecord": sources.from_tfrecord,
     "FromParquet": sources.from_parquet,
     "FromWebDataset": sources.from_webdataset,
+    "FromLmdbRaw": sources.from_lmdb_raw,
+    "FromTensorpackLmdb": sources.from_tensorpack_lmdb,
 }
 
 OPERATORS: dict[str, DrawOperator] = {

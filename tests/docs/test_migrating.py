@@ -89,7 +89,7 @@ TF_TRAIN = {
 }
 
 NOT_YET = {
-    *("from_lmdb_raw", "from_caffe_lmdb", "from_hdf5", "from_npz"),
+    *("from_hdf5", "from_npz"),
     *("write_hdf5", "write_npz"),
 }
 

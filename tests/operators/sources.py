@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import pickle
 import shutil
 import tarfile
 import tempfile
@@ -160,6 +161,60 @@ def from_webdataset(draw: Draw, form: str, first: int, n: int) -> Source:
     return Source(
         lambda: fl.from_webdataset(path, _Number).map(row),
         lambda: models.map_(models.rows(samples), row),
+    )
+
+
+@cache
+def _lmdb_of_others(kind: str, form: str, first: int, n: int) -> str:
+    path = _folder() / f"{kind}-{form}{first}-{n}"
+    path.mkdir()
+    with (
+        lmdb.open(str(path), map_size=1 << 24, sync=False) as database,
+        database.begin(write=True) as txn,
+    ):
+        for i, row in enumerate(make_rows(form, first, n)):
+            txn.put(b"%08d" % i, _stored(kind, row, first + i))
+    return str(path)
+
+
+def _stored(kind: str, row: object, i: int) -> bytes:
+    if kind == "caffe":  # an image of one value, and a label
+        return b"\x08\x01\x10\x01\x18\x01\x22\x01\x00\x28" + encoded_varint(i)
+    return b"%d" % i if kind == "raw" else pickle.dumps([row])
+
+
+def encoded_varint(x: int) -> bytes:
+    """A number of at least 0, as protobuf has it."""
+    return bytes([x]) if x < 128 else bytes([x & 127 | 128]) + encoded_varint(x >> 7)
+
+
+def from_lmdb_raw(draw: Draw, form: str, first: int, n: int) -> Source:
+    path, items = _lmdb_of_others("raw", form, first, n), range(first, first + n)
+    func, pairs = partial(functions.make_of_pair, form), [(b"", b"%d" % i) for i in items]
+    return Source(
+        lambda: fl.from_lmdb_raw(path).map(func),
+        lambda: models.map_(models.rows(pairs), func),
+        tuple(items),
+    )
+
+
+def from_caffe_lmdb(draw: Draw, form: str, first: int, n: int) -> Source:
+    path, items = _lmdb_of_others("caffe", form, first, n), range(first, first + n)
+    func, pairs = partial(functions.make_of_label, form), [(b"", i) for i in items]
+    return Source(
+        lambda: fl.from_caffe_lmdb(path).map(func),
+        lambda: models.map_(models.rows(pairs), func),
+        tuple(items),
+    )
+
+
+def from_tensorpack_lmdb(draw: Draw, form: str, first: int, n: int) -> Source:
+    path, items = _lmdb_of_others("tensorpack", form, first, n), rows(form, first, n, None)
+    wrapped = [(item,) for item in items]
+    return Source(
+        lambda: fl.from_tensorpack_lmdb(path, trusted=True).map(functions.only),
+        lambda: models.map_(models.rows(wrapped), functions.only),
+        tuple(range(first, first + n)),
     )
 
 

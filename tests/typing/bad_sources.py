@@ -69,6 +69,10 @@ fl.from_files(["a.png", 3])  # E: list-item
 fl.from_files("*.png").map(scale)  # E: arg-type
 fl.from_lmdb(3)  # E: call-overload
 fl.from_lmdb("digits.lmdb", 3)  # E: call-overload
+fl.from_lmdb_raw(3)  # E: arg-type
+fl.from_lmdb_raw("digits", keys=3)  # E: arg-type
+fl.from_tensorpack_lmdb("digits", trusted=3)  # E: call-overload
+fl.from_caffe_lmdb("digits", dtype="int8")  # E: call-overload
 fl.from_lmdb("digits.lmdb", Sample).map(lambda s: s.lable)  # E: attr-defined
 fl.from_lmdb("digits.lmdb").map(lambda s: s.label)  # E: attr-defined
 fl.from_lmdb("digits.lmdb").batch(32)  # E: call-overload

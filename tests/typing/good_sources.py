@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import queue
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict, assert_type
 
+import lmdb
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
@@ -155,6 +157,26 @@ def stored(folder: Path) -> None:
     assert_type(fl.from_lmdb(path, Sample), Flow[Sample, Exact])
     assert_type(fl.from_lmdb(path, Sample, trusted=True, partial=True), Flow[Sample, Exact])
     assert_type(fl.from_lmdb(str(path), tuple[U8, np.int64]), Flow[tuple[U8, np.int64], Exact])
+
+    bytes_ = bytes([8, 1, 16, 1, 24, 1, 34, 1, 255, 40, 7])  # as Caffe writes a pixel of label 7
+    floats_ = bytes([8, 1, 16, 1, 24, 1, 53, 0, 0, 0, 0, 40, 7])
+    pickled = pickle.dumps([np.zeros((2, 2), np.uint8), np.int64(3)])
+    stored = {"bytes": bytes_, "floats": floats_, "pickled": pickled}
+    for name, value in stored.items():
+        with lmdb.open(str(folder / name)) as store, store.begin(write=True) as txn:
+            txn.put(b"00000000", value)
+    raw = fl.from_lmdb_raw(folder / "bytes", ["00000000", b"00000000"])
+    assert_type(raw, Flow[tuple[bytes, bytes], Exact])
+    formatted = fl.from_lmdb_raw(folder / "bytes", "{:0>8d}")
+    assert_type(formatted, Flow[tuple[bytes, bytes], Exact])
+    any_rows = fl.from_tensorpack_lmdb(folder / "pickled", trusted=True)
+    assert_type(any_rows, Flow[object, Exact])
+    datapoints = fl.from_tensorpack_lmdb(folder / "pickled", Sample, trusted=True)
+    assert_type(datapoints, Flow[Sample, Exact])
+    assert_type(fl.from_caffe_lmdb(folder / "bytes"), Flow[tuple[U8, int], Exact])
+    floats = fl.from_caffe_lmdb(folder / "floats", dtype="float32")
+    assert_type(floats, Flow[tuple[NDArray[np.float32], int], Exact])
+
     shaped = fl.from_lmdb(path, tuple[Annotated[U8, fl.Shape(None, 3)], np.int64])
     assert_type(shaped, Flow[tuple[U8, np.int64], Exact])
     assert_type(fl.from_lmdb(dict_path, Features), Flow[Features, Exact])

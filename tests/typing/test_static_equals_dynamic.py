@@ -17,6 +17,7 @@ from types import UnionType
 from typing import Any, TypeAlias, get_args
 
 import attrs
+import lmdb
 import pytest
 
 import flowdsl as fl
@@ -37,6 +38,7 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
+import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -134,6 +136,11 @@ SOURCES = [
     "fl.from_parquet([folder / 'numbers.parquet'], columns=['element'])",
     "fl.from_webdataset(folder / 'numbers.tar')",
     "fl.from_webdataset(folder / 'numbers.tar', dict)",
+    "fl.from_lmdb_raw(folder / 'others.lmdb')",
+    "fl.from_tensorpack_lmdb(folder / 'others.lmdb')",
+    "fl.from_tensorpack_lmdb(folder / 'others.lmdb', int)",
+    "fl.from_caffe_lmdb(folder / 'others.lmdb')",
+    "fl.from_caffe_lmdb(folder / 'others.lmdb', dtype='float32')",
     "fl.from_zmq('ipc:///tmp/numbers')",
     "fl.from_zmq('ipc:///tmp/numbers', bind=False)",
     "fl.fake([(2, 3)])",
@@ -384,6 +391,7 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     samples = [{"__key__": f"{i}", "cls": i} for i in range(3)]
     fl.from_items(samples).write_webdataset(folder / "numbers.tar")
     fl.from_range(3).write_parquet(folder / "numbers.parquet")
+    lmdb.open(str(folder / "others.lmdb"), subdir=False, lock=False).close()
     scope: dict[str, Any] = {}
     exec(SETUP.replace("FOLDER", str(folder)), scope)
     return scope

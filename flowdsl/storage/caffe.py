@@ -1,0 +1,179 @@
+"""from_caffe_lmdb: the images and labels of an LMDB file that Caffe's tools wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast, overload
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl import node
+from flowdsl.effects import Exact
+from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.kinds import IndexedSource
+from flowdsl.specs import ArraySpec, Spec, StructSpec, ValueSpec
+from flowdsl.storage.libraries import library
+from flowdsl.storage.lmdb_raw import Keys, RawFile, raw_file
+from flowdsl.storage.paths import OnePath
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+S = TypeVar("S", np.uint8, np.float32)
+Pixel: TypeAlias = Literal["uint8", "float32"]
+
+_READER = "from_caffe_lmdb"
+_FIELDS = (
+    *(("channels", 1, "INT32"), ("height", 2, "INT32"), ("width", 3, "INT32")),
+    *(("data", 4, "BYTES"), ("label", 5, "INT32"), ("float_data", 6, "FLOAT")),
+    ("encoded", 7, "BOOL"),
+)
+"""``caffe.Datum``, as Caffe's ``caffe.proto`` has it."""
+
+
+@cache
+def _datum_class() -> Any:
+    """The class of the messages in a file."""
+    descriptors = library("google.protobuf.descriptor_pb2", _READER, "caffe")
+    pools = library("google.protobuf.descriptor_pool", _READER, "caffe")
+    factory = library("google.protobuf.message_factory", _READER, "caffe")
+    file = descriptors.FileDescriptorProto(name="flowdsl/caffe.proto", package="caffe")
+    message = file.message_type.add(name="Datum")
+    kinds = descriptors.FieldDescriptorProto
+    for name, number, kind in _FIELDS:
+        label = kinds.LABEL_REPEATED if name == "float_data" else kinds.LABEL_OPTIONAL
+        message.field.add(
+            name=name, number=number, type=getattr(kinds, f"TYPE_{kind}"), label=label
+        )
+    pool = pools.DescriptorPool()
+    pool.Add(file)
+    return factory.GetMessageClass(pool.FindMessageTypeByName("caffe.Datum"))
+
+
+def _image(datum: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The image of a datum, with its channels last.
+
+    Raises:
+        SourceError: It has none, one of another dtype, or one of another size than it says.
+    """
+    if datum.encoded:
+        return _decoded(datum.data, dtype)
+    sides = datum.channels, datum.height, datum.width
+    found = "uint8" if datum.data else "float32"
+    if not datum.data and not datum.float_data:
+        raise SourceError("it has no image")
+    _require(found, dtype)
+    values = (
+        np.frombuffer(datum.data, np.uint8)
+        if datum.data
+        else np.array(datum.float_data, np.float32)
+    )
+    if min(sides) < 0 or sides[0] * sides[1] * sides[2] != len(values):
+        raise SourceError(f"it says that it has {sides} values, and has {len(values)}")
+    return np.ascontiguousarray(values.reshape(sides).transpose(1, 2, 0))
+
+
+def _decoded(data: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+    cv2 = library("cv2", _READER, "images")
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    except cv2.error as error:
+        raise SourceError(f"its image cannot be decoded: {error}") from error
+    if image is None:
+        raise SourceError(f"its image of {len(data)} bytes cannot be decoded")
+    _require(image.dtype.name, dtype)
+    return cast("NDArray[Any]", image if image.ndim == 3 else image[:, :, None])
+
+
+def _require(found: str, dtype: np.dtype[Any]) -> None:
+    if found != dtype.name:
+        hint = f": pass dtype={found!r}" if found in ("uint8", "float32") else ""
+        raise SourceError(f"its image is {found}, and not {dtype}{hint}")
+
+
+@attrs.frozen(repr=False)
+class FromCaffeLmdb(IndexedSource[tuple[NDArray[S], int]], Generic[S]):
+    """The images and labels of an LMDB file, by number."""
+
+    raw: RawFile
+    dtype: np.dtype[S]
+
+    @property
+    def title(self) -> str:
+        return self.raw.title
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.raw.fingerprint} as {self.dtype}"
+
+    @property
+    def length(self) -> int:
+        return self.raw.length
+
+    def spec(self, probe: bool) -> Spec:
+        image = ArraySpec(self.dtype, (None, None, None))
+        return StructSpec(tuple, (("0", image), ("1", ValueSpec(int))))
+
+    def open(self) -> Callable[[int], tuple[NDArray[S], int]]:
+        read, datum_class = self.raw.open(), _datum_class()
+        damaged = library("google.protobuf.message", _READER, "caffe").DecodeError
+
+        def row(i: int) -> tuple[NDArray[S], int]:
+            key, value = read(i)
+            try:
+                datum = datum_class.FromString(value)
+                return _image(datum, self.dtype), datum.label
+            except (SourceError, damaged) as error:
+                why = error if isinstance(error, SourceError) else f"it is no Datum: {error}"
+                raise SourceError(f"{self.raw.path!r}: key {key!r}: {why}") from error
+
+        return row
+
+
+@overload
+def from_caffe_lmdb(
+    path: OnePath, keys: Keys | None = None, *, dtype: Literal["uint8"] = "uint8"
+) -> Flow[tuple[NDArray[np.uint8], int], Exact]: ...
+@overload
+def from_caffe_lmdb(
+    path: OnePath, keys: Keys | None = None, *, dtype: Literal["float32"]
+) -> Flow[tuple[NDArray[np.float32], int], Exact]: ...
+def from_caffe_lmdb(
+    path: OnePath, keys: Keys | None = None, *, dtype: Pixel = "uint8"
+) -> Flow[Any, Exact]:
+    r"""The images and labels of an LMDB file that Caffe's tools wrote.
+
+    An image has its channels last, in the order they are stored, which is blue, green, red for
+    Caffe's own tools. Encoded images are decoded by OpenCV, in that order too, with as many
+    channels as they have. Files with ``float_data`` are read with ``dtype="float32"``; nothing is
+    cast. ``path`` and ``keys`` are as in ``from_lmdb_raw``.
+
+    Length: the number of keys.
+
+    Effects: none.
+
+    Errors: ``SourceError`` at once, if the file is missing, damaged or cut short; at the row, if
+    its key is not in the file, or its image cannot be read, has another size than it says, or
+    another dtype. ``InvalidFlow`` if keys are neither a list nor a format. ``MissingLibrary``
+    without ``flowdsl[caffe]``, and for encoded images without ``flowdsl[images]``.
+
+    >>> import flowdsl as fl, lmdb, tempfile
+    >>> datum = b"\x08\x03\x10\x01\x18\x02\x22\x06bgrBGR\x28\x07"  # 3 channels, 1 by 2
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with lmdb.open(folder) as store, store.begin(write=True) as txn:
+    ...         _ = txn.put(b"00000000", datum)
+    ...     [(image, label)] = fl.from_caffe_lmdb(folder, keys="{:0>8d}")
+    >>> image.shape, image[0, 0].tobytes(), label
+    ((1, 2, 3), b'brG', 7)
+
+    Source: ``CaffeLMDB`` in tensorpack; Caffe by Yangqing Jia.
+
+    Elsewhere: tensorpack ``CaffeLMDB``; tf.data none; Grain none; torchdata none.
+    """
+    if dtype not in ("uint8", "float32"):
+        raise InvalidFlow(f"{_READER}: dtype must be 'uint8' or 'float32', got {dtype!r}")
+    _datum_class()  # a missing library is told at once
+    return node.flow(FromCaffeLmdb[Any](raw_file(_READER, path, keys), np.dtype(dtype)))

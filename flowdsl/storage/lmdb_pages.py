@@ -1,0 +1,281 @@
+"""The pages of an LMDB file, read with every number in them checked.
+
+The LMDB library maps a file and trusts each page: in a damaged one it reads past the end, which
+kills the process, or runs in circles. Files of others have neither checksums nor empty bytes at
+their end, so their pages are read here: a file is a B+tree of pages, a page holds nodes, and a node
+is a key with a value, or with the number of a page below. Only the branches are kept in memory;
+they are some 1% of a file of small values, and less of others.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from flowdsl.errors import SourceError
+from flowdsl.storage.byte_files import LocalFile
+
+_HEADER = struct.Struct("=QHHHH")  # of a page: its number, padding, kind, lower and upper end
+_NODE = struct.Struct("=HHHH")  # low and high half of a size, flags, length of the key
+_META = struct.Struct("=IIQQ")  # magic, version, address, size of the map
+_TREE = struct.Struct("=IHHQQQQQ")  # page size, flags, depth, 3 numbers of pages, entries, root
+_LAST = struct.Struct("=QQ")  # last page, transaction
+_PAGE_NUMBER = struct.Struct("=Q")
+_MAGIC, _VERSION = 0xBEEFC0DE, 1
+_BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
+_KINDS = 0x7F  # what a page is; the other bits are of use only while it is written
+_BIG, _NAMED, _DUPLICATES = 1, 2, 4  # flags of a node
+_ORDERS = {2: "reversed keys", 4: "several values for a key", 8: "integers for keys"}
+_NO_PAGE = 2**64 - 1
+_DEEPEST = 32  # LMDB's own limit
+
+
+class _Root(NamedTuple):
+    """A tree of a file, as its meta page has it."""
+
+    page_size: int
+    flags: int
+    depth: int
+    branches: int
+    leaves: int
+    overflows: int
+    entries: int
+    page: int
+
+
+class _Page:
+    """A branch or leaf page, whose nodes all lie within it."""
+
+    def __init__(self, number: int, data: bytes, kind: int) -> None:
+        own, _, flags, lower, upper = _HEADER.unpack_from(data)
+        if own != number or flags & _KINDS != kind:
+            raise SourceError(f"page {number} is damaged: it is no {_name_of(kind)} page")
+        if not _HEADER.size <= lower <= upper <= len(data) or lower % 2:
+            raise SourceError(f"page {number} is damaged: its nodes end at {lower} and {upper}")
+        self.number, self.data = number, data
+        self.places = struct.unpack_from(f"={(lower - _HEADER.size) // 2}H", data, _HEADER.size)
+        if self.places and not (
+            upper <= min(self.places) and max(self.places) <= len(data) - _NODE.size
+        ):
+            raise SourceError(f"page {number} is damaged: it has a node outside of itself")
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def node(self, slot: int) -> tuple[int, int, int]:
+        """A node's size, or page below, then its flags and length of the key."""
+        low, high, flags, length = _NODE.unpack_from(self.data, self.places[slot])
+        return low | high << 16, flags, length
+
+    def key(self, slot: int) -> bytes:
+        return self.within(slot, 0, _NODE.unpack_from(self.data, self.places[slot])[3])
+
+    def within(self, slot: int, start: int, count: int) -> bytes:
+        """Bytes of a node, from its key on; raises SourceError if they leave the page."""
+        begin = self.places[slot] + _NODE.size + start
+        if begin + count > len(self.data):
+            raise SourceError(f"page {self.number} is damaged: node {slot} is longer than it")
+        return self.data[begin : begin + count]
+
+
+def _name_of(kind: int) -> str:
+    return {_BRANCH: "branch", _LEAF: "leaf", _OVERFLOW: "overflow"}[kind]
+
+
+class Pages:
+    """The rows of an LMDB file, in the order of their keys; any thread may read them.
+
+    Raises SourceError for what is no LMDB file, or one that is damaged; each method too, where the
+    page that it needs is damaged.
+    """
+
+    def __init__(self, reader: str, path: str) -> None:
+        """``path`` is a file, or a folder with a ``data.mdb``."""
+        self._file = LocalFile(
+            reader, os.path.join(path, "data.mdb") if os.path.isdir(path) else path
+        )
+        self.path = self._file.path
+        try:
+            free, rows, self._last, transaction = self._meta()
+            self._page_size = free.page_size
+            orders = [order for flag, order in _ORDERS.items() if rows.flags & flag]
+            if rows.flags & 0x7F:
+                raise SourceError(f"it has {', '.join(orders) or 'an unknown order'}: not read")
+            self._require_the_end(free)
+            self.entries = rows.entries
+            self._leaves, self._firsts = self._branches(rows)
+            most = len(self._leaves) * (self._page_size // (_NODE.size + 2))
+            if not len(self._leaves) <= self.entries <= most:
+                raise SourceError(
+                    f"it says that it has {self.entries} rows, in {len(self._leaves)} pages"
+                )
+        except SourceError as error:
+            raise SourceError(
+                f"{reader}: {self.path!r} is no LMDB file that can be read: {error}"
+            ) from error
+        content = (*rows, self._last, transaction)
+        self.digest = xxhash.xxh3_64_intdigest(
+            repr(content).encode() + self._leaves.tobytes() + b"\0".join(self._firsts)
+        )
+        """Of the shape of the tree: files with the same rows written alike have it in common."""
+        self._latest: tuple[int, _Page, list[bytes]] | None = None
+
+    # -- reading rows ------------------------------------------------------------------------------
+
+    def counts(self) -> NDArray[np.uint16]:
+        """The number of rows in each leaf; reads only where a leaf begins."""
+        counts = np.empty(len(self._leaves), np.uint16)
+        for k, number in enumerate(self._leaves):
+            own, _, flags, lower, _ = _HEADER.unpack(self._bytes(number, 0, _HEADER.size))
+            if own != number or flags & _KINDS != _LEAF or lower < _HEADER.size or lower % 2:
+                raise SourceError(f"page {number} is damaged: it is no leaf page")
+            counts[k] = (lower - _HEADER.size) // 2
+        if (found := int(counts.sum(dtype=np.int64))) != self.entries:
+            raise SourceError(f"it says that it has {self.entries} rows, and has {found}")
+        return counts
+
+    def place(self, key: bytes) -> tuple[int, int] | None:
+        """Where a key is: the number of the leaf, and of the row within it."""
+        k = bisect_right(self._firsts, key) - 1
+        if k < 0:
+            return None
+        keys = self._leaf(k)[1]
+        slot = bisect_left(keys, key)
+        return (k, slot) if keys[slot : slot + 1] == [key] else None
+
+    def row(self, leaf: int, slot: int) -> tuple[bytes, bytes]:
+        """The key and value at a place."""
+        page, _ = self._leaf(leaf)
+        if slot >= len(page):
+            raise SourceError(f"page {page.number} is damaged: it has only {len(page)} rows")
+        return self._key_and_value(page, slot)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key; None if there is no such key."""
+        found = self.place(key)
+        return None if found is None else self.row(*found)[1]
+
+    def _leaf(self, k: int) -> tuple[_Page, list[bytes]]:
+        """A leaf with its keys; rows in a row are mostly on one."""
+        latest = self._latest
+        if latest is not None and latest[0] == k:
+            return latest[1:]
+        page = self._page(self._leaves[k], _LEAF)
+        keys = [page.key(slot) for slot in range(len(page))]
+        above = self._firsts[k + 1 : k + 2]
+        if any(a >= b for a, b in pairwise([*keys, *above])) or keys[:1] < self._firsts[k : k + 1]:
+            raise SourceError(f"page {page.number} is damaged: its keys are out of order")
+        self._latest = k, page, keys
+        return page, keys
+
+    def _key_and_value(self, page: _Page, slot: int) -> tuple[bytes, bytes]:
+        size, flags, length = page.node(slot)
+        key = page.within(slot, 0, length)
+        if flags & ~_BIG:
+            named = "is a named database" if flags == _NAMED else "has a value of another kind"
+            raise SourceError(f"key {key!r} {named}: not read")
+        if not flags:
+            return key, page.within(slot, length, size)
+        (number,) = _PAGE_NUMBER.unpack(page.within(slot, length, _PAGE_NUMBER.size))
+        own, _, kind, low, high = _HEADER.unpack(self._bytes(number, 0, _HEADER.size))
+        room = (low | high << 16) * self._page_size - _HEADER.size
+        if own != number or kind & _KINDS != _OVERFLOW or size > room:
+            raise SourceError(f"page {number} is damaged: it is not the value of key {key!r}")
+        return key, self._bytes(number, _HEADER.size, size)
+
+    # -- reading pages -----------------------------------------------------------------------------
+
+    def _meta(self) -> tuple[_Root, _Root, int, int]:
+        """The trees of the latest transaction, its last page, and its number."""
+        first = self._one_meta(0)
+        second = self._one_meta(first[0].page_size)
+        return max(first, second, key=lambda meta: meta[3])
+
+    def _one_meta(self, start: int) -> tuple[_Root, _Root, int, int]:
+        size = _HEADER.size + _META.size + 2 * _TREE.size + _LAST.size
+        data = self._file.read(start, size)
+        if len(data) < size or not _HEADER.unpack_from(data)[2] & _META_PAGE:
+            raise SourceError(f"it has no meta page at byte {start}")
+        magic, version, _, _ = _META.unpack_from(data, at := _HEADER.size)
+        if (magic, version) != (_MAGIC, _VERSION):
+            raise SourceError(f"its meta page at byte {start} is of no kind that is known")
+        free = _Root(*_TREE.unpack_from(data, at := at + _META.size))
+        rows = _Root(*_TREE.unpack_from(data, at := at + _TREE.size))
+        last, transaction = _LAST.unpack_from(data, at + _TREE.size)
+        if free.page_size not in [1 << bits for bits in range(9, 17)]:
+            raise SourceError(f"its pages have {free.page_size} bytes")
+        return free, rows, last, transaction
+
+    def _require_the_end(self, free: _Root) -> None:
+        """Pages at the end of a file may be missing only where they are free."""
+        there = self._file.size // self._page_size
+        missing = self._last + 1 - there
+        if missing <= 0:
+            return
+        cut = SourceError(
+            f"it is cut short: it has {self._file.size} bytes, and page {self._last} is in use"
+        )
+        if missing > there:
+            raise cut
+        left = set(range(there, self._last + 1))
+        for numbers in self._values(free):
+            left.difference_update(array("Q", numbers[: len(numbers) // 8 * 8])[1:])
+        if left:
+            raise cut
+
+    def _values(self, root: _Root) -> Iterator[bytes]:
+        for number in self._branches(root)[0]:
+            page = self._page(number, _LEAF)
+            for slot in range(len(page)):
+                yield self._key_and_value(page, slot)[1]
+
+    def _branches(self, root: _Root) -> tuple[array[int], list[bytes]]:
+        """The leaves of a tree, and for each the least key it may have."""
+        if root.page == _NO_PAGE:
+            if root.entries or root.depth:
+                raise SourceError(f"it says it has {root.entries} rows, and has no page of them")
+            return array("Q"), []
+        if not 0 < root.depth <= _DEEPEST:
+            raise SourceError(f"its tree has depth {root.depth}")
+        numbers, firsts = array("Q", [root.page]), [b""]
+        pages = self._file.size // self._page_size
+        if root.page >= pages:
+            raise SourceError(f"page {root.page} is missing")
+        seen = bytearray(pages)
+        for _ in range(root.depth - 1):
+            below, keys = array("Q"), list[bytes]()
+            for number, least in zip(numbers, firsts, strict=True):
+                page = self._page(number, _BRANCH)
+                for slot in range(len(page)):
+                    size, flags, _ = page.node(slot)
+                    child = size | flags << 32
+                    if child >= pages or seen[child]:
+                        raise SourceError(f"page {number} is damaged: it names page {child}")
+                    seen[child] = 1
+                    below.append(child)
+                    keys.append(page.key(slot) if slot else least)
+            numbers, firsts = below, keys
+        if any(a >= b for a, b in pairwise(firsts)):
+            raise SourceError("its branches are out of order")
+        return numbers, firsts
+
+    def _page(self, number: int, kind: int) -> _Page:
+        return _Page(number, self._bytes(number, 0, self._page_size), kind)
+
+    def _bytes(self, number: int, start: int, count: int) -> bytes:
+        begin = number * self._page_size + start
+        if number < 2 or begin + count > self._file.size:
+            raise SourceError(f"page {number} is missing, or cut short")
+        data = self._file.read(begin, count)
+        if len(data) < count:
+            raise SourceError(f"page {number} was cut off while the file was open")
+        return data
