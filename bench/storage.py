@@ -193,7 +193,7 @@ def _our_records() -> Pass:
 def _tf_data_records() -> Pass:
     tf: Any = import_module("tensorflow")
     rows = tf.data.TFRecordDataset(_records())
-    return rows.as_numpy_iterator
+    return lambda: rows.as_numpy_iterator()
 
 
 def _grain_records() -> Pass:
@@ -350,7 +350,8 @@ def _tf_data(stored: bool) -> Pass:
     else:
         rows = tf.data.Dataset.from_tensor_slices(_photographs()).map(tf.io.read_file)
     rows = rows.map(decoded, num_parallel_calls=PROCS, deterministic=True).batch(BATCH)
-    return rows.prefetch(tf.data.AUTOTUNE).as_numpy_iterator
+    rows = rows.prefetch(tf.data.AUTOTUNE)
+    return lambda: rows.as_numpy_iterator()
 
 
 # -- the works -------------------------------------------------------------------------------------

@@ -68,55 +68,36 @@ def as_samples(rows: AnyFlow) -> AnyFlow:
 class Decoded(IndexedSource[Any]):
     """The rows of ``as_samples``, read back."""
 
-    title: str
-    fingerprint: str
-    length: int
-    samples: Callable[[], Callable[[int], Any]]
+    path: str
+
+    @property
+    def _samples(self) -> IndexedSource[Any]:
+        source = fl.from_webdataset(self.path).node
+        assert isinstance(source, IndexedSource)
+        return source
+
+    @property
+    def title(self) -> str:
+        return self._samples.title
+
+    @property
+    def fingerprint(self) -> str:
+        return self._samples.fingerprint
+
+    @property
+    def length(self) -> int:
+        return self._samples.length
 
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
     def open(self) -> Callable[[int], Any]:
-        sample = self.samples()
+        sample = self._samples.open()
         return lambda i: decode(sample(i)["row"])
 
 
 def from_samples(path: Path) -> AnyFlow:
-    source = fl.from_webdataset(path).node
-    assert isinstance(source, IndexedSource)
-    return node.flow(Decoded(source.title, source.fingerprint, source.length, source.open))
-
-
-@st.composite
-def tables(draw: st.DrawFn) -> list[Any]:
-    """Rows with the same columns."""
-    dtypes: st.SearchStrategy[np.dtype[Any]] = st.one_of(
-        hnp.boolean_dtypes(),
-        hnp.integer_dtypes(endianness="="),
-        hnp.floating_dtypes(endianness="="),
-    )
-    scalars = dtypes.map(lambda dtype: hnp.from_dtype(dtype).map(dtype.type))
-    arrays = st.tuples(dtypes, st.sampled_from([(2,), (2, 3), (1, 2, 1)]))
-    plain = [
-        st.booleans(),
-        st.integers(-(2**63), 2**63 - 1),
-        st.floats(),
-        st.text(st.characters(codec="utf-8")),
-        st.binary(),
-    ]
-    column = (
-        st.sampled_from([*plain, *(st.none() | one for one in plain)])
-        | st.sampled_from([st.lists(one, max_size=3) for one in plain])
-        | scalars
-        | arrays.map(lambda one: hnp.arrays(*one))
-        | dtypes.map(lambda dtype: hnp.arrays(dtype, st.integers(0, 3)))
-    )
-    columns = draw(st.lists(column, min_size=1, max_size=4))
-    names = [f"column {i}" for i in range(len(columns))]
-    together = st.tuples(*columns)
-    named = together.map(lambda values: dict(zip(names, values, strict=True)))
-    row = draw(st.sampled_from([columns[0], together, named]))
-    return draw(st.lists(row, max_size=12))
+    return node.flow(Decoded(str(path)))
 
 
 _ARRAY = np.zeros(3, np.float32)
