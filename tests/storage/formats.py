@@ -100,6 +100,38 @@ def from_samples(path: Path) -> AnyFlow:
     return node.flow(Decoded(str(path)))
 
 
+@st.composite
+def tables(draw: st.DrawFn) -> list[Any]:
+    """Rows with the same columns."""
+    dtypes: st.SearchStrategy[np.dtype[Any]] = st.one_of(
+        hnp.boolean_dtypes(),
+        hnp.integer_dtypes(endianness="="),
+        hnp.floating_dtypes(endianness="="),
+    )
+    scalars = dtypes.map(lambda dtype: hnp.from_dtype(dtype).map(dtype.type))
+    arrays = st.tuples(dtypes, st.sampled_from([(2,), (2, 3), (1, 2, 1)]))
+    plain = [
+        st.booleans(),
+        st.integers(-(2**63), 2**63 - 1),
+        st.floats(),
+        st.text(st.characters(codec="utf-8")),
+        st.binary(),
+    ]
+    column = (
+        st.sampled_from([*plain, *(st.none() | one for one in plain)])
+        | st.sampled_from([st.lists(one, max_size=3) for one in plain])
+        | scalars
+        | arrays.map(lambda one: hnp.arrays(*one))
+        | dtypes.map(lambda dtype: hnp.arrays(dtype, st.integers(0, 3)))
+    )
+    columns = draw(st.lists(column, min_size=1, max_size=4))
+    names = [f"column {i}" for i in range(len(columns))]
+    together = st.tuples(*columns)
+    named = together.map(lambda values: dict(zip(names, values, strict=True)))
+    row = draw(st.sampled_from([columns[0], together, named]))
+    return draw(st.lists(row, max_size=12))
+
+
 _ARRAY = np.zeros(3, np.float32)
 
 FORMATS = {
