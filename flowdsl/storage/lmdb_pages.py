@@ -37,6 +37,7 @@ _BIG, _NAMED, _DUPLICATES = 1, 2, 4  # flags of a node
 _ORDERS = {2: "reversed keys", 4: "several values for a key", 8: "integers for keys"}
 _NO_PAGE = 2**64 - 1
 _DEEPEST = 32  # LMDB's own limit
+_MOST_KEPT = 1024  # pages, of some kilobytes each
 
 
 class _Root(NamedTuple):
@@ -61,12 +62,14 @@ class _Page:
             raise SourceError(f"page {number} is damaged: it is no {_name_of(kind)} page")
         if not _HEADER.size <= lower <= upper <= len(data) or lower % 2:
             raise SourceError(f"page {number} is damaged: its nodes end at {lower} and {upper}")
-        self.number, self.data = number, data
+        self.number, self.data, self.kind = number, data, kind
         self.places = struct.unpack_from(f"={(lower - _HEADER.size) // 2}H", data, _HEADER.size)
         if self.places and not (
             upper <= min(self.places) and max(self.places) <= len(data) - _NODE.size
         ):
             raise SourceError(f"page {number} is damaged: it has a node outside of itself")
+        if kind == _BRANCH and not self.places:
+            raise SourceError(f"page {number} is damaged: it is empty")
 
     def __len__(self) -> int:
         return len(self.places)
@@ -91,106 +94,109 @@ def _name_of(kind: int) -> str:
     return {_BRANCH: "branch", _LEAF: "leaf", _OVERFLOW: "overflow"}[kind]
 
 
-class Pages:
-    """The rows of an LMDB file, in the order of their keys; any thread may read them.
+class Found(NamedTuple):
+    """A leaf, and the range of keys that it may have; ``end`` is None for the last one."""
+
+    first: bytes
+    end: bytes | None
+    page: _Page | None
+
+
+class Tree:
+    """An LMDB file, whose values are found by their keys; any thread may read it.
 
     Raises SourceError for what is no LMDB file, or one that is damaged; each method too, where the
     page that it needs is damaged.
     """
 
-    def __init__(self, reader: str, path: str) -> None:
-        """``path`` is a file, or a folder with a ``data.mdb``."""
-        self._file = LocalFile(
-            reader, os.path.join(path, "data.mdb") if os.path.isdir(path) else path
-        )
-        self.path = self._file.path
+    def __init__(self, reader: str, path: str, expected: str = "an LMDB file") -> None:
+        """``path`` is a file, or a folder with a ``data.mdb``; ``expected`` is told in errors."""
+        self.path = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
         try:
-            free, rows, self._last, transaction = self._meta()
-            self._page_size = free.page_size
-            orders = [order for flag, order in _ORDERS.items() if rows.flags & flag]
-            if rows.flags & 0x7F:
+            self._file = LocalFile(reader, self.path)
+        except SourceError as error:
+            raise SourceError(f"{error}; expected {expected}") from error
+        try:
+            if not self._file.size:
+                raise SourceError("it is empty")
+            self._free, self._rows, self._last, self.transaction = self._meta()
+            self._page_size = self._free.page_size
+            orders = [order for flag, order in _ORDERS.items() if self._rows.flags & flag]
+            if self._rows.flags & 0x7F:
                 raise SourceError(f"it has {', '.join(orders) or 'an unknown order'}: not read")
-            self._require_the_end(free)
-            self.entries = rows.entries
-            self._leaves, self._firsts = self._branches(rows)
-            most = len(self._leaves) * (self._page_size // (_NODE.size + 2))
-            if not len(self._leaves) <= self.entries <= most:
-                raise SourceError(
-                    f"it says that it has {self.entries} rows, in {len(self._leaves)} pages"
-                )
+            self._require_the_end(self._free)
         except SourceError as error:
             raise SourceError(
-                f"{reader}: {self.path!r} is no LMDB file that can be read: {error}"
+                f"{reader}: {self.path!r} cannot be read: {error}; expected {expected}"
             ) from error
-        content = (*rows, self._last, transaction)
-        self.digest = xxhash.xxh3_64_intdigest(
-            repr(content).encode() + self._leaves.tobytes() + b"\0".join(self._firsts)
-        )
-        """Of the shape of the tree: files with the same rows written alike have it in common."""
-        self._latest: tuple[int, _Page, list[bytes]] | None = None
+        self.entries = self._rows.entries
+        self._found = Found(b"", b"", None)  # the last leaf, as rows in a row are mostly on one
+        self._kept: dict[int, _Page] = {}
+        self._separators: dict[int, list[bytes]] = {}
 
-    # -- reading rows ------------------------------------------------------------------------------
-
-    def counts(self) -> NDArray[np.uint16]:
-        """The number of rows in each leaf; reads only where a leaf begins."""
-        counts = np.empty(len(self._leaves), np.uint16)
-        for k, number in enumerate(self._leaves):
-            own, _, flags, lower, _ = _HEADER.unpack(self._bytes(number, 0, _HEADER.size))
-            if own != number or flags & _KINDS != _LEAF or lower < _HEADER.size or lower % 2:
-                raise SourceError(f"page {number} is damaged: it is no leaf page")
-            counts[k] = (lower - _HEADER.size) // 2
-        if (found := int(counts.sum(dtype=np.int64))) != self.entries:
-            raise SourceError(f"it says that it has {self.entries} rows, and has {found}")
-        return counts
-
-    def place(self, key: bytes) -> tuple[int, int] | None:
-        """Where a key is: the number of the leaf, and of the row within it."""
-        k = bisect_right(self._firsts, key) - 1
-        if k < 0:
-            return None
-        keys = self._leaf(k)[1]
-        slot = bisect_left(keys, key)
-        return (k, slot) if keys[slot : slot + 1] == [key] else None
-
-    def row(self, leaf: int, slot: int) -> tuple[bytes, bytes]:
-        """The key and value at a place."""
-        page, _ = self._leaf(leaf)
-        if slot >= len(page):
-            raise SourceError(f"page {page.number} is damaged: it has only {len(page)} rows")
-        return self._key_and_value(page, slot)
-
-    def get(self, key: bytes) -> bytes | None:
+    def get(self, key: bytes) -> bytes | memoryview | None:
         """The value of a key; None if there is no such key."""
-        found = self.place(key)
-        return None if found is None else self.row(*found)[1]
+        page = self.leaf_of(key).page
+        return None if page is None else self._value_at(page, key, 0)
 
-    def _leaf(self, k: int) -> tuple[_Page, list[bytes]]:
-        """A leaf with its keys; rows in a row are mostly on one."""
-        latest = self._latest
-        if latest is not None and latest[0] == k:
-            return latest[1:]
-        page = self._page(self._leaves[k], _LEAF)
-        keys = [page.key(slot) for slot in range(len(page))]
-        above = self._firsts[k + 1 : k + 2]
-        if any(a >= b for a, b in pairwise([*keys, *above])) or keys[:1] < self._firsts[k : k + 1]:
-            raise SourceError(f"page {page.number} is damaged: its keys are out of order")
-        self._latest = k, page, keys
-        return page, keys
+    def leaf_of(self, key: bytes) -> Found:
+        """The page that has a key if any has."""
+        found = self._found
+        if not found.first <= key or (found.end is not None and found.end <= key):
+            self._found = found = self._find(key)
+        return found
 
-    def _key_and_value(self, page: _Page, slot: int) -> tuple[bytes, bytes]:
-        size, flags, length = page.node(slot)
-        key = page.within(slot, 0, length)
+    def _value_at(self, page: _Page, key: bytes, guess: int) -> bytes | memoryview | None:
+        slot = guess if 0 <= guess < len(page.places) else 0
+        if not page.places or page.key(slot) != key:
+            slot = bisect_left(range(len(page)), key, key=page.key)
+            if slot == len(page) or page.key(slot) != key:
+                return None
+        return self._value(page, slot, key)
+
+    def changed(self) -> bool:
+        """Whether the file was written to since it was opened."""
+        return self._meta()[3] != self.transaction
+
+    def _find(self, key: bytes) -> Found:
+        number, first, end = self._rows.page, b"", None
+        if number == _NO_PAGE:
+            return Found(b"", None, None)
+        for _ in range(min(self._rows.depth, _DEEPEST) - 1):
+            page = self._keep(number, _BRANCH)
+            keys = self._separators.get(number)
+            if keys is None:
+                keys = self._separators[number] = [page.key(k) for k in range(1, len(page))]
+            slot = bisect_right(keys, key)
+            size, flags, _ = page.node(slot)
+            number = size | flags << 32
+            first = keys[slot - 1] if slot else first
+            end = keys[slot] if slot < len(keys) else end
+        return Found(first, end, self._keep(number, _LEAF))
+
+    def _keep(self, number: int, kind: int) -> _Page:
+        page = self._kept.get(number)
+        if page is None or page.kind != kind:
+            page = self._page(number, kind)
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept, self._separators = {}, {}
+            self._kept[number] = page
+        return page
+
+    def _value(self, page: _Page, slot: int, key: bytes) -> bytes | memoryview:
+        size, flags, _ = page.node(slot)
         if flags & ~_BIG:
             named = "is a named database" if flags == _NAMED else "has a value of another kind"
             raise SourceError(f"key {key!r} {named}: not read")
         if not flags:
-            return key, page.within(slot, length, size)
-        (number,) = _PAGE_NUMBER.unpack(page.within(slot, length, _PAGE_NUMBER.size))
-        own, _, kind, low, high = _HEADER.unpack(self._bytes(number, 0, _HEADER.size))
-        room = (low | high << 16) * self._page_size - _HEADER.size
-        if own != number or kind & _KINDS != _OVERFLOW or size > room:
+            return page.within(slot, len(key), size)
+        (number,) = _PAGE_NUMBER.unpack(page.within(slot, len(key), _PAGE_NUMBER.size))
+        data = self._bytes(number, 0, _HEADER.size + size)
+        own, _, kind, low, high = _HEADER.unpack_from(data)
+        room = (low | high << 16) * self._page_size
+        if own != number or kind & _KINDS != _OVERFLOW or len(data) > room:
             raise SourceError(f"page {number} is damaged: it is not the value of key {key!r}")
-        return key, self._bytes(number, _HEADER.size, size)
+        return memoryview(data)[_HEADER.size :]
 
     # -- reading pages -----------------------------------------------------------------------------
 
@@ -236,7 +242,7 @@ class Pages:
         for number in self._branches(root)[0]:
             page = self._page(number, _LEAF)
             for slot in range(len(page)):
-                yield self._key_and_value(page, slot)[1]
+                yield bytes(self._value(page, slot, page.key(slot)))
 
     def _branches(self, root: _Root) -> tuple[array[int], list[bytes]]:
         """The leaves of a tree, and for each the least key it may have."""
@@ -279,3 +285,70 @@ class Pages:
         if len(data) < count:
             raise SourceError(f"page {number} was cut off while the file was open")
         return data
+
+
+class Pages(Tree):
+    """The rows of an LMDB file, by number, in the order of their keys."""
+
+    def __init__(self, reader: str, path: str) -> None:
+        """``path`` is a file, or a folder with a ``data.mdb``."""
+        super().__init__(reader, path)
+        try:
+            self._leaves, self._firsts = self._branches(self._rows)
+            most = len(self._leaves) * (self._page_size // (_NODE.size + 2))
+            if not len(self._leaves) <= self.entries <= most:
+                raise SourceError(
+                    f"it says that it has {self.entries} rows, in {len(self._leaves)} pages"
+                )
+        except SourceError as error:
+            raise SourceError(f"{reader}: {self.path!r} cannot be read: {error}") from error
+        content = (*self._rows, self._last, self.transaction)
+        self.digest = xxhash.xxh3_64_intdigest(
+            repr(content).encode() + self._leaves.tobytes() + b"\0".join(self._firsts)
+        )
+        """Of the shape of the tree: files with the same rows written alike have it in common."""
+        self._latest: tuple[int, _Page, list[bytes]] | None = None
+
+    # -- reading rows ------------------------------------------------------------------------------
+
+    def counts(self) -> NDArray[np.uint16]:
+        """The number of rows in each leaf; reads only where a leaf begins."""
+        counts = np.empty(len(self._leaves), np.uint16)
+        for k, number in enumerate(self._leaves):
+            own, _, flags, lower, _ = _HEADER.unpack(self._bytes(number, 0, _HEADER.size))
+            if own != number or flags & _KINDS != _LEAF or lower < _HEADER.size or lower % 2:
+                raise SourceError(f"page {number} is damaged: it is no leaf page")
+            counts[k] = (lower - _HEADER.size) // 2
+        if (found := int(counts.sum(dtype=np.int64))) != self.entries:
+            raise SourceError(f"it says that it has {self.entries} rows, and has {found}")
+        return counts
+
+    def place(self, key: bytes) -> tuple[int, int] | None:
+        """Where a key is: the number of the leaf, and of the row within it."""
+        k = bisect_right(self._firsts, key) - 1
+        if k < 0:
+            return None
+        keys = self._leaf(k)[1]
+        slot = bisect_left(keys, key)
+        return (k, slot) if keys[slot : slot + 1] == [key] else None
+
+    def row(self, leaf: int, slot: int) -> tuple[bytes, bytes]:
+        """The key and value at a place."""
+        page, _ = self._leaf(leaf)
+        if slot >= len(page):
+            raise SourceError(f"page {page.number} is damaged: it has only {len(page)} rows")
+        key = page.key(slot)
+        return key, bytes(self._value(page, slot, key))
+
+    def _leaf(self, k: int) -> tuple[_Page, list[bytes]]:
+        """A leaf with its keys; rows in a row are mostly on one."""
+        latest = self._latest
+        if latest is not None and latest[0] == k:
+            return latest[1:]
+        page = self._page(self._leaves[k], _LEAF)
+        keys = [page.key(slot) for slot in range(len(page))]
+        above = self._firsts[k + 1 : k + 2]
+        if any(a >= b for a, b in pairwise([*keys, *above])) or keys[:1] < self._firsts[k : k + 1]:
+            raise SourceError(f"page {page.number} is damaged: its keys are out of order")
+        self._latest = k, page, keys
+        return page, keys

@@ -87,7 +87,7 @@ class _ByKey:
             value = pages.get(key := self.key(i))
             if value is None:
                 raise SourceError(f"there is no key {key!r}")
-            return key, value
+            return key, bytes(value)
 
         return read
 

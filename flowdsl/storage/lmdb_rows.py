@@ -7,26 +7,25 @@ Files of version 1 have no padding, and a CRC-32 for the checksum.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 from zlib import crc32
 
 import attrs
-import lmdb
 import msgspec
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl.errors import SourceError
 from flowdsl.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
-from flowdsl.storage.environments import Environment
+from flowdsl.storage.lmdb_pages import Tree
 
 VERSION = 2
 MARGIN_BYTES = 1 << 17
-"""Empty space after the last page. LMDB trusts a page's 16-bit offsets to a key and from there to
-its row: in a damaged page they lead this far, and reading past the file's end kills the process."""
+"""Empty space after the last page, for programs that read the file by LMDB itself. That trusts a
+page's 16-bit offsets to a key and from there to its row: in a damaged page they lead this far, and
+reading past the file's end kills the process."""
 KEY_OF_HEADER = b"__flowdsl__"
 """It sorts after the keys of all rows."""
 
@@ -65,38 +64,39 @@ def seal(i: int, data: bytes) -> bytes:
     return b"".join((bytes((padding,)), bytes(padding), data, xxh3_64_digest(data, i)))
 
 
-def unseal(i: int, stored: bytes) -> memoryview:
+def unseal(i: int, stored: bytes | memoryview) -> memoryview:
     """The bytes of row ``i``; raises SourceError if they are not those that were sealed."""
     if len(stored) > _CHECKSUM_BYTES:
         view = memoryview(stored)[1 + stored[0] : -_CHECKSUM_BYTES]
-        if stored.endswith(xxh3_64_digest(view, i)):
+        if xxh3_64_digest(view, i) == stored[-_CHECKSUM_BYTES:]:
             return view
     raise SourceError("its bytes are not those that were written: the checksum differs")
 
 
-def _unseal_1(i: int, stored: bytes) -> memoryview:
+def _unseal_1(i: int, stored: bytes | memoryview) -> memoryview:
     view = memoryview(stored)[:-4]
     if crc32(view, i).to_bytes(4, "little") != stored[-4:]:
         raise SourceError("its bytes are not those that were written: the checksum differs")
     return view
 
 
-_UNSEAL: dict[int, Callable[[int, bytes], memoryview]] = {1: _unseal_1, VERSION: unseal}
+_Unseal: TypeAlias = Callable[[int, bytes | memoryview], memoryview]
+_UNSEAL: dict[int, _Unseal] = {1: _unseal_1, VERSION: unseal}
 
 
-def data_file(path: str) -> str:
-    """The file that holds the pages: in a folder, as LMDB's own tools make it, ``data.mdb``."""
-    return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
-
-
-class RowsFile(Environment):
+class RowsFile(Tree):
     """A file that ``write_lmdb`` made, open for reading."""
 
     def __init__(self, path: str, trusted: bool = False) -> None:
-        super().__init__("from_lmdb", data_file(path), _EXPECTED, MARGIN_BYTES)
+        super().__init__("from_lmdb", path, _EXPECTED)
         self._trusted = trusted
-        self._unseal: Callable[[int, bytes], memoryview] = unseal
-        self._get = self.transaction.get
+        self._unseal: _Unseal = unseal
+        needed = (self._last + 1) * self._page_size + MARGIN_BYTES
+        if self._file.size < needed:
+            raise SourceError(
+                f"from_lmdb: {self.path!r} is cut short, or no {_EXPECTED.removeprefix('a ')}: it "
+                f"has {self._file.size} bytes and needs {needed}"
+            )
 
     def header(self) -> tuple[Header, Spec]:
         """The file's header and spec; raises SourceError if they are invalid."""
@@ -104,9 +104,8 @@ class RowsFile(Environment):
             header = self._read_header()
             known = header.version in _UNSEAL
             spec = spec_from_plain(header.spec) if known else UNKNOWN
-            rows = self.transaction.stat()["entries"] - 1
         except (
-            *(SourceError, msgspec.MsgspecError, lmdb.Error),
+            *(SourceError, msgspec.MsgspecError),
             *(KeyError, TypeError, ValueError, RecursionError),
         ) as error:
             raise SourceError(
@@ -117,6 +116,7 @@ class RowsFile(Environment):
                 f"from_lmdb: {self.path!r} has format version {header.version}, this flowdsl "
                 f"reads versions up to {VERSION}"
             )
+        rows = self.entries - 1
         if rows != header.length:
             raise SourceError(
                 f"from_lmdb: {self.path!r} is damaged: its header says {header.length} rows, it "
@@ -136,11 +136,14 @@ class RowsFile(Environment):
     def row(self, i: int) -> Any:
         """The row of this number; raises SourceError if it is damaged."""
         try:
-            stored = self._get(b"%010d" % i)
+            key = b"%010d" % i
+            first, _, page = self.leaf_of(key)
+            guess = i - int(first) if first.isdigit() else i  # a page has rows in a row
+            stored = None if page is None else self._value_at(page, key, guess)
             if stored is None:
                 raise SourceError("it is missing")
             return decode(self._unseal(i, stored), self._trusted)
-        except (SourceError, lmdb.Error) as error:
+        except SourceError as error:
             if self.changed():
                 raise SourceError(
                     f"{self.path!r} holds other rows than when it was opened, and row {i} as it "

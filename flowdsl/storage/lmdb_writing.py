@@ -219,8 +219,8 @@ class _Growing:
             if "already open in this process" not in str(error):
                 raise
             raise InvalidFlow(
-                f"write_lmdb: {str(self.path)!r} is being read in this process: rows can be added "
-                f"when those passes have ended"
+                f"write_lmdb: {str(self.path)!r} is open in this process, by LMDB itself: rows "
+                f"can be added when it is closed"
             ) from error
         self._before = self._env.begin()
 
