@@ -65,20 +65,20 @@ if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
     from flowdsl.storage.arrayrecord import from_arrayrecord
-    from flowdsl.storage.caffe import from_caffe_lmdb
-    from flowdsl.storage.cropping import random_resized_crop
-    from flowdsl.storage.csv_files import from_csv
-    from flowdsl.storage.decoding import decode_image, image_size
+    from flowdsl.storage.csv.reading import from_csv
     from flowdsl.storage.fetching import fetch
-    from flowdsl.storage.images import from_images
-    from flowdsl.storage.lmdb import from_lmdb
-    from flowdsl.storage.lmdb_raw import from_lmdb_raw, from_tensorpack_lmdb
-    from flowdsl.storage.parquet import from_parquet
-    from flowdsl.storage.svmlight import from_svmlight
-    from flowdsl.storage.text import from_text
-    from flowdsl.storage.tf_example import parse_example, to_example
-    from flowdsl.storage.tfrecord import from_tfrecord
-    from flowdsl.storage.webdataset import from_webdataset
+    from flowdsl.storage.images.cropping import random_resized_crop
+    from flowdsl.storage.images.decoding import decode_image, image_size
+    from flowdsl.storage.images.files import from_images
+    from flowdsl.storage.lmdb.caffe import from_caffe_lmdb
+    from flowdsl.storage.lmdb.raw import from_lmdb_raw, from_tensorpack_lmdb
+    from flowdsl.storage.lmdb.reading import from_lmdb
+    from flowdsl.storage.parquet.reading import from_parquet
+    from flowdsl.storage.text.lines import from_text
+    from flowdsl.storage.text.svmlight import from_svmlight
+    from flowdsl.storage.tfrecord.example import parse_example, to_example
+    from flowdsl.storage.tfrecord.records import from_tfrecord
+    from flowdsl.storage.webdataset.samples import from_webdataset
 
 __version__ = "0.1.0"
 
@@ -163,25 +163,25 @@ _LATER = {
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
     "fetch": "storage.fetching",
-    "from_csv": "storage.csv_files",
-    "decode_image": "storage.decoding",
-    "from_images": "storage.images",
-    "from_lmdb": "storage.lmdb",
-    "from_svmlight": "storage.svmlight",
-    "from_text": "storage.text",
+    "from_csv": "storage.csv.reading",
+    "decode_image": "storage.images.decoding",
+    "from_images": "storage.images.files",
+    "from_lmdb": "storage.lmdb.reading",
+    "from_svmlight": "storage.text.svmlight",
+    "from_text": "storage.text.lines",
     "from_arrayrecord": "storage.arrayrecord",
-    "from_parquet": "storage.parquet",
-    "from_webdataset": "storage.webdataset",
-    "from_caffe_lmdb": "storage.caffe",
-    "from_lmdb_raw": "storage.lmdb_raw",
-    "from_tensorpack_lmdb": "storage.lmdb_raw",
+    "from_parquet": "storage.parquet.reading",
+    "from_webdataset": "storage.webdataset.samples",
+    "from_caffe_lmdb": "storage.lmdb.caffe",
+    "from_lmdb_raw": "storage.lmdb.raw",
+    "from_tensorpack_lmdb": "storage.lmdb.raw",
     "from_zmq": "remote.receiving",
-    "image_size": "storage.decoding",
+    "image_size": "storage.images.decoding",
     "progress": "report.progress",
-    "random_resized_crop": "storage.cropping",
-    "from_tfrecord": "storage.tfrecord",
-    "parse_example": "storage.tf_example",
-    "to_example": "storage.tf_example",
+    "random_resized_crop": "storage.images.cropping",
+    "from_tfrecord": "storage.tfrecord.records",
+    "parse_example": "storage.tfrecord.example",
+    "to_example": "storage.tfrecord.example",
     "verdict": "report.judging",
 }
 """Names that not every program asks for, and the modules that have them."""

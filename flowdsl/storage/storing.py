@@ -9,7 +9,7 @@ from flowdsl.effects import Finite
 from flowdsl.node import E, FlowBase, T
 
 if TYPE_CHECKING:
-    from flowdsl.storage.inflating import Compression
+    from flowdsl.storage.tfrecord.inflating import Compression
 
 
 class Storing(FlowBase[T, E]):
@@ -53,7 +53,7 @@ class Storing(FlowBase[T, E]):
 
         Source: ``LMDBSerializer.save`` in tensorpack, which loses the rows of a full map.
         """
-        from flowdsl.storage.lmdb_writing import write  # with LMDB, which most do without
+        from flowdsl.storage.lmdb.writing import write  # with LMDB, which most do without
 
         return write(self, path, overwrite, append, trusted)
 
@@ -77,7 +77,7 @@ class Storing(FlowBase[T, E]):
 
         Source: ``DataFrameWriter.text`` of Spark.
         """
-        from flowdsl.storage.text import write
+        from flowdsl.storage.text.lines import write
 
         return write(self, path, overwrite)
 
@@ -109,7 +109,7 @@ class Storing(FlowBase[T, E]):
 
         Source: RFC 4180.
         """
-        from flowdsl.storage.csv_writing import write
+        from flowdsl.storage.csv.writing import write
 
         return write(self, path, overwrite)
 
@@ -141,7 +141,7 @@ class Storing(FlowBase[T, E]):
 
         Source: ``TFRecordSerializer.save`` in tensorpack; ``tf.io.TFRecordWriter``.
         """
-        from flowdsl.storage.tfrecord import write  # with what only it needs
+        from flowdsl.storage.tfrecord.records import write  # with what only it needs
 
         return write(self, path, compression, overwrite)
 
@@ -175,7 +175,7 @@ class Storing(FlowBase[T, E]):
 
         Source: Apache Parquet, and ``pyarrow.parquet``.
         """
-        from flowdsl.storage.parquet_writing import write  # with msgspec, which most do without
+        from flowdsl.storage.parquet.writing import write  # with msgspec, which most do without
 
         return write(self, path, overwrite, row_group)
 
@@ -230,6 +230,6 @@ class Storing(FlowBase[T, E]):
 
         Source: ``TarWriter`` in WebDataset.
         """
-        from flowdsl.storage.webdataset import write  # with tarfile, which most do without
+        from flowdsl.storage.webdataset.samples import write  # with tarfile, which most do without
 
         return write(self, path, overwrite)

@@ -93,7 +93,7 @@ def test_it_is_a_source(path: Path) -> None:
 def test_tensorpack_reads_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = import_module("tensorpack.dataflow.format")
 
-    from flowdsl.storage.caffe import _datum_class
+    from flowdsl.storage.lmdb.caffe import _datum_class
 
     class Proto:  # tensorpack would download it
         Datum = _datum_class()
@@ -175,7 +175,7 @@ def test_another_dtype_is_refused(path: Path) -> None:
 
 
 def test_a_missing_library_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flowdsl.storage import caffe
+    from flowdsl.storage.lmdb import caffe
 
     def missing(module: str, operator: str, extra: str) -> Any:
         raise MissingLibrary(f"{operator} needs {module}: flowdsl[{extra}]")

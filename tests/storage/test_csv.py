@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl.errors import ElementError, FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.kinds import IndexedSource
-from flowdsl.storage import text_blocks
+from flowdsl.storage.text import blocks as text_blocks
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from flowdsl.errors import (
     SourceError,
     StateMismatch,
 )
-from flowdsl.storage.scratch import Scratch
+from flowdsl.storage.images.scratch import Scratch
 from flowdsl.testing import check_source
 
 Pixels = NDArray[np.uint8]

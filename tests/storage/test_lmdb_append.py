@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.storage import lmdb_rows, lmdb_writing
+from flowdsl.storage.lmdb import rows as lmdb_rows
+from flowdsl.storage.lmdb import writing as lmdb_writing
 from tests.storage.test_lmdb import output_of
 
 
@@ -166,7 +167,7 @@ KILLED = """
 import os, random, signal, sys
 import numpy as np
 import flowdsl as fl
-from flowdsl.storage import lmdb_rows
+from flowdsl.storage.lmdb import rows as lmdb_rows
 
 path, draw, kills, n = sys.argv[1], random.Random(sys.argv[2]), int(sys.argv[3]), 0
 lmdb_rows._COMMIT_ROWS = 3
@@ -370,7 +371,7 @@ READS_ON = """
 import os, sys
 import numpy as np
 import flowdsl as fl
-from flowdsl.storage import lmdb_rows
+from flowdsl.storage.lmdb import rows as lmdb_rows
 
 lmdb_rows._COMMIT_ROWS = 4
 path, sessions = sys.argv[1], int(sys.argv[2])

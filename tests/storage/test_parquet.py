@@ -29,8 +29,9 @@ from flowdsl.errors import (
     SourceError,
     SpecMismatch,
 )
-from flowdsl.storage import libraries, parquet_files
-from flowdsl.storage.parquet_files import ParquetFile
+from flowdsl.storage import libraries
+from flowdsl.storage.parquet import files as parquet_files
+from flowdsl.storage.parquet.files import ParquetFile
 from flowdsl.testing.elements import same
 
 

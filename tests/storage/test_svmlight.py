@@ -17,7 +17,8 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 import flowdsl as fl
 from flowdsl.errors import ElementError, InvalidFlow, MissingLibrary, SourceError
-from flowdsl.storage import svmlight, text_blocks
+from flowdsl.storage.text import blocks as text_blocks
+from flowdsl.storage.text import svmlight
 from flowdsl.testing import check_source
 
 

@@ -297,7 +297,7 @@ def test_nan_and_infinity_are_float32() -> None:
 
 
 def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flowdsl.storage import tf_example
+    from flowdsl.storage.tfrecord import example as tf_example
 
     tf_example._example.cache_clear()
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pb2", None)

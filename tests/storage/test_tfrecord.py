@@ -33,7 +33,9 @@ from flowdsl.errors import (
     SourceError,
     SpecMismatch,
 )
-from flowdsl.storage import index, tfrecord, tfrecord_framing
+from flowdsl.storage import index
+from flowdsl.storage.tfrecord import framing as tfrecord_framing
+from flowdsl.storage.tfrecord import records as tfrecord
 
 Compression: TypeAlias = Literal["gzip", "zlib"] | None
 

@@ -19,7 +19,7 @@ from webdataset.writer import TarWriter
 
 import flowdsl as fl
 from flowdsl.errors import ElementError, FlowError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.storage import webdataset as ours
+from flowdsl.storage.webdataset import samples as ours
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from flowdsl.specs import Spec, StructSpec, ValueSpec, spec_of_type
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
-from flowdsl.storage.tar import BLOCK, END, compression, digest_of, member, members
+from flowdsl.storage.webdataset.tar import BLOCK, END, compression, digest_of, member, members
 from flowdsl.storage.writing import write_file
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from flowdsl.elements import components
 from flowdsl.errors import SpecMismatch
 from flowdsl.node import FlowBase
 from flowdsl.specs import Spec, StructSpec
-from flowdsl.storage.csv_cells import SCALARS
+from flowdsl.storage.csv.cells import SCALARS
 from flowdsl.storage.paths import OnePath
-from flowdsl.storage.text import BOM, encoded
+from flowdsl.storage.text.lines import BOM, encoded
 from flowdsl.storage.writing import write_file
 
 

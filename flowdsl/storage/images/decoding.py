@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from flowdsl.arguments import checked_int
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.storage.headers import check_png, image_format, is_progressive, size_in_header
+from flowdsl.storage.images.headers import check_png, image_format, is_progressive, size_in_header
+from flowdsl.storage.images.scratch import Scratch
 from flowdsl.storage.libraries import library
-from flowdsl.storage.scratch import Scratch
 
 Image: TypeAlias = NDArray[np.uint8]
 Encoded: TypeAlias = "bytes | bytearray | memoryview | Image"

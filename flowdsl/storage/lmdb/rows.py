@@ -19,7 +19,7 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 from flowdsl.errors import SourceError
 from flowdsl.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
-from flowdsl.storage.lmdb_pages import Tree
+from flowdsl.storage.lmdb.pages import Tree
 
 VERSION = 2
 MARGIN_BYTES = 1 << 17

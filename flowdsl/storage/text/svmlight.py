@@ -18,7 +18,7 @@ from flowdsl.storage.byte_files import ByteFile
 from flowdsl.storage.index import Table, table_of
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import Paths, all_paths
-from flowdsl.storage.text_blocks import STRETCH, Ahead, FromBlocks, TextFile, open_readable, scan
+from flowdsl.storage.text.blocks import STRETCH, Ahead, FromBlocks, TextFile, open_readable, scan
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

@@ -40,8 +40,8 @@ from flowdsl.specs import (
 from flowdsl.storage.ahead import by_number
 from flowdsl.storage.declared import held_to
 from flowdsl.storage.index import Shards
-from flowdsl.storage.parquet_columns import Values, in_python, spec_of_column, values_of
-from flowdsl.storage.parquet_files import ParquetFile
+from flowdsl.storage.parquet.columns import Values, in_python, spec_of_column, values_of
+from flowdsl.storage.parquet.files import ParquetFile
 from flowdsl.storage.paths import Paths, all_paths, title_of
 
 if TYPE_CHECKING:

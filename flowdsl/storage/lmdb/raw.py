@@ -34,7 +34,7 @@ from flowdsl.specs import (
     spec_declared,
     spec_of,
 )
-from flowdsl.storage.lmdb_pages import Pages
+from flowdsl.storage.lmdb.pages import Pages
 from flowdsl.storage.paths import OnePath, local_path
 
 if TYPE_CHECKING:

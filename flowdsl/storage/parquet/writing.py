@@ -17,7 +17,7 @@ from flowdsl.elements import components, nbytes_of
 from flowdsl.errors import SpecMismatch
 from flowdsl.node import FlowBase
 from flowdsl.storage.libraries import library
-from flowdsl.storage.parquet_files import ABOUT, SEAL, UNSEALED, VERSION, About, seal
+from flowdsl.storage.parquet.files import ABOUT, SEAL, UNSEALED, VERSION, About, seal
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.writing import write_file
 

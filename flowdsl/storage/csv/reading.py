@@ -15,7 +15,7 @@ from flowdsl.effects import Exact
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.node import T
 from flowdsl.specs import Spec, StructSpec
-from flowdsl.storage.csv_cells import (
+from flowdsl.storage.csv.cells import (
     Cell,
     Declared,
     Rows,
@@ -23,7 +23,7 @@ from flowdsl.storage.csv_cells import (
     texts_as,
 )
 from flowdsl.storage.paths import Paths, all_paths
-from flowdsl.storage.text_blocks import (
+from flowdsl.storage.text.blocks import (
     FromBlocks,
     TextFile,
     checked_encoding,

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from flowdsl.errors import InvalidFlow
-from flowdsl.storage.decoding import (
+from flowdsl.storage.images.decoding import (
     Channels,
     Encoded,
     Image,

@@ -14,7 +14,7 @@ from flowdsl.errors import SpecMismatch
 from flowdsl.node import FlowBase
 from flowdsl.specs import Spec, ValueSpec
 from flowdsl.storage.paths import OnePath, Paths, all_paths
-from flowdsl.storage.text_blocks import FromBlocks, checked_encoding, decoded, text_file
+from flowdsl.storage.text.blocks import FromBlocks, checked_encoding, decoded, text_file
 from flowdsl.storage.writing import write_file
 
 if TYPE_CHECKING:

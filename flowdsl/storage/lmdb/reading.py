@@ -16,7 +16,7 @@ from flowdsl.kinds import IndexedSource
 from flowdsl.node import T
 from flowdsl.specs import Spec, in_classes, names_classes
 from flowdsl.storage.declared import held_to
-from flowdsl.storage.lmdb_rows import RowsFile
+from flowdsl.storage.lmdb.rows import RowsFile
 from flowdsl.storage.paths import OnePath, local_path
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from flowdsl.errors import SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.specs import ArraySpec, Spec
 from flowdsl.storage.byte_files import open_file
-from flowdsl.storage.decoding import (
+from flowdsl.storage.images.decoding import (
     Channels,
     Image,
     Size,

@@ -20,7 +20,7 @@ import xxhash
 from flowdsl.errors import FlowError, SourceError
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.libraries import library
-from flowdsl.storage.parquet_footer import Chunk, footer_of
+from flowdsl.storage.parquet.footer import Chunk, footer_of
 
 ABOUT, SEAL = "flowdsl.parquet", "flowdsl.seal"
 VERSION = 1

@@ -44,9 +44,8 @@ from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
 from flowdsl.storage.declared import held_to
 from flowdsl.storage.index import Index, Shards, index_of
-from flowdsl.storage.inflating import WINDOW, Compression, Inflated
 from flowdsl.storage.paths import OnePath, Paths, all_paths
-from flowdsl.storage.tfrecord_framing import (
+from flowdsl.storage.tfrecord.framing import (
     HEADER,
     Checksum,
     Payloads,
@@ -56,6 +55,7 @@ from flowdsl.storage.tfrecord_framing import (
     no_record,
     scan,
 )
+from flowdsl.storage.tfrecord.inflating import WINDOW, Compression, Inflated
 from flowdsl.storage.writing import write_file
 
 if TYPE_CHECKING:

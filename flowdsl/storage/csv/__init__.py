@@ -1,0 +1,1 @@
+"""CSV: rows of text, and of what a class declares."""

@@ -1,0 +1,1 @@
+"""Images: files, and their bytes, decoded no larger than is asked for."""

@@ -1,0 +1,1 @@
+"""LMDB: the store that is recommended, and those of other programs."""

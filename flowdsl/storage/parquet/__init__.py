@@ -1,0 +1,1 @@
+"""Parquet: rows of tables, read by row group."""

@@ -1,0 +1,1 @@
+"""TFRecord files and the examples in them, without TensorFlow."""

@@ -1,0 +1,1 @@
+"""WebDataset: samples of files in a tar."""
