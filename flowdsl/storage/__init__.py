@@ -2,8 +2,8 @@
 
 What formats share stands beside them:
 
-``paths``       names, patterns and lists of files     ``writing``   a file that appears when complete
-``byte_files``  a file's bytes at an offset, anywhere  ``hidden``    where it lies until then
+``paths``       names, patterns and lists of files     ``writing``   it appears when complete
+``byte_files``  a file's bytes at an offset, anywhere  ``hidden``    where it lies till then
 ``urls``        files elsewhere                        ``bars``      how far it is
 ``fetching``    copies of those                        ``codec``     any element as bytes
 ``index``       where each row begins                  ``declared``  an element that is declared
