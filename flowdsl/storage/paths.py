@@ -81,11 +81,11 @@ def _named(operator: str, path: str) -> list[str]:
     return files
 
 
-def title_of(operator: str, paths: Sequence[str]) -> str:
+def title_of(operator: str, paths: Sequence[str], *options: str) -> str:
     """How a source of these files is named in reports.
 
-    >>> title_of("from_parquet", ["/data/a.parquet", "/data/b.parquet"])
-    "from_parquet('a.parquet' and 1 more)"
+    >>> title_of("from_parquet", ["/data/a.parquet", "/data/b.parquet"], "columns=['x']")
+    "from_parquet('a.parquet', 2 files, columns=['x'])"
     """
-    first, *more = paths
-    return f"{operator}({os.path.basename(first)!r}{f' and {len(more)} more' if more else ''})"
+    files = [f"{len(paths)} files"] if len(paths) > 1 else []
+    return f"{operator}({', '.join([repr(os.path.basename(paths[0])), *files, *options])})"

@@ -7,7 +7,7 @@ import pickle
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypedDict
@@ -48,6 +48,12 @@ def _lmdb(form: str, first: int, n: int, bad: int | None = None) -> str:
             row = bytes(database.begin().get(b"%010d" % bad) or b"")
         path.write_bytes(path.read_bytes().replace(row, bytes(byte ^ 1 for byte in row)))
     return str(path)
+
+
+def _mapped(items: Sequence[Any], func: Callable[[Any], Any], bad: int | None) -> Model:
+    """Rows that a function makes of what a file holds, one of which may be unreadable."""
+    made = [func(item) for item in items]
+    return models.rows(made if bad is None else damaged(made, bad)).at_depth(2)
 
 
 def from_lmdb(draw: Draw, form: str, first: int, n: int) -> Source:
@@ -151,16 +157,14 @@ class _Number(TypedDict):
 def from_webdataset(draw: Draw, form: str, first: int, n: int) -> Source:
     bad = damage(draw, n)
     path, items = _webdataset(form, first, n, bad), list(make_rows(form, first, n))
-    samples: Any = [_Number(i=i) for i in range(n)]
-    if bad is not None:
-        samples = damaged(samples, bad)
+    samples = [_Number(i=i) for i in range(n)]
 
     def row(sample: _Number) -> Any:
         return items[sample["i"]]
 
     return Source(
         lambda: fl.from_webdataset(path, _Number).map(row),
-        lambda: models.map_(models.rows(samples), row),
+        lambda: _mapped(samples, row, bad),
     )
 
 
@@ -270,20 +274,16 @@ def from_text(draw: Draw, form: str, first: int, n: int) -> Source:
     bad = damage(draw, n)
     path, func = _text(first, n, bad, b"\xff\n"), partial(functions.make_of_name, form)
     names = [f"{i:09},{i}" for i in range(first, first + n)]
-    items = names if bad is None else damaged(names, bad)
-    return Source(
-        lambda: fl.from_text(path).map(func), lambda: models.map_(models.rows(items), func)
-    )
+    return Source(lambda: fl.from_text(path).map(func), lambda: _mapped(names, func, bad))
 
 
 def from_csv(draw: Draw, form: str, first: int, n: int) -> Source:
     bad = damage(draw, n)
     path, func = _text(first, n, bad, b'"a"b,1\n'), partial(functions.make_of_cells, form)
     names = [(f"{i:09}", i) for i in range(first, first + n)]
-    items = names if bad is None else damaged(names, bad)
     return Source(
         lambda: fl.from_csv(path, tuple[str, int], header=False).map(func),
-        lambda: models.map_(models.rows(items), func),
+        lambda: _mapped(names, func, bad),
     )
 
 
@@ -321,10 +321,10 @@ def from_images(draw: Draw, form: str, first: int, n: int) -> Source:
     count = max(n, 1)
     bad = damage(draw, count)
     pattern = _images(first, count, bad)
-    items, func = rows(form, first, count, bad), partial(functions.make_of_image, form)
+    items, func = list(make_rows(form, first, count)), partial(functions.make_of_image, form)
     return Source(
         lambda: fl.from_images(pattern, channels=1).map(func),
-        lambda: models.map_(models.rows(items), functions.itself),
+        lambda: _mapped(items, functions.itself, bad),
         tuple(range(first, first + count)),
     )
 

@@ -527,7 +527,7 @@ def test_the_order_of_files(folder: Path) -> None:
 
 def test_what_is_known_of_images(folder: Path) -> None:
     flow = fl.from_images(folder / "*.png")
-    assert repr(flow) == "from_images('a.png' and 2 more)"
+    assert repr(flow) == "from_images('a.png', 3 files)"
     assert str(flow.spec) == "uint8[?, ?, 3]"
     small = fl.from_images(folder / "a.png", channels=1, resize=8)
     assert repr(small) == "from_images('a.png', channels=1, resize=(8, 8))"
@@ -535,7 +535,7 @@ def test_what_is_known_of_images(folder: Path) -> None:
     assert small.collect()[0].shape == (8, 8, 1)
     assert len(flow) == 3
     assert flow.effects == frozenset()
-    assert flow.node.origin(0, 1) == "row 1 of from_images('a.png' and 2 more)"
+    assert flow.node.origin(0, 1) == "row 1 of from_images('a.png', 3 files)"
 
 
 def test_a_position_tells_its_files(folder: Path) -> None:

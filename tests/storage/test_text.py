@@ -197,7 +197,7 @@ def test_files_are_read_in_turn(tmp_path: Path) -> None:
     assert [read(i) for i in backwards] == expected[::-1]
     two = fl.from_text([tmp_path / "part-7.txt", str(tmp_path / "part-2.txt")])
     assert two.collect() == [*lines["part-7.txt"], *lines["part-2.txt"]]
-    assert two.node.title == "from_text('part-7.txt' and 1 more)"
+    assert two.node.title == "from_text('part-7.txt', 2 files)"
 
 
 def test_no_file_is_an_error(tmp_path: Path) -> None:

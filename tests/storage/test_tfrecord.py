@@ -316,17 +316,21 @@ def end(length: int, version: int = 1) -> bytes:
     return record(END + msgspec.msgpack.encode(content))
 
 
+FIRST = bytes(6)
+"""What row 0 ends with."""
+
 FORGED = {
-    "bytes": (record(b"\x05"), "no whole flow"),
-    "another count": (record(b"\x05") + end(2), "its end says 2 rows, it holds 1"),
-    "a later version's": (record(b"\x05") + end(1, version=2), "has format version 2"),
-    "an end of nothing": (record(b"\x05") + record(END), "its last record is damaged"),
+    "bytes": (record(b"\x05" + FIRST), "no whole flow"),
+    "another count": (record(b"\x05" + FIRST) + end(2), "its end says 2 rows, it holds 1"),
+    "a later version's": (record(b"\x05" + FIRST) + end(1, version=2), "has format version 2"),
+    "an end of nothing": (record(b"\x05" + FIRST) + record(END), "its last record is damaged"),
     "an end of a class": (
-        record(b"\x05") + record(END + msgspec.msgpack.encode([1, 1, {"type": "Popen"}])),
+        record(b"\x05" + FIRST) + record(END + msgspec.msgpack.encode([1, 1, {"type": "Popen"}])),
         "its last record is damaged",
     ),
-    "two of them": ((record(b"\x05") + end(1)) * 2, "its end says 1 rows|no whole flow"),
-    "no element": (record(b"\xc1") + end(1), "row 0 cannot be read"),
+    "two of them": ((record(b"\x05" + FIRST) + end(1)) * 2, "its end says 1 rows|no whole flow"),
+    "another row": (record(b"\x05" + (3).to_bytes(6, "little")) + end(1), "written as row 3"),
+    "no element": (record(b"\xc1" + FIRST) + end(1), "row 0 cannot be read"),
 }
 
 

@@ -27,7 +27,7 @@ from flowdsl.storage.images.decoding import (
     decode_image,
 )
 from flowdsl.storage.libraries import library
-from flowdsl.storage.paths import all_paths, is_url
+from flowdsl.storage.paths import all_paths, is_url, title_of
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -44,12 +44,10 @@ class FromImages(IndexedSource[Image]):
 
     @property
     def title(self) -> str:
-        others = len(self.files) - 1
-        more = f" and {others} more" if others else ""
-        grey = ", channels=1" if self.channels == 1 else ""
-        resized = f", resize={self.size}" if self.size else ""
-        rough = "" if self.antialias else ", antialias=False"
-        return f"from_images({os.path.basename(self.files[0])!r}{more}{grey}{resized}{rough})"
+        grey = ["channels=1"] if self.channels == 1 else []
+        resized = [f"resize={self.size}"] if self.size else []
+        rough = [] if self.antialias else ["antialias=False"]
+        return title_of("from_images", self.files, *grey, *resized, *rough)
 
     @property
     def fingerprint(self) -> str:

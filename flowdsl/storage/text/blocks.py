@@ -8,7 +8,6 @@ row costs at most a block to read; the next rows lie in the same one.
 from __future__ import annotations
 
 import codecs
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -24,6 +23,7 @@ from flowdsl.kinds import IndexedSource
 from flowdsl.node import T
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.index import Shards, Table, table_of
+from flowdsl.storage.paths import title_of
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -426,9 +426,7 @@ class FromBlocks(IndexedSource[T], Generic[T]):
 
     @property
     def title(self) -> str:
-        first, *others = self.files
-        more = f" and {len(others)} more" if others else ""
-        return f"{self.operator}({os.path.basename(first.path)!r}{more})"
+        return title_of(self.operator, [file.path for file in self.files])
 
     @property
     def fingerprint(self) -> str:

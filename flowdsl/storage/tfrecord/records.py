@@ -10,7 +10,6 @@ noticed, and a declared element is checked at once, as in an LMDB file.
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial, reduce
@@ -41,10 +40,15 @@ from flowdsl.specs import (
     spec_of,
 )
 from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
+from flowdsl.storage.codec import (
+    decode_numbered,
+    encode_numbered,
+    spec_from_plain,
+    spec_to_plain,
+)
 from flowdsl.storage.declared import held_to
 from flowdsl.storage.index import Index, Shards, index_of
-from flowdsl.storage.paths import OnePath, Paths, all_paths
+from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
 from flowdsl.storage.tfrecord.framing import (
     HEADER,
     Checksum,
@@ -114,15 +118,9 @@ def _encoded(path: str) -> SpecMismatch:
 
 def _decoded(path: str, i: int, payload: bytes) -> Any:
     try:
-        return decode(payload)
+        return decode_numbered(i, payload)
     except SourceError as error:
         raise SourceError(f"{path!r}: row {i} cannot be read: {error}") from error
-
-
-def _titled(paths: Sequence[str], compression: str | None) -> str:
-    more = f", {len(paths)} files" if len(paths) > 1 else ""
-    option = f", compression={compression!r}" if compression else ""
-    return f"from_tfrecord({os.path.basename(paths[0])!r}{more}{option})"
 
 
 # -- files that are read at random -----------------------------------------------------------------
@@ -173,7 +171,7 @@ class FromTFRecord(IndexedSource[T], Generic[T]):
 
     @property
     def title(self) -> str:
-        return _titled([part.path for part in self.parts], None)
+        return title_of("from_tfrecord", [part.path for part in self.parts])
 
     @property
     @remembered
@@ -241,7 +239,7 @@ class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
 
     @property
     def title(self) -> str:
-        return _titled(self.paths, self.compression)
+        return title_of("from_tfrecord", self.paths, f"compression={self.compression!r}")
 
     @property
     def fingerprint(self) -> str:
@@ -494,7 +492,7 @@ def _write(out: _Output, elements: Iterable[object], checksum: Checksum, raw: bo
             )
         if isinstance(row, bytes) and row.startswith(_END):
             raise SpecMismatch("element: bytes that begin as the end of a file of other elements")
-        out.write(framed(cast("bytes", row) if raw else encode(row), checksum))
+        out.write(framed(cast("bytes", row) if raw else encode_numbered(length, row), checksum))
         if not raw:
             seen = spec_of(row)
             spec = seen if spec is None else join(spec, seen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -76,19 +76,27 @@ class _File:
         path = self._file.path
         sample: dict[str, Any] = {}
         try:
-            for one in members(lambda at, count: data[at : at + count], 0, len(data)):
+            files = members(lambda at, count: data[at : at + count], 0, len(data))
+            ours = [one for one in files if _split(one.name)[0] is not None]
+            for k, one in enumerate(ours):
                 content = data[one.start : one.end]
-                if one.digest is not None and digest_of(one.name, content) != one.digest:
-                    raise ValueError(f"{one.name!r} is not what was written: its digest differs")
+                place = _place(i, k, len(ours), i == self.part.length - 1)
+                if one.digest not in (None, digest_of(place, one.name, content)):
+                    raise ValueError(
+                        f"{one.name!r} is not what was written there: its digest differs"
+                    )
                 key, extension = _split(one.name)
-                if key is None:
-                    continue
                 if sample.setdefault(KEY, key) != key or extension in sample:
                     raise ValueError(f"{one.name!r} is of another sample than {sample[KEY]!r}")
                 sample[extension] = content
         except ValueError as error:
             raise SourceError(f"{path!r}: row {i} cannot be read: {error}") from error
         return sample
+
+
+def _place(row: int, number: int, count: int, is_last: bool) -> str:
+    """Which of the files of which sample a member is."""
+    return f"{row} {number} {count} {is_last}"
 
 
 def _split(name: str) -> tuple[str | None, str]:
@@ -314,18 +322,33 @@ def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False
 
 def _write(path: Path, rows: Iterable[object]) -> None:
     before: str | None = None
+    waiting: list[tuple[str, bytes]] = []
+    count = 0
     with path.open("wb") as file:
         for row in rows:
-            if not isinstance(row, dict):
-                raise SpecMismatch(f"element: {type(row).__name__} is no sample, which is a dict")
-            key = _key(row.get(KEY), before)
-            if len(row) == 1:
-                raise SpecMismatch(f"element: sample {key!r} has no files")
-            for extension, value in row.items():
-                if extension != KEY:
-                    file.writelines(member(_name(key, extension), _content(extension, value)))
-            before = key
+            before, files = _files(row, before)
+            if waiting:
+                file.writelines(_sample(count, waiting, is_last=False))
+                count += 1
+            waiting = files
+        file.writelines(_sample(count, waiting, is_last=True))
         file.write(END)
+
+
+def _files(row: object, before: str | None) -> tuple[str, list[tuple[str, bytes]]]:
+    """The key of a sample, and its files."""
+    if not isinstance(row, dict):
+        raise SpecMismatch(f"element: {type(row).__name__} is no sample, which is a dict")
+    key = _key(row.get(KEY), before)
+    if len(row) == 1:
+        raise SpecMismatch(f"element: sample {key!r} has no files")
+    parts = ((extension, value) for extension, value in row.items() if extension != KEY)
+    return key, [(_name(key, extension), _content(extension, value)) for extension, value in parts]
+
+
+def _sample(row: int, files: list[tuple[str, bytes]], is_last: bool) -> Iterator[bytes]:
+    for k, (name, content) in enumerate(files):
+        yield from member(_place(row, k, len(files), is_last), name, content)
 
 
 def _key(key: object, before: str | None) -> str:

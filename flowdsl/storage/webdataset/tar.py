@@ -31,7 +31,7 @@ class Member:
     start: int
     size: int
     digest: str | None
-    """Of its name and bytes, if flowdsl wrote them."""
+    """Of its place, name and bytes, if flowdsl wrote them."""
 
     @property
     def end(self) -> int:
@@ -130,18 +130,18 @@ def _records(data: bytes, at: int) -> dict[str, str]:
     return records
 
 
-def digest_of(name: str, content: bytes) -> str:
-    """The digest of a member."""
-    digest = xxhash.xxh3_64(f"{name}\0".encode())
+def digest_of(place: str, name: str, content: bytes) -> str:
+    """The digest of a member, and of its place: of members that are lost, the others tell."""
+    digest = xxhash.xxh3_64(f"{place}\0{name}\0".encode())
     digest.update(content)
     return digest.hexdigest()
 
 
-def member(name: str, content: bytes) -> Iterator[bytes]:
+def member(place: str, name: str, content: bytes) -> Iterator[bytes]:
     """The bytes of a member, with its headers."""
     info = tarfile.TarInfo(name)
     info.size = len(content)
-    info.pax_headers = {_DIGEST: digest_of(name, content)}
+    info.pax_headers = {_DIGEST: digest_of(place, name, content)}
     yield info.tobuf(tarfile.PAX_FORMAT, "utf-8")
     yield content
     yield bytes(-len(content) % BLOCK)
