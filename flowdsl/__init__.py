@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from flowdsl.storage.fetching import fetch
     from flowdsl.storage.cropping import random_resized_crop
     from flowdsl.storage.decoding import decode_image, image_size
+    from flowdsl.storage.hdf5 import from_hdf5
     from flowdsl.storage.images import from_images
     from flowdsl.storage.lmdb import from_lmdb
     from flowdsl.storage.svmlight import from_svmlight
@@ -122,6 +123,7 @@ __all__ = [
     "fetch",
     "from_csv",
     "from_files",
+    "from_hdf5",
     "from_images",
     "from_items",
     "from_iterable",
@@ -149,6 +151,7 @@ _LATER = {
     "fetch": "storage.fetching",
     "from_csv": "storage.csv_files",
     "decode_image": "storage.decoding",
+    "from_hdf5": "storage.hdf5",
     "from_images": "storage.images",
     "from_lmdb": "storage.lmdb",
     "from_svmlight": "storage.svmlight",

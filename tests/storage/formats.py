@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 import flowdsl as fl
 from flowdsl.testing.formats import Format
@@ -37,6 +38,18 @@ RECORDS = st.builds(
     st.floats(width=32).map(np.float32),
     st.none() | st.integers(),
 )
+
+_COLUMNS = [
+    *(hnp.arrays(dtype, (2, 3)) for dtype in ("?", "<f2", ">i4", "u1", "<c8", ">f8")),
+    *(hnp.arrays("i8", shape) for shape in ((), (0, 2), (1,))),
+    *(st.integers(-(2**63), 2**63 - 1), st.floats(), st.booleans(), st.complex_numbers()),
+    *(st.integers(0, 255).map(np.uint8), st.floats(width=32).map(np.float32)),
+]
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+PAIRS = st.tuples(st.sampled_from([*_COLUMNS, TEXTS]), st.sampled_from([*_COLUMNS, TEXTS])).flatmap(
+    lambda pair: st.lists(st.tuples(*pair), max_size=12)
+)
+"""Rows of two components, each of one dtype and shape."""
 
 FORMATS = {
     "lmdb": Format(
@@ -81,5 +94,24 @@ FORMATS = {
             for i in range(12)
         ],
         checked=False,
+    ),
+    "hdf5": Format(
+        lambda flow, path: flow.write_hdf5(path, ["x", "a/y"], overwrite=True),
+        lambda path: fl.from_hdf5(path, ["x", "a/y"]),
+        suffix=".h5",
+        rows=PAIRS,
+        refused=[
+            *(object(), 1, (1, 2, 3), {"x": 1, "a/y": np.zeros(3, np.float32)}, (1, None)),
+            *((2**63, np.zeros(3, np.float32)), (1, np.zeros(3)), (1, np.zeros(4, np.float32))),
+            *((1.0, np.zeros(3, np.float32)), (1, "a"), (1, np.array(["a", "b", "c"]))),
+        ],
+    ),
+    "hdf5 of text": Format(
+        lambda flow, path: flow.write_hdf5(path, "texts", overwrite=True),
+        lambda path: fl.from_hdf5(path, "texts"),
+        suffix=".h5",
+        rows=st.lists(TEXTS, max_size=12),
+        refused=["\ud800", "a\0b", 3, ("a",)],
+        some=[f"text {i}: äöü{'x' * i}" for i in range(12)],
     ),
 }
