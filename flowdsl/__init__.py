@@ -64,10 +64,10 @@ if TYPE_CHECKING:
     from flowdsl.runtime.origins import Origin
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
-    from flowdsl.storage.csv_files import from_csv
-    from flowdsl.storage.fetching import fetch
     from flowdsl.storage.cropping import random_resized_crop
+    from flowdsl.storage.csv_files import from_csv
     from flowdsl.storage.decoding import decode_image, image_size
+    from flowdsl.storage.fetching import fetch
     from flowdsl.storage.hdf5 import from_hdf5
     from flowdsl.storage.images import from_images
     from flowdsl.storage.lmdb import from_lmdb
