@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from flowdsl.storage.hdf5 import from_hdf5
     from flowdsl.storage.images import from_images
     from flowdsl.storage.lmdb import from_lmdb
+    from flowdsl.storage.npy import from_npy
+    from flowdsl.storage.npz import from_npz
     from flowdsl.storage.svmlight import from_svmlight
     from flowdsl.storage.text import from_text
 
@@ -128,6 +130,8 @@ __all__ = [
     "from_items",
     "from_iterable",
     "from_lmdb",
+    "from_npy",
+    "from_npz",
     "from_queue",
     "from_range",
     "from_svmlight",
@@ -154,6 +158,8 @@ _LATER = {
     "from_hdf5": "storage.hdf5",
     "from_images": "storage.images",
     "from_lmdb": "storage.lmdb",
+    "from_npy": "storage.npy",
+    "from_npz": "storage.npz",
     "from_svmlight": "storage.svmlight",
     "from_text": "storage.text",
     "from_zmq": "remote.receiving",

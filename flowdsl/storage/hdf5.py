@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
@@ -77,6 +79,35 @@ def paths_of(operator: str, data_paths: str | Sequence[str]) -> list[str]:
     return names
 
 
+_HEAP = b"GCOL\x01"
+_HEAP_HEAD = 16
+_HEAP_ENTRY = struct.Struct("<HHIQ")
+
+
+def check_heaps(path: str) -> None:
+    """Follow the entries of the heaps that text of any length lies in.
+
+    They have no checksum, and HDF5 follows a damaged one for ever.
+
+    Raises:
+        ValueError: One is damaged.
+    """
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        start = data.find(_HEAP)
+        while start >= 0:
+            end = start + int.from_bytes(data[start + 8 : start + _HEAP_HEAD], "little")
+            at = start + _HEAP_HEAD
+            if not at < end <= len(data):
+                raise ValueError(f"the heap at byte {start} is damaged")
+            while end - at >= _HEAP_ENTRY.size:
+                number, _, _, size = _HEAP_ENTRY.unpack_from(data, at)
+                size = size if number == 0 else _HEAP_ENTRY.size + size + -size % 8
+                if size < _HEAP_ENTRY.size or at + size > end:
+                    raise ValueError(f"the heap at byte {start} is damaged")
+                at += size
+            start = data.find(_HEAP, start + 1)
+
+
 class RowsFile:
     """An HDF5 file, open for reading, and the columns of some of its datasets."""
 
@@ -86,6 +117,7 @@ class RowsFile:
         self.size = LocalFile("from_hdf5", path).size
         with self._errors("it is damaged, or no HDF5 file"):
             self._file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
+            self._has_sound_heaps = False
             self.header = self._header()
         self._columns = [] if self._is_empty(names) else [self._open(h5py, name) for name in names]
         self.columns = [column.column for column in self._columns]
@@ -121,6 +153,9 @@ class RowsFile:
             dataset = self._follow(h5py, name)
             self._refuse(h5py, name, dataset)
             text = h5py.check_string_dtype(dataset.dtype)
+            if dataset.dtype.hasobject and not self._has_sound_heaps:
+                check_heaps(path=self.path)
+                self._has_sound_heaps = True
             dtype = np.dtype(dataset.dtype.str) if not dataset.dtype.hasobject else TEXT
             shape = tuple(map(int, dataset.shape[1:]))
             form = "str" if dtype is TEXT else "array" if shape else "scalar"
@@ -336,7 +371,7 @@ def from_hdf5(
     Rows that ``write_hdf5`` wrote are checked against their checksums; of other files a damaged
     number may be another number, unless the dataset has a checksum filter. No other file is read:
     external links, external storage and virtual datasets are refused, and so are compounds and
-    references.
+    references. A file with text of any length is searched for damage when a process opens it.
 
     Length: the number of entries.
 

@@ -143,3 +143,33 @@ class Storing(FlowBase[T, E]):
         from flowdsl.storage.hdf5_writing import write  # with h5py, which most do without
 
         return write(self, path, data_paths, overwrite)
+
+    def write_npz(
+        self: FlowBase[T, Finite], path: str | os.PathLike[str], *, overwrite: bool = False
+    ) -> int:
+        """Run one pass and write its elements to a ``.npz`` file; gives the number of rows.
+
+        There is an array for each component, with a row for each element: ``np.load`` reads it. Its
+        name is the key of a dict, the field of a NamedTuple or record, or else ``arr_0``,
+        ``arr_1``, as ``np.savez`` gives them. A component is an array or a number, and has the same
+        type, dtype and shape in all rows; ``from_npz`` gives back what it was. Rows go to the disk
+        as they come, so they need not fit into memory: for a moment the file is there twice. Their
+        checksums lie in ``__flowdsl__``, which other readers may ignore. The file appears under its
+        name only when it is complete; after an error there is none.
+
+        Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
+        ``SpecMismatch``, with its row and component, for text, an element that cannot be written,
+        or one unlike the first; ``SourceError`` if the disk refuses; whatever the flow raises.
+
+        >>> import flowdsl as fl, numpy as np, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fl.from_range(3).map(lambda i: {"x": i}).write_npz(f"{folder}/a.npz")
+        ...     np.load(f"{folder}/a.npz")["x"]
+        3
+        array([0, 1, 2])
+
+        Source: ``NumpySerializer.save`` in tensorpack, which pickles, and ``numpy.savez``.
+        """
+        from flowdsl.storage.npz_writing import write
+
+        return write(self, path, overwrite)

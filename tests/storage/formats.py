@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import flowdsl as fl
+from flowdsl.errors import EndlessFlow
 from flowdsl.testing.formats import Format
+from flowdsl.testing.recipes import AnyFlow
 
 LINES = st.text(st.characters(codec="utf-8", exclude_characters="\n")).filter(
     lambda line: not line.endswith("\r") and not line.startswith("\ufeff")
@@ -50,6 +53,16 @@ PAIRS = st.tuples(st.sampled_from([*_COLUMNS, TEXTS]), st.sampled_from([*_COLUMN
     lambda pair: st.lists(st.tuples(*pair), max_size=12)
 )
 """Rows of two components, each of one dtype and shape."""
+
+
+def _write_npy(flow: AnyFlow, path: Path) -> int:
+    """What ``np.save`` writes, as flowdsl writes no such files itself."""
+    if flow.node.length is None:
+        raise EndlessFlow("it never ends")
+    rows = flow.collect()
+    np.save(path, np.stack(rows))
+    return len(rows)
+
 
 FORMATS = {
     "lmdb": Format(
@@ -113,5 +126,31 @@ FORMATS = {
         rows=st.lists(TEXTS, max_size=12),
         refused=["\ud800", "a\0b", 3, ("a",)],
         some=[f"text {i}: äöü{'x' * i}" for i in range(12)],
+    ),
+    "npz": Format(
+        lambda flow, path: flow.write_npz(path, overwrite=True),
+        lambda path: fl.from_npz(path),
+        suffix=".npz",
+        rows=st.tuples(st.sampled_from(_COLUMNS), st.sampled_from(_COLUMNS)).flatmap(
+            lambda pair: (
+                st.lists(st.tuples(*pair), max_size=12)
+                | st.lists(st.fixed_dictionaries({"x": pair[0], "a/y": pair[1]}), max_size=12)
+                | st.lists(pair[0], max_size=12)
+            )
+        ),
+        refused=[
+            *(object(), 1, (1, 2, 3), {"x": 1, "a/y": np.zeros(3, np.float32)}, (1, None), ()),
+            *((2**63, np.zeros(3, np.float32)), (1, np.zeros(3)), (1, np.zeros(4, np.float32))),
+            *((1.0, np.zeros(3, np.float32)), (1, "a"), (1, np.array(["a", "b", "c"]))),
+        ],
+    ),
+    "npy": Format(
+        _write_npy,
+        lambda path: fl.from_npy(path),
+        suffix=".npy",
+        rows=st.lists(hnp.arrays("<f4", (2,)), min_size=1, max_size=12),
+        refused=[],
+        some=[np.full(3, i / 2, np.float32) for i in range(12)],
+        checked=False,
     ),
 }
