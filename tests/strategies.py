@@ -17,8 +17,11 @@ SOURCES: dict[str, DrawSource] = {
     "Fake": sources.fake,
     "FromCsv": sources.from_csv,
     "FromFiles": sources.from_files,
+    "FromHdf5": sources.from_hdf5,
     "FromImages": sources.from_images,
     "FromLmdb": sources.from_lmdb,
+    "FromNpy": sources.from_npy,
+    "FromNpz": sources.from_npz,
     "FromSvmlight": sources.from_svmlight,
     "FromText": sources.from_text,
 }

@@ -38,6 +38,8 @@ A = TypeVar("A")
 
 HEADER = "__flowdsl__.json"
 DIGESTS = "__flowdsl__.npy"
+COMMENT = b"flowdsl"
+"""At the end of the archive: one changed number in its list can hide members, these too."""
 VERSION = 1
 _DEFLATES_TO = 1032
 """The bytes that one compressed byte can stand for, at most."""
@@ -172,7 +174,8 @@ class RowsFile:
         return members
 
     def _header(self) -> Header | None:
-        if HEADER not in self._members and DIGESTS not in self._members:
+        marked = self._zip.comment == COMMENT
+        if not marked and not {HEADER, DIGESTS} & self._members.keys():
             return None
         data = self._content(self._members[HEADER])
         if xxh3_64_digest(data[8:]) != data[:8]:

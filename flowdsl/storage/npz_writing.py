@@ -20,7 +20,7 @@ from flowdsl.elements import components
 from flowdsl.errors import SpecMismatch
 from flowdsl.node import FlowBase
 from flowdsl.storage.columns import Column, column_of, content_of, same_column
-from flowdsl.storage.npz import DIGESTS, HEADER, VERSION, Header
+from flowdsl.storage.npz import COMMENT, DIGESTS, HEADER, VERSION, Header
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.writing import write_file
 
@@ -72,10 +72,6 @@ class _Parts:
         if not self.length:
             self.columns = [column_of(x, at) for x, at in zip(values, ats, strict=True)]
             self._begin(form, names, ats)
-        if form == self.form == "dict" and set(names) == set(self.names):  # in any order
-            by_name = dict(zip(names, values, strict=True))
-            names, values = self.names, [by_name[name] for name in self.names]
-            ats = [f"element.{name}" for name in names]
         if (form, names) != (self.form, self.names):
             raise SpecMismatch(
                 f"element: a {form} of {', '.join(names)}; the first row is a {self.form} of "
@@ -115,6 +111,7 @@ class _Parts:
                 shape = (self.length, *column.shape)
                 self._add(archive, f"{name}.npy", k, column.dtype, shape)
             self._add(archive, DIGESTS, -1, np.dtype("<u8"), (self.length, len(self.names)))
+            archive.comment = COMMENT
             archive.writestr(HEADER, xxh3_64_digest(told) + told)
 
     def _add(

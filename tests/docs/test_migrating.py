@@ -89,8 +89,8 @@ TF_TRAIN = {
 }
 
 NOT_YET = {
-    *("from_lmdb_raw", "from_caffe_lmdb", "from_tfrecord", "from_hdf5", "from_npz"),
-    *("write_tfrecord", "write_hdf5", "write_npz"),
+    *("from_lmdb_raw", "from_caffe_lmdb", "from_tfrecord"),
+    "write_tfrecord",
 }
 
 SHOWN_BY = {

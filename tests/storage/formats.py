@@ -134,7 +134,7 @@ FORMATS = {
         rows=st.tuples(st.sampled_from(_COLUMNS), st.sampled_from(_COLUMNS)).flatmap(
             lambda pair: (
                 st.lists(st.tuples(*pair), max_size=12)
-                | st.lists(st.fixed_dictionaries({"x": pair[0], "a/y": pair[1]}), max_size=12)
+                | st.lists(st.tuples(*pair).map(lambda xy: {"x": xy[0], "a/y": xy[1]}), max_size=12)
                 | st.lists(pair[0], max_size=12)
             )
         ),
