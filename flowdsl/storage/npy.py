@@ -74,7 +74,7 @@ class Rows:
     def content(self, i: int) -> bytes:
         """The bytes of a row."""
         if self._whole is not None:
-            return self._whole[i].tobytes()
+            return cast("bytes", self._whole[i].tobytes())
         size = self.column.nbytes
         start = i - i % self._at_once
         first, block = self._block  # together: another thread may read another block meanwhile
@@ -186,7 +186,7 @@ def from_npy(path: OnePath, element: Any = object) -> Flow[Any, Exact]:
 
     Source: ``numpy.lib.format``.
 
-    Elsewhere: tensorpack none; tf.data ``from_tensor_slices(np.load(path))``; Grain none; torchdata
+    Elsewhere: tensorpack none; tf.data none; Grain none; torchdata
     none.
     """
     where = one_path("from_npy", path)

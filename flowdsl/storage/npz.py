@@ -177,6 +177,8 @@ class RowsFile:
         marked = self._zip.comment == COMMENT
         if not marked and not {HEADER, DIGESTS} & self._members.keys():
             return None
+        if not marked:
+            raise ValueError("its end is damaged")
         data = self._content(self._members[HEADER])
         if xxh3_64_digest(data[8:]) != data[:8]:
             raise ValueError("its header is damaged")

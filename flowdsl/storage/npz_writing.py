@@ -68,7 +68,10 @@ class _Parts:
     def add(self, element: object) -> None:
         """Add a row; raises SpecMismatch if it cannot be written."""
         form, names, values = _parts(element)
-        ats = [f"element.{name}" if form != "single" else "element" for name in names]
+        plain = type(element) is tuple
+        ats = [f"element.{k if plain else name}" for k, name in enumerate(names)]
+        if form == "single":
+            ats = ["element"]
         if not self.length:
             self.columns = [column_of(x, at) for x, at in zip(values, ats, strict=True)]
             self._begin(form, names, ats)

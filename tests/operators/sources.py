@@ -127,7 +127,7 @@ def from_csv(draw: Draw, form: str, first: int, n: int) -> Source:
 @cache
 def _arrays(kind: str, first: int, n: int) -> str:
     path = _folder() / f"{first}-{n}.{kind}"
-    numbers = fl.from_range(first, first + n)
+    numbers = fl.from_items(list(range(first, first + n)))
     if kind == "h5":
         numbers.write_hdf5(path, "numbers")
     elif kind == "npz":

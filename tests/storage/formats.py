@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
@@ -49,10 +49,13 @@ _COLUMNS = [
     *(st.integers(0, 255).map(np.uint8), st.floats(width=32).map(np.float32)),
 ]
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
-PAIRS = st.tuples(st.sampled_from([*_COLUMNS, TEXTS]), st.sampled_from([*_COLUMNS, TEXTS])).flatmap(
-    lambda pair: st.lists(st.tuples(*pair), max_size=12)
-)
+PAIRS: st.SearchStrategy[list[Any]] = st.tuples(
+    st.sampled_from([*_COLUMNS, TEXTS]), st.sampled_from([*_COLUMNS, TEXTS])
+).flatmap(lambda pair: st.lists(st.tuples(*pair), max_size=12))
 """Rows of two components, each of one dtype and shape."""
+PAIRS_OF_NUMBERS: st.SearchStrategy[list[Any]] = st.tuples(
+    st.sampled_from(_COLUMNS), st.sampled_from(_COLUMNS)
+).flatmap(lambda pair: st.lists(st.tuples(*pair), max_size=12))
 
 
 def _write_npy(flow: AnyFlow, path: Path) -> int:
@@ -131,13 +134,9 @@ FORMATS = {
         lambda flow, path: flow.write_npz(path, overwrite=True),
         lambda path: fl.from_npz(path),
         suffix=".npz",
-        rows=st.tuples(st.sampled_from(_COLUMNS), st.sampled_from(_COLUMNS)).flatmap(
-            lambda pair: (
-                st.lists(st.tuples(*pair), max_size=12)
-                | st.lists(st.tuples(*pair).map(lambda xy: {"x": xy[0], "a/y": xy[1]}), max_size=12)
-                | st.lists(pair[0], max_size=12)
-            )
-        ),
+        rows=PAIRS_OF_NUMBERS
+        | PAIRS_OF_NUMBERS.map(lambda rows: [{"x": x, "a/y": y} for x, y in rows])
+        | PAIRS_OF_NUMBERS.map(lambda rows: [x for x, _ in rows]),
         refused=[
             *(object(), 1, (1, 2, 3), {"x": 1, "a/y": np.zeros(3, np.float32)}, (1, None), ()),
             *((2**63, np.zeros(3, np.float32)), (1, np.zeros(3)), (1, np.zeros(4, np.float32))),

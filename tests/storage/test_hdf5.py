@@ -6,12 +6,12 @@ import tracemalloc
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it has no types
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tensorpack.dataflow import DataFromList
-from tensorpack.dataflow.serialize import HDF5Serializer
+from tensorpack.dataflow import DataFromList  # type: ignore[import-untyped]  # it has no types
+from tensorpack.dataflow.serialize import HDF5Serializer  # type: ignore[import-untyped]  # it has no types
 
 import flowdsl as fl
 from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
@@ -73,7 +73,7 @@ def test_datasets_of_h5py(path: Path, how: dict[str, Any]) -> None:
 
 
 def test_files_of_tensorpack(path: Path) -> None:
-    rows = [[np.full((2, 2), i, np.float32), i] for i in range(4)]
+    rows: list[Any] = [[np.full((2, 2), i, np.float32), i] for i in range(4)]
     HDF5Serializer.save(DataFromList(rows, shuffle=False), str(path), ["x", "y"])
     got = fl.from_hdf5(path, ["x", "y"]).collect()
     assert all(map(same, got, [(x, np.int64(y)) for x, y in rows]))
