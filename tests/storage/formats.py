@@ -53,9 +53,15 @@ PAIRS: st.SearchStrategy[list[Any]] = st.tuples(
     st.sampled_from([*_COLUMNS, TEXTS]), st.sampled_from([*_COLUMNS, TEXTS])
 ).flatmap(lambda pair: st.lists(st.tuples(*pair), max_size=12))
 """Rows of two components, each of one dtype and shape."""
-PAIRS_OF_NUMBERS: st.SearchStrategy[list[Any]] = st.tuples(
+_NUMBERS: st.SearchStrategy[list[Any]] = st.tuples(
     st.sampled_from(_COLUMNS), st.sampled_from(_COLUMNS)
 ).flatmap(lambda pair: st.lists(st.tuples(*pair), max_size=12))
+_DICTS: st.SearchStrategy[list[Any]] = _NUMBERS.map(
+    lambda rows: [{"x": x, "a/y": y} for x, y in rows]
+)
+_SINGLE: st.SearchStrategy[list[Any]] = _NUMBERS.map(lambda rows: [x for x, _ in rows])
+ROWS_OF_NUMBERS = _NUMBERS | _DICTS | _SINGLE
+"""Rows of one or two components, in the forms that have names and those that have none."""
 
 
 def _write_npy(flow: AnyFlow, path: Path) -> int:
@@ -134,9 +140,7 @@ FORMATS = {
         lambda flow, path: flow.write_npz(path, overwrite=True),
         lambda path: fl.from_npz(path),
         suffix=".npz",
-        rows=PAIRS_OF_NUMBERS
-        | PAIRS_OF_NUMBERS.map(lambda rows: [{"x": x, "a/y": y} for x, y in rows])
-        | PAIRS_OF_NUMBERS.map(lambda rows: [x for x, _ in rows]),
+        rows=ROWS_OF_NUMBERS,
         refused=[
             *(object(), 1, (1, 2, 3), {"x": 1, "a/y": np.zeros(3, np.float32)}, (1, None), ()),
             *((2**63, np.zeros(3, np.float32)), (1, np.zeros(3)), (1, np.zeros(4, np.float32))),
