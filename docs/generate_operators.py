@@ -90,6 +90,24 @@ def _from_csv() -> AnyFlow:
         return fl.from_csv(f"{folder}/rows.csv")
 
 
+def _from_hdf5() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        _numbers().write_hdf5(f"{folder}/rows.h5", "numbers")
+        return fl.from_hdf5(f"{folder}/rows.h5", "numbers", int)
+
+
+def _from_npz() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        _numbers().write_npz(f"{folder}/rows.npz")
+        return fl.from_npz(f"{folder}/rows.npz", int)
+
+
+def _from_npy() -> AnyFlow:
+    with TemporaryDirectory() as folder:
+        np.save(f"{folder}/rows.npy", np.arange(2))
+        return fl.from_npy(f"{folder}/rows.npy")
+
+
 def _from_svmlight() -> AnyFlow:
     with TemporaryDirectory() as folder:
         _numbers().map(lambda i: f"{i} 1:2").write_text(f"{folder}/rows.svm")
@@ -139,6 +157,9 @@ FAMILIES: dict[str, list[Operator]] = {
         Operator("from_lmdb", {"": lambda _: _from_lmdb()}, _numbers),
         Operator("from_text", {"": lambda _: _from_text()}, _numbers),
         Operator("from_csv", {"": lambda _: _from_csv()}, _numbers),
+        Operator("from_hdf5", {"": lambda _: _from_hdf5()}, _numbers),
+        Operator("from_npz", {"": lambda _: _from_npz()}, _numbers),
+        Operator("from_npy", {"": lambda _: _from_npy()}, _numbers),
         Operator("from_svmlight", {"": lambda _: _from_svmlight()}, _numbers),
         Operator(
             "from_tfrecord",

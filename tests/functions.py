@@ -20,6 +20,10 @@ def make_of_cells(form: str, cells: tuple[str, int]) -> Any:
     return make(form, cells[1])
 
 
+def make_of_number(form: str, number: Any) -> Any:
+    return make(form, int(number))
+
+
 def make_of_label(form: str, sample: tuple[Any, float]) -> Any:
     return make(form, int(sample[1]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flowdsl.effects import Finite
@@ -231,5 +232,69 @@ class Storing(FlowBase[T, E]):
         Source: ``TarWriter`` in WebDataset.
         """
         from flowdsl.storage.webdataset.samples import write  # with tarfile, which most do without
+
+        return write(self, path, overwrite)
+
+    def write_hdf5(
+        self: FlowBase[T, Finite],
+        path: str | os.PathLike[str],
+        data_paths: str | Sequence[str],
+        *,
+        overwrite: bool = False,
+    ) -> int:
+        """Run one pass and write its elements to an HDF5 file; gives the number of rows.
+
+        ``data_paths`` names a dataset for each component of the tuples, NamedTuples or records; a
+        single name takes elements that have no components. A component is an array, a number or
+        text, and has the same type, dtype and shape in all rows; it comes back as it was. Rows are
+        written in blocks, so they need not fit into memory, and have checksums, which ``from_hdf5``
+        verifies. They lie in a dataset ``__flowdsl__``, which other readers may ignore. Without
+        elements nothing says what datasets hold: the file has none, and only ``from_hdf5`` knows
+        their names. The file appears under its name only when it is complete; after an error there
+        is none.
+
+        Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``) or
+        ``data_paths`` are no names; ``SpecMismatch``, with its row and component, for an element
+        that cannot be written or is unlike the first; ``SourceError`` if the disk refuses;
+        ``MissingLibrary`` without h5py; whatever the flow raises.
+
+        >>> import flowdsl as fl, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fl.from_range(3).map(lambda i: (i, i / 2)).write_hdf5(f"{folder}/a.h5", ["x", "y"])
+        3
+
+        Source: ``HDF5Serializer.save`` in tensorpack, which keeps all rows in memory first.
+        """
+        from flowdsl.storage.hdf5_writing import write  # with h5py, which most do without
+
+        return write(self, path, data_paths, overwrite)
+
+    def write_npz(
+        self: FlowBase[T, Finite], path: str | os.PathLike[str], *, overwrite: bool = False
+    ) -> int:
+        """Run one pass and write its elements to a ``.npz`` file; gives the number of rows.
+
+        There is an array for each component, with a row for each element: ``np.load`` reads it. Its
+        name is the key of a dict, the field of a NamedTuple or record, or else ``arr_0``,
+        ``arr_1``, as ``np.savez`` gives them. A component is an array or a number, and has the same
+        type, dtype and shape in all rows; ``from_npz`` gives back what it was. Rows go to the disk
+        as they come, so they need not fit into memory: for a moment the file is there twice. Their
+        checksums lie in ``__flowdsl__``, which other readers may ignore. The file appears under its
+        name only when it is complete; after an error there is none.
+
+        Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
+        ``SpecMismatch``, with its row and component, for text, an element that cannot be written,
+        or one unlike the first; ``SourceError`` if the disk refuses; whatever the flow raises.
+
+        >>> import flowdsl as fl, numpy as np, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fl.from_range(3).map(lambda i: {"x": i}).write_npz(f"{folder}/a.npz")
+        ...     np.load(f"{folder}/a.npz")["x"]
+        3
+        array([0, 1, 2])
+
+        Source: ``NumpySerializer.save`` in tensorpack, which pickles, and ``numpy.savez``.
+        """
+        from flowdsl.storage.npz_writing import write
 
         return write(self, path, overwrite)

@@ -288,6 +288,40 @@ def from_csv(draw: Draw, form: str, first: int, n: int) -> Source:
 
 
 @cache
+def _arrays(kind: str, first: int, n: int) -> str:
+    path = _folder() / f"{first}-{n}.{kind}"
+    numbers = fl.from_items(list(range(first, first + n)))
+    if kind == "h5":
+        numbers.write_hdf5(path, "numbers")
+    elif kind == "npz":
+        numbers.write_npz(path)
+    else:
+        np.save(path, np.arange(first, first + n))
+    return str(path)
+
+
+def from_hdf5(draw: Draw, form: str, first: int, n: int) -> Source:
+    path = _arrays("h5", first, n)
+    return _made(lambda: fl.from_hdf5(path, "numbers", int), form, range(first, first + n))
+
+
+def from_npz(draw: Draw, form: str, first: int, n: int) -> Source:
+    path = _arrays("npz", first, n)
+    return _made(lambda: fl.from_npz(path, int), form, range(first, first + n))
+
+
+def from_npy(draw: Draw, form: str, first: int, n: int) -> Source:
+    path = _arrays("npy", first, n)
+    items = list(np.arange(first, first + n))
+    return _made(lambda: fl.from_npy(path, np.int64), form, items)
+
+
+def _made(make: Any, form: str, items: Any) -> Source:
+    func = partial(functions.make_of_number, form)
+    return Source(lambda: make().map(func), lambda: models.map_(models.rows(list(items)), func))
+
+
+@cache
 def _svmlight(first: int, n: int) -> str:
     path = _folder() / f"{first}-{n}.svm"
     path.write_text("".join(f"{i} 1:0.5 3:{i}\n" for i in range(first, first + n)))

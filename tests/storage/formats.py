@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import flowdsl as fl
 from flowdsl import node
-from flowdsl.errors import SpecMismatch
+from flowdsl.errors import EndlessFlow, SpecMismatch
 from flowdsl.kinds import IndexedSource
 from flowdsl.specs import UNKNOWN, Spec
 from flowdsl.storage.codec import decode, encode
@@ -134,6 +134,37 @@ def tables(draw: st.DrawFn) -> list[Any]:
 
 _ARRAY = np.zeros(3, np.float32)
 
+_COLUMNS = [
+    *(hnp.arrays(dtype, (2, 3)) for dtype in ("?", "<f2", ">i4", "u1", "<c8", ">f8")),
+    *(hnp.arrays("i8", shape) for shape in ((), (0, 2), (1,))),
+    *(st.integers(-(2**63), 2**63 - 1), st.floats(), st.booleans(), st.complex_numbers()),
+    *(st.integers(0, 255).map(np.uint8), st.floats(width=32).map(np.float32)),
+]
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+PAIRS: st.SearchStrategy[list[Any]] = st.tuples(
+    st.sampled_from([*_COLUMNS, TEXTS]), st.sampled_from([*_COLUMNS, TEXTS])
+).flatmap(lambda pair: st.lists(st.tuples(*pair), max_size=12))
+"""Rows of two components, each of one dtype and shape."""
+_NUMBERS: st.SearchStrategy[list[Any]] = st.tuples(
+    st.sampled_from(_COLUMNS), st.sampled_from(_COLUMNS)
+).flatmap(lambda pair: st.lists(st.tuples(*pair), max_size=12))
+_DICTS: st.SearchStrategy[list[Any]] = _NUMBERS.map(
+    lambda rows: [{"x": x, "a/y": y} for x, y in rows]
+)
+_SINGLE: st.SearchStrategy[list[Any]] = _NUMBERS.map(lambda rows: [x for x, _ in rows])
+ROWS_OF_NUMBERS = _NUMBERS | _DICTS | _SINGLE
+"""Rows of one or two components, in the forms that have names and those that have none."""
+
+
+def _write_npy(flow: AnyFlow, path: Path) -> int:
+    """What ``np.save`` writes, as flowdsl writes no such files itself."""
+    if flow.node.length is None:
+        raise EndlessFlow("it never ends")
+    rows = flow.collect()
+    np.save(path, np.stack(rows))
+    return len(rows)
+
+
 FORMATS = {
     "lmdb": Format(
         lambda flow, path: flow.write_lmdb(path, overwrite=True),
@@ -208,5 +239,44 @@ FORMATS = {
         suffix=".parquet",
         rows=tables(),
         refused=[object(), (1, 2), (1, np.zeros(3)), (1j, _ARRAY), (2**63, _ARRAY), {"a": 1}],
+    ),
+    "hdf5": Format(
+        lambda flow, path: flow.write_hdf5(path, ["x", "a/y"], overwrite=True),
+        lambda path: fl.from_hdf5(path, ["x", "a/y"]),
+        suffix=".h5",
+        rows=PAIRS,
+        refused=[
+            *(object(), 1, (1, 2, 3), {"x": 1, "a/y": np.zeros(3, np.float32)}, (1, None)),
+            *((2**63, np.zeros(3, np.float32)), (1, np.zeros(3)), (1, np.zeros(4, np.float32))),
+            *((1.0, np.zeros(3, np.float32)), (1, "a"), (1, np.array(["a", "b", "c"]))),
+        ],
+    ),
+    "hdf5 of text": Format(
+        lambda flow, path: flow.write_hdf5(path, "texts", overwrite=True),
+        lambda path: fl.from_hdf5(path, "texts"),
+        suffix=".h5",
+        rows=st.lists(TEXTS, max_size=12),
+        refused=["\ud800", "a\0b", 3, ("a",)],
+        some=[f"text {i}: äöü{'x' * i}" for i in range(12)],
+    ),
+    "npz": Format(
+        lambda flow, path: flow.write_npz(path, overwrite=True),
+        lambda path: fl.from_npz(path),
+        suffix=".npz",
+        rows=ROWS_OF_NUMBERS,
+        refused=[
+            *(object(), 1, (1, 2, 3), {"x": 1, "a/y": np.zeros(3, np.float32)}, (1, None), ()),
+            *((2**63, np.zeros(3, np.float32)), (1, np.zeros(3)), (1, np.zeros(4, np.float32))),
+            *((1.0, np.zeros(3, np.float32)), (1, "a"), (1, np.array(["a", "b", "c"]))),
+        ],
+    ),
+    "npy": Format(
+        _write_npy,
+        lambda path: fl.from_npy(path),
+        suffix=".npy",
+        rows=st.lists(hnp.arrays("<f4", (2,)), min_size=1, max_size=12),
+        refused=[],
+        some=[np.full(3, i / 2, np.float32) for i in range(12)],
+        checked=False,
     ),
 }

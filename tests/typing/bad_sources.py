@@ -83,6 +83,15 @@ fl.from_csv("rows.csv", 3)  # E: call-overload
 fl.from_csv("rows.csv").map(lambda row: row.label)  # E: attr-defined
 fl.from_csv("rows.csv", Sample).map(lambda s: s.lable)  # E: attr-defined
 fl.from_csv("rows.csv", header="names")  # E: call-overload
+fl.from_hdf5("rows.h5")  # E: call-overload
+fl.from_hdf5("rows.h5", 3)  # E: call-overload
+fl.from_hdf5("rows.h5", ["x"], Sample).map(lambda s: s.lable)  # E: attr-defined
+fl.from_npz(3)  # E: call-overload
+fl.from_npz("rows.npz", Sample).map(lambda s: s.lable)  # E: attr-defined
+fl.from_npy("rows.npy", 3)  # E: call-overload
+numbers.repeat().write_hdf5("numbers.h5", "x")  # E: misc
+numbers.repeat().write_npz("numbers.npz")  # E: misc
+numbers.write_hdf5("numbers.h5")  # E: call-arg
 fl.from_svmlight("rows.svm").map(scale)  # E: arg-type
 fl.from_svmlight("rows.svm", zero_based="no")  # E: arg-type
 numbers.write_text("numbers.txt")  # E: misc

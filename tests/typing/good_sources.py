@@ -229,6 +229,18 @@ def stored(folder: Path) -> None:
     assert_type(fl.from_webdataset(tar), Flow[dict[str, Any], Exact])
     assert_type(fl.from_webdataset([str(tar)], Pet), Flow[Pet, Exact])
 
+    fl.from_range(3).map(lambda i: (i, i / 2)).write_hdf5(folder / "rows.h5", ["x", "y"])
+    assert_type(fl.from_hdf5(folder / "rows.h5", ["x", "y"]), Flow[object, Exact])
+    pairs = fl.from_hdf5(folder / "rows.h5", ("x", "y"), tuple[int, float])
+    assert_type(pairs, Flow[tuple[int, float], Exact])
+    assert_type(pairs.write_npz(folder / "rows.npz"), int)
+    assert_type(fl.from_npz(folder / "rows.npz"), Flow[object, Exact])
+    again = fl.from_npz(folder / "rows.npz", tuple[int, float], trusted=True)
+    assert_type(again, Flow[tuple[int, float], Exact])
+    np.save(folder / "rows.npy", np.zeros((2, 2), np.uint8))
+    assert_type(fl.from_npy(folder / "rows.npy"), Flow[object, Exact])
+    assert_type(fl.from_npy(folder / "rows.npy", NDArray[np.uint8]).batch(2), Flow[U8, Exact])
+
     points_path, arrays_path = folder / "points.lmdb", folder / "arrays.lmdb"
     points.write_lmdb(points_path)
     arrays.write_lmdb(arrays_path)

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, get_args
 
 import attrs
 import lmdb
+import numpy as np
 import pytest
 
 import flowdsl as fl
@@ -121,6 +122,12 @@ SOURCES = [
     "fl.from_csv(folder / 'numbers.csv', tuple[int])",
     "fl.from_csv(folder / 'numbers.csv', header=False)",
     "fl.from_csv(folder / 'numbers.csv', header=False, columns=['n'])",
+    "fl.from_hdf5(folder / 'numbers.h5', 'n')",
+    "fl.from_hdf5(folder / 'numbers.h5', 'n', int)",
+    "fl.from_npz(folder / 'numbers.npz')",
+    "fl.from_npz(folder / 'numbers.npz', int)",
+    "fl.from_npy(folder / 'numbers.npy')",
+    "fl.from_npy(folder / 'numbers.npy', np.int64)",
     "fl.from_svmlight(folder / 'numbers.svm')",
     "fl.from_images(folder / '*.png')",
     "fl.from_lmdb(folder / 'numbers.lmdb')",
@@ -238,6 +245,8 @@ OPERATORS: dict[str, Wider] = {
     "x.collect()": exactly,
     "x.size()": exactly,
     "x.write_lmdb(folder / 'written.lmdb', overwrite=True)": exactly,
+    "x.write_hdf5(folder / 'written.h5', 'n', overwrite=True)": exactly,
+    "x.write_npz(folder / 'written.npz', overwrite=True)": exactly,
     "x.map(str).write_text(folder / 'written.txt', overwrite=True)": exactly,
     "x.map(pair).write_csv(folder / 'written.csv', overwrite=True)": exactly,
     "x.write_tfrecord(folder / 'written.tfrecord', overwrite=True)": exactly,
@@ -382,6 +391,9 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     fl.from_range(3).write_lmdb(folder / "numbers.lmdb")
     fl.from_range(3).map(str).write_text(folder / "numbers.txt")
     fl.from_range(3).map(lambda i: {"n": i}).write_csv(folder / "numbers.csv")
+    fl.from_range(3).write_hdf5(folder / "numbers.h5", "n")
+    fl.from_range(3).write_npz(folder / "numbers.npz")
+    np.save(folder / "numbers.npy", np.arange(3))
     fl.from_items(["1 1:2"]).write_text(folder / "numbers.svm")
     fl.from_range(3).write_tfrecord(folder / "numbers.tfrecord")
     fl.from_range(3).write_tfrecord(folder / "numbers.tfrecord.gz", compression="gzip")

@@ -1,0 +1,177 @@
+"""write_hdf5: a dataset for each component, written in blocks, with checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from flowdsl.effects import Finite
+from flowdsl.elements import components
+from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.node import FlowBase
+from flowdsl.storage.columns import Column, column_of, content_of, same_column
+from flowdsl.storage.hdf5 import HEADER, VERSION, Header, paths_of
+from flowdsl.storage.libraries import library
+from flowdsl.storage.paths import OnePath
+from flowdsl.storage.writing import write_file
+
+_BLOCK_BYTES = 1 << 18
+_BLOCK_ROWS = 1024
+_MOST_ROW_BYTES = 2**32 - 1
+"""Of a chunk in HDF5."""
+
+
+def write(
+    flow: FlowBase[object, Finite],
+    path: OnePath,
+    data_paths: str | Sequence[str],
+    overwrite: bool = False,
+) -> int:
+    """Run one pass of a flow and write its elements; gives the number of rows.
+
+    Raises:
+        EndlessFlow: It never ends.
+        InvalidFlow: The file exists, or its folder does not, or datasets have no good names.
+        SourceError: The disk refuses.
+        SpecMismatch: An element cannot be written.
+    """
+    h5py = library("h5py", "write_hdf5", "hdf5")
+    names = paths_of("write_hdf5", data_paths)
+    for name in names:
+        if names.count(name) > 1 or any(other.startswith(f"{name}/") for other in names):
+            raise InvalidFlow(f"write_hdf5: data_paths has {name!r} twice, or within another")
+    single = isinstance(data_paths, str)
+    return write_file("write_hdf5", flow, path, overwrite, partial(_write, h5py, names, single))
+
+
+def _write(
+    h5py: Any, names: list[str], single: bool, path: Path, elements: Iterable[object]
+) -> None:
+    with _errors_of_the_disk():
+        file = h5py.File(path, "w", libver="latest")
+    try:
+        block = _Block(h5py, file, names)
+        for element in elements:
+            block.add([element] if single else _parts(element, names))
+        block.flush()
+        with _errors_of_the_disk():
+            block.finish()
+    finally:
+        with _errors_of_the_disk():
+            file.close()
+
+
+@contextmanager
+def _errors_of_the_disk() -> Generator[None]:
+    """What h5py raises, as errors of the system."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
+
+
+def _parts(element: object, names: list[str]) -> list[Any]:
+    parts = components(element)
+    if parts is None or isinstance(element, dict):
+        raise SpecMismatch(
+            f"element: {type(element).__name__} is no tuple with a component for each of data_paths"
+        )
+    if len(parts) != len(names):
+        raise SpecMismatch(f"element: {len(parts)} components, and {len(names)} data_paths")
+    return [part for _, part in parts]
+
+
+@attrs.define(eq=False)
+class _Block:
+    """The rows that are written next."""
+
+    h5py: Any
+    file: Any
+    names: list[str]
+    columns: list[Column] = attrs.field(factory=list)
+    written: int = 0
+    digest: int = 0
+    _rows: list[list[Any]] = attrs.field(factory=list)
+    _digests: list[list[int]] = attrs.field(factory=list)
+    _bytes: int = 0
+
+    def add(self, parts: list[Any]) -> None:
+        """Add a row; raises SpecMismatch if it cannot be written."""
+        ats = [f"element.{name}" for name in self.names]
+        if not self.columns:
+            self.columns = [column_of(x, at) for x, at in zip(parts, ats, strict=True)]
+        i, digests = self.written + len(self._rows), []
+        row = []
+        for x, column, at in zip(parts, self.columns, ats, strict=True):
+            same_column(column, x, at)
+            if column.nbytes > _MOST_ROW_BYTES:
+                raise SpecMismatch(f"{at}: {column.nbytes:,} bytes; HDF5 has room for 4 GiB")
+            content = content_of(x, at)
+            digests.append(xxh3_64_intdigest(content, i))
+            self._bytes += len(content)
+            row.append(content)
+        self._rows.append(row)
+        self._digests.append(digests)
+        self.digest = xxh3_64_intdigest(np.array(digests, "<u8").tobytes(), self.digest)
+        if self._bytes >= _BLOCK_BYTES or len(self._rows) == _BLOCK_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows so far."""
+        n = len(self._rows)
+        if not n:
+            return
+        with _errors_of_the_disk():
+            if not self.written:
+                self._create(n)
+            end = self.written + n
+            for k, (name, column) in enumerate(zip(self.names, self.columns, strict=True)):
+                dataset = self.file[name]
+                dataset.resize(end, axis=0)
+                contents = [row[k] for row in self._rows]
+                block: Any
+                if column.form == "str":
+                    block = np.array([text.decode() for text in contents], object)
+                else:
+                    block = np.frombuffer(b"".join(contents), column.dtype)
+                    block = block.reshape(n, *column.shape)
+                dataset[self.written : end] = block
+            digests = self.file[HEADER]
+            digests.resize(end, axis=1)
+            digests[:, self.written : end] = np.array(self._digests, np.uint64).T
+        self.written, self._bytes, self._rows, self._digests = end, 0, [], []
+
+    def _create(self, n: int) -> None:
+        for name, column in zip(self.names, self.columns, strict=True):
+            dtype = self.h5py.string_dtype() if column.form == "str" else column.dtype
+            self.file.create_dataset(
+                name,
+                shape=(0, *column.shape),
+                # an axis of no entries can have no chunks, unless it could grow
+                maxshape=(None, *(size or None for size in column.shape)),
+                chunks=(n, *(size or 1 for size in column.shape)),
+                dtype=dtype,
+                fletcher32=column.form != "str",  # of text it would protect the references alone
+            )
+        self.file.create_dataset(
+            HEADER,
+            shape=(len(self.names), 0),
+            maxshape=(len(self.names), None),
+            chunks=(1, n),
+            dtype="<u8",
+            fletcher32=True,
+        )
+
+    def finish(self) -> None:
+        """Say what was written."""
+        forms = [column.form for column in self.columns] or ["array"] * len(self.names)
+        header = Header(VERSION, self.written, self.digest, self.names, forms)
+        self.file.attrs[HEADER] = np.bytes_(msgspec.json.encode(header))

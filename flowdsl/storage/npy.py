@@ -1,0 +1,195 @@
+"""from_npy: the rows of an array in a .npy file, with random access by number."""
+
+from __future__ import annotations
+
+import io
+import os
+import tokenize
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+
+import attrs
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+from typing_extensions import TypeForm
+from xxhash import xxh3_64_intdigest
+
+from flowdsl import node
+from flowdsl.effects import Exact
+from flowdsl.errors import SourceError
+from flowdsl.kinds import IndexedSource
+from flowdsl.node import T
+from flowdsl.specs import Spec
+from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.columns import Column
+from flowdsl.storage.declared import held_to
+from flowdsl.storage.paths import OnePath, one_path
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+A = TypeVar("A")
+
+_HEADER_BYTES = 1 << 14
+"""More than the header of any array of numbers; NumPy reads 10,000 bytes of one."""
+_BLOCK_BYTES = 1 << 16
+_KINDS = "biufcSUmM"
+
+
+class Rows:
+    """The entries of an array along its first axis, read as they are asked for."""
+
+    def __init__(self, file: ByteFile, start: int, size: int) -> None:
+        """The array is in the ``size`` bytes from ``start`` on.
+
+        Raises:
+            ValueError: They are no array of numbers, text or times.
+        """
+        stream = io.BytesIO(file.read(start, min(size, _HEADER_BYTES)))
+        dtype, shape, fortran = _header(stream)
+        self._file, self._at = file, start + stream.tell()
+        if dtype.hasobject:
+            raise ValueError("it holds pickled Python objects, and to read them runs code")
+        if dtype.kind not in _KINDS or not dtype.itemsize:
+            raise ValueError(f"it holds {dtype}; numbers, text and times are read")
+        if not shape:
+            raise ValueError("it is one value and has no rows")
+        self.length = shape[0]
+        self.column = Column("array" if shape[1:] else "scalar", dtype, shape[1:])
+        row = self.column.nbytes
+        if min(shape) < 0 or row * self.length != size - stream.tell():
+            raise ValueError(
+                f"an array of {dtype}{list(shape)} is not in {size - stream.tell():,} bytes"
+            )
+        if not row and self.length > _MOST_EMPTY:
+            raise ValueError(f"{self.length:,} rows without a byte")
+        self._at_once = max(1, _BLOCK_BYTES // max(1, row))
+        self._block: tuple[int, bytes] = -1, b""
+        self._whole: NDArray[Any] | None = None
+        if fortran and len(shape) > 1:  # its rows are scattered over the file
+            content = file.read(self._at, row * self.length)
+            self._whole = np.ndarray(shape, dtype, content, order="F")
+
+    def content(self, i: int) -> bytes:
+        """The bytes of a row."""
+        if self._whole is not None:
+            return cast("bytes", self._whole[i].tobytes())
+        size = self.column.nbytes
+        start = i - i % self._at_once
+        first, block = self._block  # together: another thread may read another block meanwhile
+        if first != start:
+            count = min(self._at_once, self.length - start) * size
+            block = self._file.read(self._at + start * size, count)
+            self._block = start, block
+        return block[(i - start) * size : (i - start + 1) * size]
+
+    def some(self) -> int:
+        """A digest of some rows, to tell an array from another."""
+        digest = 0
+        for i in sorted({*range(0, self.length, max(1, self.length // 8)), self.length - 1}):
+            if i >= 0:
+                digest = xxh3_64_intdigest(self.content(i), digest)
+        return digest
+
+
+_MOST_EMPTY = 2**32
+"""Rows of an array without entries, such as one of shape (7, 0)."""
+
+
+def _header(stream: io.BytesIO) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    version = npy.read_magic(stream)
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"its version is {version}; versions 1 and 2 are read")
+    try:
+        shape, fortran, dtype = readers[version](stream)
+    except (SyntaxError, TypeError, tokenize.TokenError, RecursionError, MemoryError) as error:
+        raise ValueError(f"its header is damaged: {error}") from error
+    return dtype, tuple(map(int, shape)), bool(fortran)
+
+
+def _opened(path: str) -> tuple[Rows, int]:
+    """The rows of a file, and its digest."""
+    file = open_file("from_npy", path)
+    try:
+        rows = Rows(file, 0, file.size)
+        return rows, xxh3_64_intdigest(f"{file.size} {rows.column}".encode(), rows.some())
+    except ValueError as error:
+        raise SourceError(f"from_npy: {path!r} is no array that can be read: {error}") from error
+
+
+@attrs.frozen(repr=False)
+class FromNpy(IndexedSource[T], Generic[T]):
+    """The rows of a .npy file, by number."""
+
+    path: str
+    row_count: int
+    row_spec: Spec
+    digest: int
+
+    @property
+    def title(self) -> str:
+        return f"from_npy({os.path.basename(self.path)!r})"
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.title} of {self.length} rows {self.digest:08x}"
+
+    @property
+    def length(self) -> int:
+        return self.row_count
+
+    def spec(self, probe: bool) -> Spec:
+        return self.row_spec
+
+    def open(self) -> Callable[[int], T]:
+        rows, digest = _opened(self.path)
+        if (rows.length, digest) != (self.row_count, self.digest):
+            raise SourceError(
+                f"{self.path!r} holds other rows than when this flow was built: build a new flow"
+            )
+
+        def row(i: int) -> T:
+            try:
+                return cast("T", rows.column.value(rows.content(i)))
+            except ValueError as error:
+                raise SourceError(f"{self.path!r}: row {i} is damaged: {error}") from error
+
+        return row
+
+
+@overload
+def from_npy(path: OnePath) -> Flow[object, Exact]: ...
+@overload
+def from_npy(path: OnePath, element: TypeForm[A]) -> Flow[A, Exact]: ...
+def from_npy(path: OnePath, element: Any = object) -> Flow[Any, Exact]:
+    """The rows of an array in a ``.npy`` file, as ``np.save`` writes it: along its first axis.
+
+    ``path`` is a file or a URL. A row is a read-only array, or a NumPy scalar if the array has one
+    axis; ``element`` declares it, e.g. ``NDArray[np.uint8]``. Rows are read as they are asked for,
+    so the file may be larger than memory; only an array in Fortran order is read whole. The format
+    has no checksum: a damaged number is another number. Pickled objects are refused.
+
+    Length: the size of the first axis.
+
+    Effects: none.
+
+    Errors: ``SourceError`` at once if the file is missing, cut off, or no such array;
+    ``SpecMismatch`` at once if rows are not what ``element`` declares.
+
+    >>> import flowdsl as fl, numpy as np, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/a.npy", np.arange(3, dtype=np.uint8))
+    ...     fl.from_npy(f"{folder}/a.npy", np.uint8).collect()
+    [np.uint8(0), np.uint8(1), np.uint8(2)]
+
+    Source: ``numpy.lib.format``.
+
+    Elsewhere: tensorpack none; tf.data none; Grain none; torchdata
+    none.
+    """
+    where = one_path("from_npy", path)
+    rows, digest = _opened(where)
+    spec = held_to("from_npy", where, element, rows.column.spec)
+    return node.flow(FromNpy[Any](where, rows.length, spec, digest))

@@ -1,0 +1,388 @@
+"""from_npz: the arrays of a .npz file, zipped row by row, with random access by number."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+
+import attrs
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import TypeForm
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+from flowdsl import node
+from flowdsl.effects import Exact
+from flowdsl.errors import SourceError
+from flowdsl.kinds import IndexedSource
+from flowdsl.node import T
+from flowdsl.specs import UNKNOWN, Spec, StructSpec, in_classes, names_classes
+from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.columns import FORMS, Column
+from flowdsl.storage.declared import held_to
+from flowdsl.storage.npy import Rows
+from flowdsl.storage.paths import OnePath, one_path
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+A = TypeVar("A")
+
+HEADER = "__flowdsl__.json"
+DIGESTS = "__flowdsl__.npy"
+COMMENT = b"flowdsl"
+"""At the end of the archive: one changed number in its list can hide members, these too."""
+VERSION = 1
+_DEFLATES_TO = 1032
+"""The bytes that one compressed byte can stand for, at most."""
+_STRETCH = 1 << 20
+_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, struct.error, ValueError, OverflowError),
+    *(RuntimeError, NotImplementedError, KeyError, msgspec.MsgspecError, OSError, MemoryError),
+)
+"""What is raised for archives that are damaged."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What ``write_npz`` says of its rows."""
+
+    version: int
+    length: int
+    digest: int
+    form: str
+    """Of a row: ``tuple``, ``dict`` or ``single``."""
+    names: list[str]
+    forms: list[str]
+
+
+class _Stream(io.RawIOBase):
+    """A file's bytes as a stream, as ``zipfile`` reads them."""
+
+    def __init__(self, file: ByteFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
+        if base + offset < 0:
+            raise OSError("a place before the beginning")
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(self._at, len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+@attrs.frozen
+class _Bytes:
+    """The bytes of a member in memory."""
+
+    path: str
+    content: bytes = attrs.field(repr=False)
+    stamp: str = ""
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    def read(self, start: int, count: int) -> bytes:
+        return self.content[start : start + count]
+
+
+class _Objects:
+    """The entries of an array of pickled objects, whose writer is trusted."""
+
+    def __init__(self, content: bytes) -> None:
+        try:
+            self._array: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=True)
+        except Exception as error:  # whatever the objects' own methods raise
+            raise ValueError(f"its pickled objects cannot be read: {error!r}") from error
+        if not self._array.ndim:
+            raise ValueError("it is one value and has no rows")
+        self.length = len(self._array)
+
+    def value(self, i: int) -> Any:
+        return self._array[i].tolist() if self._array.ndim > 1 else self._array[i]
+
+
+class RowsFile:
+    """A .npz file, open for reading."""
+
+    def __init__(self, path: str, trusted: bool, check: bool) -> None:
+        """``check`` computes the checksums of members that have none for each row."""
+        self.path, self._trusted, self._check = path, trusted, check
+        self._file = open_file("from_npz", path)
+        with self._errors("it is damaged, or no .npz file"):
+            self._zip = zipfile.ZipFile(io.BufferedReader(_Stream(self._file)))
+            self._members = self._by_name()
+            self.header = self._header()
+        self.names, self.form = self._names_and_form()
+        self._arrays = [self._array(name) for name in self.names]
+        self._digests: Any = None
+        self.length = self._arrays[0].length if self._arrays else 0
+        for name, array in zip(self.names, self._arrays, strict=True):
+            if array.length != self.length:
+                raise SourceError(
+                    f"from_npz: {path!r}: {self.names[0]!r} has {self.length} rows and {name!r} "
+                    f"has {array.length}: they must have equally many"
+                )
+        self.columns = [array.column if isinstance(array, Rows) else None for array in self._arrays]
+        self.digest = self._digest()
+        if self.header is not None:
+            with self._errors("it is damaged"):
+                self._take(self.header)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except _ERRORS as error:
+            raise SourceError(f"from_npz: {self.path!r}: {what}: {error}") from error
+
+    def _by_name(self) -> dict[str, zipfile.ZipInfo]:
+        members: dict[str, zipfile.ZipInfo] = {}
+        for info in self._zip.infolist():
+            if info.filename in members:
+                raise ValueError(f"{info.filename!r} is there twice")
+            self._zip.open(info).close()  # it checks that the name is that in the list
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{info.filename!r} is compressed by method {info.compress_type}")
+            stored = info.compress_type == zipfile.ZIP_STORED
+            most = info.compress_size * (1 if stored else _DEFLATES_TO)
+            if info.file_size > most or info.compress_size > self._file.size:
+                raise ValueError(
+                    f"{info.filename!r} says that its {info.compress_size:,} bytes are "
+                    f"{info.file_size:,}, and they cannot be"
+                )
+            members[info.filename] = info
+        return members
+
+    def _header(self) -> Header | None:
+        marked = self._zip.comment == COMMENT
+        if not marked and not {HEADER, DIGESTS} & self._members.keys():
+            return None
+        if not marked:
+            raise ValueError("its end is damaged")
+        data = self._content(self._members[HEADER])
+        if xxh3_64_digest(data[8:]) != data[:8]:
+            raise ValueError("its header is damaged")
+        header = msgspec.json.decode(data[8:], type=Header)
+        if header.version != VERSION:
+            raise ValueError(f"its version is {header.version}, and {VERSION} is read here")
+        return header
+
+    def _content(self, info: zipfile.ZipInfo) -> bytes:
+        """The bytes of a member, checked."""
+        if info.file_size > _memory():
+            raise ValueError(f"{info.filename!r} has {info.file_size:,} bytes: memory has fewer")
+        data = self._zip.read(info)
+        if len(data) != info.file_size:
+            raise ValueError(f"{info.filename!r} is cut off")
+        return data
+
+    def _names_and_form(self) -> tuple[list[str], str]:
+        if self.header is not None:
+            return self.header.names, self.header.form
+        names = []
+        for file in self._members:
+            if not file.endswith(".npy"):
+                raise SourceError(f"from_npz: {self.path!r} holds {file!r}, which is no array")
+            names.append(file.removesuffix(".npy"))
+        if not names:
+            raise SourceError(f"from_npz: {self.path!r} holds no array")
+        if all(re.fullmatch(r"arr_\d{1,9}", name) for name in names):
+            return sorted(names, key=lambda name: int(name[4:])), "tuple"
+        tensorpack = self._trusted and names == ["buffer"]
+        return names, "single" if tensorpack else "dict"
+
+    def _array(self, name: str) -> Rows | _Objects:
+        with self._errors(f"{name!r} cannot be read"):
+            info = self._members[f"{name}.npy"]
+            if info.compress_type != zipfile.ZIP_STORED:
+                content = self._content(info)
+                if self._trusted and _is_pickled(content[:_STRETCH]):
+                    return _Objects(content)
+                return Rows(_Bytes(self.path, content), 0, len(content))
+            start = self._start(info)
+            if self._trusted and _is_pickled(self._file.read(start, min(info.file_size, 1 << 14))):
+                return _Objects(self._content(info))
+            if self.header is None and self._check:
+                self._check_crc(info, start)
+            return Rows(self._file, start, info.file_size)
+
+    def _start(self, info: zipfile.ZipInfo) -> int:
+        """Where the bytes of a member begin."""
+        lengths = struct.unpack("<HH", self._file.read(info.header_offset + 26, 4))
+        start = info.header_offset + 30 + sum(lengths)
+        if start + info.file_size > self._file.size:
+            raise ValueError("it is cut off")
+        return int(start)
+
+    def _check_crc(self, info: zipfile.ZipInfo, start: int) -> None:
+        crc = 0
+        for at in range(0, info.file_size, _STRETCH):
+            crc = zlib.crc32(self._file.read(start + at, min(_STRETCH, info.file_size - at)), crc)
+        if crc != info.CRC:
+            raise ValueError("its bytes are not those that were written")
+
+    def _take(self, header: Header) -> None:
+        """Hold the arrays to the header, and take the checksums of their rows."""
+        data = self._content(self._members[DIGESTS])
+        n, k = header.length, len(header.names)
+        table = Rows(_Bytes(self.path, data), 0, len(data))
+        if (table.length, table.column) != (n, Column("array", np.dtype("<u8"), (k,))):
+            raise ValueError("its checksums are not those of its rows")
+        body = data[len(data) - 8 * n * k :]
+        if xxh3_64_intdigest(body) != header.digest or (self.names and self.length != n):
+            raise ValueError("its checksums are not those that were written")
+        self._digests = np.frombuffer(body, "<u8").reshape(n, k)
+        if len(header.forms) != k:
+            raise ValueError("its header is damaged")
+        for j, form in enumerate(header.forms):
+            column = self.columns[j]
+            if column is None or form not in FORMS:
+                raise ValueError(f"{self.names[j]!r} is not what was written")
+            self.columns[j] = column = attrs.evolve(column, form=form)
+            if not column.valid():
+                raise ValueError(f"{self.names[j]!r} is not what was written")
+
+    def _digest(self) -> int:
+        if self.header is not None:
+            return self.header.digest
+        told = [(name, info.CRC, info.file_size) for name, info in self._members.items()]
+        return xxh3_64_intdigest(repr(told).encode())
+
+    def value(self, k: int, i: int) -> Any:
+        """The value of a component in a row."""
+        array, column = self._arrays[k], self.columns[k]
+        if isinstance(array, _Objects) or column is None:
+            return cast("_Objects", array).value(i)
+        with self._errors(f"row {i} of {self.names[k]!r} cannot be read"):
+            content = array.content(i)
+            if self._digests is not None and xxh3_64_intdigest(content, i) != self._digests[i, k]:
+                raise ValueError("its bytes are not those that were written")
+            return column.value(content)
+
+    def row(self, i: int) -> Any:
+        """The row of this number."""
+        values = [self.value(k, i) for k in range(len(self.names))]
+        if self.form == "tuple":
+            return tuple(values)
+        return values[0] if self.form == "single" else dict(zip(self.names, values, strict=True))
+
+    @property
+    def spec(self) -> Spec:
+        specs = [UNKNOWN if column is None else column.spec for column in self.columns]
+        if not specs:
+            return UNKNOWN  # of a file without rows
+        if self.form == "single":
+            return specs[0]
+        names: Sequence[str] = self.names
+        if self.form == "tuple":
+            names = [str(k) for k in range(len(specs))]
+        form = tuple if self.form == "tuple" else dict
+        return StructSpec(form, tuple(zip(names, specs, strict=True)))
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _is_pickled(head: bytes) -> bool:
+    return re.search(rb"'descr': '\|O\d*'", head[:256]) is not None
+
+
+@attrs.frozen(repr=False)
+class FromNpz(IndexedSource[T], Generic[T]):
+    """The rows of a .npz file, by number."""
+
+    path: str
+    row_count: int
+    row_spec: Spec
+    digest: int
+    trusted: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"from_npz({os.path.basename(self.path)!r})"
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.title} of {self.length} rows {self.digest:08x}"
+
+    @property
+    def length(self) -> int:
+        return self.row_count
+
+    def spec(self, probe: bool) -> Spec:
+        return self.row_spec
+
+    def open(self) -> Callable[[int], T]:
+        file = RowsFile(self.path, self.trusted, check=True)
+        if (file.length, file.digest) != (self.row_count, self.digest):
+            raise SourceError(
+                f"{self.path!r} holds other rows than when this flow was built: build a new flow"
+            )
+        if not names_classes(self.row_spec):
+            return file.row
+        return lambda i: cast("T", in_classes(file.row(i), self.row_spec))
+
+
+@overload
+def from_npz(path: OnePath, *, trusted: bool = False) -> Flow[object, Exact]: ...
+@overload
+def from_npz(path: OnePath, element: TypeForm[A], *, trusted: bool = False) -> Flow[A, Exact]: ...
+def from_npz(path: OnePath, element: Any = object, *, trusted: bool = False) -> Flow[Any, Exact]:
+    """The rows of the arrays in a ``.npz`` file: their entries along the first axis, zipped.
+
+    ``path`` is a file or a URL. Rows that ``write_npz`` wrote come back in their form. Those of
+    ``np.savez(path, x=..., y=...)`` are dicts, and those of ``np.savez(path, a, b)`` are tuples.
+    ``element`` declares what a row is, e.g. ``tuple[NDArray[np.uint8], np.int64]``, or a NamedTuple
+    or record class to make of its components. Arrays are read-only.
+
+    Each process opens the file for itself and reads only the rows it works on, so the file may be
+    larger than memory. An array of ``np.savez_compressed``, or in Fortran order, is held in memory
+    whole. Rows that ``write_npz`` wrote are checked against their checksums; arrays that others
+    wrote are checked whole, when a process begins to read them.
+
+    Reading runs no code from the file, unless with ``trusted=True``: it reads arrays of Python
+    objects, which are pickled, as tensorpack writes them, and whoever wrote them can run any code
+    here.
+
+    Length: the number of entries.
+
+    Effects: none.
+
+    Errors: ``SourceError`` at once if the file is missing, damaged, or its arrays differ in their
+    number of entries; ``SpecMismatch`` at once if rows are not what ``element`` declares.
+
+    >>> import flowdsl as fl, numpy as np, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/a.npz", x=np.arange(2), y=np.array([True, False]))
+    ...     fl.from_npz(f"{folder}/a.npz").collect()
+    [{'x': np.int64(0), 'y': np.True_}, {'x': np.int64(1), 'y': np.False_}]
+
+    Source: ``NumpySerializer.load`` in tensorpack, which unpickles; ``numpy.savez``.
+
+    Elsewhere: tensorpack ``NumpySerializer.load``; tf.data none; Grain none; torchdata none.
+    """
+    where = one_path("from_npz", path)
+    file = RowsFile(where, trusted, check=False)
+    spec = held_to("from_npz", where, element, file.spec)
+    return node.flow(FromNpz[Any](where, file.length, spec, file.digest, trusted))

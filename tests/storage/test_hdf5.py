@@ -1,0 +1,170 @@
+"""HDF5 files: those of h5py and tensorpack, what leads elsewhere, and what is kept in memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py  # type: ignore[import-untyped]  # it has no types
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tensorpack.dataflow import DataFromList  # type: ignore[import-untyped]  # it has no types
+from tensorpack.dataflow.serialize import HDF5Serializer  # type: ignore[import-untyped]  # it has no types
+
+import flowdsl as fl
+from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
+from flowdsl.testing.elements import same
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rows.h5"
+
+
+class Sample(NamedTuple):
+    image: NDArray[np.uint8]
+    label: int
+
+
+SAMPLES = [Sample(np.full((2, 3), i, np.uint8), i) for i in range(5)]
+
+
+def test_records_come_back_as_what_they_were(path: Path) -> None:
+    assert fl.from_items(SAMPLES).write_hdf5(path, ["images", "labels"]) == 5
+    got = fl.from_hdf5(path, ["images", "labels"], Sample).collect()
+    assert all(map(same, got, SAMPLES))
+    assert not got[0].image.flags.writeable
+    labels = fl.from_hdf5(path, "labels", int)
+    assert labels.collect() == [0, 1, 2, 3, 4]
+    assert str(fl.from_hdf5(path, ["labels", "images"]).node.spec(False)) == "(int, uint8[2, 3])"
+
+
+def test_h5py_reads_what_was_written(path: Path) -> None:
+    rows = [(np.full(2, i, ">f4"), f"ä{i}", i % 2 == 0) for i in range(3000)]
+    fl.from_items(rows).write_hdf5(path, ["/x", "group/text", "flag"])
+    with h5py.File(path) as file:
+        assert file["x"].dtype == ">f4"
+        assert file["x"].shape == (3000, 2)
+        assert file["group/text"].asstr()[2999] == "ä2999"
+        assert file["flag"].dtype == np.bool_
+    assert all(map(same, fl.from_hdf5(path, ["x", "group/text", "flag"]).collect(), rows))
+
+
+def test_no_rows_have_names_only(path: Path) -> None:
+    fl.from_items(SAMPLES[:0]).write_hdf5(path, ["images", "labels"])
+    assert fl.from_hdf5(path, ["images", "labels"], Sample).collect() == []
+    with pytest.raises(SourceError, match="has no dataset 'other'; it has 'images', 'labels'"):
+        fl.from_hdf5(path, "other")
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": (3, 2)}, {"chunks": (4, 1), "compression": "gzip"}])
+def test_datasets_of_h5py(path: Path, how: dict[str, Any]) -> None:
+    table = np.arange(20, dtype=">i2").reshape(10, 2)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a/b", data=table, **how)
+        file["a/again"] = h5py.SoftLink("b")
+        file["text"] = [f"t{i}" for i in range(10)]
+        file["bytes"] = np.array([b"ab"] * 10)
+    row = fl.from_hdf5(path, ["/a/again/", "text", "bytes"]).node.open()  # type: ignore[attr-defined]  # a source
+    for i in (9, 0, 5, 4, 9):
+        assert same(row(i), (table[i], f"t{i}", np.bytes_(b"ab")))
+
+
+def test_files_of_tensorpack(path: Path) -> None:
+    rows: list[Any] = [[np.full((2, 2), i, np.float32), i] for i in range(4)]
+    HDF5Serializer.save(DataFromList(rows, shuffle=False), str(path), ["x", "y"])
+    got = fl.from_hdf5(path, ["x", "y"]).collect()
+    assert all(map(same, got, [(x, np.int64(y)) for x, y in rows]))
+    ours = path.with_name("ours.h5")
+    fl.from_items([(x, y) for x, y in rows]).write_hdf5(ours, ["x", "y"])
+    load = HDF5Serializer.load(str(ours), ["x", "y"], shuffle=False)
+    load.reset_state()
+    assert all(map(same, [(x, int(y)) for x, y in load], [(x, y) for x, y in rows]))
+
+
+def test_what_leads_to_other_files_is_refused(path: Path) -> None:
+    other = path.with_name("other.h5")
+    with h5py.File(other, "w") as file:
+        file["x"] = np.arange(3)
+    with h5py.File(path, "w") as file:
+        file["link"] = h5py.ExternalLink(str(other), "x")
+        file["soft"] = h5py.SoftLink("/link")
+        file["loop"] = h5py.SoftLink("loop")
+        layout = h5py.VirtualLayout((3,), np.int64)
+        layout[:] = h5py.VirtualSource(str(other), "x", (3,))
+        file.create_virtual_dataset("virtual", layout)
+        file.create_dataset("raw", (3,), "u1", external=[(str(other), 0, 3)])
+    for name in ("link", "soft", "virtual", "raw"):
+        with pytest.raises(SourceError, match="data in other files is not read"):
+            fl.from_hdf5(path, name)
+    with pytest.raises(SourceError, match="has no dataset 'loop'"):
+        fl.from_hdf5(path, "loop")
+
+
+def test_what_is_no_array_of_numbers_is_refused(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["compound"] = np.zeros(3, [("a", "i4"), ("b", "f4")])
+        file.create_dataset("lists", (3,), h5py.vlen_dtype(np.int32))
+        file.create_dataset("references", (3,), h5py.ref_dtype)
+        file["one"] = 3
+        file["huge"] = np.zeros(2)
+        file.create_dataset("bomb", (2, 2**40), "u1", chunks=(1, 2**16), compression="gzip")
+        file["group/x"] = np.zeros(3)
+    for name, why in {
+        "compound": "no compounds",
+        "lists": "lists of any length",
+        "references": "references",
+        "one": "has no rows",
+        "bomb": "bytes in a file of",
+        "group": "has no dataset 'group'; it has 'bomb', 'compound', 'group/x'",
+    }.items():
+        with pytest.raises(SourceError, match=why):
+            fl.from_hdf5(path, name)
+    with pytest.raises(SourceError, match="'huge' has 2 rows and 'group/x' has 3"):
+        fl.from_hdf5(path, ["huge", "group/x"])
+    with pytest.raises(SpecMismatch, match="declared float32"):
+        fl.from_hdf5(path, "huge", np.float32)
+
+
+@pytest.mark.parametrize("names", [[], 3, [""], ["a/../b"], ["__flowdsl__"], [3], ["a\0"]])
+def test_names_that_are_none(path: Path, names: Any) -> None:
+    with pytest.raises(InvalidFlow, match="data_paths"):
+        fl.from_items([(1,)]).write_hdf5(path, names)
+    with pytest.raises(InvalidFlow, match="data_paths"):
+        fl.from_hdf5(path, names)
+
+
+@pytest.mark.parametrize("names", [["a", "a"], ["a", "a/b"]])
+def test_names_that_exclude_each_other(path: Path, names: list[str]) -> None:
+    with pytest.raises(InvalidFlow, match="'a' twice, or within another"):
+        fl.from_items([(1, 2)]).write_hdf5(path, names)
+
+
+def test_a_component_unlike_the_first_is_named(path: Path) -> None:
+    rows = [(1, np.zeros(2)), (2, np.zeros(3))]
+    with pytest.raises(SpecMismatch, match=r"row 1: element\.y: float64\[3\].*first row has"):
+        fl.from_items(rows).write_hdf5(path, ["x", "y"])
+
+
+def test_damaged_text_is_told(path: Path) -> None:
+    """HDF5 has no checksum of text."""
+    fl.from_items(["first", "second"]).write_hdf5(path, "text")
+    path.write_bytes(path.read_bytes().replace(b"second", b"Second"))
+    with pytest.raises(ElementError) as told:
+        fl.from_hdf5(path, "text").collect()
+    assert "row 1 of 'text' cannot be read" in str(told.value.__cause__)
+
+
+def test_a_chunk_is_read_once_and_nothing_more_is_kept(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.zeros((4000, 1000)), chunks=(100, 1000), compression=1)
+    row = fl.from_hdf5(path, "x").node.open()  # type: ignore[attr-defined]  # a source
+    tracemalloc.start()
+    try:
+        for i in range(4000):
+            row(i)
+        assert tracemalloc.get_traced_memory()[1] < 4e6  # of 32e6, and 0.8e6 for a chunk
+    finally:
+        tracemalloc.stop()

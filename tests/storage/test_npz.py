@@ -1,0 +1,188 @@
+"""NPZ and NPY files: those of NumPy and tensorpack, what is refused, and what is read of them."""
+
+from __future__ import annotations
+
+import io
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl.errors import ElementError, SourceError, SpecMismatch
+from flowdsl.testing.elements import same
+from tests.storage.elsewhere import served
+
+
+class Sample(NamedTuple):
+    image: NDArray[np.uint8]
+    label: int
+
+
+SAMPLES = [Sample(np.full((2, 3), i, np.uint8), i) for i in range(5)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rows.npz"
+
+
+def test_records_come_back_as_what_they_were(path: Path) -> None:
+    assert fl.from_items(SAMPLES).write_npz(path) == 5
+    got = fl.from_npz(path, Sample).collect()
+    assert all(map(same, got, SAMPLES))
+    assert not got[0].image.flags.writeable
+    arrays = np.load(path)
+    assert arrays["label"].tolist() == [0, 1, 2, 3, 4]
+    assert arrays["image"].shape == (5, 2, 3)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_no_rows(path: Path) -> None:
+    fl.from_items(SAMPLES[:0]).write_npz(path)
+    assert fl.from_npz(path, Sample).collect() == []
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_files_of_numpy(path: Path, save: Any) -> None:
+    table = np.asfortranarray(np.arange(20, dtype=">i2").reshape(10, 2))
+    names = np.array([f"t{i}" for i in range(10)])
+    save(path, x=table, names=names)
+    rows = fl.from_npz(path).collect()
+    assert all(
+        same(row, {"x": x, "names": name}) for row, x, name in zip(rows, table, names, strict=True)
+    )
+    save(path, *[np.arange(3) + k for k in range(11)])
+    assert fl.from_npz(path).collect() == [tuple(range(i, i + 11)) for i in range(3)]
+
+
+def test_files_of_tensorpack_run_code(path: Path) -> None:
+    rows = [[np.full((i, 2), i), i] for i in range(3)]
+    # what ``NumpySerializer.save`` does, which no longer runs: it names ``np.object``
+    np.savez_compressed(path, buffer=np.asarray(rows, dtype=object))
+    with pytest.raises(SourceError, match="pickled Python objects, and to read them runs code"):
+        fl.from_npz(path)
+    assert all(map(same, fl.from_npz(path, trusted=True).collect(), rows))
+
+
+def test_a_file_elsewhere(path: Path) -> None:
+    fl.from_items(SAMPLES).write_npz(path)
+    with served() as server:
+        server.files["rows.npz"] = path.read_bytes()
+        assert all(map(same, fl.from_npz(server.url("rows.npz"), Sample).collect(), SAMPLES))
+
+
+def test_what_is_no_rows_is_refused(path: Path) -> None:
+    np.savez(path, x=np.zeros(2), y=np.zeros(3))
+    with pytest.raises(SourceError, match="'x' has 2 rows and 'y' has 3"):
+        fl.from_npz(path)
+    np.savez(path, x=np.float64(1))
+    with pytest.raises(SourceError, match="one value and has no rows"):
+        fl.from_npz(path)
+    np.savez(path, x=np.zeros(2, "i4,f4"))
+    with pytest.raises(SourceError, match="numbers, text and times are read"):
+        fl.from_npz(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "x")
+    with pytest.raises(SourceError, match=r"holds 'readme\.txt', which is no array"):
+        fl.from_npz(path)
+    np.savez(path, x=np.zeros(2))
+    with pytest.raises(SpecMismatch, match="declared"):
+        fl.from_npz(path, Sample)
+
+
+def test_a_bomb_is_refused(path: Path) -> None:
+    header = io.BytesIO()
+    described = {"descr": "|u1", "fortran_order": False, "shape": (2**30,)}
+    np.lib.format.write_array_header_1_0(header, described)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", header.getvalue())
+    data = path.read_bytes()
+    size = len(header.getvalue()).to_bytes(4, "little")
+    path.write_bytes(data.replace(size, (2**31).to_bytes(4, "little")))
+    with pytest.raises(SourceError, match="and they cannot be"):
+        fl.from_npz(path)
+
+
+def test_damage_in_a_file_of_numpy_is_told(path: Path) -> None:
+    np.savez(path, x=np.arange(1000))
+    data = bytearray(path.read_bytes())
+    data[4000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match="not those that were written"):
+        fl.from_npz(path).collect()
+
+
+def test_damage_in_a_row_is_told_with_it(path: Path) -> None:
+    fl.from_items([b * np.ones(9, np.uint8) for b in b"abc"]).write_npz(path)
+    path.write_bytes(path.read_bytes().replace(b"b" * 9, b"x" * 9))
+    with pytest.raises(ElementError) as told:
+        fl.from_npz(path).collect()
+    assert "row 1 of 'arr_0' cannot be read" in str(told.value.__cause__)
+
+
+def test_text_and_names_that_cannot_be_are_refused(path: Path) -> None:
+    for row, why in (
+        ((1, "text"), r"element\.1: text cannot be written.*write_hdf5"),
+        ({"a\0b": 1}, "no name of an array"),
+        ({"__flowdsl__": 1}, "reserved"),
+    ):
+        with pytest.raises(SpecMismatch, match=f"row 0: .*{why}"):
+            fl.from_items([row]).write_npz(path)
+
+
+def test_neither_side_holds_the_file_in_memory(path: Path) -> None:
+    tracemalloc.start()
+    try:
+        fl.from_range(4000).map(lambda i: np.full(1000, float(i))).write_npz(path)
+        assert sum(1 for _ in fl.from_npz(path)) == 4000
+        assert tracemalloc.get_traced_memory()[1] < 8e6  # of 32e6
+    finally:
+        tracemalloc.stop()
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    hnp.arrays(
+        st.sampled_from(["?", "i8", ">f2", "c8", "U3", "S2", "M8[s]"]),
+        hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4),
+    ),
+    st.booleans(),
+)
+def test_any_array_of_numpy(tmp_path: Path, array: NDArray[Any], fortran: bool) -> None:
+    path = tmp_path / "rows.npy"
+    np.save(path, np.asfortranarray(array) if fortran else array)
+    got = fl.from_npy(path).collect()
+    assert len(got) == len(array)
+    assert all(map(same, got, array))
+
+
+@pytest.mark.parametrize(
+    ("array", "why"),
+    [
+        (np.array([{}, 1]), "pickled Python objects"),
+        (np.float64(1), "one value"),
+        (np.zeros(2, "i4,f4"), "numbers, text and times"),
+    ],
+)
+def test_other_arrays_are_refused(tmp_path: Path, array: Any, why: str) -> None:
+    path = tmp_path / "rows.npy"
+    np.save(path, array)
+    with pytest.raises(SourceError, match=why):
+        fl.from_npy(path)
+
+
+def test_a_shape_beyond_the_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    with path.open("wb") as file:
+        described = {"descr": "<f8", "fortran_order": True, "shape": (2**40, 2)}
+        np.lib.format.write_array_header_1_0(file, described)
+    with pytest.raises(SourceError, match="is not in 0 bytes"):
+        fl.from_npy(path)
