@@ -67,15 +67,15 @@ if TYPE_CHECKING:
     from flowdsl.storage.arrayrecord import from_arrayrecord
     from flowdsl.storage.csv.reading import from_csv
     from flowdsl.storage.fetching import fetch
-    from flowdsl.storage.hdf5 import from_hdf5
+    from flowdsl.storage.arrays.hdf5 import from_hdf5
     from flowdsl.storage.images.cropping import random_resized_crop
     from flowdsl.storage.images.decoding import decode_image, image_size
     from flowdsl.storage.images.files import from_images
     from flowdsl.storage.lmdb.caffe import from_caffe_lmdb
     from flowdsl.storage.lmdb.raw import from_lmdb_raw, from_tensorpack_lmdb
     from flowdsl.storage.lmdb.reading import from_lmdb
-    from flowdsl.storage.npy import from_npy
-    from flowdsl.storage.npz import from_npz
+    from flowdsl.storage.arrays.npy import from_npy
+    from flowdsl.storage.arrays.npz import from_npz
     from flowdsl.storage.parquet.reading import from_parquet
     from flowdsl.storage.text.lines import from_text
     from flowdsl.storage.text.svmlight import from_svmlight
@@ -171,10 +171,10 @@ _LATER = {
     "fetch": "storage.fetching",
     "from_csv": "storage.csv.reading",
     "decode_image": "storage.images.decoding",
-    "from_hdf5": "storage.hdf5",
+    "from_hdf5": "storage.arrays.hdf5",
     "from_images": "storage.images.files",
-    "from_npy": "storage.npy",
-    "from_npz": "storage.npz",
+    "from_npy": "storage.arrays.npy",
+    "from_npz": "storage.arrays.npz",
     "from_lmdb": "storage.lmdb.reading",
     "from_svmlight": "storage.text.svmlight",
     "from_text": "storage.text.lines",

@@ -265,7 +265,7 @@ class Storing(FlowBase[T, E]):
 
         Source: ``HDF5Serializer.save`` in tensorpack, which keeps all rows in memory first.
         """
-        from flowdsl.storage.hdf5_writing import write  # with h5py, which most do without
+        from flowdsl.storage.arrays.hdf5_writing import write  # with h5py, which most do without
 
         return write(self, path, data_paths, overwrite)
 
@@ -295,6 +295,6 @@ class Storing(FlowBase[T, E]):
 
         Source: ``NumpySerializer.save`` in tensorpack, which pickles, and ``numpy.savez``.
         """
-        from flowdsl.storage.npz_writing import write
+        from flowdsl.storage.arrays.npz_writing import write
 
         return write(self, path, overwrite)

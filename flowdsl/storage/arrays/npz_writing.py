@@ -19,8 +19,8 @@ from flowdsl.effects import Finite
 from flowdsl.elements import components
 from flowdsl.errors import SpecMismatch
 from flowdsl.node import FlowBase
-from flowdsl.storage.columns import Column, column_of, content_of, same_column
-from flowdsl.storage.npz import COMMENT, DIGESTS, HEADER, VERSION, Header
+from flowdsl.storage.arrays.columns import Column, column_of, content_of, same_column
+from flowdsl.storage.arrays.npz import COMMENT, DIGESTS, HEADER, VERSION, Header
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.writing import write_file
 

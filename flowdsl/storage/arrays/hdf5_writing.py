@@ -17,8 +17,8 @@ from flowdsl.effects import Finite
 from flowdsl.elements import components
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.node import FlowBase
-from flowdsl.storage.columns import Column, column_of, content_of, same_column
-from flowdsl.storage.hdf5 import HEADER, VERSION, Header, paths_of
+from flowdsl.storage.arrays.columns import Column, column_of, content_of, same_column
+from flowdsl.storage.arrays.hdf5 import HEADER, VERSION, Header, paths_of
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.writing import write_file

@@ -1,0 +1,1 @@
+"""Files of arrays: HDF5, NPZ and NPY."""
