@@ -65,17 +65,17 @@ if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
     from flowdsl.storage.arrayrecord import from_arrayrecord
+    from flowdsl.storage.arrays.hdf5 import from_hdf5
+    from flowdsl.storage.arrays.npy import from_npy
+    from flowdsl.storage.arrays.npz import from_npz
     from flowdsl.storage.csv.reading import from_csv
     from flowdsl.storage.fetching import fetch
-    from flowdsl.storage.arrays.hdf5 import from_hdf5
     from flowdsl.storage.images.cropping import random_resized_crop
     from flowdsl.storage.images.decoding import decode_image, image_size
     from flowdsl.storage.images.files import from_images
     from flowdsl.storage.lmdb.caffe import from_caffe_lmdb
     from flowdsl.storage.lmdb.raw import from_lmdb_raw, from_tensorpack_lmdb
     from flowdsl.storage.lmdb.reading import from_lmdb
-    from flowdsl.storage.arrays.npy import from_npy
-    from flowdsl.storage.arrays.npz import from_npz
     from flowdsl.storage.parquet.reading import from_parquet
     from flowdsl.storage.text.lines import from_text
     from flowdsl.storage.text.svmlight import from_svmlight

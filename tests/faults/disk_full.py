@@ -21,5 +21,6 @@ finally:
 
 # Seen:
 # [0, 1] ['rows.lmdb']
-# flowdsl.errors.SourceError: write_lmdb: 'rows.lmdb' cannot be written: mdb_txn_commit:
-# Input/output error
+# flowdsl.errors.SourceError: write_lmdb: 'rows.lmdb' cannot be written: Input/output error;
+# 1,000,000 bytes were written for 21 of 100 rows, so that about 4,761,905 are needed, and
+# ... are free

@@ -17,4 +17,4 @@ finally:
 # Seen:
 # []
 # flowdsl.errors.SpecMismatch: write_lmdb: row 1: element.1: set cannot be written; arrays, bool,
-# int, float, text, bytes, None, lists, dicts, tuples and records can
+# int, float, complex, text, bytes, None, lists, dicts, tuples and records can

@@ -16,4 +16,4 @@ fl.from_lmdb("rows.lmdb")
 
 # Seen:
 # flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' is cut short, or no file that
-# flow.write_lmdb(path) made: it has 86016 bytes and needs 172032
+# flow.write_lmdb(path) made: it has 94208 bytes and needs 188416

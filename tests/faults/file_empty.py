@@ -13,5 +13,5 @@ Path("rows.lmdb").touch()
 fl.from_lmdb("rows.lmdb")
 
 # Seen:
-# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' cannot be opened: rows.lmdb: Bad file
-# descriptor; expected a file that flow.write_lmdb(path) made
+# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' cannot be read: it is empty; expected a file
+# that flow.write_lmdb(path) made

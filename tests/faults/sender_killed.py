@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import flowdsl as fl
 
 
-def die_at(i: int) -> int:
+def stop_at(i: int) -> int:
     if i == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
     return i
 
 
 if (child := os.fork()) == 0:
-    fl.from_range(9).map(die_at).send_zmq("ipc://rows.sock")
-fl.from_zmq("ipc://rows.sock", timeout=1).collect()
+    fl.from_range(9).map(stop_at).send_zmq("ipc://rows.sock")
+rows = iter(fl.from_zmq("ipc://rows.sock", timeout=1))
+print(next(rows))
+os.kill(child, signal.SIGKILL)
+list(rows)
 
 # Seen:
+# 0
 # flowdsl.errors.SourceError: from_zmq: after ... elements, none came in 1 s at 'ipc://rows.sock',
 # waiting for 1 to end; of the senders, ...: ... elements, no end, last heard ... s ago; is
 # flow.send_zmq running at the other end, with a key that is known here?

@@ -21,8 +21,8 @@ from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import T
 from flowdsl.specs import UNKNOWN, Spec, StructSpec, in_classes, names_classes
-from flowdsl.storage.byte_files import LocalFile
 from flowdsl.storage.arrays.columns import FORMS, TEXT, Column
+from flowdsl.storage.byte_files import LocalFile
 from flowdsl.storage.declared import held_to
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath, local_path

@@ -21,8 +21,8 @@ from flowdsl.errors import SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import T
 from flowdsl.specs import Spec
-from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.arrays.columns import Column
+from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.declared import held_to
 from flowdsl.storage.paths import OnePath, one_path
 

@@ -25,10 +25,10 @@ from flowdsl.errors import SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import T
 from flowdsl.specs import UNKNOWN, Spec, StructSpec, in_classes, names_classes
-from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.arrays.columns import FORMS, Column
-from flowdsl.storage.declared import held_to
 from flowdsl.storage.arrays.npy import Rows
+from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.declared import held_to
 from flowdsl.storage.paths import OnePath, one_path
 
 if TYPE_CHECKING:

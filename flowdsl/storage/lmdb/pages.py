@@ -209,11 +209,11 @@ class Tree:
     def _one_meta(self, start: int) -> tuple[_Root, _Root, int, int]:
         size = _HEADER.size + _META.size + 2 * _TREE.size + _LAST.size
         data = self._file.read(start, size)
-        if len(data) < size or not _HEADER.unpack_from(data)[2] & _META_PAGE:
-            raise SourceError(f"it has no meta page at byte {start}")
-        magic, version, _, _ = _META.unpack_from(data, at := _HEADER.size)
-        if (magic, version) != (_MAGIC, _VERSION):
-            raise SourceError(f"its meta page at byte {start} is of no kind that is known")
+        known = len(data) == size and _HEADER.unpack_from(data)[2] & _META_PAGE
+        at = _HEADER.size
+        if not known or _META.unpack_from(data, at)[:2] != (_MAGIC, _VERSION):
+            what = f"its page at byte {start} is damaged" if start else "it is no LMDB file"
+            raise SourceError(what)
         free = _Root(*_TREE.unpack_from(data, at := at + _META.size))
         rows = _Root(*_TREE.unpack_from(data, at := at + _TREE.size))
         last, transaction = _LAST.unpack_from(data, at + _TREE.size)
