@@ -44,7 +44,8 @@ def test_records_come_back_as_what_they_were(path: Path) -> None:
 def test_h5py_reads_what_was_written(path: Path) -> None:
     rows = [(np.full(2, i, ">f4"), f"ä{i}", i % 2 == 0) for i in range(3000)]
     fl.from_items(rows).write_hdf5(path, ["/x", "group/text", "flag"])
-    with h5py.File(path) as file:
+    whole: Any = h5py.File
+    with whole(path) as file:
         assert file["x"].dtype == ">f4"
         assert file["x"].shape == (3000, 2)
         assert file["group/text"].asstr()[2999] == "ä2999"
@@ -79,7 +80,7 @@ def test_files_of_tensorpack(path: Path) -> None:
     assert all(map(same, got, [(x, np.int64(y)) for x, y in rows]))
     ours = path.with_name("ours.h5")
     fl.from_items([(x, y) for x, y in rows]).write_hdf5(ours, ["x", "y"])
-    load = HDF5Serializer.load(str(ours), ["x", "y"], shuffle=False)
+    load: Any = HDF5Serializer.load(str(ours), ["x", "y"], shuffle=False)
     load.reset_state()
     assert all(map(same, [(x, int(y)) for x, y in load], [(x, y) for x, y in rows]))
 
