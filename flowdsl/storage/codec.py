@@ -166,9 +166,12 @@ def array_of_bytes(
     Raises:
         ValueError: There are too few or too many bytes, or some that the dtype cannot hold.
     """
-    array: NDArray[Any] = np.ndarray(shape, dtype, content)
+    try:
+        array: NDArray[Any] = np.ndarray(shape, dtype, content)
+    except TypeError as error:  # NumPy itself sees that there are too few
+        raise _not_of_size(dtype, shape, content) from error
     if array.nbytes != len(content):
-        raise ValueError(f"{len(content)} bytes for {dtype}{list(shape)}")
+        raise _not_of_size(dtype, shape, content)
     if dtype.kind in "Ub":
         _check_content(dtype, content)
     if not array.flags.aligned:
@@ -176,6 +179,12 @@ def array_of_bytes(
     if array.flags.writeable:  # to ask is cheap, and most are not
         array.flags.writeable = False
     return array
+
+
+def _not_of_size(
+    dtype: np.dtype[Any], shape: Sequence[int], content: bytes | memoryview
+) -> ValueError:
+    return ValueError(f"{len(content)} bytes for {dtype}{list(shape)}")
 
 
 def _check_content(dtype: np.dtype[Any], content: bytes | memoryview) -> None:

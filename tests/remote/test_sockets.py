@@ -167,8 +167,8 @@ class TestElements:
         with pytest.raises(SpecMismatch) as caught:
             fl.from_items([1, {2}]).send_zmq(ipc, timeout=WAIT)
         assert str(caught.value) == (
-            "send_zmq: element 1: element: set cannot be written; arrays, bool, int, float, text, "
-            "bytes, None, lists, dicts, tuples and records can"
+            "send_zmq: element 1: element: set cannot be written; arrays, bool, int, float, "
+            "complex, text, bytes, None, lists, dicts, tuples and records can"
         )
         with pytest.raises(SourceError, match=r"failed after \d elements: SpecMismatch: send_zmq"):
             receiver.outcome()
