@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import attrs
 import numpy as np
@@ -18,6 +18,16 @@ def make_of_name(form: str, name: str) -> Any:
 
 def make_of_cells(form: str, cells: tuple[str, int]) -> Any:
     return make(form, cells[1])
+
+
+class Numbered(TypedDict):
+    """A sample of a file of samples."""
+
+    i: int
+
+
+def make_of_sample(form: str, sample: Numbered) -> Any:
+    return make(form, sample["i"])
 
 
 def make_of_number(form: str, number: Any) -> Any:

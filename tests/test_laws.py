@@ -44,7 +44,7 @@ def _operators() -> set[type]:
     """Every node that can be chained."""
     gc.collect()  # attrs makes a class with slots anew, and leaves the first one lying
     for package in (flowdsl.ops, flowdsl.storage):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     found: set[type] = set()
     waiting: list[type] = [Node]

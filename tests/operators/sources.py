@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import pickle
 import shutil
 import tarfile
@@ -10,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import lmdb
 import numpy as np
@@ -37,6 +38,12 @@ def _folder() -> Path:
 
 
 _KINDS: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
+
+
+def _settled(path: str | Path) -> str:
+    """This file, as old as those that people have: an index of one just written is not kept."""
+    os.utime(path, (1, 1))
+    return str(path)
 
 
 @cache
@@ -77,7 +84,7 @@ def _tfrecord(form: str, first: int, n: int, bad: int | None = None) -> list[str
     if bad is not None:
         file, payload = Path(paths[bad >= n // 2]), encode(items[bad])
         file.write_bytes(file.read_bytes().replace(payload, payload[:-1] + b"\xc1", 1))
-    return paths
+    return [_settled(path) for path in paths]
 
 
 def from_tfrecord(draw: Draw, form: str, first: int, n: int) -> Source:
@@ -91,7 +98,7 @@ def from_tfrecord(draw: Draw, form: str, first: int, n: int) -> Source:
 def _compressed(form: str, first: int, n: int) -> str:
     path = str(_folder() / f"{form}{first}-{n}.tfrecord.gz")
     fl.from_items(list(make_rows(form, first, n))).write_tfrecord(path, compression="gzip")
-    return path
+    return _settled(path)
 
 
 def from_compressed_tfrecord(draw: Draw, form: str, first: int, n: int) -> Source:
@@ -138,33 +145,25 @@ def from_arrayrecord(draw: Draw, form: str, first: int, n: int) -> Source:
 
 
 @cache
-def _webdataset(form: str, first: int, n: int, bad: int | None) -> str:
-    path = _folder() / f"{form}{first}-{n}-{bad}.tar"
-    samples = [{"__key__": f"{i}", "i": i} for i in range(n)]
+def _webdataset(first: int, n: int, bad: int | None) -> str:
+    path = _folder() / f"{first}-{n}-{bad}.tar"
+    samples = [{"__key__": f"{i}", "i": i} for i in range(first, first + n)]
     fl.from_items(samples).write_webdataset(path)
     if bad is not None:
         content = bytearray(path.read_bytes())
         with tarfile.open(path) as file:
             content[file.getmembers()[bad].offset_data] ^= 1
         path.write_bytes(content)
-    return str(path)
-
-
-class _Number(TypedDict):
-    i: int
+    return _settled(path)
 
 
 def from_webdataset(draw: Draw, form: str, first: int, n: int) -> Source:
     bad = damage(draw, n)
-    path, items = _webdataset(form, first, n, bad), list(make_rows(form, first, n))
-    samples = [_Number(i=i) for i in range(n)]
-
-    def row(sample: _Number) -> Any:
-        return items[sample["i"]]
-
+    path, func = _webdataset(first, n, bad), partial(functions.make_of_sample, form)
+    samples = [functions.Numbered(i=i) for i in range(first, first + n)]
     return Source(
-        lambda: fl.from_webdataset(path, _Number).map(row),
-        lambda: _mapped(samples, row, bad),
+        lambda: fl.from_webdataset(path, functions.Numbered).map(func),
+        lambda: _mapped(samples, func, bad),
     )
 
 
@@ -267,7 +266,7 @@ def _text(first: int, n: int, bad: int | None, damage: bytes) -> str:
     if bad is not None:
         lines[bad] = damage
     path.write_bytes(b"".join(lines))
-    return str(path)
+    return _settled(path)
 
 
 def from_text(draw: Draw, form: str, first: int, n: int) -> Source:
@@ -325,7 +324,7 @@ def _made(make: Any, form: str, items: Any) -> Source:
 def _svmlight(first: int, n: int) -> str:
     path = _folder() / f"{first}-{n}.svm"
     path.write_text("".join(f"{i} 1:0.5 3:{i}\n" for i in range(first, first + n)))
-    return str(path)
+    return _settled(path)
 
 
 def from_svmlight(draw: Draw, form: str, first: int, n: int) -> Source:
