@@ -74,8 +74,9 @@ if TYPE_CHECKING:
     from flowdsl.storage.images.decoding import decode_image, image_size
     from flowdsl.storage.images.files import from_images
     from flowdsl.storage.lmdb.caffe import from_caffe_lmdb
-    from flowdsl.storage.lmdb.raw import from_lmdb_raw, from_tensorpack_lmdb
+    from flowdsl.storage.lmdb.raw import from_lmdb_raw
     from flowdsl.storage.lmdb.reading import from_lmdb
+    from flowdsl.storage.lmdb.tensorpack import from_tensorpack_lmdb
     from flowdsl.storage.parquet.reading import from_parquet
     from flowdsl.storage.text.lines import from_text
     from flowdsl.storage.text.svmlight import from_svmlight
@@ -183,7 +184,7 @@ _LATER = {
     "from_webdataset": "storage.webdataset.samples",
     "from_caffe_lmdb": "storage.lmdb.caffe",
     "from_lmdb_raw": "storage.lmdb.raw",
-    "from_tensorpack_lmdb": "storage.lmdb.raw",
+    "from_tensorpack_lmdb": "storage.lmdb.tensorpack",
     "from_zmq": "remote.receiving",
     "image_size": "storage.images.decoding",
     "progress": "report.progress",

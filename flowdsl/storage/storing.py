@@ -142,7 +142,7 @@ class Storing(FlowBase[T, E]):
 
         Source: ``TFRecordSerializer.save`` in tensorpack; ``tf.io.TFRecordWriter``.
         """
-        from flowdsl.storage.tfrecord.records import write  # with what only it needs
+        from flowdsl.storage.tfrecord.writing import write  # with what only it needs
 
         return write(self, path, compression, overwrite)
 

@@ -36,6 +36,7 @@ from flowdsl.errors import (
 from flowdsl.storage import index
 from flowdsl.storage.tfrecord import framing as tfrecord_framing
 from flowdsl.storage.tfrecord import records as tfrecord
+from flowdsl.storage.tfrecord.ending import END
 
 Compression: TypeAlias = Literal["gzip", "zlib"] | None
 
@@ -99,7 +100,6 @@ def size_of_file(path: Path, n: int) -> int:
 
 # -- bytes -----------------------------------------------------------------------------------------
 
-END = tfrecord._END
 PAYLOADS = st.lists(st.binary(max_size=60).filter(lambda x: not x.startswith(END)), max_size=8)
 
 

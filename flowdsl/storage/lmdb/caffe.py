@@ -16,7 +16,8 @@ from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.storage.libraries import library
-from flowdsl.storage.lmdb.raw import Keys, RawFile, raw_file
+from flowdsl.storage.lmdb.keys import Keys
+from flowdsl.storage.lmdb.raw import RawFile, raw_file
 from flowdsl.storage.paths import OnePath
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Literal, TypeAlias
 
-from flowdsl.errors import SourceError
+from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.storage.byte_files import ByteFile
 
 Compression: TypeAlias = Literal["gzip", "zlib"]
@@ -73,4 +73,12 @@ class Inflated:
         return SourceError(
             f"{self._reader}: {self._file.path!r} cannot be read as {self._compression}: {why}; "
             f"if it is not compressed so, pass another compression, or none"
+        )
+
+
+def check_compression(operator: str, compression: object) -> None:
+    """Refuse what is no compression, by an InvalidFlow."""
+    if compression not in (None, *WINDOW):
+        raise InvalidFlow(
+            f"{operator}: compression must be None, 'gzip' or 'zlib', got {compression!r}"
         )

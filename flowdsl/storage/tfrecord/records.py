@@ -1,4 +1,4 @@
-"""from_tfrecord and write_tfrecord: records in TFRecord files, without TensorFlow.
+"""from_tfrecord: records in TFRecord files, without TensorFlow.
 
 A record of a TFRecord file is bytes, and so is the element that is read. What says what the bytes
 mean is not in the file: a program parses them, as ``flow.map(fl.parse_example(Sample))`` does.
@@ -10,120 +10,42 @@ noticed, and a declared element is checked at once, as in an LMDB file.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial, reduce
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
-import msgspec
 import xxhash
 from typing_extensions import TypeForm
 
 from flowdsl import node
-from flowdsl.effects import Exact, Finite, Unsized
-from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
+from flowdsl.effects import Exact, Unsized
+from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import IndexedSource
-from flowdsl.node import FlowBase, Node, Passes, Row, T, remembered
-from flowdsl.probing import settled
-from flowdsl.specs import (
-    UNKNOWN,
-    Spec,
-    ValueSpec,
-    as_declared,
-    in_classes,
-    join,
-    meet,
-    names_classes,
-    spec_declared,
-    spec_of,
-)
+from flowdsl.node import T, remembered
+from flowdsl.specs import Spec, ValueSpec, in_classes, join, names_classes, spec_declared
 from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.codec import (
-    decode_numbered,
-    encode_numbered,
-    spec_from_plain,
-    spec_to_plain,
-)
 from flowdsl.storage.declared import held_to
 from flowdsl.storage.index import Index, Shards, index_of
-from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
-from flowdsl.storage.tfrecord.framing import (
-    HEADER,
-    Checksum,
-    Payloads,
-    checksum_for,
-    cut_short,
-    framed,
-    no_record,
-    scan,
+from flowdsl.storage.paths import Paths, all_paths, title_of
+from flowdsl.storage.tfrecord.compressed import (
+    FromCompressedTFRecord,
+    changed,
+    mark_of,
+    of_another_size,
 )
-from flowdsl.storage.tfrecord.inflating import WINDOW, Compression, Inflated
-from flowdsl.storage.writing import write_file
+from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, no_end
+from flowdsl.storage.tfrecord.framing import Checksum, Payloads, checksum_for, scan
+from flowdsl.storage.tfrecord.inflating import Compression, check_compression
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
 
-_END = b"\xc1flowdsl tfrecord end\n"
-"""What the record after encoded elements begins with; no MessagePack begins with 0xC1."""
-_VERSION = 1
 _BYTES = ValueSpec(bytes)
 _MOST_OPEN = 64
 """How many files one reader holds open."""
-
-
-class _End(msgspec.Struct, frozen=True):
-    """What the record after encoded elements holds."""
-
-    version: int
-    length: int
-    spec: dict[str, Any]
-
-
-def _end_of(path: str, payload: bytes, rows: int) -> Spec:
-    """The spec of the rows before this payload, which is the last of a file."""
-    try:
-        end = msgspec.msgpack.decode(payload[len(_END) :], type=_End)
-        spec = spec_from_plain(end.spec) if end.version == _VERSION else UNKNOWN
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise SourceError(f"from_tfrecord: {path!r}: its last record is damaged") from error
-    if end.version != _VERSION:
-        raise SourceError(
-            f"from_tfrecord: {path!r} has format version {end.version}, this flowdsl reads "
-            f"version {_VERSION}"
-        )
-    if end.length != rows:
-        raise SourceError(
-            f"from_tfrecord: {path!r} is damaged: its end says {end.length} rows, it holds {rows}"
-        )
-    return spec
-
-
-def _no_end(path: str) -> SourceError:
-    return SourceError(
-        f"from_tfrecord: {path!r} holds no whole flow of encoded elements: it was cut off, or "
-        f"written by something else; to read its records as bytes, declare no element"
-    )
-
-
-def _encoded(path: str) -> SpecMismatch:
-    return SpecMismatch(
-        f"from_tfrecord: {path!r} holds elements that flow.write_tfrecord(path) encoded, not "
-        f"bytes; declare them: from_tfrecord(path, Sample), or from_tfrecord(path, object) for any"
-    )
-
-
-def _decoded(path: str, i: int, payload: bytes) -> Any:
-    try:
-        return decode_numbered(i, payload)
-    except SourceError as error:
-        raise SourceError(f"{path!r}: row {i} cannot be read: {error}") from error
-
-
-# -- files that are read at random -----------------------------------------------------------------
 
 
 @attrs.frozen
@@ -148,15 +70,15 @@ def _part(path: str, element: Any, encoded: bool, checksum: Checksum) -> tuple[_
     file = open_file("from_tfrecord", path)
     index = _indexed(file, checksum)
     rows = len(index)
-    ends = rows > 0 and file.read(int(index.starts[-1]), len(_END)) == _END
+    ends = rows > 0 and file.read(int(index.starts[-1]), len(END)) == END
     if not ends and not encoded:
         return _Part(path, rows, index.digest), _BYTES
     if not ends:
-        raise _no_end(path)
+        raise no_end(path)
     rows -= 1
-    stored = _end_of(path, _payloads(file, checksum, index).get(rows), rows)
+    stored = end_of(path, _payloads(file, checksum, index).get(rows), rows)
     if rows and not encoded:
-        raise _encoded(path)
+        raise encoded_rows(path)
     spec = held_to("from_tfrecord", path, element, stored) if encoded else _BYTES
     return _Part(path, rows, index.digest), spec
 
@@ -204,135 +126,18 @@ def _opened(
     file = open_file("from_tfrecord", path)
     index = _indexed(file, checksum)
     if index.digest != parts[k].digest:
-        raise _changed(path)
+        raise changed(path)
     payload = _payloads(file, checksum, index).get
     if form is None:
         return payload
     if not names_classes(form):
-        return lambda i: _decoded(path, i, payload(i))
-    return lambda i: in_classes(_decoded(path, i, payload(i)), form)
+        return lambda i: decoded(path, i, payload(i))
+    return lambda i: in_classes(decoded(path, i, payload(i)), form)
 
 
 def _numbered_through(opened: Callable[[int], Callable[[int], T]], shards: Shards, i: int) -> T:
     k, own = shards.find(i)
     return opened(k)(own)
-
-
-def _changed(path: str) -> SourceError:
-    return SourceError(f"{path!r} holds other rows than when this flow was built: build a new flow")
-
-
-# -- compressed files, which are streams -----------------------------------------------------------
-
-
-@attrs.frozen(repr=False)
-class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
-    """The records of compressed TFRecord files, in order."""
-
-    paths: tuple[str, ...]
-    marks: tuple[str, ...]
-    """What tells the content of each file."""
-    compression: Compression
-    encoded: bool
-    declared: Spec
-    size: int | None
-
-    @property
-    def title(self) -> str:
-        return title_of("from_tfrecord", self.paths, f"compression={self.compression!r}")
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.title} {xxhash.xxh3_64_hexdigest(' '.join(self.marks).encode())}"
-
-    @property
-    def length(self) -> int | None:
-        return None
-
-    @remembered
-    def spec(self, probe: bool) -> Spec:
-        return settled(self, self.declared, probe)
-
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
-        position = 0
-        for path, mark in zip(self.paths, self.marks, strict=True):
-            file = open_file("from_tfrecord", path)
-            if _mark(file) != mark:
-                raise _changed(path)
-            payloads = _streamed(file, self.compression)
-            for row in self._elements(path, payloads) if self.encoded else _raw(path, payloads):
-                yield position, cast("T", row)
-                position += 1
-        if self.size is not None and self.size != position:
-            raise _of_another_size(self.paths, self.size, position)
-
-    def _elements(self, path: str, payloads: Iterator[bytes]) -> Iterator[Any]:
-        last: Spec | None = None
-        held: Spec = UNKNOWN
-        for i, payload in enumerate(payloads):
-            if payload.startswith(_END):
-                _end_of(path, payload, i)
-                if next(payloads, None) is not None:
-                    raise _no_end(path)
-                return
-            row = _decoded(path, i, payload)
-            if self.declared == UNKNOWN:
-                yield row
-                continue
-            if (own := spec_of(row)) != last:
-                last, held = own, _row_held_to(path, i, self.declared, own)
-            yield in_classes(row, held) if names_classes(held) else row
-        raise _no_end(path)
-
-
-def _row_held_to(path: str, i: int, declared: Spec, own: Spec) -> Spec:
-    try:
-        return meet(declared, as_declared(own, declared), "row")
-    except SpecMismatch as error:
-        raise SpecMismatch(
-            f"from_tfrecord: {path!r}: {error}; declared {declared}, row {i} is {own}"
-        ) from error
-
-
-def _raw(path: str, payloads: Iterator[bytes]) -> Iterator[bytes]:
-    for i, payload in enumerate(payloads):
-        if payload.startswith(_END):
-            _end_of(path, payload, i)
-            if i or next(payloads, None) is not None:
-                raise _encoded(path)
-            return
-        yield payload
-
-
-def _streamed(file: ByteFile, compression: Compression) -> Iterator[bytes]:
-    """The payloads of a compressed file; raises SourceError at the first that is damaged."""
-    checksum = checksum_for("from_tfrecord")
-    content = Inflated("from_tfrecord", file, compression)
-    at = 0
-    while header := content.read(HEADER.size):
-        if len(header) < HEADER.size:
-            raise cut_short(file.path, at)
-        length, expected = HEADER.unpack(header)
-        if checksum(header[:8]) != expected:
-            raise no_record(file.path, at, header[:2])
-        payload, footer = content.read(length), content.read(4)
-        if len(payload) + len(footer) < length + 4:
-            raise cut_short(file.path, at)
-        if footer != checksum(payload).to_bytes(4, "little"):
-            raise SourceError(
-                f"from_tfrecord: {file.path!r} is damaged: the checksum of the record at byte {at} "
-                f"of its content differs"
-            )
-        yield payload
-        at += HEADER.size + length + 4
-
-
-def _mark(file: ByteFile) -> str:
-    """What tells the content: a compressed file ends with a checksum of it."""
-    return f"{file.size}:{file.read(max(file.size - 8, 0), 8).hex()}"
-
-
-# -- reading ---------------------------------------------------------------------------------------
 
 
 @overload
@@ -397,14 +202,14 @@ def from_tfrecord(
     ``TFRecordIterDataset``; torchdata ``TFRecordLoader``.
     """
     paths = all_paths("from_tfrecord", path)
-    _check_compression("from_tfrecord", compression)
+    check_compression("from_tfrecord", compression)
     if size is not None and (type(size) is not int or size < 0):
         raise InvalidFlow(f"from_tfrecord: size must be None or an int >= 0, got {size!r}")
     declared = spec_declared("from_tfrecord: rows", element)
     encoded = declared != _BYTES
     checksum = checksum_for("from_tfrecord")
     if compression is not None:
-        marks = tuple(_mark(open_file("from_tfrecord", one)) for one in paths)
+        marks = tuple(mark_of(open_file("from_tfrecord", one)) for one in paths)
         return node.flow(
             FromCompressedTFRecord[Any](paths, marks, compression, encoded, declared, size)
         )
@@ -413,90 +218,5 @@ def from_tfrecord(
     specs = [spec for part, spec in found if part.rows] or [declared]
     source = FromTFRecord[Any](parts, encoded, reduce(join, specs))
     if size is not None and size != source.length:
-        raise _of_another_size(paths, size, source.length)
+        raise of_another_size(paths, size, source.length)
     return node.flow(source)
-
-
-def _of_another_size(paths: Sequence[str], size: int, found: int) -> SourceError:
-    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return SourceError(f"from_tfrecord: size={size}, but {paths[0]!r}{more} holds {found} rows")
-
-
-def _check_compression(operator: str, compression: object) -> None:
-    if compression not in (None, *WINDOW):
-        raise InvalidFlow(
-            f"{operator}: compression must be None, 'gzip' or 'zlib', got {compression!r}"
-        )
-
-
-# -- writing ---------------------------------------------------------------------------------------
-
-
-def write(
-    flow: FlowBase[object, Finite],
-    path: OnePath,
-    compression: Compression | None = None,
-    overwrite: bool = False,
-) -> int:
-    """Run one pass of a flow and write its elements; gives the number of rows.
-
-    Raises:
-        EndlessFlow: It never ends.
-        InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses.
-        SpecMismatch: An element cannot be written.
-    """
-    _check_compression("write_tfrecord", compression)
-    checksum = checksum_for("write_tfrecord")
-
-    def written(partial_path: Path, elements: Iterable[object]) -> None:
-        with open(partial_path, "xb", buffering=1 << 20) as file:
-            out: _Output = file if compression is None else _Deflated(file, compression)
-            _write(out, elements, checksum, flow.node.spec(probe=False) == _BYTES)
-            if isinstance(out, _Deflated):
-                out.finish()
-
-    return write_file("write_tfrecord", flow, path, overwrite, written)
-
-
-class _Output(Protocol):
-    def write(self, data: bytes, /) -> object: ...
-
-
-class _Deflated:
-    """Compresses what is written to a file."""
-
-    def __init__(self, file: BinaryIO, compression: Compression) -> None:
-        self._file = file
-        self._deflate = zlib.compressobj(wbits=WINDOW[compression])
-
-    def write(self, data: bytes) -> None:
-        self._file.write(self._deflate.compress(data))
-
-    def finish(self) -> None:
-        self._file.write(self._deflate.flush())
-
-
-def _write(out: _Output, elements: Iterable[object], checksum: Checksum, raw: bool) -> None:
-    """Write rows; ``raw`` says whether they are bytes if there are none."""
-    spec: Spec | None = None
-    length = 0
-    for row in elements:
-        if length == 0:
-            raw = type(row) is bytes
-        elif raw is not (type(row) is bytes):
-            before = "bytes" if raw else "encoded elements"
-            raise SpecMismatch(
-                f"element: {type(row).__name__} after {before}; a file holds either bytes, as they "
-                f"are, or anything else, encoded: (x,) is encoded whatever x is"
-            )
-        if isinstance(row, bytes) and row.startswith(_END):
-            raise SpecMismatch("element: bytes that begin as the end of a file of other elements")
-        out.write(framed(cast("bytes", row) if raw else encode_numbered(length, row), checksum))
-        if not raw:
-            seen = spec_of(row)
-            spec = seen if spec is None else join(spec, seen)
-        length += 1
-    if not raw:
-        end = _End(_VERSION, length, spec_to_plain(spec or UNKNOWN))
-        out.write(framed(_END + msgspec.msgpack.encode(end), checksum))

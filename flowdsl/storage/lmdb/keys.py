@@ -1,0 +1,201 @@
+"""Which row of an LMDB file that others wrote has which key."""
+
+from __future__ import annotations
+
+import pickletools
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import attrs
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.storage.lmdb.pages import Pages
+
+Keys: TypeAlias = "Sequence[str | bytes] | str"
+"""Keys in the order of the rows, or a format string for the numbers from 0 on."""
+
+Read: TypeAlias = Callable[[int], tuple[bytes, bytes]]
+"""Gives the key and the value of a row."""
+
+_KEY_OF_KEYS = b"__keys__"
+
+
+@attrs.frozen
+class _InOrder:
+    """All rows, in the order of their keys."""
+
+    length: int
+    counts: NDArray[np.uint16] = attrs.field(eq=False, repr=False)
+
+    @property
+    def content(self) -> bytes:
+        return b"in order"
+
+    def reader(self, pages: Pages) -> Read:
+        ends = np.cumsum(self.counts, dtype=np.int64)
+        starts = memoryview((ends - self.counts).data)
+
+        def read(i: int) -> tuple[bytes, bytes]:
+            leaf = bisect_right(starts, i) - 1
+            return pages.row(leaf, i - starts[leaf])
+
+        return read
+
+
+class _ByKey:
+    """Rows that are found by their keys."""
+
+    def key(self, i: int) -> bytes:
+        raise NotImplementedError
+
+    def reader(self, pages: Pages) -> Read:
+        def read(i: int) -> tuple[bytes, bytes]:
+            value = pages.get(key := self.key(i))
+            if value is None:
+                raise SourceError(f"there is no key {key!r}")
+            return key, bytes(value)
+
+        return read
+
+
+@attrs.frozen
+class _Formatted(_ByKey):
+    """Keys that are numbers, each written as a format string says."""
+
+    form: str
+    length: int
+
+    @property
+    def content(self) -> bytes:
+        return self.form.encode()
+
+    def key(self, i: int) -> bytes:
+        return self.form.format(i).encode()
+
+
+@attrs.frozen
+class _Listed(_ByKey):
+    """Keys of any length."""
+
+    keys: tuple[bytes, ...] = attrs.field(repr=False)
+
+    @property
+    def length(self) -> int:
+        return len(self.keys)
+
+    @property
+    def content(self) -> bytes:
+        return repr(self.keys).encode()
+
+    def key(self, i: int) -> bytes:
+        return self.keys[i]
+
+
+@attrs.frozen
+class _Packed(_ByKey):
+    """Keys of one length, end to end: a list of as many bytes objects is five times as large."""
+
+    content: bytes = attrs.field(repr=False)
+    width: int
+
+    @property
+    def length(self) -> int:
+        return len(self.content) // self.width
+
+    def key(self, i: int) -> bytes:
+        return self.content[i * self.width : (i + 1) * self.width]
+
+
+KeysOfRows: TypeAlias = _InOrder | _Formatted | _Listed | _Packed
+
+
+def _listed(keys: Sequence[bytes]) -> _Listed | _Packed:
+    widths = set(map(len, keys))
+    if len(widths) == 1 and (width := widths.pop()):
+        return _Packed(b"".join(keys), width)
+    return _Listed(tuple(keys))
+
+
+def keys_of_rows(reader: str, pages: Pages, keys: Keys | None) -> KeysOfRows:
+    """The keys that are given, or those that the store lists, or all.
+
+    Raises:
+        InvalidFlow: What is given are no keys.
+        SourceError: The store is damaged.
+    """
+    if keys is not None and not isinstance(keys, str):
+        return _listed(_given(reader, keys))
+    try:
+        hidden = pages.place(_KEY_OF_KEYS)
+        if isinstance(keys, str):
+            return _formatted(reader, keys, pages.entries - (hidden is not None))
+        if hidden is not None:
+            return _listed(_index(pages.row(*hidden)[1]))
+        return _InOrder(pages.entries, pages.counts())
+    except SourceError as error:
+        raise SourceError(f"{reader}: {pages.path!r} cannot be read: {error}") from error
+
+
+def _given(reader: str, keys: object) -> list[bytes]:
+    if not isinstance(keys, Sequence) or isinstance(keys, bytes | bytearray | memoryview):
+        raise InvalidFlow(
+            f"{reader}: keys must be a list of str or bytes, or a format string such as "
+            f"'{{:0>8d}}', got {keys!r}"
+        )
+    for i, key in enumerate(keys):
+        if not isinstance(key, str | bytes):
+            raise InvalidFlow(f"{reader}: keys must be str or bytes, got keys[{i}]={key!r}")
+    return [key.encode() if isinstance(key, str) else key for key in keys]
+
+
+def _formatted(reader: str, form: str, length: int) -> _Formatted:
+    rows = _Formatted(form, length)
+    try:
+        different = rows.key(0) != rows.key(1)
+    except (LookupError, ValueError, AttributeError, TypeError) as error:
+        raise InvalidFlow(f"{reader}: keys={form!r} is no format of a number: {error}") from error
+    if not different:
+        raise InvalidFlow(
+            f"{reader}: keys={form!r} is one key for all rows; write a place for the row's "
+            f"number, such as '{{:0>8d}}', or a list of keys"
+        )
+    return rows
+
+
+_OPCODES = frozenset(
+    (
+        *("PROTO", "FRAME", "EMPTY_LIST", "MARK", "APPEND", "APPENDS", "STOP"),
+        *("MEMOIZE", "BINPUT", "LONG_BINPUT", "SHORT_BINBYTES", "BINBYTES"),
+    )
+)
+"""Those that a pickled list of bytes has, and that build nothing else: none of them is run."""
+
+
+def _index(stored: bytes) -> list[bytes]:
+    """The keys that the store itself lists, from MessagePack or from a pickle."""
+    if not is_pickle(stored):
+        try:
+            return msgspec.msgpack.decode(stored, type=list[bytes])
+        except msgspec.MsgspecError as error:
+            raise SourceError(
+                f"its key {_KEY_OF_KEYS!r} lists no keys: {error}; give keys="
+            ) from error
+    keys: list[bytes] = []
+    try:
+        for opcode, argument, _ in pickletools.genops(stored):
+            if opcode.name not in _OPCODES:
+                raise ValueError(f"{opcode.name} is in no list of bytes")
+            if isinstance(argument, bytes):
+                keys.append(argument)
+    except ValueError as error:
+        raise SourceError(f"its key {_KEY_OF_KEYS!r} lists no keys: {error}; give keys=") from error
+    return keys
+
+
+def is_pickle(stored: bytes) -> bool:
+    """Whether a value is a pickle, and not MessagePack."""
+    return len(stored) > 2 and stored[0] == 0x80  # in MessagePack that is a dict of nothing

@@ -1,0 +1,178 @@
+"""from_tensorpack_lmdb: the datapoints of LMDB files that tensorpack wrote."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+
+import attrs
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import TypeForm
+
+from flowdsl import node
+from flowdsl.effects import Exact
+from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.kinds import IndexedSource
+from flowdsl.node import T
+from flowdsl.specs import Spec, as_declared, in_classes, meet, names_classes, spec_declared, spec_of
+from flowdsl.storage.lmdb.keys import is_pickle
+from flowdsl.storage.lmdb.raw import RawFile, raw_file
+from flowdsl.storage.paths import OnePath
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+A = TypeVar("A")
+
+
+@attrs.frozen(repr=False)
+class FromTensorpackLmdb(IndexedSource[T], Generic[T]):
+    """The datapoints of an LMDB file that tensorpack wrote."""
+
+    raw: RawFile
+    declared: Spec
+    trusted: bool
+
+    @property
+    def title(self) -> str:
+        return self.raw.title
+
+    @property
+    def fingerprint(self) -> str:
+        return self.raw.fingerprint
+
+    @property
+    def length(self) -> int:
+        return self.raw.length
+
+    def spec(self, probe: bool) -> Spec:
+        return self.declared
+
+    def open(self) -> Callable[[int], T]:
+        read = self.raw.open()
+
+        def row(i: int) -> T:
+            key, value = read(i)
+            try:
+                x = _datapoint(value, self.trusted)
+            except SourceError as error:
+                raise SourceError(f"{self.raw.path!r}: key {key!r}: {error}") from error
+            return cast("T", _held(x, self.declared))
+
+        return row
+
+
+def _held(x: object, declared: Spec) -> object:
+    spec = meet(declared, as_declared(spec_of(x), declared), "row")
+    return in_classes(x, spec) if names_classes(spec) else x
+
+
+def _datapoint(stored: bytes, trusted: bool) -> object:
+    """The datapoint of these bytes: a list of components comes as a tuple."""
+    if not is_pickle(stored):
+        x = _from_msgpack(stored)
+    elif trusted:
+        try:
+            x = pickle.loads(stored)
+        except Exception as error:  # whatever a damaged pickle raises
+            raise SourceError(f"its pickle cannot be read: {error!r}") from error
+    else:
+        raise SourceError(
+            "it is a pickle, which can run any code when it is read: pass trusted=True if you "
+            "trust who wrote the file"
+        )
+    return tuple(cast("list[object]", x)) if type(x) is list else x
+
+
+def _from_msgpack(stored: bytes) -> object:
+    try:
+        return _array_or_part(msgspec.msgpack.decode(stored))
+    except (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise SourceError(f"it is no datapoint in MessagePack or pickle: {error}") from error
+
+
+_DTYPE = re.compile(r"[<>|][biufcSUmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
+"""The spelling of a dtype without fields or objects; NumPy would accept many others."""
+
+
+def _array_or_part(x: Any) -> Any:
+    """A part of a datapoint, with arrays and scalars as msgpack_numpy writes them."""
+    if isinstance(x, list):
+        return [_array_or_part(item) for item in x]
+    if not isinstance(x, dict):
+        return x
+    parts: dict[Any, Any] = x
+    if b"complex" in parts:
+        return complex(parts[b"data"])
+    if b"nd" not in parts:
+        return {name: _array_or_part(part) for name, part in parts.items()}
+    if parts.get(b"kind") or not isinstance(parts[b"type"], str):
+        raise ValueError("an array of objects or of fields is not read")
+    if not _DTYPE.fullmatch(parts[b"type"]):
+        raise ValueError(f"an array of {parts[b'type'][:40]!r} is not read")
+    dtype, data = np.dtype(parts[b"type"]), parts[b"data"]
+    shape = [int(side) for side in parts[b"shape"]] if parts[b"nd"] else []
+    if (
+        len(shape) > 64
+        or min(shape, default=0) < 0
+        or math.prod(shape) * dtype.itemsize != len(data)
+    ):
+        raise ValueError(f"an array of {dtype} and shape {shape} has {len(data)} bytes")
+    array: NDArray[Any] = np.frombuffer(data, dtype).reshape(shape)
+    return array if parts[b"nd"] else array[()]
+
+
+@overload
+def from_tensorpack_lmdb(path: OnePath, *, trusted: bool = False) -> Flow[object, Exact]: ...
+@overload
+def from_tensorpack_lmdb(
+    path: OnePath, element: TypeForm[A], *, trusted: bool = False
+) -> Flow[A, Exact]: ...
+def from_tensorpack_lmdb(
+    path: OnePath, element: Any = object, *, trusted: bool = False
+) -> Flow[Any, Exact]:
+    """The datapoints of an LMDB file that tensorpack's ``LMDBSerializer.save`` wrote.
+
+    ``path`` is a file, or a folder with a ``data.mdb``. A datapoint that is a list of components
+    comes as a tuple. ``element`` declares what a row is, and each row is checked against it.
+    tensorpack writes pickles, or MessagePack if ``TENSORPACK_SERIALIZE=msgpack`` was set. A pickle
+    can run any code when it is read, so it is read only with ``trusted=True``; MessagePack is read
+    in any case, and runs none.
+
+    Length: the number of datapoints.
+
+    Effects: none.
+
+    Errors: ``SourceError`` at once, if the file is missing or damaged, or its rows are pickles and
+    it is not ``trusted``; at the row, if its bytes are no datapoint. ``SpecMismatch`` at the row,
+    if it is not what ``element`` declares.
+
+    >>> import flowdsl as fl, lmdb, pickle, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with lmdb.open(folder) as store, store.begin(write=True) as txn:
+    ...         _ = txn.put(b"00000000", pickle.dumps(["cat", 3]))
+    ...     fl.from_tensorpack_lmdb(folder, tuple[str, int], trusted=True).collect()
+    [('cat', 3)]
+
+    Source: ``LMDBSerializer.load`` in tensorpack.
+
+    Elsewhere: tensorpack ``LMDBSerializer.load``; tf.data none; Grain none; torchdata none.
+    """
+    reader = "from_tensorpack_lmdb"
+    declared = spec_declared(f"{reader}: rows", element)
+    if not isinstance(cast("object", trusted), bool):
+        raise InvalidFlow(f"{reader}: trusted must be True or False, got {trusted!r}")
+    raw = raw_file(reader, path, None)
+    if raw.length and not trusted:
+        key, value = raw.open()(0)
+        if is_pickle(value):
+            raise SourceError(
+                f"{reader}: {raw.path!r} holds pickles (key {key!r}), which can run any code when "
+                f"they are read: pass trusted=True if you trust who wrote the file"
+            )
+    return node.flow(FromTensorpackLmdb[Any](raw, declared, trusted))

@@ -1,0 +1,138 @@
+"""The records of compressed TFRecord files, which are streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, cast
+
+import attrs
+import xxhash
+
+from flowdsl.effects import Unsized
+from flowdsl.errors import SourceError, SpecMismatch
+from flowdsl.node import Node, Passes, Row, T, remembered
+from flowdsl.probing import settled
+from flowdsl.specs import UNKNOWN, Spec, as_declared, in_classes, meet, names_classes, spec_of
+from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.paths import title_of
+from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, no_end
+from flowdsl.storage.tfrecord.framing import HEADER, checksum_for, cut_short, no_record
+from flowdsl.storage.tfrecord.inflating import Compression, Inflated
+
+
+@attrs.frozen(repr=False)
+class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
+    """The records of compressed TFRecord files, in order."""
+
+    paths: tuple[str, ...]
+    marks: tuple[str, ...]
+    """What tells the content of each file."""
+    compression: Compression
+    encoded: bool
+    declared: Spec
+    size: int | None
+
+    @property
+    def title(self) -> str:
+        return title_of("from_tfrecord", self.paths, f"compression={self.compression!r}")
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.title} {xxhash.xxh3_64_hexdigest(' '.join(self.marks).encode())}"
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    @remembered
+    def spec(self, probe: bool) -> Spec:
+        return settled(self, self.declared, probe)
+
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        position = 0
+        for path, mark in zip(self.paths, self.marks, strict=True):
+            file = open_file("from_tfrecord", path)
+            if mark_of(file) != mark:
+                raise changed(path)
+            payloads = _streamed(file, self.compression)
+            for row in self._elements(path, payloads) if self.encoded else _raw(path, payloads):
+                yield position, cast("T", row)
+                position += 1
+        if self.size is not None and self.size != position:
+            raise of_another_size(self.paths, self.size, position)
+
+    def _elements(self, path: str, payloads: Iterator[bytes]) -> Iterator[Any]:
+        last: Spec | None = None
+        held: Spec = UNKNOWN
+        for i, payload in enumerate(payloads):
+            if payload.startswith(END):
+                end_of(path, payload, i)
+                if next(payloads, None) is not None:
+                    raise no_end(path)
+                return
+            row = decoded(path, i, payload)
+            if self.declared == UNKNOWN:
+                yield row
+                continue
+            if (own := spec_of(row)) != last:
+                last, held = own, _row_held_to(path, i, self.declared, own)
+            yield in_classes(row, held) if names_classes(held) else row
+        raise no_end(path)
+
+
+def _row_held_to(path: str, i: int, declared: Spec, own: Spec) -> Spec:
+    try:
+        return meet(declared, as_declared(own, declared), "row")
+    except SpecMismatch as error:
+        raise SpecMismatch(
+            f"from_tfrecord: {path!r}: {error}; declared {declared}, row {i} is {own}"
+        ) from error
+
+
+def _raw(path: str, payloads: Iterator[bytes]) -> Iterator[bytes]:
+    for i, payload in enumerate(payloads):
+        if payload.startswith(END):
+            end_of(path, payload, i)
+            if i or next(payloads, None) is not None:
+                raise encoded_rows(path)
+            return
+        yield payload
+
+
+def _streamed(file: ByteFile, compression: Compression) -> Iterator[bytes]:
+    """The payloads of a compressed file; raises SourceError at the first that is damaged."""
+    checksum = checksum_for("from_tfrecord")
+    content = Inflated("from_tfrecord", file, compression)
+    at = 0
+    while header := content.read(HEADER.size):
+        if len(header) < HEADER.size:
+            raise cut_short(file.path, at)
+        length, expected = HEADER.unpack(header)
+        if checksum(header[:8]) != expected:
+            raise no_record(file.path, at, header[:2])
+        payload, footer = content.read(length), content.read(4)
+        if len(payload) + len(footer) < length + 4:
+            raise cut_short(file.path, at)
+        if footer != checksum(payload).to_bytes(4, "little"):
+            raise SourceError(
+                f"from_tfrecord: {file.path!r} is damaged: the checksum of the record at byte {at} "
+                f"of its content differs"
+            )
+        yield payload
+        at += HEADER.size + length + 4
+
+
+def mark_of(file: ByteFile) -> str:
+    """What tells the content: a compressed file ends with a checksum of it."""
+    return f"{file.size}:{file.read(max(file.size - 8, 0), 8).hex()}"
+
+
+def changed(path: str) -> SourceError:
+    """The error where a file is another than when the flow was built."""
+    return SourceError(f"{path!r} holds other rows than when this flow was built: build a new flow")
+
+
+def of_another_size(paths: Sequence[str], size: int, found: int) -> SourceError:
+    """The error where there are more rows than ``size=`` says, or fewer."""
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return SourceError(f"from_tfrecord: size={size}, but {paths[0]!r}{more} holds {found} rows")

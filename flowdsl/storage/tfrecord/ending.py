@@ -1,0 +1,67 @@
+"""Encoded elements, and the record after the last of them, which tells how many they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from flowdsl.errors import SourceError, SpecMismatch
+from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.storage.codec import decode_numbered, spec_from_plain
+
+END = b"\xc1flowdsl tfrecord end\n"
+"""What the record after encoded elements begins with; no MessagePack begins with 0xC1."""
+
+VERSION = 1
+
+
+class End(msgspec.Struct, frozen=True):
+    """What the record after encoded elements holds."""
+
+    version: int
+    length: int
+    spec: dict[str, Any]
+
+
+def end_of(path: str, payload: bytes, rows: int) -> Spec:
+    """The spec of the rows before this payload, which is the last of a file."""
+    try:
+        end = msgspec.msgpack.decode(payload[len(END) :], type=End)
+        spec = spec_from_plain(end.spec) if end.version == VERSION else UNKNOWN
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise SourceError(f"from_tfrecord: {path!r}: its last record is damaged") from error
+    if end.version != VERSION:
+        raise SourceError(
+            f"from_tfrecord: {path!r} has format version {end.version}, this flowdsl reads "
+            f"version {VERSION}"
+        )
+    if end.length != rows:
+        raise SourceError(
+            f"from_tfrecord: {path!r} is damaged: its end says {end.length} rows, it holds {rows}"
+        )
+    return spec
+
+
+def no_end(path: str) -> SourceError:
+    """The error where encoded elements do not end as they must."""
+    return SourceError(
+        f"from_tfrecord: {path!r} holds no whole flow of encoded elements: it was cut off, or "
+        f"written by something else; to read its records as bytes, declare no element"
+    )
+
+
+def encoded_rows(path: str) -> SpecMismatch:
+    """The error where encoded elements are read as bytes."""
+    return SpecMismatch(
+        f"from_tfrecord: {path!r} holds elements that flow.write_tfrecord(path) encoded, not "
+        f"bytes; declare them: from_tfrecord(path, Sample), or from_tfrecord(path, object) for any"
+    )
+
+
+def decoded(path: str, i: int, payload: bytes) -> Any:
+    """The element of row ``i``; raises SourceError if it is none, or that of another row."""
+    try:
+        return decode_numbered(i, payload)
+    except SourceError as error:
+        raise SourceError(f"{path!r}: row {i} cannot be read: {error}") from error

@@ -1,0 +1,91 @@
+"""write_tfrecord: rows of bytes as they are, others encoded."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+import msgspec
+
+from flowdsl.effects import Finite
+from flowdsl.errors import SpecMismatch
+from flowdsl.node import FlowBase
+from flowdsl.specs import UNKNOWN, Spec, ValueSpec, join, spec_of
+from flowdsl.storage.codec import encode_numbered, spec_to_plain
+from flowdsl.storage.paths import OnePath
+from flowdsl.storage.tfrecord.ending import END, VERSION, End
+from flowdsl.storage.tfrecord.framing import Checksum, checksum_for, framed
+from flowdsl.storage.tfrecord.inflating import WINDOW, Compression, check_compression
+from flowdsl.storage.writing import write_file
+
+
+def write(
+    flow: FlowBase[object, Finite],
+    path: OnePath,
+    compression: Compression | None = None,
+    overwrite: bool = False,
+) -> int:
+    """Run one pass of a flow and write its elements; gives the number of rows.
+
+    Raises:
+        EndlessFlow: It never ends.
+        InvalidFlow: The file exists, or its folder does not.
+        SourceError: The disk refuses.
+        SpecMismatch: An element cannot be written.
+    """
+    check_compression("write_tfrecord", compression)
+    checksum = checksum_for("write_tfrecord")
+
+    def written(partial_path: Path, elements: Iterable[object]) -> None:
+        with open(partial_path, "xb", buffering=1 << 20) as file:
+            out: _Output = file if compression is None else _Deflated(file, compression)
+            _write(out, elements, checksum, flow.node.spec(probe=False) == ValueSpec(bytes))
+            if isinstance(out, _Deflated):
+                out.finish()
+
+    return write_file("write_tfrecord", flow, path, overwrite, written)
+
+
+class _Output(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
+class _Deflated:
+    """Compresses what is written to a file."""
+
+    def __init__(self, file: BinaryIO, compression: Compression) -> None:
+        self._file = file
+        self._deflate = zlib.compressobj(wbits=WINDOW[compression])
+
+    def write(self, data: bytes) -> None:
+        self._file.write(self._deflate.compress(data))
+
+    def finish(self) -> None:
+        self._file.write(self._deflate.flush())
+
+
+def _write(out: _Output, elements: Iterable[object], checksum: Checksum, raw: bool) -> None:
+    """Write rows; ``raw`` says whether they are bytes if there are none."""
+    spec: Spec | None = None
+    length = 0
+    for row in elements:
+        if length == 0:
+            raw = type(row) is bytes
+        elif raw is not (type(row) is bytes):
+            before = "bytes" if raw else "encoded elements"
+            raise SpecMismatch(
+                f"element: {type(row).__name__} after {before}; a file holds either bytes, as they "
+                f"are, or anything else, encoded: (x,) is encoded whatever x is"
+            )
+        if isinstance(row, bytes) and row.startswith(END):
+            raise SpecMismatch("element: bytes that begin as the end of a file of other elements")
+        out.write(framed(cast("bytes", row) if raw else encode_numbered(length, row), checksum))
+        if not raw:
+            seen = spec_of(row)
+            spec = seen if spec is None else join(spec, seen)
+        length += 1
+    if not raw:
+        end = End(VERSION, length, spec_to_plain(spec or UNKNOWN))
+        out.write(framed(END + msgspec.msgpack.encode(end), checksum))
