@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.remote.message import MOST_FRAMES, Header, Kind, Packed, pack, pack_trusted, unpack
 from flowdsl.storage.codec import encode
-from tests.storage.test_codec import ELEMENTS, TEXT, same
+from tests.storage.elements import ELEMENTS, TEXT
+from tests.storage.test_codec import same
 
 LARGE: st.SearchStrategy[Any] = st.sampled_from(
     [

@@ -33,7 +33,8 @@ from flowdsl.remote.message import Header, Kind, Route
 from flowdsl.remote.zmq_ops import decode
 from flowdsl.workers.starting import fork_server
 from tests.remote.wires import ANY_PORT, WAIT, AnyFlow, bound, receiving, relayed, sending
-from tests.storage.test_codec import ELEMENTS, same
+from tests.storage.elements import ELEMENTS
+from tests.storage.test_codec import same
 from tests.waiting import eventually
 
 

@@ -21,6 +21,7 @@ from flowdsl.specs import UNKNOWN, Spec
 from flowdsl.storage.codec import decode, encode
 from flowdsl.testing.formats import Format
 from flowdsl.testing.recipes import AnyFlow
+from tests.storage.elements import ELEMENTS
 
 LINES = st.text(st.characters(codec="utf-8", exclude_characters="\n")).filter(
     lambda line: not line.endswith("\r") and not line.startswith("\ufeff")
@@ -132,10 +133,15 @@ def tables(draw: st.DrawFn) -> list[Any]:
     return draw(st.lists(row, max_size=12))
 
 
+_ANY: st.SearchStrategy[list[Any]] = st.lists(ELEMENTS, max_size=5)
+_NOT_BYTES: st.SearchStrategy[list[Any]] = st.lists(
+    ELEMENTS.filter(lambda x: type(x) is not bytes), max_size=5
+)
 _ARRAY = np.zeros(3, np.float32)
 
 _COLUMNS = [
-    *(hnp.arrays(dtype, (2, 3)) for dtype in ("?", "<f2", ">i4", "u1", "<c8", ">f8")),
+    *(hnp.arrays(dtype, (2, 3)) for dtype in ("?", "<f2", ">i4", "u1", "<c8", ">f8", "S3")),
+    hnp.arrays("<f4", (3, 2)).map(np.transpose),
     *(hnp.arrays("i8", shape) for shape in ((), (0, 2), (1,))),
     *(st.integers(-(2**63), 2**63 - 1), st.floats(), st.booleans(), st.complex_numbers()),
     *(st.integers(0, 255).map(np.uint8), st.floats(width=32).map(np.float32)),
@@ -145,8 +151,12 @@ PAIRS: st.SearchStrategy[list[Any]] = st.tuples(
     st.sampled_from([*_COLUMNS, TEXTS]), st.sampled_from([*_COLUMNS, TEXTS])
 ).flatmap(lambda pair: st.lists(st.tuples(*pair), max_size=12))
 """Rows of two components, each of one dtype and shape."""
+_PLAIN = [
+    *_COLUMNS,
+    *(hnp.arrays(dtype, (2, 3)) for dtype in ("<U2", ">U1", "<M8[s]", ">m8[D]")),
+]
 _NUMBERS: st.SearchStrategy[list[Any]] = st.tuples(
-    st.sampled_from(_COLUMNS), st.sampled_from(_COLUMNS)
+    st.sampled_from(_PLAIN), st.sampled_from(_PLAIN)
 ).flatmap(lambda pair: st.lists(st.tuples(*pair), max_size=12))
 _DICTS: st.SearchStrategy[list[Any]] = _NUMBERS.map(
     lambda rows: [{"x": x, "a/y": y} for x, y in rows]
@@ -170,29 +180,34 @@ FORMATS = {
         lambda flow, path: flow.write_lmdb(path, overwrite=True),
         lambda path: fl.from_lmdb(path),
         suffix=".lmdb",
+        rows=_ANY,
         refused=[object(), 2**64, {1: 2}, Decimal(1), "\ud800", [0, (1, object())]],
     ),
     "lmdb, appended": Format(
         lambda flow, path: flow.write_lmdb(path, append=not path.exists(), overwrite=path.exists()),
         lambda path: fl.from_lmdb(path),
         suffix=".lmdb",
+        rows=_ANY,
         refused=[object(), [0, (1, object())]],
     ),
     "lmdb folder": Format(
         lambda flow, path: flow.write_lmdb(f"{path}/", overwrite=True),
         lambda path: fl.from_lmdb(path),
+        rows=_ANY,
         refused=[object(), [0, (1, object())]],
     ),
     "tfrecord": Format(
         lambda flow, path: flow.write_tfrecord(path, overwrite=True),
         lambda path: fl.from_tfrecord(path, object),
         suffix=".tfrecord",
+        rows=_NOT_BYTES,
         refused=[object(), 2**64, {1: 2}, Decimal(1), b"bytes", [0, (1, object())]],
     ),
     "tfrecord, gzip": Format(
         lambda flow, path: flow.write_tfrecord(path, compression="gzip", overwrite=True),
         lambda path: fl.from_tfrecord(path, object, compression="gzip"),
         suffix=".tfrecord.gz",
+        rows=_NOT_BYTES,
         refused=[object(), 2**64, b"bytes"],
     ),
     "text": Format(
@@ -225,12 +240,14 @@ FORMATS = {
         lambda flow, path: flow.write_arrayrecord(path, group_size=2, overwrite=True),
         lambda path: fl.from_arrayrecord(path, object),
         suffix=".arrayrecord",
+        rows=_NOT_BYTES,
         refused=[object(), 2**64, {1: 2}, Decimal(1), b"raw", [0, (1, object())]],
     ),
     "webdataset": Format(
         lambda flow, path: as_samples(flow).write_webdataset(path, overwrite=True),
         from_samples,
         suffix=".tar",
+        rows=_ANY,
         refused=[object(), Decimal(1)],
     ),
     "parquet": Format(
@@ -249,6 +266,7 @@ FORMATS = {
             *(object(), 1, (1, 2, 3), {"x": 1, "a/y": np.zeros(3, np.float32)}, (1, None)),
             *((2**63, np.zeros(3, np.float32)), (1, np.zeros(3)), (1, np.zeros(4, np.float32))),
             *((1.0, np.zeros(3, np.float32)), (1, "a"), (1, np.array(["a", "b", "c"]))),
+            *((1, np.zeros(3, "M8[s]")), (1, np.zeros(3, "U1"))),
         ],
     ),
     "hdf5 of text": Format(

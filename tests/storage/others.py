@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-import h5py
+import h5py  # type: ignore[import-untyped]  # it has no types
 import lmdb
 import msgspec
 import numpy as np
@@ -48,7 +48,7 @@ def _images(rows: Sequence[int], folder: Path) -> None:
     kinds = ["jpg", "png", "webp", "bmp", "gif"]
     for i in rows:
         kind = kinds[i % len(kinds)]
-        options = {"progressive": True} if i > 6 and kind == "jpg" else {}
+        options: dict[str, Any] = {"progressive": True} if i > 6 and kind == "jpg" else {}
         Image.fromarray(_pixels(i)).save(folder / f"{i:03}.{kind}", **options)
 
 

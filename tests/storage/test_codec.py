@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
-from collections.abc import Callable
 from decimal import Decimal
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
@@ -23,38 +21,7 @@ from flowdsl.elements import components
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec, join, spec_of
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
-
-DTYPES = st.one_of(
-    hnp.scalar_dtypes(),
-    hnp.byte_string_dtypes(endianness="?", max_len=3),
-    hnp.unicode_string_dtypes(endianness="?", max_len=3),
-)
-ORDERS: list[Callable[[NDArray[Any]], NDArray[Any]]] = [
-    np.asarray,
-    np.asfortranarray,
-    lambda array: array[::-1] if array.ndim else array,
-    lambda array: array.T,
-]
-ARRAYS = st.builds(
-    lambda order, array: order(array),
-    st.sampled_from(ORDERS),
-    hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, min_side=0, max_side=3)),
-)
-TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-VALUES = st.one_of(
-    *(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), TEXT, st.binary()),
-    st.complex_numbers(),
-    *(ARRAYS, hnp.arrays(DTYPES, ()).map(lambda array: array[()])),
-)
-ELEMENTS = st.recursive(
-    VALUES,
-    lambda parts: st.one_of(
-        st.lists(parts, max_size=3),
-        st.lists(parts, max_size=3).map(tuple),
-        st.dictionaries(TEXT, parts, max_size=3),
-    ),
-    max_leaves=6,
-)
+from tests.storage.elements import ELEMENTS
 
 
 def same(a: Any, b: Any) -> bool:

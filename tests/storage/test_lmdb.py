@@ -37,7 +37,8 @@ from flowdsl.errors import (
 )
 from flowdsl.kinds import IndexedSource
 from flowdsl.storage.codec import encode
-from tests.storage.test_codec import ELEMENTS, same
+from tests.storage.elements import ELEMENTS
+from tests.storage.test_codec import same
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def column_of(x: Any, at: str) -> Column:
     """The column that a value can be in.
 
     Raises:
-        SpecMismatch: It is no number, text or array of numbers; the message names the component.
+        SpecMismatch: It is no number, text or plain array; the message names the component.
     """
     kind = type(x)
     if kind is str:
@@ -94,8 +94,10 @@ def column_of(x: Any, at: str) -> Column:
             f"complex and str can"
         )
     dtype: np.dtype[Any] = x.dtype
-    if dtype.kind not in "biufcS" or not dtype.itemsize:
-        raise SpecMismatch(f"{at}: an array of {dtype} cannot be written; one of numbers can")
+    if dtype.kind not in "biufcSUmM" or not dtype.itemsize:
+        raise SpecMismatch(
+            f"{at}: an array of {dtype} cannot be written; one of numbers, times or characters can"
+        )
     return Column("scalar" if isinstance(x, np.generic) else "array", dtype, x.shape)
 
 

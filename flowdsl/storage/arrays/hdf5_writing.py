@@ -107,7 +107,7 @@ class _Block:
         """Add a row; raises SpecMismatch if it cannot be written."""
         ats = [f"element.{name}" for name in self.names]
         if not self.columns:
-            self.columns = [column_of(x, at) for x, at in zip(parts, ats, strict=True)]
+            self.columns = [_stored(column_of(x, at), at) for x, at in zip(parts, ats, strict=True)]
         i, digests = self.written + len(self._rows), []
         row = []
         for x, column, at in zip(parts, self.columns, ats, strict=True):
@@ -175,3 +175,12 @@ class _Block:
         forms = [column.form for column in self.columns] or ["array"] * len(self.names)
         header = Header(VERSION, self.written, self.digest, self.names, forms)
         self.file.attrs[HEADER] = np.bytes_(msgspec.json.encode(header))
+
+
+def _stored(column: Column, at: str) -> Column:
+    if column.dtype.kind in "UmM":
+        raise SpecMismatch(
+            f"{at}: an array of {column.dtype} cannot be written: HDF5 has no such type; arrays of "
+            f"numbers and bytes can, and text as str"
+        )
+    return column
