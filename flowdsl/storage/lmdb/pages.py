@@ -33,7 +33,7 @@ _PAGE_NUMBER = struct.Struct("=Q")
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
 _BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
 _KINDS = 0x7F  # what a page is; the other bits are of use only while it is written
-_BIG, _NAMED, _DUPLICATES = 1, 2, 4  # flags of a node
+BIG, _NAMED, _DUPLICATES = 1, 2, 4  # flags of a node
 _ORDERS = {2: "reversed keys", 4: "several values for a key", 8: "integers for keys"}
 _NO_PAGE = 2**64 - 1
 _DEEPEST = 32  # LMDB's own limit
@@ -53,7 +53,7 @@ class _Root(NamedTuple):
     page: int
 
 
-class _Page:
+class Page:
     """A branch or leaf page, whose nodes all lie within it."""
 
     def __init__(self, number: int, data: bytes, kind: int) -> None:
@@ -99,7 +99,7 @@ class Found(NamedTuple):
 
     first: bytes
     end: bytes | None
-    page: _Page | None
+    page: Page | None
 
 
 class Tree:
@@ -131,34 +131,33 @@ class Tree:
             ) from error
         self.entries = self._rows.entries
         self._found = Found(b"", b"", None)  # the last leaf, as rows in a row are mostly on one
-        self._kept: dict[int, _Page] = {}
+        self._kept: dict[int, Page] = {}
         self._separators: dict[int, list[bytes]] = {}
 
     def get(self, key: bytes) -> bytes | memoryview | None:
         """The value of a key; None if there is no such key."""
         page = self.leaf_of(key).page
-        return None if page is None else self._value_at(page, key, 0)
+        return None if page is None else self._value_at(page, key)
 
     def leaf_of(self, key: bytes) -> Found:
         """The page that has a key if any has."""
         found = self._found
         if not found.first <= key or (found.end is not None and found.end <= key):
-            self._found = found = self._find(key)
+            self._found = found = self.find(key)
         return found
 
-    def _value_at(self, page: _Page, key: bytes, guess: int) -> bytes | memoryview | None:
-        slot = guess if 0 <= guess < len(page.places) else 0
-        if not page.places or page.key(slot) != key:
-            slot = bisect_left(range(len(page)), key, key=page.key)
-            if slot == len(page) or page.key(slot) != key:
-                return None
+    def _value_at(self, page: Page, key: bytes) -> bytes | memoryview | None:
+        slot = bisect_left(range(len(page)), key, key=page.key)
+        if slot == len(page) or page.key(slot) != key:
+            return None
         return self._value(page, slot, key)
 
     def changed(self) -> bool:
         """Whether the file was written to since it was opened."""
         return self._meta()[3] != self.transaction
 
-    def _find(self, key: bytes) -> Found:
+    def find(self, key: bytes) -> Found:
+        """The leaf that a key is on, if it is anywhere."""
         number, first, end = self._rows.page, b"", None
         if number == _NO_PAGE:
             return Found(b"", None, None)
@@ -174,7 +173,7 @@ class Tree:
             end = keys[slot] if slot < len(keys) else end
         return Found(first, end, self._keep(number, _LEAF))
 
-    def _keep(self, number: int, kind: int) -> _Page:
+    def _keep(self, number: int, kind: int) -> Page:
         page = self._kept.get(number)
         if page is None or page.kind != kind:
             page = self._page(number, kind)
@@ -183,14 +182,18 @@ class Tree:
             self._kept[number] = page
         return page
 
-    def _value(self, page: _Page, slot: int, key: bytes) -> bytes | memoryview:
+    def _value(self, page: Page, slot: int, key: bytes) -> bytes | memoryview:
         size, flags, _ = page.node(slot)
-        if flags & ~_BIG:
+        if flags & ~BIG:
             named = "is a named database" if flags == _NAMED else "has a value of another kind"
             raise SourceError(f"key {key!r} {named}: not read")
         if not flags:
             return page.within(slot, len(key), size)
         (number,) = _PAGE_NUMBER.unpack(page.within(slot, len(key), _PAGE_NUMBER.size))
+        return self._on_pages(number, size, key)
+
+    def _on_pages(self, number: int, size: int, key: bytes) -> memoryview:
+        """A value that lies on pages of its own, from one of this number on."""
         data = self._bytes(number, 0, _HEADER.size + size)
         own, _, kind, low, high = _HEADER.unpack_from(data)
         room = (low | high << 16) * self._page_size
@@ -274,8 +277,8 @@ class Tree:
             raise SourceError("its branches are out of order")
         return numbers, firsts
 
-    def _page(self, number: int, kind: int) -> _Page:
-        return _Page(number, self._bytes(number, 0, self._page_size), kind)
+    def _page(self, number: int, kind: int) -> Page:
+        return Page(number, self._bytes(number, 0, self._page_size), kind)
 
     def _bytes(self, number: int, start: int, count: int) -> bytes:
         begin = number * self._page_size + start
@@ -307,7 +310,7 @@ class Pages(Tree):
             repr(content).encode() + self._leaves.tobytes() + b"\0".join(self._firsts)
         )
         """Of the shape of the tree: files with the same rows written alike have it in common."""
-        self._latest: tuple[int, _Page, list[bytes]] | None = None
+        self._latest: tuple[int, Page, list[bytes]] | None = None
 
     # -- reading rows ------------------------------------------------------------------------------
 
@@ -340,7 +343,7 @@ class Pages(Tree):
         key = page.key(slot)
         return key, bytes(self._value(page, slot, key))
 
-    def _leaf(self, k: int) -> tuple[_Page, list[bytes]]:
+    def _leaf(self, k: int) -> tuple[Page, list[bytes]]:
         """A leaf with its keys; rows in a row are mostly on one."""
         latest = self._latest
         if latest is not None and latest[0] == k:

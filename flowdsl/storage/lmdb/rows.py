@@ -7,9 +7,12 @@ Files of version 1 have no padding, and a CRC-32 for the checksum.
 
 from __future__ import annotations
 
+import struct
+import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
 
 import attrs
@@ -19,7 +22,7 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 from flowdsl.errors import SourceError
 from flowdsl.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
-from flowdsl.storage.lmdb.pages import Tree
+from flowdsl.storage.lmdb.pages import BIG, Page, Tree
 
 VERSION = 2
 MARGIN_BYTES = 1 << 17
@@ -84,6 +87,20 @@ _Unseal: TypeAlias = Callable[[int, bytes | memoryview], memoryview]
 _UNSEAL: dict[int, _Unseal] = {1: _unseal_1, VERSION: unseal}
 
 
+_NODE_OF_ROW = struct.Struct("=HHHH10sQ")
+"""Low and high half of a size, flags, length of the key, the key, and the page of a large row."""
+_KEY_END = _NODE_OF_ROW.size - 8
+_MOST_LEAVES = 1024
+
+
+class _Leaf(NamedTuple):
+    """A leaf, and which rows it may have: from ``first`` up to ``end``."""
+
+    first: int
+    end: int
+    page: Page | None
+
+
 class RowsFile(Tree):
     """A file that ``write_lmdb`` made, open for reading."""
 
@@ -91,6 +108,7 @@ class RowsFile(Tree):
         super().__init__("from_lmdb", path, _EXPECTED)
         self._trusted = trusted
         self._unseal: _Unseal = unseal
+        self._known: tuple[list[int], list[_Leaf]] = ([], [])
         needed = (self._last + 1) * self._page_size + MARGIN_BYTES
         if self._file.size < needed:
             raise SourceError(
@@ -136,13 +154,7 @@ class RowsFile(Tree):
     def row(self, i: int) -> Any:
         """The row of this number; raises SourceError if it is damaged."""
         try:
-            key = b"%010d" % i
-            first, _, page = self.leaf_of(key)
-            guess = i - int(first) if first.isdigit() else i  # a page has rows in a row
-            stored = None if page is None else self._value_at(page, key, guess)
-            if stored is None:
-                raise SourceError("it is missing")
-            return decode(self._unseal(i, stored), self._trusted)
+            return decode(self._unseal(i, self._stored(i)), self._trusted)
         except SourceError as error:
             if self.changed():
                 raise SourceError(
@@ -150,6 +162,42 @@ class RowsFile(Tree):
                     f"was is gone: build a new flow"
                 ) from error
             raise SourceError(f"{self.path!r}: row {i} cannot be read: {error}") from error
+
+    def _stored(self, i: int) -> bytes | memoryview:
+        """The bytes of a row, of which a leaf mostly has those that follow each other."""
+        firsts, leaves = self._known
+        k = bisect_right(firsts, i) - 1
+        first, end, page = leaves[k] if k >= 0 else (0, 0, None)
+        if i >= end:
+            first, _, page = self._leaf_with(i)
+        key, slot = b"%010d" % i, i - first
+        if page is not None and 0 <= slot < len(page.places):
+            begin = page.places[slot]
+            if begin + _NODE_OF_ROW.size <= len(page.data):
+                low, high, flags, _, own, number = _NODE_OF_ROW.unpack_from(page.data, begin)
+                size, begin = low | high << 16, begin + _KEY_END
+                if own == key and flags == BIG:
+                    return self._on_pages(number, size, key)
+                if own == key and not flags and begin + size <= len(page.data):
+                    return page.data[begin : begin + size]
+        stored = None if page is None else self._value_at(page, key)
+        if stored is None:
+            raise SourceError("it is missing")
+        return stored
+
+    def _leaf_with(self, i: int) -> _Leaf:
+        """Look for the leaf that row ``i`` would be on, and remember it."""
+        first, end, page = self.find(key_of(i))
+        leaf = _Leaf(
+            int(first) if first.isdigit() else 0,
+            int(end) if end is not None and end.isdigit() else sys.maxsize,
+            page,
+        )
+        firsts, leaves = self._known if len(self._known[0]) < _MOST_LEAVES else ([], [])
+        k = bisect_left(firsts, leaf.first)
+        if firsts[k : k + 1] != [leaf.first]:  # other threads read what there was
+            self._known = [*firsts[:k], leaf.first, *firsts[k:]], [*leaves[:k], leaf, *leaves[k:]]
+        return leaf
 
 
 @attrs.define(eq=False)
