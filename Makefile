@@ -134,7 +134,7 @@ lock: $(VENV)/dev
 	$(say) 'Locking requirements/'
 	$(LOCK) pyproject.toml --extra tensorflow --extra demo --group build -o requirements/demo.txt
 	$(LOCK) pyproject.toml --extra all --group dev -c requirements/demo.txt -o requirements/dev.txt
-	$(LOCK) pyproject.toml --extra all --group bench -c requirements/demo.txt -o requirements/bench.txt
+	$(LOCK) pyproject.toml --extra all --extra tensorflow --group bench -c requirements/demo.txt -o requirements/bench.txt
 
 clean:
 	$(say) 'Removing .venv, caches and outputs'
