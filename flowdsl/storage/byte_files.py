@@ -48,7 +48,8 @@ class LocalFile:
         except OSError as error:
             raise SourceError(f"{reader}: {path!r} cannot be opened: {error.strerror}") from error
         if not stat.S_ISREG(status.st_mode):
-            raise SourceError(f"{reader}: {path!r} is no file")
+            what = "is a folder, and no file" if stat.S_ISDIR(status.st_mode) else "is no file"
+            raise SourceError(f"{reader}: {path!r} {what}")
         self.size = status.st_size
         self.stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 

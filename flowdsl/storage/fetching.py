@@ -22,8 +22,8 @@ def fetch(paths: Paths, folder: OnePath) -> list[str]:
     changed since (as its size, time or ETag tell). A copy appears when it is complete, so several
     programs may fetch into one folder. On a terminal a bar shows how far it is.
 
-    Formats that are mapped into memory, such as LMDB, need a copy; for others it pays where a file
-    is read more than once.
+    LMDB, HDF5 and ArrayRecord files are read on this machine alone; for other formats a copy pays
+    where a file is read more than once.
 
     Errors: ``InvalidFlow`` for what is no path or folder; ``SourceError`` for a file that is
     missing or cannot be read, or if the disk refuses.
@@ -37,7 +37,7 @@ def fetch(paths: Paths, folder: OnePath) -> list[str]:
 
     Source: ``tf.keras.utils.get_file``; the ``filecache`` of fsspec.
     """
-    into = Path(local_path("fetch", folder))
+    into = Path(local_path("fetch", folder, "name a folder of it"))
     names = all_paths("fetch", paths)
     try:
         into.mkdir(parents=True, exist_ok=True)

@@ -27,12 +27,17 @@ def one_path(operator: str, path: OnePath) -> str:
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidFlow(f"{operator}: path must be a str or path, got {path!r}")
+        empty = ", which is not empty" if path == "" else ""
+        raise InvalidFlow(f"{operator}: path must be a str or path{empty}, got {path!r}")
     return text if is_url(text) else os.path.abspath(text)
 
 
-def local_path(operator: str, path: OnePath) -> str:
-    """A path on this machine's disk.
+WRITE_HERE = "write it here, then copy it there"
+"""What to do where a writer is given a URL."""
+
+
+def local_path(operator: str, path: OnePath, remedy: str = "") -> str:
+    """A path on this machine's disk; ``remedy`` is told where it is a URL.
 
     Raises:
         InvalidFlow: It is not a str or path, or it is a URL.
@@ -40,8 +45,8 @@ def local_path(operator: str, path: OnePath) -> str:
     text = one_path(operator, path)
     if is_url(text):
         raise InvalidFlow(
-            f"{operator}: {text!r} must be a file on this machine's disk, which is mapped into "
-            f"memory; copy it first: fl.fetch({text!r}, folder)"
+            f"{operator}: {text!r} must be a file on this machine's disk; "
+            f"{remedy or f'copy it first: fl.fetch({text!r}, folder)'}"
         )
     return text
 
@@ -54,7 +59,7 @@ def all_paths(operator: str, paths: Paths) -> tuple[str, ...]:
 
     Raises:
         InvalidFlow: What is given is no path, and no list of at least one.
-        SourceError: No file matches a pattern.
+        SourceError: No file matches a pattern, or a path is that of a folder.
     """
     given: object = [paths] if isinstance(paths, str | os.PathLike) else paths
     if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray) or not given:
@@ -69,6 +74,11 @@ def _named(operator: str, path: str) -> list[str]:
         from flowdsl.storage.urls import matching  # with fsspec, which most do without
 
         return matching(operator, path)
+    if os.path.isdir(path):
+        raise SourceError(
+            f"{operator}: {path!r} is a folder, and no file; for those in it, write a pattern such "
+            f"as {os.path.join(path, '*')!r}"
+        )
     if not glob.has_magic(path) or os.path.exists(path):
         return [path]
     files = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))

@@ -21,7 +21,7 @@ from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.node import FlowBase, T
 from flowdsl.storage.bars import bar
 from flowdsl.storage.hidden import hidden_folder
-from flowdsl.storage.paths import OnePath, local_path
+from flowdsl.storage.paths import WRITE_HERE, OnePath, local_path
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -50,7 +50,7 @@ def write_file(
         SpecMismatch: An element cannot be written.
     """
     never_ends(writer, flow)
-    target = Path(local_path(writer, path))
+    target = Path(local_path(writer, path, WRITE_HERE))
     if target.is_dir() or (target.exists() and not overwrite):
         remedy = "it is a folder" if target.is_dir() else "pass overwrite=True"
         raise InvalidFlow(f"{writer}: {os.fspath(path)!r} exists; {remedy}")

@@ -375,6 +375,7 @@ def test_not_a_time_is_a_time_and_none_is_not(path: Path) -> None:
         ([([1, 2.0],)], "row 0: element.0: a list"),
         ([(np.zeros(2, ">i4"),)], "row 0: element.0: >i4 cannot be written"),
         ([np.zeros(2, "U3")], "row 0: element: <U3 cannot be written"),
+        ([np.ma.masked_array([1], [True])], "row 0: element: MaskedArray cannot be written"),
         ([(None,), (None,), (3,)], "row 2: element.0: int, and the row groups before have None"),
         ([()], "row 0: element: it has no components"),
     ],

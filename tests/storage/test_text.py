@@ -205,7 +205,7 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
         fl.from_text(tmp_path / "no-such.txt")
     with pytest.raises(SourceError, match="no file matches"):
         fl.from_text(tmp_path / "*.txt")
-    with pytest.raises(SourceError, match="is no file"):
+    with pytest.raises(SourceError, match="no file"):
         fl.from_text(tmp_path)
     with pytest.raises(InvalidFlow, match="path must be"):
         fl.from_text([])

@@ -265,6 +265,7 @@ def test_what_is_no_record(record: Any) -> None:
         (np.zeros(2), r"an array float64\[2\] is held by no feature"),
         (np.zeros((2, 2), np.float32), r"an array float32\[2, 2\] is held by no feature: .*ravel"),
         (np.int32(1), "int32 is held by no feature"),
+        (np.ma.masked_array([1, 2], [False, True]), "MaskedArray is held by no feature"),
         (None, "NoneType is held by no feature"),
         ([1, "a"], "a list of int, str is held by no feature"),
         ([True, 2], "a list of bool, int is held by no feature"),

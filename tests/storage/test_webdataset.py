@@ -155,7 +155,8 @@ def test_what_files_are_not_cannot_be_declared(path: Path, element: Any) -> None
     ("row", "told"),
     [
         ((1, 2), "row 1: element: tuple is no sample"),
-        ({"jpg": b""}, "row 1: element.__key__: None cannot"),
+        ({"jpg": b""}, "row 1: element: it has no '__key__'"),
+        ({"__key__": None, "jpg": b""}, "row 1: element.__key__: None cannot"),
         ({"__key__": "a.b", "jpg": b""}, "row 1: element.__key__: 'a.b' cannot"),
         ({"__key__": "/a", "jpg": b""}, "row 1: element.__key__: '/a' cannot"),
         ({"__key__": "same", "jpg": b""}, "'same' is that of the row before"),

@@ -118,7 +118,7 @@ def test_a_pattern_that_matches_nothing_names_the_folder(tmp_path: Path) -> None
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(fl.SourceError, match="is no file"):
+    with pytest.raises(fl.SourceError, match="no file"):
         open_file("from_rows", str(tmp_path))
     with pytest.raises(fl.SourceError, match="cannot be opened: No such file"):
         open_file("from_rows", str(tmp_path / "none"))

@@ -23,7 +23,7 @@ from flowdsl.effects import Finite
 from flowdsl.errors import InvalidFlow
 from flowdsl.node import FlowBase
 from flowdsl.storage.lmdb.rows import KEY_OF_HEADER, MARGIN_BYTES, VERSION, Batch, RowsFile
-from flowdsl.storage.paths import OnePath, local_path
+from flowdsl.storage.paths import WRITE_HERE, OnePath, local_path
 from flowdsl.storage.writing import NO_SPACE, RowsToWrite, never_ends, write_file
 
 _FIRST_MAP_BYTES = 1 << 24
@@ -61,7 +61,7 @@ def write(
 @contextmanager
 def _place(path: OnePath) -> Iterator[str]:
     """The file to write: itself, or that in a folder, which is made, and not left empty."""
-    place = local_path("write_lmdb", path)
+    place = local_path("write_lmdb", path, WRITE_HERE)
     if not (os.path.isdir(place) or os.fspath(path).endswith(os.sep)):
         yield os.fspath(path)
         return
@@ -136,7 +136,7 @@ def _commit(env: lmdb.Environment, pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 def _append(flow: FlowBase[object, Finite], target: str, told: str, trusted: bool) -> int:
-    path = Path(local_path("write_lmdb", target))
+    path = Path(local_path("write_lmdb", target, WRITE_HERE))
     if not path.parent.is_dir():
         raise InvalidFlow(f"write_lmdb: no folder {str(path.parent)!r}; make it first")
     rows = RowsToWrite("write_lmdb", flow, told, path)

@@ -195,7 +195,7 @@ def kind_of(value: object, at: str) -> Kind:
         return known
     if isinstance(value, np.generic):
         return Kind(_held(value.dtype, at))
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         dtype = _held(value.dtype, at)
         if value.ndim == 1:
             return Kind(dtype, None)

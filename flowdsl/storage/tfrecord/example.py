@@ -278,7 +278,8 @@ def to_example(element: object, /) -> bytes:
 
 def _stored(at: str, value: Any) -> tuple[str | None, Any]:
     """The kind of feature that holds a value, and what it holds."""
-    if isinstance(value, np.ndarray) and value.dtype.type in _LISTS and value.ndim == 1:
+    is_array = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray)
+    if is_array and value.dtype.type in _LISTS and value.ndim == 1:
         return _LISTS[value.dtype.type], value.tolist()
     values = value if isinstance(value, list) else [value]
     classes = set(map(type, values))
@@ -297,7 +298,7 @@ _HELD = (
 
 
 def _described(value: Any) -> str:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         return f"an array {value.dtype}{list(value.shape)}"
     if isinstance(value, list):
         return f"a list of {', '.join(sorted({type(one).__name__ for one in value}))}"

@@ -339,7 +339,11 @@ def _files(row: object, before: str | None) -> tuple[str, list[tuple[str, bytes]
     """The key of a sample, and its files."""
     if not isinstance(row, dict):
         raise SpecMismatch(f"element: {type(row).__name__} is no sample, which is a dict")
-    key = _key(row.get(KEY), before)
+    if KEY not in row:
+        raise SpecMismatch(
+            f"element: it has no {KEY!r}, which names the files of a sample: 'folder/name', say"
+        )
+    key = _key(row[KEY], before)
     if len(row) == 1:
         raise SpecMismatch(f"element: sample {key!r} has no files")
     parts = ((extension, value) for extension, value in row.items() if extension != KEY)
