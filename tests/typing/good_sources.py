@@ -170,7 +170,7 @@ def stored(folder: Path) -> None:
     formatted = fl.from_lmdb_raw(folder / "bytes", "{:0>8d}")
     assert_type(formatted, Flow[tuple[bytes, bytes], Exact])
     any_rows = fl.from_tensorpack_lmdb(folder / "pickled", trusted=True)
-    assert_type(any_rows, Flow[object, Exact])
+    assert_type(any_rows, Flow[Any, Exact])
     datapoints = fl.from_tensorpack_lmdb(folder / "pickled", Sample, trusted=True)
     assert_type(datapoints, Flow[Sample, Exact])
     assert_type(fl.from_caffe_lmdb(folder / "bytes"), Flow[tuple[U8, int], Exact])
@@ -214,8 +214,8 @@ def stored(folder: Path) -> None:
     assert_type(fl.from_tfrecord(zipped, Sample, compression="zlib"), Flow[Sample, Unsized])
     table = folder / "samples.parquet"
     assert_type(samples.write_parquet(table, row_group=2), int)
-    assert_type(fl.from_parquet(table), Flow[object, Exact])
-    assert_type(fl.from_parquet([table], columns=["image"]), Flow[object, Exact])
+    assert_type(fl.from_parquet(table), Flow[Any, Exact])
+    assert_type(fl.from_parquet([table], columns=["image"]), Flow[Any, Exact])
     assert_type(fl.from_parquet([str(table)], Sample), Flow[Sample, Exact])
 
     records = folder / "samples.arrayrecord"
@@ -230,15 +230,15 @@ def stored(folder: Path) -> None:
     assert_type(fl.from_webdataset([str(tar)], Pet), Flow[Pet, Exact])
 
     fl.from_range(3).map(lambda i: (i, i / 2)).write_hdf5(folder / "rows.h5", ["x", "y"])
-    assert_type(fl.from_hdf5(folder / "rows.h5", ["x", "y"]), Flow[object, Exact])
+    assert_type(fl.from_hdf5(folder / "rows.h5", ["x", "y"]), Flow[Any, Exact])
     pairs = fl.from_hdf5(folder / "rows.h5", ("x", "y"), tuple[int, float])
     assert_type(pairs, Flow[tuple[int, float], Exact])
     assert_type(pairs.write_npz(folder / "rows.npz"), int)
-    assert_type(fl.from_npz(folder / "rows.npz"), Flow[object, Exact])
+    assert_type(fl.from_npz(folder / "rows.npz"), Flow[Any, Exact])
     again = fl.from_npz(folder / "rows.npz", tuple[int, float], trusted=True)
     assert_type(again, Flow[tuple[int, float], Exact])
     np.save(folder / "rows.npy", np.zeros((2, 2), np.uint8))
-    assert_type(fl.from_npy(folder / "rows.npy"), Flow[object, Exact])
+    assert_type(fl.from_npy(folder / "rows.npy"), Flow[Any, Exact])
     assert_type(fl.from_npy(folder / "rows.npy", NDArray[np.uint8]).batch(2), Flow[U8, Exact])
 
     points_path, arrays_path = folder / "points.lmdb", folder / "arrays.lmdb"

@@ -352,7 +352,7 @@ class FromHdf5(IndexedSource[T], Generic[T]):
 
 
 @overload
-def from_hdf5(path: OnePath, data_paths: str | Sequence[str]) -> Flow[object, Exact]: ...
+def from_hdf5(path: OnePath, data_paths: str | Sequence[str]) -> Flow[Any, Exact]: ...
 @overload
 def from_hdf5(
     path: OnePath, data_paths: str | Sequence[str], element: TypeForm[A]

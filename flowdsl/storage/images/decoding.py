@@ -97,7 +97,7 @@ def image_size(data: Encoded) -> tuple[int, int]:
 
     Source: ``extract_jpeg_shape`` in TensorFlow.
     """
-    return _size(_view(data), None)
+    return _size(_view(data, "image_size"), None)
 
 
 # -- arguments -------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def _checked_crop(crop: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
     return top, left, height, width
 
 
-def _view(data: Any) -> memoryview:
+def _view(data: Any, function: str = "decode_image") -> memoryview:
     try:
         view = memoryview(data)
         if view.itemsize == 1:
@@ -161,7 +161,7 @@ def _view(data: Any) -> memoryview:
         pass
     hint = "; from_images reads files" if isinstance(data, str | os.PathLike) else ""
     raise InvalidFlow(
-        f"decode_image: data must be the bytes of an image file, got {type(data).__name__}{hint}"
+        f"{function}: data must be the bytes of an image file, got {type(data).__name__}{hint}"
     )
 
 

@@ -128,7 +128,7 @@ def _array_or_part(x: Any) -> Any:
 
 
 @overload
-def from_tensorpack_lmdb(path: OnePath, *, trusted: bool = False) -> Flow[object, Exact]: ...
+def from_tensorpack_lmdb(path: OnePath, *, trusted: bool = False) -> Flow[Any, Exact]: ...
 @overload
 def from_tensorpack_lmdb(
     path: OnePath, element: TypeForm[A], *, trusted: bool = False

@@ -234,7 +234,7 @@ def _comprehension(keys: Sequence[str], of_dicts: bool) -> Callable[..., list[An
 
 
 @overload
-def from_parquet(paths: Paths, *, columns: Sequence[str] | None = None) -> Flow[object, Exact]: ...
+def from_parquet(paths: Paths, *, columns: Sequence[str] | None = None) -> Flow[Any, Exact]: ...
 @overload
 def from_parquet(
     paths: Paths, element: TypeForm[A], *, columns: Sequence[str] | None = None
