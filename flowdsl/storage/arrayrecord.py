@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
@@ -25,7 +23,7 @@ from flowdsl.storage.codec import decode, encode
 from flowdsl.storage.index import Shards
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath, Paths, all_paths, local_path, title_of
-from flowdsl.storage.writing import write_file
+from flowdsl.storage.writing import of_the_system, write_file
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -252,7 +250,4 @@ def _told(write: Callable[..., object], *record: bytes) -> None:
     try:
         write(*record)
     except RuntimeError as error:
-        full = os.strerror(errno.ENOSPC)
-        if full in str(error):
-            raise OSError(errno.ENOSPC, full) from error
-        raise OSError(str(error)) from error
+        raise of_the_system(error) from error

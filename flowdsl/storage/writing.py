@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic
 import attrs
 
 from flowdsl.effects import Finite
+from flowdsl.elements import nbytes_of
 from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.node import FlowBase, T
 from flowdsl.storage.bars import bar
@@ -26,6 +27,8 @@ from flowdsl.storage.paths import WRITE_HERE, OnePath, local_path
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+_SAMPLE = 64
+"""How many rows tell how large all will be."""
 NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
 """What a full disk may be told as; a library tells a write that ends too early as EIO."""
 
@@ -59,14 +62,22 @@ def write_file(
     rows = RowsToWrite(writer, flow, os.fspath(path))
     try:
         with hidden_folder(target.parent) as folder:
-            rows.partial = folder / target.name
+            rows.place, partial = folder, folder / target.name
             with rows.refusals(), closing(rows.drawn()) as drawn:
-                write(rows.partial, drawn)
-                _flush(rows.partial)
-            os.replace(rows.partial, target)
+                write(partial, drawn)
+                _flush(partial)
+            os.replace(partial, target)
     except OSError as error:  # of the folder
         raise rows.refused(error) from error
     return rows.count
+
+
+def of_the_system(error: Exception) -> OSError:
+    """The error of the system that a library tells in words of its own."""
+    for code in NO_SPACE:
+        if os.strerror(code) in str(error):
+            return OSError(code, os.strerror(code))
+    return OSError(str(error))
 
 
 def never_ends(writer: str, flow: FlowBase[T, Finite]) -> None:
@@ -96,15 +107,15 @@ class RowsToWrite(Generic[T]):
     flow: FlowBase[T, Finite]
     told: str
     """The path as the user gave it."""
-    partial: Path | None = None
-    """Where the bytes go, whose number an error tells."""
+    place: Path | None = None
+    """The file or folder that the bytes go to, whose number an error tells."""
     before: int = 0
     """How many bytes were there before."""
     count: int = 0
     """How many rows were taken."""
-    written: int | None = None
-    """How many of them are in the file, where the writer knows."""
     _making: bool = False
+    _sampled: int = 0
+    """The bytes in the first rows, which a writer may hold back for a while."""
 
     def drawn(self) -> Generator[T]:
         """The rows; on a terminal, with a bar that shows how many were written."""
@@ -117,6 +128,8 @@ class RowsToWrite(Generic[T]):
                 if row is _END:
                     return
                 self.count += 1
+                if self.count <= _SAMPLE:
+                    self._sampled += nbytes_of(row)
                 yield row  # type: ignore[misc]  # mypy does not see that it is no _END
                 del row
                 draw(self.count)
@@ -135,17 +148,19 @@ class RowsToWrite(Generic[T]):
 
     def _needed(self) -> str:
         """How much space was needed, as far as it can be told."""
-        partial = self.partial
+        place = self.place
+        if place is None:
+            return ""
         try:
-            written = partial.stat().st_size - self.before if partial is not None else 0
-            free = shutil.disk_usage(partial.parent if partial is not None else ".").free
+            files = place.iterdir() if place.is_dir() else [place]
+            written = sum(file.stat().st_size for file in files) - self.before
+            free = shutil.disk_usage(place.parent).free
         except OSError:
             return ""
         length, told = self.flow.node.length, f"; {written:,} bytes were written"
-        count = self.count if self.written is None else self.written
-        if length and count and written > 0:
-            total = round(written * length / count)
-            told += f" for {count} of {length} rows, so that about {total:,} are needed"
+        if length and self.count:
+            each = max(written / self.count, self._sampled / min(self.count, _SAMPLE))
+            told += f", about {round(each * length):,} are needed for {length} rows"
         return f"{told}, and {free:,} are free"
 
 

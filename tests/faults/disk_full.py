@@ -22,5 +22,5 @@ finally:
 # Seen:
 # [0, 1] ['rows.lmdb']
 # flowdsl.errors.SourceError: write_lmdb: 'rows.lmdb' cannot be written: Input/output error;
-# 1,000,000 bytes were written for 21 of 100 rows, so that about 4,761,905 are needed, and
+# 1,000,000 bytes were written, about 80,000,000 are needed for 100 rows, and
 # ... are free

@@ -246,7 +246,7 @@ def test_columns_are_chosen_by_name(path: Path) -> None:
 def test_files_are_read_in_the_order_given(tmp_path: Path) -> None:
     for i in range(3):
         pq.write_table(table(x=[i, i + 10]), tmp_path / f"{i}.parquet")
-    values = [row["x"] for row in fl.from_parquet(tmp_path / "*.parquet").collect()]  # type: ignore[index]  # rows are dicts
+    values = [row["x"] for row in fl.from_parquet(tmp_path / "*.parquet").collect()]
     assert values == [0, 10, 1, 11, 2, 12]
     order = [tmp_path / "2.parquet", tmp_path / "0.parquet"]
     assert fl.from_parquet(order).collect() == [{"x": 2}, {"x": 12}, {"x": 0}, {"x": 10}]

@@ -144,7 +144,7 @@ def test_a_file_system_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("path", ["http://127.0.0.1/a.lmdb", "s3://bucket/a.lmdb"])
-def test_what_is_mapped_wants_a_local_file(path: str) -> None:
+def test_what_is_read_here_wants_a_local_file(path: str) -> None:
     with pytest.raises(
         fl.InvalidFlow, match=r"must be a file on this machine's disk.*copy it first: fl\.fetch"
     ):

@@ -22,6 +22,7 @@ from flowdsl.storage.index import Index, index_of
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import all_paths
 from flowdsl.storage.writing import write_file
+from tests.storage.formats import FORMATS
 
 
 def test_what_a_killed_writer_leaves_is_swept_by_the_next(tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ def test_a_full_disk_is_told_with_what_was_needed(tmp_path: Path) -> None:
     path.write_text("old")
     with pytest.raises(fl.SourceError) as caught:
         write_file("write_rows", fl.from_range(20), path, True, write)
-    told = "400 bytes were written for 4 of 20 rows, so that about 2,000 are needed, and "
+    told = "400 bytes were written, about 2,000 are needed for 20 rows, and "
     assert f"write_rows: {str(path)!r} cannot be written: No space left on device; {told}" in str(
         caught.value
     )
@@ -179,3 +180,15 @@ def test_an_index_that_cannot_be_kept_is_made_again(
     monkeypatch.setattr(index, "NamedTemporaryFile", refuse)
     assert len(_indexed(path, counted)) == len(_indexed(path, counted)) == 3
     assert counted == [3, 3]
+
+
+def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.storage.disk_full", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    told = dict(line.rsplit(": ", 1) for line in done.stdout.splitlines())
+    assert told == {name: "None" for name in FORMATS if name != "npy"}

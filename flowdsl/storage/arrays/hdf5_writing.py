@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+import io
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,27 +55,65 @@ def write(
 def _write(
     h5py: Any, names: list[str], single: bool, path: Path, elements: Iterable[object]
 ) -> None:
-    with _errors_of_the_disk():
-        file = h5py.File(path, "w", libver="latest")
-    try:
+    with _Disk(path) as disk, h5py.File(disk, "w", libver="latest") as file:
         block = _Block(h5py, file, names)
         for element in elements:
             block.add([element] if single else _parts(element, names))
+            disk.check()
         block.flush()
-        with _errors_of_the_disk():
-            block.finish()
-    finally:
-        with _errors_of_the_disk():
-            file.close()
+        block.finish()
+    disk.check()
 
 
-@contextmanager
-def _errors_of_the_disk() -> Generator[None]:
-    """What h5py raises, as errors of the system."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise OSError(str(error)) from error
+class _Disk(io.RawIOBase):
+    """The file that HDF5 writes to. Where the disk refuses, it is told so by ``check``.
+
+    HDF5 does not survive a write that fails: it tries again when it closes, and may end the
+    process. So it is not told.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("x+b", buffering=0)
+        self._error: OSError | None = None
+
+    def check(self) -> None:
+        """Raise what the disk said, if it refused."""
+        if self._error is not None:
+            raise self._error
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        try:
+            if self._error is None:
+                done = 0
+                while done < len(view):
+                    done += self._file.write(view[done:]) or 0
+        except OSError as error:
+            self._error = error
+        return len(view)
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        done = self._file.readinto(view) or 0
+        view[done:] = bytes(len(view) - done)  # of what was not written
+        return len(view)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return self._file.truncate(size)
+        except OSError as error:
+            self._error = self._error or error
+            return size or 0
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _parts(element: object, names: list[str]) -> list[Any]:
@@ -129,24 +167,23 @@ class _Block:
         n = len(self._rows)
         if not n:
             return
-        with _errors_of_the_disk():
-            if not self.written:
-                self._create(n)
-            end = self.written + n
-            for k, (name, column) in enumerate(zip(self.names, self.columns, strict=True)):
-                dataset = self.file[name]
-                dataset.resize(end, axis=0)
-                contents = [row[k] for row in self._rows]
-                block: Any
-                if column.form == "str":
-                    block = np.array([text.decode() for text in contents], object)
-                else:
-                    block = np.frombuffer(b"".join(contents), column.dtype)
-                    block = block.reshape(n, *column.shape)
-                dataset[self.written : end] = block
-            digests = self.file[HEADER]
-            digests.resize(end, axis=1)
-            digests[:, self.written : end] = np.array(self._digests, np.uint64).T
+        if not self.written:
+            self._create(n)
+        end = self.written + n
+        for k, (name, column) in enumerate(zip(self.names, self.columns, strict=True)):
+            dataset = self.file[name]
+            dataset.resize(end, axis=0)
+            contents = [row[k] for row in self._rows]
+            block: Any
+            if column.form == "str":
+                block = np.array([text.decode() for text in contents], object)
+            else:
+                block = np.frombuffer(b"".join(contents), column.dtype)
+                block = block.reshape(n, *column.shape)
+            dataset[self.written : end] = block
+        digests = self.file[HEADER]
+        digests.resize(end, axis=1)
+        digests[:, self.written : end] = np.array(self._digests, np.uint64).T
         self.written, self._bytes, self._rows, self._digests = end, 0, [], []
 
     def _create(self, n: int) -> None:

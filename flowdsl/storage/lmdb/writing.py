@@ -7,6 +7,7 @@ what was there before or the first rows, told from a whole store.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Generator, Iterable, Iterator
@@ -24,7 +25,7 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.node import FlowBase
 from flowdsl.storage.lmdb.rows import KEY_OF_HEADER, MARGIN_BYTES, VERSION, Batch, RowsFile
 from flowdsl.storage.paths import WRITE_HERE, OnePath, local_path
-from flowdsl.storage.writing import NO_SPACE, RowsToWrite, never_ends, write_file
+from flowdsl.storage.writing import RowsToWrite, never_ends, of_the_system, write_file
 
 _FIRST_MAP_BYTES = 1 << 24
 _GROWTH_BYTES = 1 << 36
@@ -115,10 +116,9 @@ def _errors_of_the_disk() -> Iterator[None]:
     try:
         yield
     except lmdb.Error as error:
-        for code in NO_SPACE:
-            if isinstance(error, lmdb.DiskError) or str(error).endswith(os.strerror(code)):
-                raise OSError(code, os.strerror(code)) from error
-        raise OSError(str(error)) from error
+        if isinstance(error, lmdb.DiskError):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise of_the_system(error) from error
 
 
 def _commit(env: lmdb.Environment, pairs: list[tuple[bytes, bytes]]) -> None:
@@ -142,12 +142,11 @@ def _append(flow: FlowBase[object, Finite], target: str, told: str, trusted: boo
     rows = RowsToWrite("write_lmdb", flow, told, path)
     with rows.refusals(), _errors_of_the_disk(), _Growing(path) as store:
         batch = store.begin(trusted)
-        first, rows.before = store.length, path.stat().st_size if store.is_open else 0
+        rows.before = path.stat().st_size if store.is_open else 0
         try:
             with closing(rows.drawn()) as drawn:
                 _append_rows(store, batch, drawn)
         except BaseException as error:
-            rows.written = store.length - first
             if store.started:
                 error.add_note(
                     f"write_lmdb: {told!r} holds {store.length} rows and is incomplete; "
