@@ -347,6 +347,16 @@ def test_a_writer_holds_its_store(path: Path, before: bool) -> None:
     assert len(fl.from_lmdb(path)) == (14 if before else 9)
 
 
+def test_two_writers_that_begin_a_store(path: Path) -> None:
+    def rows() -> Iterator[int]:
+        fl.from_range(2).write_lmdb(path, append=True)
+        yield 7
+
+    with pytest.raises(InvalidFlow, match="was made by another writer meanwhile"):
+        fl.from_iterable(rows).write_lmdb(path, append=True)
+    assert fl.from_lmdb(path).collect() == [0, 1]
+
+
 def test_what_this_process_reads_may_be_added_to(path: Path) -> None:
     fl.from_range(3).write_lmdb(path)
     run = iter(fl.from_lmdb(path))

@@ -241,7 +241,12 @@ class _Growing:
             with lmdb.open(str(new), subdir=False, lock=False, mode=0o666) as env:
                 _commit(env, [Batch(trusted).header(complete=False)])
             os.truncate(new, new.stat().st_size + MARGIN_BYTES)
-            os.link(new, self.path)
+            try:
+                os.link(new, self.path)
+            except FileExistsError as error:
+                raise InvalidFlow(
+                    f"write_lmdb: {str(self.path)!r} was made by another writer meanwhile"
+                ) from error
 
     def _put(self, pairs: list[tuple[bytes, bytes]], header: tuple[bytes, bytes]) -> bool:
         """Whether the map had room for them."""
