@@ -37,6 +37,7 @@ class RemoteFile:
 
     def __init__(self, reader: str, path: str) -> None:
         self.path = path
+        self._reader = reader
         self._fs, self._name = _filesystem(reader, path)
         info: dict[str, Any] = tried(reader, path, lambda: self._fs.info(self._name))
         if info.get("type") == "directory":
@@ -55,7 +56,7 @@ class RemoteFile:
         if start >= end:
             return b""
         if end - start > KEPT // 2 * BLOCK:
-            return tried("read", self.path, lambda: self._range(start, end))
+            return tried(self._reader, self.path, lambda: self._range(start, end))
         first, last = start // BLOCK, (end - 1) // BLOCK
         data = b"".join(self._block(k) for k in range(first, last + 1))
         return data[start - first * BLOCK : end - first * BLOCK]
@@ -83,7 +84,7 @@ class RemoteFile:
 
     def _fetch(self, k: int) -> Callable[[], bytes]:
         start, end = k * BLOCK, min((k + 1) * BLOCK, self.size)
-        return lambda: tried("read", self.path, lambda: self._range(start, end))
+        return lambda: tried(self._reader, self.path, lambda: self._range(start, end))
 
     def _range(self, start: int, end: int) -> bytes:
         data: bytes = self._fs.cat_file(self._name, start=start, end=end)
