@@ -37,7 +37,7 @@ BIG, _NAMED, _DUPLICATES = 1, 2, 4  # flags of a node
 _ORDERS = {2: "reversed keys", 4: "several values for a key", 8: "integers for keys"}
 _NO_PAGE = 2**64 - 1
 _DEEPEST = 32  # LMDB's own limit
-_MOST_KEPT = 1024  # pages, of some kilobytes each
+MOST_KEPT = 4096  # pages, of some kilobytes each
 
 
 class _Root(NamedTuple):
@@ -177,7 +177,7 @@ class Tree:
         page = self._kept.get(number)
         if page is None or page.kind != kind:
             page = self._page(number, kind)
-            if len(self._kept) >= _MOST_KEPT:
+            if len(self._kept) >= MOST_KEPT:
                 self._kept, self._separators = {}, {}
             self._kept[number] = page
         return page

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 import sys
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
@@ -22,7 +21,7 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 from flowdsl.errors import SourceError
 from flowdsl.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
-from flowdsl.storage.lmdb.pages import BIG, Page, Tree
+from flowdsl.storage.lmdb.pages import BIG, MOST_KEPT, Page, Tree
 
 VERSION = 2
 MARGIN_BYTES = 1 << 17
@@ -90,7 +89,9 @@ _UNSEAL: dict[int, _Unseal] = {1: _unseal_1, VERSION: unseal}
 _NODE_OF_ROW = struct.Struct("=HHHH10sQ")
 """Low and high half of a size, flags, length of the key, the key, and the page of a large row."""
 _KEY_END = _NODE_OF_ROW.size - 8
-_MOST_LEAVES = 1024
+_STRIDES_A_LEAF = 8
+"""A leaf is looked up by the number of a row divided by an eighth of the rows that leaves have."""
+_MOST_STRIDES = _STRIDES_A_LEAF * MOST_KEPT
 
 
 class _Leaf(NamedTuple):
@@ -108,7 +109,8 @@ class RowsFile(Tree):
         super().__init__("from_lmdb", path, _EXPECTED)
         self._trusted = trusted
         self._unseal: _Unseal = unseal
-        self._known: tuple[list[int], list[_Leaf]] = ([], [])
+        self._stride = max(1, self.entries // max(1, self._rows.leaves) // _STRIDES_A_LEAF)
+        self._leaves: dict[int, _Leaf] = {}
         needed = (self._last + 1) * self._page_size + MARGIN_BYTES
         if self._file.size < needed:
             raise SourceError(
@@ -165,11 +167,10 @@ class RowsFile(Tree):
 
     def _stored(self, i: int) -> bytes | memoryview:
         """The bytes of a row, of which a leaf mostly has those that follow each other."""
-        firsts, leaves = self._known
-        k = bisect_right(firsts, i) - 1
-        first, end, page = leaves[k] if k >= 0 else (0, 0, None)
-        if i >= end:
-            first, _, page = self._leaf_with(i)
+        leaf = self._leaves.get(i // self._stride)
+        if leaf is None or not leaf.first <= i < leaf.end:
+            leaf = self._leaf_with(i)
+        first, _, page = leaf
         key, slot = b"%010d" % i, i - first
         if page is not None and 0 <= slot < len(page.places):
             begin = page.places[slot]
@@ -193,10 +194,9 @@ class RowsFile(Tree):
             int(end) if end is not None and end.isdigit() else sys.maxsize,
             page,
         )
-        firsts, leaves = self._known if len(self._known[0]) < _MOST_LEAVES else ([], [])
-        k = bisect_left(firsts, leaf.first)
-        if firsts[k : k + 1] != [leaf.first]:  # other threads read what there was
-            self._known = [*firsts[:k], leaf.first, *firsts[k:]], [*leaves[:k], leaf, *leaves[k:]]
+        if len(self._leaves) >= _MOST_STRIDES:
+            self._leaves = {}
+        self._leaves[i // self._stride] = leaf
         return leaf
 
 
