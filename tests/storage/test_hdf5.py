@@ -15,6 +15,7 @@ from tensorpack.dataflow.serialize import HDF5Serializer  # type: ignore[import-
 
 import flowdsl as fl
 from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
+from flowdsl.specs import join, spec_of
 from flowdsl.testing.elements import same
 
 
@@ -169,3 +170,36 @@ def test_a_chunk_is_read_once_and_nothing_more_is_kept(path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 4e6  # of 32e6, and 0.8e6 for a chunk
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dtype", [">i4", ">f8", ">c16", "<u2", "S3", "?"])
+def test_values_of_any_byte_order_are_as_h5py_gives_them(path: Path, dtype: str) -> None:
+    values = np.array([1, 0, 1], dtype)
+    with h5py.File(path, "w") as file:
+        file["x"] = values
+    flow = fl.from_hdf5(path, "x")
+    assert flow.collect() == values.tolist()
+    spec = flow.node.spec(probe=False)
+    assert all(join(spec, spec_of(x)) == spec for x in flow)
+
+
+def test_labels_of_several_lengths(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["x"] = np.array([b"a", b"bcd", b""])
+    assert fl.from_hdf5(path, "x").collect() == [b"a", b"bcd", b""]
+
+
+def test_scalars_of_another_byte_order_come_back(path: Path) -> None:
+    rows = [np.array(i, ">i4") for i in range(3)]
+    fl.from_items(rows).write_hdf5(path, "x")
+    assert fl.from_hdf5(path, "x").collect() == rows
+
+
+def test_h5py_may_have_it_open_too(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(3)
+    with h5py.File(path) as file:
+        rows = iter(fl.from_hdf5(path, "x"))
+        assert next(rows) == file["x"][0]
+    with h5py.File(path) as file:
+        assert next(rows) == file["x"][1]

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 
 from flowdsl.errors import SpecMismatch
-from flowdsl.specs import ArraySpec, Spec, ValueSpec
+from flowdsl.specs import ArraySpec, Spec, ValueSpec, text_of_any_width
 from flowdsl.storage.codec import array_of_bytes
 
 _NUMBERS: dict[str, tuple[type, np.dtype[Any]]] = {
@@ -43,6 +43,8 @@ class Column:
             return ValueSpec(str)
         if self.is_python:
             return ValueSpec(_NUMBERS[self.form][0])
+        if self.form == "scalar":  # NumPy gives it the machine's byte order, and text its own width
+            return ArraySpec(text_of_any_width(self.dtype.newbyteorder("=")), ())
         return ArraySpec(self.dtype, self.shape)
 
     @property

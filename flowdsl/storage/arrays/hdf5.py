@@ -108,6 +108,16 @@ def check_heaps(path: str) -> None:
             start = data.find(_HEAP, start + 1)
 
 
+def _opened(h5py: Any, path: str) -> Any:
+    """The file, locked as this process's other users of it expect, or else without a lock."""
+    try:
+        return h5py.File(path, "r", rdcc_nbytes=0)
+    except OSError as error:
+        if "lock" not in str(error):
+            raise
+    return h5py.File(path, "r", locking=False, rdcc_nbytes=0)
+
+
 class RowsFile:
     """An HDF5 file, open for reading, and the columns of some of its datasets."""
 
@@ -115,8 +125,8 @@ class RowsFile:
         h5py = library("h5py", "from_hdf5", "hdf5")
         self.path = path
         self.size = LocalFile("from_hdf5", path).size
-        with self._errors("it is damaged, or no HDF5 file"):
-            self._file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
+        with self._errors("it is damaged, no HDF5 file, or held by a program that writes it"):
+            self._file = _opened(h5py, path)
             self._has_sound_heaps = False
             self.header = self._header()
         self._columns = [] if self._is_empty(names) else [self._open(h5py, name) for name in names]
@@ -307,8 +317,10 @@ class _Dataset:
         if first != start:
             block = self.dataset[start : start + self.at_once]
             self._block = start, block
-        x = block[i - start]
-        return bytes(x) if self.column.form == "str" else cast("bytes", x.tobytes())
+        k = i - start
+        if self.column.form == "str":
+            return bytes(block[k])
+        return cast("bytes", block[k : k + 1].tobytes())  # an entry by itself is in native order
 
 
 @attrs.frozen(repr=False)
