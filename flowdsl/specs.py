@@ -88,10 +88,17 @@ class StructSpec:
     fields: tuple[tuple[str, Spec], ...]
 
     def __str__(self) -> str:
-        if self.form is tuple:
+        if self.form is tuple and not self.has_names:
             return f"({', '.join(str(spec) for _, spec in self.fields)})"
         inner = ", ".join(f"{name}: {spec}" for name, spec in self.fields)
+        if self.form is tuple:
+            return f"({inner})"
         return f"{{{inner}}}" if self.form is dict else f"{self.form.__name__}({inner})"
+
+    @property
+    def has_names(self) -> bool:
+        """Whether its components have other names than their numbers."""
+        return any(name != str(k) for k, (name, _) in enumerate(self.fields))
 
 
 @attrs.frozen
@@ -268,7 +275,8 @@ def spec_declared(whose: str, form: Any) -> Spec:
 def as_declared(seen: Spec, declared: Spec) -> Spec:
     """The spec of stored tuples and dicts, with the classes that are declared for them.
 
-    A declared class matches a tuple by position, and a dict by name.
+    A declared class matches a dict by name, and a tuple by position: one that was stored with names
+    has to have these.
     """
     if isinstance(declared, ListSpec) and isinstance(seen, ListSpec):
         return ListSpec(as_declared(seen.item, declared.item), seen.length)
@@ -280,7 +288,12 @@ def as_declared(seen: Spec, declared: Spec) -> Spec:
         if by_name.keys() != dict(declared.fields).keys():
             return seen
         parts = [by_name[name] for name, _ in declared.fields]
-    elif declared.form is dict or seen.form is dict or len(parts) != len(declared.fields):
+    elif (
+        declared.form is dict
+        or seen.form is dict
+        or len(parts) != len(declared.fields)
+        or (seen.form is tuple and not _names_agree(seen, declared))
+    ):
         return seen
     pairs = zip(declared.fields, parts, strict=True)
     fields = tuple((name, as_declared(part, wanted)) for (name, wanted), part in pairs)
@@ -330,7 +343,15 @@ def _named(a: StructSpec, b: StructSpec) -> StructSpec | None:
     tuples = issubclass(a.form, tuple) and issubclass(b.form, tuple)
     if not tuples or tuple not in (a.form, b.form) or len(a.fields) != len(b.fields):
         return None
-    return a if b.form is tuple else b
+    named, plain = (a, b) if b.form is tuple else (b, a)
+    return named if _names_agree(plain, named) else None
+
+
+def _names_agree(stored: StructSpec, declared: StructSpec) -> bool:
+    """Whether the names that a tuple was stored with, if any, are those that are declared."""
+    if declared.form is tuple or not stored.has_names:
+        return True
+    return [name for name, _ in stored.fields] == [name for name, _ in declared.fields]
 
 
 def class_of(spec: Spec) -> type:

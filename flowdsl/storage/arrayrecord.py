@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
@@ -16,10 +17,11 @@ from flowdsl.effects import Exact, Finite
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import FlowBase, T
-from flowdsl.specs import Spec, ValueSpec, as_declared, in_classes, meet, spec_declared, spec_of
+from flowdsl.specs import Spec, ValueSpec, spec_declared
 from flowdsl.storage.ahead import by_number
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.codec import decode, encode
+from flowdsl.storage.declared import RowsHeld
 from flowdsl.storage.index import Shards
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath, Paths, all_paths, local_path, title_of
@@ -33,6 +35,9 @@ A = TypeVar("A")
 _MODULE = "array_record.python.array_record_module"
 _OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 """No threads and no buffer of its own: rows are read at random, and in many processes."""
+
+_MARK = b"\xc1flow"
+"""What an encoded element begins with; no MessagePack begins with 0xC1."""
 
 _AHEAD, _AHEAD_BYTES = 256, 1 << 20
 _BLOCK, _BLOCKS = 1 << 16, 128
@@ -127,9 +132,10 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
             ahead = _AHEAD_BYTES * part.length // max(1, part.size) if in_order else 1
             end = min(j + max(1, min(ahead, _AHEAD)), part.length)
             try:
-                return [made(record, part.path) for record in files[k].records(j, end)]
+                records = enumerate(files[k].records(j, end), j)
+                return [made(record, part.path, n) for n, record in records]
             except Exception:  # if it is of a row further on, it is for later
-                return [made(files[k].records(j, j + 1)[0], part.path)]
+                return [made(files[k].records(j, j + 1)[0], part.path, j)]
 
         return by_number(some)
 
@@ -142,7 +148,12 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
         return file
 
 
-def _same(record: bytes, path: str) -> Any:
+def _same(record: bytes, path: str, i: int) -> Any:
+    if record.startswith(_MARK):
+        raise SpecMismatch(
+            f"from_arrayrecord: {path!r} holds elements that flow.write_arrayrecord(path) encoded, "
+            f"not bytes; declare them: from_arrayrecord(path, Sample), or object for any"
+        )
     return record
 
 
@@ -150,23 +161,19 @@ class _Decoder:
     """Makes elements of what ``write_arrayrecord`` encoded, held to what was declared."""
 
     def __init__(self, declared: Spec) -> None:
-        self._declared = declared
-        self._seen: Spec | None = None
-        self._spec = declared
+        self._held = lru_cache(partial(RowsHeld, "from_arrayrecord", held=declared))
 
-    def __call__(self, record: bytes, path: str) -> Any:
+    def __call__(self, record: bytes, path: str, i: int) -> Any:
+        if not record.startswith(_MARK):
+            raise SourceError(
+                f"{path!r}: record {i} is no element that flow.write_arrayrecord(path) encoded; to "
+                f"read records as bytes, declare no element"
+            )
         try:
-            row = decode(record)
+            row = decode(memoryview(record)[len(_MARK) :])
         except SourceError as error:
-            raise SourceError(f"{path!r}: {error}") from error
-        seen = spec_of(row)
-        if seen != self._seen:  # most are alike
-            try:
-                self._spec = meet(self._declared, as_declared(seen, self._declared), "row")
-            except SpecMismatch as error:
-                raise SpecMismatch(f"from_arrayrecord: {path!r}: {error}") from error
-            self._seen = seen
-        return in_classes(row, self._spec)
+            raise SourceError(f"{path!r}: record {i}: {error}") from error
+        return self._held(path).row(i, row)
 
 
 @overload
@@ -239,7 +246,9 @@ def _write(path: Path, rows: Iterable[object], group_size: int) -> None:
                     f"bytes are written as they are, and everything else is encoded"
                 )
             raw = is_raw
-            record = cast("bytes", row) if is_raw else encode(row)
+            if is_raw and cast("bytes", row).startswith(_MARK):
+                raise SpecMismatch("element: bytes that begin as elements that are encoded do")
+            record = cast("bytes", row) if is_raw else _MARK + encode(row)
             _told(writer.write, record)
     finally:
         _told(writer.close)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from flowdsl.errors import SpecMismatch
-from flowdsl.specs import Spec, as_declared, meet, spec_declared
+from flowdsl.specs import (
+    UNKNOWN,
+    Spec,
+    as_declared,
+    in_classes,
+    meet,
+    names_classes,
+    spec_declared,
+    spec_of,
+)
 
 
 def held_to(reader: str, path: str, element: Any, stored: Spec) -> Spec:
@@ -21,3 +30,44 @@ def held_to(reader: str, path: str, element: Any, stored: Spec) -> Spec:
         raise SpecMismatch(
             f"{reader}: {path!r}: {error}; declared {declared}, stored {stored}"
         ) from error
+
+
+class RowsHeld:
+    """Makes of each row of a file what it was declared to be, in its classes.
+
+    Where what the file says of its rows leaves something open that was declared, each row is held
+    to it; the file's own header says the rest.
+    """
+
+    def __init__(self, reader: str, path: str, held: Spec, stored: Spec = UNKNOWN) -> None:
+        """``held`` is what ``held_to`` gave, ``stored`` what the file says of its rows."""
+        self._reader, self._path, self._held = reader, path, held
+        self._checks = as_declared(stored, held) != held
+        self._classes = names_classes(held)
+        self._latest: tuple[Spec | None, Spec] = (None, held)  # together: threads may share it
+
+    @property
+    def changes(self) -> bool:
+        """Whether rows have to go through this at all."""
+        return self._checks or self._classes
+
+    def row(self, i: int, x: Any) -> Any:
+        """The row of this number, which holds ``x``.
+
+        Raises:
+            SpecMismatch: It is not what was declared; the message has both sides.
+        """
+        if not self._checks:
+            return in_classes(x, self._held)
+        seen, spec = self._latest
+        own = spec_of(x)
+        if own != seen:  # most are alike
+            try:
+                spec = meet(self._held, as_declared(own, self._held), "row")
+            except SpecMismatch as error:
+                raise SpecMismatch(
+                    f"{self._reader}: {self._path!r}: row {i}: {error}; declared {self._held}, "
+                    f"the row is {own}"
+                ) from error
+            self._latest = own, spec
+        return in_classes(x, spec) if self._classes else x

@@ -122,13 +122,20 @@ def tried(reader: str, path: str, read: Callable[[], R]) -> R:
         try:
             return _Started(read).result(SECONDS)
         except Exception as error:  # each file system has errors of its own
-            failed = error
+            failed = _as_it_was(error)
         refused = _refused(failed)
         if refused:
             raise SourceError(f"{reader}: {path!r} {refused}") from failed
     raise SourceError(
-        f"{reader}: {path!r} cannot be read, after {TRIES} tries: {failed!r}"
+        f"{reader}: {path!r} cannot be read, after {TRIES} tries: {type(failed).__name__}: {failed}"
     ) from failed
+
+
+def _as_it_was(error: Exception) -> Exception:
+    """The error of the server or the network, where fsspec calls every one a missing file."""
+    cause = error.__cause__
+    known = isinstance(cause, OSError) or hasattr(cause, "status")
+    return cause if isinstance(error, FileNotFoundError) and known else error  # type: ignore[return-value]  # an Exception, if known
 
 
 def _refused(error: Exception) -> str | None:

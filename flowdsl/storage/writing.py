@@ -53,6 +53,8 @@ def write_file(
         SpecMismatch: An element cannot be written.
     """
     never_ends(writer, flow)
+    if type(overwrite) is not bool:
+        raise InvalidFlow(f"{writer}: overwrite must be True or False, got {overwrite!r}")
     target = Path(local_path(writer, path, WRITE_HERE))
     if target.is_dir() or (target.exists() and not overwrite):
         remedy = "it is a folder" if target.is_dir() else "pass overwrite=True"
@@ -66,7 +68,10 @@ def write_file(
             with rows.refusals(), closing(rows.drawn()) as drawn:
                 write(partial, drawn)
                 _flush(partial)
-            os.replace(partial, target)
+            if overwrite:
+                os.replace(partial, target)
+            else:
+                _appear(writer, partial, target, os.fspath(path))
     except OSError as error:  # of the folder
         raise rows.refused(error) from error
     return rows.count
@@ -89,6 +94,19 @@ def never_ends(writer: str, flow: FlowBase[T, Finite]) -> None:
             f"{writer}: {flow.node.title} never ends, so no disk can hold it; "
             f"put .take(n) before it"
         )
+
+
+def _appear(writer: str, partial: Path, target: Path, told: str) -> None:
+    """Give a file its name, unless another has it by now."""
+    try:
+        os.link(partial, target)
+    except FileExistsError as error:
+        raise InvalidFlow(
+            f"{writer}: {told!r} was made by another program meanwhile, and is kept; pass "
+            f"overwrite=True"
+        ) from error
+    except OSError:  # a file system without links
+        os.replace(partial, target)
 
 
 def _flush(path: Path) -> None:

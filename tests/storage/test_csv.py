@@ -490,3 +490,21 @@ def test_what_no_cell_holds_is_refused(path: Path, rows: list[Any], told: str) -
     with pytest.raises(SpecMismatch, match=told):
         fl.from_items(rows).write_csv(path)
     assert list(path.parent.iterdir()) == []
+
+
+def test_a_first_line_that_may_be_a_row_is_asked_about(path: Path) -> None:
+    rows = [(10, 1.5), (20, 2.5)]
+    fl.from_items(rows).write_csv(path)
+    with pytest.raises(InvalidFlow, match=r"is \['10', '1.5'\], which may be a header or a row"):
+        fl.from_csv(path, tuple[int, float])
+    assert fl.from_csv(path, tuple[int, float], header=False).collect() == rows
+    assert fl.from_csv(path, tuple[int, float], header=True).collect() == rows[1:]
+    path.write_text("a,b\n10,1.5\n")
+    assert fl.from_csv(path, tuple[int, float]).collect() == rows[:1]
+
+
+@pytest.mark.parametrize("header", [0, "infer", 1])
+def test_a_header_is_there_or_not(path: Path, header: Any) -> None:
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InvalidFlow, match="header must be True or False, got "):
+        fl.from_csv(path, header=header)

@@ -233,16 +233,16 @@ def test_lists_text_and_dataclasses_come_back(path: Path) -> None:
 
 
 def test_what_is_no_item_of_the_declared_list_is_refused(path: Path) -> None:
-    rows: list[Any] = [[(1, 2)], [(1, 2), (3,)], [4]]
+    rows: list[Any] = [[(1.0, 2.0)], [(1.0, 2.0), (3.0,)], [4]]
     fl.from_items(rows).write_lmdb(path)
-    flow = fl.from_lmdb(path, list[tuple[int, int]])
+    flow = fl.from_lmdb(path, list[tuple[float, float]])
     assert flow.take(1).collect() == rows[:1]
     points = fl.from_lmdb(path, list[Point])
-    assert points.take(1).collect() == [[Point(1, 2)]]
+    assert points.take(1).collect() == [[Point(1.0, 2.0)]]
     for i in (1, 2):
         with pytest.raises(ElementError) as caught:
             points.skip(i).collect()
-        assert "an item of a list is not Point(x: float, y: float)" in str(caught.value.__cause__)
+        assert "Point(x: float, y: float)" in str(caught.value.__cause__)
 
 
 def test_a_dict_is_taken_by_name(path: Path) -> None:
@@ -259,9 +259,17 @@ def test_a_typed_dict(path: Path) -> None:
     ("stored", "declared", "said"),
     [
         (sample(1), tuple[NDArray[np.float32], np.int64], ["row.0", "float32[...]", "uint8[2, 3]"]),
-        (sample(1), tuple[NDArray[np.uint8]], ["(uint8[...])", "(uint8[2, 3], int64[])"]),
-        (sample(1), Point, ["row.x", "Point(x: float, y: float)", "(uint8[2, 3], int64[])"]),
-        (sample(1), Labeled, ["{x: float, y: float}", "(uint8[2, 3], int64[])"]),
+        (
+            sample(1),
+            tuple[NDArray[np.uint8]],
+            ["(uint8[...])", "(image: uint8[2, 3], label: int64[])"],
+        ),
+        (
+            sample(1),
+            Point,
+            ["row: declared", "Point(x: float, y: float)", "(image: uint8[2, 3], label: int64[])"],
+        ),
+        (sample(1), Labeled, ["{x: float, y: float}", "(image: uint8[2, 3], label: int64[])"]),
         (Point(1.0, 2.0), tuple[float, float], ["(float, float)", "{x: float, y: float}"]),
         ({"0": 1.0, "1": 2.0}, tuple[float, float], ["(float, float)", "{0: float, 1: float}"]),
         ((1.0, 2.0), Labeled, ["{x: float, y: float}", "(float, float)"]),
@@ -799,3 +807,38 @@ def test_a_damaged_row_of_version_1_is_named(path: Path) -> None:
     with pytest.raises(ElementError) as caught:
         fl.from_lmdb(path).collect()
     assert "the checksum differs" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("element", [int, Sample, NDArray[np.uint8], list[int]])
+def test_rows_of_several_kinds_are_each_held_to_what_is_declared(path: Path, element: Any) -> None:
+    rows: list[Any] = [1, 2, sample(1), np.zeros(3, np.uint8), np.zeros(3), [1], ["a"], None]
+    fl.from_items(rows).write_lmdb(path)
+    flow = fl.from_lmdb(path, element)
+    fits = [[0, 1], [2], [3], [5]][[int, Sample, NDArray[np.uint8], list[int]].index(element)]
+    for i in range(len(rows)):
+        if i in fits:
+            assert same(flow.at(i), rows[i])
+        else:
+            with pytest.raises(ElementError) as caught:
+                flow.at(i)
+            assert isinstance(caught.value.__cause__, SpecMismatch)
+            assert f"{str(path)!r}: row {i}: " in str(caught.value.__cause__)
+
+
+def test_rows_that_are_appended_are_held_to_it_too(path: Path) -> None:
+    fl.from_range(2).write_lmdb(path, append=True)
+    fl.from_items(["x"]).write_lmdb(path, append=True)
+    flow = fl.from_lmdb(path, int)
+    assert flow.take(2).collect() == [0, 1]
+    with pytest.raises(ElementError, match="declared int, got str"):
+        flow.collect()
+
+
+def test_names_that_were_stored_are_not_taken_for_others(path: Path) -> None:
+    class Swapped(NamedTuple):
+        label: np.int64
+        image: NDArray[np.uint8]
+
+    fl.from_items([sample(1)]).write_lmdb(path)
+    with pytest.raises(SpecMismatch, match=r"declared Swapped\(label.*stored \(image: "):
+        fl.from_lmdb(path, Swapped)

@@ -269,7 +269,7 @@ def test_each_row_of_a_stream_is_checked(path: Path) -> None:
     fl.from_items([("a", 1), ("b", 2), ("c", None)]).write_tfrecord(path, compression="gzip")
     run = iter(fl.from_tfrecord(path, tuple[str, int], compression="gzip"))
     assert [next(run), next(run)] == [("a", 1), ("b", 2)]
-    with pytest.raises(SpecMismatch, match=r"declared \(str, int\), row 2 is \(str, NoneType\)"):
+    with pytest.raises(SpecMismatch, match=r"declared \(str, int\), the row is \(str, NoneType\)"):
         next(run)
     with pytest.raises(SpecMismatch, match="not bytes; declare them"):
         fl.from_tfrecord(path, compression="gzip").collect()

@@ -192,3 +192,24 @@ def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path) -> None:
     )
     told = dict(line.rsplit(": ", 1) for line in done.stdout.splitlines())
     assert told == {name: "None" for name in FORMATS if name != "npy"}
+
+
+def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "rows.txt"
+
+    def line(i: int) -> str:
+        path.write_text("another's")
+        return str(i)
+
+    with pytest.raises(fl.InvalidFlow, match="made by another program meanwhile, and is kept"):
+        fl.from_range(3).map(line).write_text(path)
+    assert path.read_text() == "another's"
+    assert fl.from_range(3).map(line).write_text(path, overwrite=True) == 3
+    assert path.read_text() == "0\n1\n2\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_overwrite_is_yes_or_no(tmp_path: Path) -> None:
+    no: Any = "no"
+    with pytest.raises(fl.InvalidFlow, match="overwrite must be True or False, got 'no'"):
+        fl.from_items(["a"]).write_text(tmp_path / "a", overwrite=no)

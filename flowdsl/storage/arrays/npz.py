@@ -44,6 +44,8 @@ VERSION = 1
 _DEFLATES_TO = 1032
 """The bytes that one compressed byte can stand for, at most."""
 _STRETCH = 1 << 20
+_UNNAMED = re.compile(r"arr_\d{1,9}( arr_\d{1,9})*")
+"""What ``np.savez`` calls arrays that have no name."""
 _ERRORS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, struct.error, ValueError, OverflowError),
     *(RuntimeError, NotImplementedError, KeyError, msgspec.MsgspecError, OSError, MemoryError),
@@ -206,7 +208,7 @@ class RowsFile:
             names.append(file.removesuffix(".npy"))
         if not names:
             raise SourceError(f"from_npz: {self.path!r} holds no array")
-        if all(re.fullmatch(r"arr_\d{1,9}", name) for name in names):
+        if _UNNAMED.fullmatch(" ".join(names)):
             return sorted(names, key=lambda name: int(name[4:])), "tuple"
         tensorpack = self._trusted and names == ["buffer"]
         return names, "single" if tensorpack else "dict"
@@ -294,7 +296,7 @@ class RowsFile:
         if self.form == "single":
             return specs[0]
         names: Sequence[str] = self.names
-        if self.form == "tuple":
+        if self.form == "tuple" and _UNNAMED.fullmatch(" ".join(names)):
             names = [str(k) for k in range(len(specs))]
         form = tuple if self.form == "tuple" else dict
         return StructSpec(form, tuple(zip(names, specs, strict=True)))

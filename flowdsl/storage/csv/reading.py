@@ -126,7 +126,7 @@ def from_csv(
     paths: Paths,
     *,
     delimiter: str = ",",
-    header: Literal[True] = True,
+    header: Literal[True] | None = None,
     columns: Sequence[str] | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
@@ -157,7 +157,7 @@ def from_csv(
     element: TypeForm[A],
     *,
     delimiter: str = ",",
-    header: bool = True,
+    header: bool | None = None,
     columns: Sequence[str] | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
@@ -167,7 +167,7 @@ def from_csv(
     element: Any = object,
     *,
     delimiter: str = ",",
-    header: bool = True,
+    header: bool | None = None,
     columns: Sequence[str] | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
@@ -175,9 +175,10 @@ def from_csv(
     r"""The rows of a CSV file, or of several in turn that have the same columns.
 
     ``paths`` is a path or URL, a pattern such as ``"part-*.csv"``, whose files are sorted, or a
-    list of them in the order given. Each file begins with a header, unless ``header=False``.
-    A row is a dict of text by the names in the header, or of ``columns`` alone; without a header
-    it is a tuple of text, or a dict if ``columns`` names all cells.
+    list of them in the order given. Each file begins with a header, unless ``header=False``; where
+    ``tuple[A, B]`` is declared, and the first line could be a row, ``header`` has to be said. A row
+    is a dict of text by the names in the header, or of ``columns`` alone; without a header it is a
+    tuple of text, or a dict if ``columns`` names all cells.
 
     ``element`` declares what a row is: a NamedTuple, record, dataclass or TypedDict, whose
     components are found by name in the header, else in the order of the columns, or a
@@ -193,11 +194,12 @@ def from_csv(
 
     Effects: none.
 
-    Errors: ``SourceError`` at once for a file that is missing or compressed, a header that is
-    empty or names a column twice, headers that differ, or a quote that is never closed;
-    ``SpecMismatch`` at once if the header or the first row is not what ``element`` declares. At its
-    row, with file, line and column: ``SourceError`` for more or fewer cells than there are columns,
-    and for text that is not in the encoding; ``SpecMismatch`` for a cell of another type.
+    Errors: ``InvalidFlow`` if ``header`` has to be said. ``SourceError`` at once for a file that is
+    missing or compressed, a header that is empty or names a column twice, headers that differ, or a
+    quote that is never closed; ``SpecMismatch`` at once if the header or the first row is not what
+    ``element`` declares. At its row, with file, line and column: ``SourceError`` for more or fewer
+    cells than there are columns, and for text that is not in the encoding; ``SpecMismatch`` for a
+    cell of another type.
 
     >>> import flowdsl as fl, tempfile
     >>> from typing import NamedTuple
@@ -217,6 +219,8 @@ def from_csv(
 
     Elsewhere: tensorpack none; tf.data ``CsvDataset``; Grain none; torchdata ``CSVParser``.
     """
+    if header is not None and type(header) is not bool:
+        raise InvalidFlow(f"from_csv: header must be True or False, got {header!r}")
     dialect = _dialect(delimiter, quotechar, encoding)
     named = _named_columns(columns)
     declared = None if element is object else _declared(element)
@@ -225,11 +229,26 @@ def from_csv(
         for path in all_paths("from_csv", paths)
     )
     first = _first_records(files, dialect)
-    width, names = _columns(files, first, header, named, declared)
-    rows, spec = _rows(files[0].path, width, names, named if header else None, declared)
-    source = FromCsv[Any](files, _Records(dialect, rows), spec, header)
+    begins = header is not False
+    width, names = _columns(files, first, begins, named, declared)
+    rows, spec = _rows(files[0].path, width, names, named if begins else None, declared)
+    if header is None and declared is not None and not declared.is_named:
+        _certainly_a_header(files[0].path, rows, first[0] or [])
+    source = FromCsv[Any](files, _Records(dialect, rows), spec, begins)
     _holds(source, declared)
     return node.flow(source)
+
+
+def _certainly_a_header(path: str, rows: Rows[Any], record: list[str]) -> None:
+    """Refuse a first line that a row could be: what is declared has no names to find in it."""
+    try:
+        rows.made([record])
+    except (SpecMismatch, ValueError):
+        return
+    raise InvalidFlow(
+        f"from_csv: the first line of {path!r} is {record}, which may be a header or a row; pass "
+        f"header=True or header=False"
+    )
 
 
 def _dialect(delimiter: object, quote: object, encoding: object) -> _Dialect:

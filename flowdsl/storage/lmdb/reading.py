@@ -14,8 +14,8 @@ from flowdsl.effects import Exact
 from flowdsl.errors import SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import T
-from flowdsl.specs import Spec, in_classes, names_classes
-from flowdsl.storage.declared import held_to
+from flowdsl.specs import Spec
+from flowdsl.storage.declared import RowsHeld, held_to
 from flowdsl.storage.lmdb.rows import RowsFile
 from flowdsl.storage.paths import OnePath, local_path
 
@@ -52,14 +52,15 @@ class FromLmdb(IndexedSource[T], Generic[T]):
 
     def open(self) -> Callable[[int], T]:
         file = RowsFile(self.path, self.trusted)
-        header, _ = file.header()
+        header, stored = file.header()
         if (header.length, header.digest) != (self.row_count, self.digest):
             raise SourceError(
                 f"{self.path!r} holds other rows than when this flow was built: build a new flow"
             )
-        if not names_classes(self.row_spec):
+        held = RowsHeld("from_lmdb", self.path, self.row_spec, stored)
+        if not held.changes:
             return file.row
-        return lambda i: cast("T", in_classes(file.row(i), self.row_spec))
+        return lambda i: cast("T", held.row(i, file.row(i)))
 
 
 @overload

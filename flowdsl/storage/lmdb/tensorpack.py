@@ -19,7 +19,8 @@ from flowdsl.effects import Exact
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import T
-from flowdsl.specs import Spec, as_declared, in_classes, meet, names_classes, spec_declared, spec_of
+from flowdsl.specs import Spec, spec_declared
+from flowdsl.storage.declared import RowsHeld
 from flowdsl.storage.lmdb.keys import is_pickle
 from flowdsl.storage.lmdb.raw import RawFile, raw_file
 from flowdsl.storage.paths import OnePath
@@ -55,6 +56,7 @@ class FromTensorpackLmdb(IndexedSource[T], Generic[T]):
 
     def open(self) -> Callable[[int], T]:
         read = self.raw.open()
+        held = RowsHeld("from_tensorpack_lmdb", self.raw.path, self.declared)
 
         def row(i: int) -> T:
             key, value = read(i)
@@ -62,14 +64,9 @@ class FromTensorpackLmdb(IndexedSource[T], Generic[T]):
                 x = _datapoint(value, self.trusted)
             except SourceError as error:
                 raise SourceError(f"{self.raw.path!r}: key {key!r}: {error}") from error
-            return cast("T", _held(x, self.declared))
+            return cast("T", held.row(i, x))
 
         return row
-
-
-def _held(x: object, declared: Spec) -> object:
-    spec = meet(declared, as_declared(spec_of(x), declared), "row")
-    return in_classes(x, spec) if names_classes(spec) else x
 
 
 def _datapoint(stored: bytes, trusted: bool) -> object:

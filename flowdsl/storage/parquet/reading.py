@@ -290,7 +290,8 @@ def from_parquet(
     form = files[0].form
     declared = _declared(element, form, chosen)
     seen = [_column(files, name, declared.get(name, Declared())) for name in chosen]
-    names_of_spec = map(str, range(len(seen))) if form == "tuple" else chosen
+    unnamed = form == "tuple" and all(name.isdecimal() for name in chosen)
+    names_of_spec = map(str, range(len(seen))) if unnamed else chosen
     fields = tuple((name, spec) for name, (_, spec) in zip(names_of_spec, seen, strict=True))
     stored: Spec = StructSpec(tuple if form == "tuple" else dict, fields)
     if form == "value":

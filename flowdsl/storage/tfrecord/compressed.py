@@ -9,11 +9,12 @@ import attrs
 import xxhash
 
 from flowdsl.effects import Unsized
-from flowdsl.errors import SourceError, SpecMismatch
+from flowdsl.errors import SourceError
 from flowdsl.node import Node, Passes, Row, T, remembered
 from flowdsl.probing import settled
-from flowdsl.specs import UNKNOWN, Spec, as_declared, in_classes, meet, names_classes, spec_of
+from flowdsl.specs import Spec
 from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.declared import RowsHeld
 from flowdsl.storage.paths import title_of
 from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, no_end
 from flowdsl.storage.tfrecord.framing import HEADER, checksum_for, cut_short, no_record
@@ -62,8 +63,7 @@ class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
             raise of_another_size(self.paths, self.size, position)
 
     def _elements(self, path: str, payloads: Iterator[bytes]) -> Iterator[Any]:
-        last: Spec | None = None
-        held: Spec = UNKNOWN
+        held = RowsHeld("from_tfrecord", path, self.declared)
         for i, payload in enumerate(payloads):
             if payload.startswith(END):
                 end_of(path, payload, i)
@@ -71,22 +71,8 @@ class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
                     raise no_end(path)
                 return
             row = decoded(path, i, payload)
-            if self.declared == UNKNOWN:
-                yield row
-                continue
-            if (own := spec_of(row)) != last:
-                last, held = own, _row_held_to(path, i, self.declared, own)
-            yield in_classes(row, held) if names_classes(held) else row
+            yield held.row(i, row) if held.changes else row
         raise no_end(path)
-
-
-def _row_held_to(path: str, i: int, declared: Spec, own: Spec) -> Spec:
-    try:
-        return meet(declared, as_declared(own, declared), "row")
-    except SpecMismatch as error:
-        raise SpecMismatch(
-            f"from_tfrecord: {path!r}: {error}; declared {declared}, row {i} is {own}"
-        ) from error
 
 
 def _raw(path: str, payloads: Iterator[bytes]) -> Iterator[bytes]:

@@ -23,9 +23,9 @@ from flowdsl.effects import Exact, Unsized
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import T, remembered
-from flowdsl.specs import Spec, ValueSpec, in_classes, join, names_classes, spec_declared
+from flowdsl.specs import Spec, ValueSpec, join, spec_declared
 from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.declared import held_to
+from flowdsl.storage.declared import RowsHeld, held_to
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import Paths, all_paths, title_of
 from flowdsl.storage.tfrecord.compressed import (
@@ -130,9 +130,11 @@ def _opened(
     payload = _payloads(file, checksum, index).get
     if form is None:
         return payload
-    if not names_classes(form):
+    rows = len(index) - 1
+    held = RowsHeld("from_tfrecord", path, form, end_of(path, payload(rows), rows))
+    if not held.changes:
         return lambda i: decoded(path, i, payload(i))
-    return lambda i: in_classes(decoded(path, i, payload(i)), form)
+    return lambda i: held.row(i, decoded(path, i, payload(i)))
 
 
 def _numbered_through(opened: Callable[[int], Callable[[int], T]], shards: Shards, i: int) -> T:
