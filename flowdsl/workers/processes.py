@@ -42,7 +42,7 @@ from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece, Rows
 from flowdsl.workers.slabs import Place, Window
 from flowdsl.workers.starting import Child
 from flowdsl.workers.surroundings import Surroundings
-from flowdsl.workers.wire import nbytes_of_frames, pickled, ship, supply, unpack
+from flowdsl.workers.wire import classes_of_main, nbytes_of_frames, pickled, ship, supply, unpack
 from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup
 
 SECONDS_TO_LEAVE = 0.5
@@ -260,6 +260,7 @@ class Processes:
             (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.count,
             os.getpid(),
             Surroundings(),
+            classes_of_main(),
         )
         worker = self.spawn(setup)
         self._members[worker.identity] = worker

@@ -136,10 +136,21 @@ def _pickle(dumps: Callable[..., bytes], value: object) -> tuple[bytes, list[mem
     return dumps(value, 5, buffer_callback=in_band), beside
 
 
-def pack_into(slabs: Slabs, elements: list[Any]) -> tuple[bytes, list[Place]]:
-    """Pickle elements, with their large arrays placed in slabs."""
+def classes_of_main() -> frozenset[str]:
+    """The names of the classes that this process's ``__main__`` has."""
+    main = vars(sys.modules["__main__"])
+    return frozenset(name for name, value in main.items() if isinstance(value, type))
+
+
+def pack_into(
+    slabs: Slabs, elements: list[Any], classes: frozenset[str]
+) -> tuple[bytes, list[Place]]:
+    """Pickle elements, with their large arrays placed in slabs.
+
+    ``classes`` are those of the consumer's ``__main__``, which it finds by name.
+    """
     if elements:
-        _adopt(elements[0])
+        _adopt(elements[0], classes)
     data, beside = pack(elements)
     return data, [slabs.place(content) for content in beside]
 
@@ -167,15 +178,16 @@ def unpack(data: bytes, buffers: Sequence[Any] = ()) -> Any:
     return pickle.loads(data, buffers=buffers)
 
 
-def _adopt(element: object) -> None:
+def _adopt(element: object, classes: frozenset[str]) -> None:
     """Let classes of the user's script be pickled by name.
 
     They came here by value, and belong to a ``__main__`` that is not this process's. They are added
-    to this process's ``__main__``, so that the consumer finds its own class under the name.
+    to this process's ``__main__``, so that the consumer finds its own class under the name. Classes
+    within a function have no name there: they go back by value, as cloudpickle knows its own again.
     """
     kind = type(element)
     main = sys.modules["__main__"]
-    if kind.__module__ == "__main__" and "." not in kind.__qualname__:
+    if kind.__module__ == "__main__" and kind.__qualname__ in classes:
         vars(main).setdefault(kind.__qualname__, kind)
     for _, part in components(element) or ():
-        _adopt(part)
+        _adopt(part, classes)

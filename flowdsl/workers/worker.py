@@ -63,6 +63,8 @@ class Setup:
     """The process id of the consumer."""
     surroundings: Surroundings
     """Those of the consumer when it started this worker."""
+    classes: frozenset[str]
+    """The names of those in the consumer's ``__main__``."""
 
     @property
     def memory_of_its_own(self) -> int:
@@ -113,11 +115,13 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
             lease: Lease = unpack(frames[0])
             slabs.note(lease.number)
             supplied: Rows = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
-            control.send_multipart(run(making, slabs, lease, supplied))
+            control.send_multipart(run(making, slabs, lease, supplied, setup.classes))
             heap.settle()
 
 
-def run(making: Maker, slabs: Slabs, lease: Lease, supplied: Rows) -> list[bytes]:
+def run(
+    making: Maker, slabs: Slabs, lease: Lease, supplied: Rows, classes: frozenset[str]
+) -> list[bytes]:
     """The frames of a lease's result, made up to the end of the lease or to a failure."""
     surplus = slabs.begin()
     began = time.perf_counter()
@@ -126,7 +130,7 @@ def run(making: Maker, slabs: Slabs, lease: Lease, supplied: Rows) -> list[bytes
     if failure is not None:
         failure = attrs.evolve(failure, cause=travelling(failure.cause))
     try:
-        content, places = pack_into(slabs, made.elements)
+        content, places = pack_into(slabs, made.elements, classes)
     except Exception as error:
         bad = first_unpackable(made.elements)
         if bad is None:  # all elements can be pickled: there is no memory for them
@@ -138,7 +142,7 @@ def run(making: Maker, slabs: Slabs, lease: Lease, supplied: Rows) -> list[bytes
             failure = Failure((), lease.epoch, made.positions[stop], travelling(reason))
         made.positions, made.elements = made.positions[:stop], made.elements[:stop]
         made.left = [one for one in made.left if one.before <= stop]
-        content, places = pack_into(slabs, made.elements)
+        content, places = pack_into(slabs, made.elements, classes)
     seconds = time.perf_counter() - began
     result = result_of(attrs.evolve(made, failure=failure, seconds=seconds), lease)
     return [pickled((result, places, surplus)), content]

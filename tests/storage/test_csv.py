@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypedDict
 import attrs
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -93,6 +93,8 @@ def told_by(flow: Any) -> str:
 
 @pytest.mark.usefixtures("small")
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example("a\r\r")
+@example('"\r\r",a\r\r\n')
 @given(
     st.text(st.sampled_from('a,"\n\r '), max_size=40)
     | st.lists(st.sampled_from(['"a",b\n', '"\n",\r\n', 'a,""""\n', 'a"b,c\n'])).map("".join)

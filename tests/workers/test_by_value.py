@@ -86,6 +86,59 @@ def test_all_of_them_in_a_script(tmp_path: Path) -> None:
     assert run.stdout == "True {'maxsize': None, 'typed': False} done\n", run.stderr
 
 
+CLASSES = """
+from __future__ import annotations
+import dataclasses, typing
+import attrs, numpy as np
+from numpy.typing import NDArray
+import flowdsl as fl
+
+class Top(typing.NamedTuple):
+    i: int
+
+class Typed(typing.NamedTuple):
+    label: int
+    values: NDArray[np.float32]
+
+class Outer:
+    @dataclasses.dataclass
+    class Inner:
+        i: int
+
+def main():
+    @dataclasses.dataclass
+    class Data:
+        i: int
+
+    @attrs.frozen
+    class Record:
+        i: int
+
+    class Named(typing.NamedTuple):
+        i: int
+
+    for cls in (Top, Outer.Inner, Data, Record, Named):
+        for wrap in (lambda x: x, lambda x: (1, {"a": x})):
+            flow = fl.from_range(9).map(lambda i: wrap(cls(i)))
+            got = flow.prefetch(procs=2).collect()
+            assert got == flow.collect(), cls
+            assert type(got[0] if type(got[0]) is cls else got[0][1]["a"]) is cls
+    rows = fl.from_items([fl.to_example(Typed(7, np.ones(2, np.float32)))])
+    (row,) = rows.map(fl.parse_example(Typed)).prefetch(procs=2).collect()
+    assert (type(row), row.label, row.values.tolist()) == (Typed, 7, [1, 1])
+    print("done")
+
+main()
+"""
+
+
+def test_classes_of_a_script_and_of_its_functions(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(CLASSES)
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert run.stdout == "done\n", run.stderr
+
+
 @functools.lru_cache(maxsize=3, typed=True)
 def importable(i: int) -> int:
     """A page about it."""

@@ -39,7 +39,7 @@ def by_slab(elements: list[Any]) -> Any:
     """As a result brings them back."""
     pair = Pair()
     pair.slabs.begin()
-    data, places = pack_into(pair.slabs, elements)
+    data, places = pack_into(pair.slabs, elements, frozenset())
     return unpack(data, pair.window.buffers(places))
 
 
@@ -127,7 +127,7 @@ class TestBeside:
         pair = Pair()
         pair.slabs.begin()
         batch = pair.slabs.allocate((BIG,), np.dtype(np.float64))
-        data, places = pack_into(pair.slabs, [(batch, 1)])
+        data, places = pack_into(pair.slabs, [(batch, 1)], frozenset())
         batch[:] = 7.0
         ((seen, _),) = unpack(data, pair.window.buffers(places))
         assert (seen == 7.0).all()
@@ -136,6 +136,9 @@ class TestBeside:
     def test_a_pickle_that_has_to_be_tried_twice_sends_no_array_twice(self) -> None:
         _, beside = pack([np.zeros(BIG), lambda: 0])
         assert len(beside) == 1
+
+
+NAMES = frozenset({"OfTheScript"})
 
 
 class TestClassesOfAScript:
@@ -151,7 +154,7 @@ class TestClassesOfAScript:
 
     @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (1, {"a": x})], ids=["it", "inside"])
     def test_are_found_by_name(self, script_class: type[Any], wrap: Callable[[Any], Any]) -> None:
-        data, _ = pack_into(Pair().slabs, [wrap(script_class(3))])
+        data, _ = pack_into(Pair().slabs, [wrap(script_class(3))], NAMES)
         assert b"cloudpickle" not in data
         try:
             assert vars(sys.modules["__main__"])["OfTheScript"] is script_class
@@ -163,7 +166,7 @@ class TestClassesOfAScript:
         self, script_class: type[Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sys.modules["__main__"], "OfTheScript", 7, raising=False)
-        data, _ = pack_into(Pair().slabs, [script_class(3)])
+        data, _ = pack_into(Pair().slabs, [script_class(3)], NAMES)
         assert vars(sys.modules["__main__"])["OfTheScript"] == 7
         assert type(unpack(data)[0]) is script_class
 

@@ -49,6 +49,8 @@ class _Dialect:
     def parse(self, data: bytes, skip: int = 0) -> list[list[str]]:
         """The cells of each record of a block."""
         records = decoded(data, self.encoding, self.quote)[skip:]
+        if b"\r\r" in data and any(map(_ends_twice, records)):
+            raise ValueError(_LONE_RETURN)
         _allow(max(map(len, records), default=0))
         cells = csv.reader(
             records,
@@ -67,9 +69,15 @@ def _reason(told: str) -> str:
     """What the ``csv`` module says, in the words of who wrote the file."""
     if told == "unexpected end of data":
         return "a quote in it is not closed: a cell with quotes is in quotes, and doubles them"
-    if told.startswith("new-line character"):
-        return "a carriage return in it is not in quotes"
-    return told
+    return _LONE_RETURN if told.startswith("new-line character") else told
+
+
+_LONE_RETURN = "a carriage return in it is not in quotes"
+
+
+def _ends_twice(record: str) -> bool:
+    """Whether a record ends in two carriage returns, which the ``csv`` module takes for one."""
+    return record.rstrip("\n").endswith("\r\r")
 
 
 def _allow(size: int) -> None:

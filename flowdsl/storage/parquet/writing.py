@@ -158,14 +158,16 @@ class _File:
 class Kind:
     """What the values of a column are: of a class of Python's own, or of a dtype; or lists."""
 
-    value: type | np.dtype[Any] | None
-    """None: nothing is known, as all were None, or empty lists."""
+    value: type | np.dtype[Any] | None = attrs.field(eq=lambda value: (type(value), value))
+    """None: nothing is known, as all were None, or empty lists. ``np.dtype("int64") == int``."""
     shape: tuple[int, ...] | None = ()
     """Of arrays, or None for those of one dimension, of any length."""
     is_list: bool = False
 
     def __str__(self) -> str:
-        told = "None" if self.value is None else getattr(self.value, "__name__", str(self.value))
+        told = "None" if self.value is None else getattr(self.value, "__name__", f"{self.value}")
+        if isinstance(self.value, np.dtype):
+            told = f"np.{told}"
         if self.is_list:
             return f"list[{told}]"
         shape = "[?]" if self.shape is None else str(list(self.shape)) if self.shape else ""

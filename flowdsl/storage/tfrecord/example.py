@@ -6,7 +6,7 @@ runtime reads and writes it; its classes are made here, as TensorFlow's need Ten
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
@@ -101,25 +101,18 @@ class _Feature:
 class ExampleParser(Generic[A]):
     """Makes a record of the bytes of an Example; it can be sent to workers."""
 
-    def __init__(self, record: TypeForm[A]) -> None:
-        spec = spec_of_type(record)
-        if not isinstance(spec, StructSpec) or spec.form is tuple or not spec.fields:
-            raise InvalidFlow(
-                f"parse_example: record must be a NamedTuple, a record, a dataclass or a TypedDict "
-                f"with named fields, got {record!r}"
-            )
-        self._record = record
-        self._form = spec.form
-        self._features = [_feature(name, part) for name, part in spec.fields]
+    def __init__(self, record: TypeForm[A], form: type, features: Sequence[_Feature]) -> None:
+        self._record, self._form, self._features = record, form, features
         self._decode = _example("parse_example").FromString
         self._undecodable = library(
             "google.protobuf.message", "parse_example", "tfrecord"
         ).DecodeError
         self.__annotations__ = {"return": record}  # what a map of it reads, and how it is titled
-        self.__qualname__ = f"parse_example({self._form.__name__})"
+        self.__qualname__ = f"parse_example({form.__name__})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return parse_example, (self._record,)
+        # what was read of the annotations too: a worker may not have the names that they use
+        return ExampleParser, (self._record, self._form, self._features)
 
     def __repr__(self) -> str:
         return self.__qualname__
@@ -230,7 +223,14 @@ def parse_example(record: TypeForm[A]) -> Callable[[bytes], A]:
     Elsewhere: tensorpack none; tf.data ``tf.io.parse_single_example``; Grain none; torchdata
     ``TFRecordLoader``.
     """
-    return ExampleParser(record)
+    spec = spec_of_type(record)
+    if not isinstance(spec, StructSpec) or spec.form is tuple or not spec.fields:
+        raise InvalidFlow(
+            f"parse_example: record must be a NamedTuple, a record, a dataclass or a TypedDict "
+            f"with named fields, got {record!r}"
+        )
+    features = [_feature(name, part) for name, part in spec.fields]
+    return ExampleParser(record, spec.form, features)
 
 
 # -- writing ---------------------------------------------------------------------------------------
