@@ -51,7 +51,7 @@ def random_resized_crop(
     ``sample_distorted_bounding_box``; Grain none; torchdata ``RandomResizedCrop``.
     """
     operator = "random_resized_crop"
-    wanted = checked_size(operator, size)
+    wanted = checked_size(operator, size, "size")
     if wanted is None:
         raise InvalidFlow(f"{operator}: size must be an int or (height, width), got None")
     low, high = _checked_range(f"{operator}: scale", scale)

@@ -103,7 +103,9 @@ def image_size(data: Encoded) -> tuple[int, int]:
 # -- arguments -------------------------------------------------------------------------------------
 
 
-def checked_size(operator: str, resize: Size | None) -> tuple[int, int] | None:
+def checked_size(
+    operator: str, resize: Size | None, argument: str = "resize"
+) -> tuple[int, int] | None:
     """A side or ``(height, width)`` as the latter.
 
     Raises:
@@ -111,10 +113,13 @@ def checked_size(operator: str, resize: Size | None) -> tuple[int, int] | None:
     """
     if resize is None:
         return None
-    sides: object = resize if isinstance(resize, tuple) else (resize, resize)
-    if not isinstance(sides, tuple) or len(sides) != 2:
-        raise InvalidFlow(f"{operator}: resize must be an int or (height, width), got {resize!r}")
-    height, width = (checked_int(f"{operator}: resize", side, 1, 2**15) for side in sides)
+    given: object = resize
+    sides = given if isinstance(given, tuple) else (given, given)
+    if len(sides) != 2 or not isinstance(given, tuple | int | np.integer):
+        raise InvalidFlow(
+            f"{operator}: {argument} must be an int or (height, width), got {resize!r}"
+        )
+    height, width = (checked_int(f"{operator}: {argument}", side, 1, 2**15) for side in sides)
     return height, width
 
 

@@ -256,8 +256,8 @@ def from_parquet(
 
     A row group is decoded as a whole, when the first of its rows is read, and a process keeps the
     last two: that is the memory it takes, whatever the size of the file. So rows in order are fast,
-    while shuffled ones decode a row group each: shuffle with ``.shuffle(window=n)``, or write
-    with a small ``row_group``.
+    while shuffled ones decode a row group each: shuffle with ``.shuffle(block=n)``, or write with
+    a small ``row_group``.
 
     A file that ``write_parquet`` made is checked byte by byte. In others, damage is noticed where
     the program that made it wrote the checksums of pages.
