@@ -88,11 +88,9 @@ class StructSpec:
     fields: tuple[tuple[str, Spec], ...]
 
     def __str__(self) -> str:
-        if self.form is tuple and not self.has_names:
+        if self.form is tuple:
             return f"({', '.join(str(spec) for _, spec in self.fields)})"
         inner = ", ".join(f"{name}: {spec}" for name, spec in self.fields)
-        if self.form is tuple:
-            return f"({inner})"
         return f"{{{inner}}}" if self.form is dict else f"{self.form.__name__}({inner})"
 
     @property
@@ -245,7 +243,14 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
         return seen
     if isinstance(seen, ValueSpec) and issubclass(class_of(declared), seen.type):
         return declared
-    raise SpecMismatch(f"{at}: declared {declared}, got {seen}")
+    raise SpecMismatch(f"{at}: declared {declared}, got {seen}{_names_of(seen)}")
+
+
+def _names_of(seen: Spec) -> str:
+    """The names that a tuple was stored with, which its text does not show."""
+    if not isinstance(seen, StructSpec) or seen.form is not tuple or not seen.has_names:
+        return ""
+    return f" of {', '.join(name for name, _ in seen.fields)}"
 
 
 # -- elements that were kept or sent, without their classes ----------------------------------------

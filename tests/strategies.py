@@ -70,6 +70,13 @@ _RESHAPING = frozenset(
     )
 )
 _GROUPING = ("Batch", "PaddedBatch", "Window")
+_OF_FILES = frozenset(
+    (
+        *("FromArrayRecord", "FromCaffeLmdb", "FromCompressedTFRecord", "FromCsv", "FromHdf5"),
+        *("FromImages", "FromLmdbRaw", "FromNpy", "FromNpz", "FromParquet", "FromSvmlight"),
+        *("FromTFRecord", "FromTensorpackLmdb", "FromWebDataset"),
+    )
+)
 
 THEMES: tuple[Theme, ...] = (
     # workers are supplied from what never ends, and must not ask beyond where it is cut
@@ -127,6 +134,7 @@ CATALOGUE = Catalogue(
     standard.RESHAPING | _RESHAPING,
     standard.MOVING | {"Unordered"},
     THEMES,
+    slow=_OF_FILES,
 )
 chains = CATALOGUE.chains
 

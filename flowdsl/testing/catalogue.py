@@ -44,6 +44,8 @@ class Catalogue:
     """Operators that belong together, and are seldom drawn one after another by chance."""
     sizes: st.SearchStrategy[int] = _sizes
     """How many rows a source has."""
+    slow: frozenset[str] = frozenset()
+    """Sources that take long, and are drawn less often."""
 
     @property
     def alone(self) -> list[str]:
@@ -92,6 +94,8 @@ def _begun(
     one_pass: bool,
 ) -> Recipe:
     names = [name for name in catalogue.sources if one_pass or name not in catalogue.one_pass]
+    if name is None and catalogue.slow and draw(st.integers(0, 3)):
+        names = [name for name in names if name not in catalogue.slow]
     name = name or draw(st.sampled_from(names))
     form = form or draw(st.sampled_from(FORMS))
     n, first = draw(catalogue.sizes), 100 * number

@@ -113,7 +113,9 @@ def from_compressed_tfrecord(draw: Draw, form: str, first: int, n: int) -> Sourc
 @cache
 def _parquet(form: str, first: int, n: int, bad: int | None) -> str:
     path = _folder() / f"{form}{first}-{n}-{bad}.parquet"
-    fl.from_items(list(make_rows(form, first, n))).write_parquet(path, row_group=1)
+    fl.from_items(list(make_rows(form, first, n))).write_parquet(
+        path, row_group=4 if bad is None else 1
+    )
     if bad is not None:
         content = bytearray(path.read_bytes())
         content[pq.read_metadata(path).row_group(bad).column(0).data_page_offset] ^= 1

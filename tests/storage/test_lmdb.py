@@ -262,14 +262,19 @@ def test_a_typed_dict(path: Path) -> None:
         (
             sample(1),
             tuple[NDArray[np.uint8]],
-            ["(uint8[...])", "(image: uint8[2, 3], label: int64[])"],
+            ["(uint8[...])", "(uint8[2, 3], int64[])"],
         ),
         (
             sample(1),
             Point,
-            ["row: declared", "Point(x: float, y: float)", "(image: uint8[2, 3], label: int64[])"],
+            [
+                "row: declared",
+                "of image, label",
+                "Point(x: float, y: float)",
+                "(uint8[2, 3], int64[])",
+            ],
         ),
-        (sample(1), Labeled, ["{x: float, y: float}", "(image: uint8[2, 3], label: int64[])"]),
+        (sample(1), Labeled, ["{x: float, y: float}", "(uint8[2, 3], int64[])"]),
         (Point(1.0, 2.0), tuple[float, float], ["(float, float)", "{x: float, y: float}"]),
         ({"0": 1.0, "1": 2.0}, tuple[float, float], ["(float, float)", "{0: float, 1: float}"]),
         ((1.0, 2.0), Labeled, ["{x: float, y: float}", "(float, float)"]),
@@ -840,5 +845,5 @@ def test_names_that_were_stored_are_not_taken_for_others(path: Path) -> None:
         image: NDArray[np.uint8]
 
     fl.from_items([sample(1)]).write_lmdb(path)
-    with pytest.raises(SpecMismatch, match=r"declared Swapped\(label.*stored \(image: "):
+    with pytest.raises(SpecMismatch, match=r"declared Swapped\(label.*of image, label"):
         fl.from_lmdb(path, Swapped)

@@ -368,7 +368,7 @@ def test_not_a_time_is_a_time_and_none_is_not(path: Path) -> None:
     [
         ([(1,), ("a",)], "row 1: element.0: str after rows of int"),
         ([{"x": 1}, {"y": 1}], "row 1: element: dict of 'y' after rows of dict of 'x'"),
-        ([(np.zeros((2, 2)),), (np.zeros((2, 3)),)], r"row 1: element.0: float64\[2, 3\]"),
+        ([(np.zeros((2, 2)),), (np.zeros((2, 3)),)], r"row 1: element.0: np.float64\[2, 3\]"),
         ([(np.zeros((0, 2)),)], "row 0: element.0: an array of shape"),
         ([(np.float32(1),), (np.float64(1),)], "element.0: np.float64 after rows of np.float32"),
         ([1, np.int64(1)], "row 1: element: np.int64 after rows of int"),

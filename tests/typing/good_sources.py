@@ -220,8 +220,10 @@ def stored(folder: Path) -> None:
 
     records = folder / "samples.arrayrecord"
     assert_type(samples.write_arrayrecord(records, group_size=2), int)
-    assert_type(fl.from_arrayrecord(records), Flow[bytes, Exact])
     assert_type(fl.from_arrayrecord([str(records)], Sample), Flow[Sample, Exact])
+    plain = folder / "bytes.arrayrecord"
+    assert_type(fl.from_items([b"a"]).write_arrayrecord(plain), int)
+    assert_type(fl.from_arrayrecord(plain), Flow[bytes, Exact])
 
     tar = folder / "pets.tar"
     pets = fl.from_items([{"__key__": "cat", "txt": "a cat"}])
