@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from flowdsl.errors import ElementError, FlowError
+from flowdsl.errors import ElementError, FlowError, NotResumable
 from flowdsl.making.make import EndToEnd
 from flowdsl.node import Addresses, Node, Passes, Row
 from flowdsl.specs import UNKNOWN, Spec
@@ -384,6 +384,9 @@ def _run_to_its_end(flow: fl.Flow[Any, Any], end: str, position: int) -> object:
         else:
             for _ in islice(run, position):
                 pass
+    except NotResumable as error:  # of the question, and not of the run, which goes on
+        run.close()
+        return error
     except (FlowError, KeyError) as error:
         return error
     if end in ("deleted", "end"):

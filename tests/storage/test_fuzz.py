@@ -25,14 +25,14 @@ def _ends_well(*command: str) -> str:
 
 @pytest.mark.slow
 def test_damaged_files_do_no_harm() -> None:
-    each = 40
+    each = 25
     told = _ends_well("tests.storage.fuzz", f"--files={each * len(fuzz.READERS)}", "--seed=1")
     assert f"{each * len(fuzz.READERS)} damaged files" in told
 
 
 @pytest.mark.slow
 def test_a_writer_that_is_killed_leaves_the_old_rows_or_the_new() -> None:
-    told = _ends_well("tests.storage.killing", "--kills=4", "--seed=1")
+    told = _ends_well("tests.storage.killing", "--kills=2", "--seed=1")
     assert "; 0 left something wrong" in told
 
 

@@ -6,12 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from flowdsl.testing.formats import FORMAT_LAWS, FormatLaw
+from flowdsl.testing.formats import FORMAT_LAWS, FormatLaw, it_is_a_source
 from tests.storage.formats import FORMATS
 
 
+def _marks(name: str, law: FormatLaw) -> list[pytest.MarkDecorator]:
+    """Our sources are held to the laws of sources by ``tests/test_laws.py`` too."""
+    return [pytest.mark.long] if law is it_is_a_source and name not in ("lmdb", "text") else []
+
+
 @pytest.mark.hypothesis
-@pytest.mark.parametrize("law", FORMAT_LAWS, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    ("name", "law"),
+    [
+        pytest.param(name, law, id=f"{name}-{law.__name__}", marks=_marks(name, law))
+        for name in FORMATS
+        for law in FORMAT_LAWS
+    ],
+)
 def test_format(name: str, law: FormatLaw, tmp_path: Path) -> None:
     law(FORMATS[name], tmp_path)
