@@ -7,9 +7,10 @@ Drawing at random is asked for, by the profile "explore"; ``make explore`` does.
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from flowdsl.workers.processes import Processes
 from tests.chaos.mortals import Mortals
@@ -34,6 +35,17 @@ settings.load_profile("flowdsl")
 # interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def first_failure() -> Iterator[None]:
+    """What fails on purpose is not made smaller, which takes most of the time."""
+    name = settings.get_current_profile_name()
+    phases = [Phase.explicit, Phase.generate]
+    settings.register_profile("first failure", settings.get_profile(name), phases=phases)
+    settings.load_profile("first failure")
+    yield
+    settings.load_profile(name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -45,7 +45,10 @@ class RemoteFile:
         if info.get("size") is None:
             raise SourceError(f"{reader}: {path!r} has no known size, so no part of it can be read")
         self.size = int(info["size"])
-        marks = (info.get(key) for key in ("ETag", "etag", "mtime", "LastModified", "created"))
+        marks = (
+            info.get(key)
+            for key in ("ETag", "etag", "Last-Modified", "LastModified", "mtime", "created")
+        )
         self.stamp = f"{self.size} {next((mark for mark in marks if mark is not None), '')}"
         self._blocks: OrderedDict[int, _Started[bytes]] = OrderedDict()
         self._last = -1

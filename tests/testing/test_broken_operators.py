@@ -40,6 +40,8 @@ from flowdsl.testing.laws import (
 
 ROWS = [make("tuple", i) for i in range(7)]
 
+pytestmark = pytest.mark.usefixtures("first_failure")
+
 
 @attrs.frozen
 class _Keeping(Indexing[T, E], Generic[T, E]):
