@@ -13,7 +13,8 @@ import flowdsl as fl
 
 
 def warmer(image: NDArray[np.float64]) -> NDArray[np.float64]:
-    return image * np.array([1.2, 1.0, 0.8])
+    image *= np.array([1.2, 1.0, 0.8])
+    return image
 
 
 rows = [np.ones((8, 8, 3)), np.ones((8, 8)), np.ones((8, 8, 3))]  # the second has no colours
@@ -24,8 +25,8 @@ images.collect()
 # Seen:
 # 1 elements failed and were left out, the first: augment(warmer) failed on element 1 (row 1 of
 # from_items(3 items)): ValueError('operands could not be broadcast together with shapes (8,8) (3,)
-# '); the element was float64[8, 8]
+# (8,8) '); the element was float64[8, 8]
 # [(8, 8, 3), (8, 8, 3)]
 # flowdsl.errors.ElementError: augment(warmer) failed on element 1 (row 1 of from_items(3 items)):
-# ValueError('operands could not be broadcast together with shapes (8,8) (3,) '); the element was
-# float64[8, 8]
+# ValueError('operands could not be broadcast together with shapes (8,8) (3,) (8,8) '); the element
+# was float64[8, 8]
