@@ -1,0 +1,32 @@
+"""A cell of a CSV file is no number where one is declared.
+
+The error names the file, the line and the column, and shows the cell. With `on_error="skip"` the
+other rows come.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import flowdsl as fl
+
+
+class Word(NamedTuple):
+    text: str
+    times: int
+
+
+Path("words.csv").write_text("text,times\nto,2\nbe,two\nor,1\n")
+words = fl.from_csv("words.csv", Word)
+print(words.prefetch(on_error="skip").collect())
+words.collect()
+
+# Seen:
+# 1 elements failed and were left out, the first: from_csv('words.csv') failed on element 1 (row 1
+# of from_csv('words.csv')): SpecMismatch("'words.csv', line 3 (byte 16): column 'times': 'two' is
+# not what is declared, int")
+# [Word(text='to', times=2), Word(text='or', times=1)]
+# flowdsl.errors.ElementError: from_csv('words.csv') failed on element 1 (row 1 of
+# from_csv('words.csv')): SpecMismatch("'words.csv', line 3 (byte 16): column 'times': 'two' is not
+# what is declared, int")

@@ -1,0 +1,23 @@
+"""A compressed file ends too early.
+
+The rows before its end come, and then an error: they are never taken for all rows.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import flowdsl as fl
+
+fl.from_items([b"one", b"two", b"three"]).write_tfrecord("rows.tfrecord")
+data = gzip.compress(Path("rows.tfrecord").read_bytes())
+Path("rows.tfrecord.gz").write_bytes(data[:-10])
+for row in fl.from_tfrecord("rows.tfrecord.gz", compression="gzip"):
+    print(row)
+
+# Seen:
+# b'one'
+# b'two'
+# flowdsl.errors.SourceError: from_tfrecord: 'rows.tfrecord.gz' cannot be read as gzip: it is cut
+# short; if it is not compressed so, pass another compression, or none

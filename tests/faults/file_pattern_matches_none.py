@@ -1,0 +1,14 @@
+"""A pattern matches no file.
+
+It is refused when the flow is built: no file is not the same as no rows.
+"""
+
+from __future__ import annotations
+
+import flowdsl as fl
+
+fl.from_images("photos/*.jpg")
+
+# Seen:
+# flowdsl.errors.SourceError: from_images: no file matches 'photos/*.jpg'; there is no folder
+# 'photos'

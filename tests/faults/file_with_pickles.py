@@ -1,0 +1,18 @@
+"""A store holds pickled objects, which run code when they are read.
+
+They are not read unless `trusted=True` says that their writer is trusted.
+"""
+
+from __future__ import annotations
+
+import flowdsl as fl
+
+fl.from_items([{1, 2}, {3}]).write_lmdb("sets.lmdb", trusted=True)
+print(fl.from_lmdb("sets.lmdb", trusted=True).collect())
+fl.from_lmdb("sets.lmdb").collect()
+
+# Seen:
+# [{1, 2}, {3}]
+# flowdsl.errors.ElementError: from_lmdb('sets.lmdb') failed on element 0 (row 0 of
+# from_lmdb('sets.lmdb')): SourceError("'sets.lmdb': row 0 cannot be read: it holds a pickled Python
+# object, and to read it runs code: pass trusted=True if you trust whoever wrote it")
