@@ -11,5 +11,4 @@ fl.from_lmdb("https://example.org/rows.lmdb")
 
 # Seen:
 # flowdsl.errors.InvalidFlow: from_lmdb: 'https://example.org/rows.lmdb' must be a file on this
-# machine's disk, which is mapped into memory; copy it first:
-# fl.fetch('https://example.org/rows.lmdb', folder)
+# machine's disk; copy it first: fl.fetch('https://example.org/rows.lmdb', folder)
