@@ -61,7 +61,9 @@ def each_twice(path: Path) -> AnyFlow:
 
 def in_another_dtype(path: Path) -> AnyFlow:
     def narrower(x: Any) -> Any:
-        return x.astype(np.float32) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
+        with np.errstate(over="ignore"):
+            is_wide = isinstance(x, np.ndarray) and x.dtype == np.float64
+            return x.astype(np.float32) if is_wide else x
 
     return read(path).map(narrower)
 
