@@ -32,8 +32,6 @@ from flowdsl.testing.formats import (
 )
 from flowdsl.testing.recipes import AnyFlow
 
-pytestmark = pytest.mark.usefixtures("first_failure")
-
 
 def write(rows: AnyFlow, path: Path) -> int:
     return rows.write_lmdb(path)
@@ -61,9 +59,7 @@ def each_twice(path: Path) -> AnyFlow:
 
 def in_another_dtype(path: Path) -> AnyFlow:
     def narrower(x: Any) -> Any:
-        with np.errstate(over="ignore"):
-            is_wide = isinstance(x, np.ndarray) and x.dtype == np.float64
-            return x.astype(np.float32) if is_wide else x
+        return x.astype(np.float32) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
 
     return read(path).map(narrower)
 
