@@ -58,10 +58,10 @@ def each_twice(path: Path) -> AnyFlow:
 
 
 def in_another_dtype(path: Path) -> AnyFlow:
-    def narrower(x: Any) -> Any:
-        return x.astype(np.float32) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
+    def wider(x: Any) -> Any:
+        return x.astype(np.complex128) if isinstance(x, np.ndarray) else x
 
-    return read(path).map(narrower)
+    return read(path).map(wider)
 
 
 def without_what_is_damaged(path: Path) -> AnyFlow:
