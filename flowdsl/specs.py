@@ -461,14 +461,19 @@ def _shared(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] |
 def varying_axes(spec: Spec, seen: Spec, axis: int = 0) -> frozenset[tuple[int, int]]:
     """The axes whose size a spec leaves open, each with its size in one element.
 
-    A list is an axis too, and so are the lists in it: ``axis`` is the number of those around.
+    A list is an axis too, and so are the lists in it: ``axis`` is the number of those around. Where
+    nothing is known, every size is open.
     """
+    if spec == UNKNOWN:
+        spec = with_sizes(seen, UNKNOWN)
     if isinstance(spec, StructSpec) and isinstance(seen, StructSpec):
         parts = zip(spec.fields, seen.fields, strict=False)
         return frozenset().union(*(varying_axes(x, y, axis) for (_, x), (_, y) in parts))
     if isinstance(spec, ArraySpec) and isinstance(seen, ArraySpec):
-        sizes = enumerate(zip(spec.shape or (), seen.shape or (), strict=False), axis)
-        return frozenset((i, size) for i, (dim, size) in sizes if dim is None and size)
+        sizes = seen.shape or ()
+        dims = (None,) * len(sizes) if spec.shape is None else spec.shape
+        pairs = enumerate(zip(dims, sizes, strict=False), axis)
+        return frozenset((i, size) for i, (dim, size) in pairs if dim is None and size)
     if isinstance(spec, ListSpec) and isinstance(seen, ListSpec):
         own = [(axis, seen.length)] if spec.length is None and seen.length else []
         return varying_axes(spec.item, seen.item, axis + 1).union(own)

@@ -340,3 +340,12 @@ def test_axes_of_arrays_in_lists_come_after_those_of_the_lists() -> None:
     assert without_axes(spec_of([np.zeros((5, 2))] * 2), axes) == ListSpec(
         ArraySpec(np.dtype(float), (None, 2)), None
     )
+
+
+@pytest.mark.parametrize("rows", [UNKNOWN, StructSpec(tuple, (("0", ArraySpec()),))])
+def test_of_what_nothing_is_known_every_size_may_vary(rows: Spec) -> None:
+    axes = varying_axes(rows, spec_of((np.zeros((2, 3)),)))
+    assert axes == {(0, 2), (1, 3)}
+    assert without_axes(spec_of(np.zeros((2, 4, 3))), axes) == ArraySpec(
+        np.dtype(float), (None, 4, 3)
+    )

@@ -64,6 +64,17 @@ def test_elements_come_back_in_their_classes(path: Path) -> None:
     assert same(fl.from_arrayrecord(path, object).collect(), [tuple(one) for one in samples])
 
 
+def test_of_rows_undeclared_no_sizes_are_claimed(path: Path) -> None:
+    fl.from_range(3).map(lambda i: (np.int32(i), np.zeros(3))).write_arrayrecord(path)
+    rows: list[fl.Flow[Any]] = [
+        fl.from_arrayrecord(path, object),
+        fl.from_arrayrecord(path, tuple[np.int32, NDArray[Any]]),
+    ]
+    for flow in rows:
+        batches = flow.batch(2)
+        assert str(batches.map(lambda x: x).spec) == "(int32[?], float64[?, ?])"
+
+
 def test_a_row_that_is_not_as_declared_fails_at_its_place(path: Path) -> None:
     fl.from_items([(1, "a"), (2, "b"), (3, 4.0), (5, "c")]).write_arrayrecord(path)
     source = fl.from_arrayrecord(path, tuple[int, str])
