@@ -13,6 +13,7 @@ from flowdsl.effects import Endless, Resampled
 from flowdsl.errors import EndlessFlow, FlowError, SourceError
 from flowdsl.kinds import Gathering, Indexing
 from flowdsl.node import AnyNode, Row
+from flowdsl.ops.sizing import FixedSize
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import Hosted, Part
@@ -157,7 +158,12 @@ def _comes_later(error: str, node: AnyNode) -> bool:
     kind = error.split(":")[0]
     if kind == SourceError.__name__:
         return Resampled in node.effects and "gives only one pass" in error
-    return kind in {FlowError.__name__, *[EndlessFlow.__name__] * (Endless in node.effects)}
+    return kind in {FlowError.__name__, *[EndlessFlow.__name__] * any(map(_goes_on, walk(node)))}
+
+
+def _goes_on(node: AnyNode) -> bool:
+    """Whether the node begins its source again until it has what it needs."""
+    return Endless in node.effects or isinstance(node, FixedSize)
 
 
 def makes_more_than_it_gives(node: AnyNode) -> bool:

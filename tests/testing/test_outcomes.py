@@ -54,6 +54,17 @@ def test_what_is_never_given_may_be_followed_by_a_second_pass_of_a_queue() -> No
         agree("a run", got, expected, once.node)
 
 
+def test_a_run_may_find_nothing_to_go_on_with_where_the_reference_fails_before() -> None:
+    pairs = fl.from_items(damaged([1, 2, 3], 2)).batch(2, drop_remainder=True)
+    flow = pairs.filter(lambda x: x.sum() > 3).fixed_size(1)
+    got, expected = outcomes(flow)
+    assert "EndlessFlow" in str(got.error)
+    assert "ElementError" in str(expected.error)
+    agree("a run", got, expected, flow.node)
+    with pytest.raises(AssertionError, match="a run: the error is"):
+        agree("a run", got, expected, pairs.node)
+
+
 def test_an_error_of_another_kind_is_no_agreement() -> None:
     flow = never_whole().map(list)
     got, expected = outcomes(flow)
