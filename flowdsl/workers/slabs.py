@@ -52,6 +52,11 @@ def _roomy(nbytes: int) -> int:
     return _up(size, (1 << (size - 1).bit_length()) // 16)
 
 
+def _address(buffer: mmap.mmap | memoryview) -> int:
+    address: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
+    return address
+
+
 @attrs.define(eq=False)
 class Slab:
     """One piece of shared memory, mapped into this process."""
@@ -61,7 +66,7 @@ class Slab:
     address: int = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.address = np.frombuffer(self.memory, np.uint8).ctypes.data
+        self.address = _address(self.memory)
 
     @property
     def size(self) -> int:
@@ -99,6 +104,8 @@ class Slabs:
         self._all: list[Slab] = []
         self._filling: list[Slab] = []
         self._filled = 0
+        self._allocated: list[Slab] = []
+        """Those of the slabs that are being filled in which arrays were allocated."""
         self._placed: set[int] = set()
         self._numbers = count()
         self._mark: Slab | None = None
@@ -120,7 +127,7 @@ class Slabs:
         for slab in self._filling:
             if slab.number not in self._placed:  # the work failed, or copied the allocated array
                 slab.in_use = False
-        self._filling = []
+        self._filling, self._allocated = [], []
         self._placed.clear()
         free = [slab for slab in reversed(self._all) if not slab.in_use]
         sizes = accumulate(slab.size for slab in free)
@@ -139,20 +146,23 @@ class Slabs:
         if nbytes < WORTH_SHARING:
             return np.empty(shape, dtype)
         slab, start = self._reserve(nbytes)
+        if slab not in self._allocated:
+            self._allocated.append(slab)
         return np.ndarray(tuple(shape), dtype, slab.memory, start)
 
     def place(self, content: memoryview) -> Place:
         """The place of these bytes in the result's slabs; copies them in if they lie elsewhere."""
-        array = np.frombuffer(content, np.uint8)
-        for slab in self._filling:
-            offset = array.ctypes.data - slab.address
+        nbytes = content.nbytes
+        address = _address(content) if self._allocated else 0
+        for slab in self._allocated:
+            offset = address - slab.address
             if 0 <= offset < slab.size:
                 self._placed.add(slab.number)
-                return slab.number, offset, array.nbytes
-        slab, start = self._reserve(array.nbytes)
+                return slab.number, offset, nbytes
+        slab, start = self._reserve(nbytes)
         self._placed.add(slab.number)
-        np.frombuffer(slab.memory, np.uint8, array.nbytes, start)[:] = array
-        return slab.number, start, array.nbytes
+        slab.memory[start : start + nbytes] = content
+        return slab.number, start, nbytes
 
     def _reserve(self, nbytes: int) -> tuple[Slab, int]:
         if self._filling and self._filled + nbytes <= self._filling[-1].size:
