@@ -68,7 +68,7 @@ class _File:
         try:
             self._reader = module.ArrayRecordReader(path, _OPTIONS)
             if not self._reader.ok():
-                raise ValueError("no ArrayRecord file ends as it does")
+                raise ValueError("the library's reader refuses it")
             length = self._reader.num_records()
         except (RuntimeError, ValueError) as error:
             raise SourceError(

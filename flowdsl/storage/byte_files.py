@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import weakref
+from time import monotonic
 from typing import Protocol
 
 from flowdsl.errors import SourceError
 from flowdsl.storage.paths import is_url
+
+_BETWEEN_LOOKS = 0.01
+"""Seconds; a look at the state of a file takes a microsecond."""
 
 
 class ByteFile(Protocol):
@@ -35,6 +39,14 @@ class ByteFile(Protocol):
         """
         ...
 
+    def changed(self) -> bool:
+        """Whether it may have been written to since it was opened, as its time or size tells.
+
+        What was read before is then of another state than what is read next. Some files elsewhere
+        never tell, and web servers by themselves: ``read`` fails.
+        """
+        ...
+
 
 class LocalFile:
     """The bytes of a file on this machine's disk."""
@@ -51,7 +63,8 @@ class LocalFile:
             what = "is a folder, and no file" if stat.S_ISDIR(status.st_mode) else "is no file"
             raise SourceError(f"{reader}: {path!r} {what}")
         self.size = status.st_size
-        self.stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+        self.stamp = _stamp(status)
+        self._look_at = 0.0
 
     def read(self, start: int, count: int) -> bytes:
         try:
@@ -66,6 +79,18 @@ class LocalFile:
                 f"{self.path!r} cannot be read at byte {start}: {error.strerror}"
             ) from error
         return b"".join(parts)
+
+    def changed(self) -> bool:
+        if (now := monotonic()) < self._look_at:
+            return False
+        if _stamp(os.fstat(self._file)) != self.stamp:
+            return True
+        self._look_at = now + _BETWEEN_LOOKS
+        return False
+
+
+def _stamp(status: os.stat_result) -> str:
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 
 
 def open_file(reader: str, path: str) -> ByteFile:

@@ -39,20 +39,21 @@ class RemoteFile:
         self.path = path
         self._reader = reader
         self._fs, self._name = _filesystem(reader, path)
-        info: dict[str, Any] = tried(reader, path, lambda: self._fs.info(self._name))
+        info = self._info()
         if info.get("type") == "directory":
             raise SourceError(f"{reader}: {path!r} is no file")
         if info.get("size") is None:
             raise SourceError(f"{reader}: {path!r} has no known size, so no part of it can be read")
         self.size = int(info["size"])
-        marks = (
-            info.get(key)
-            for key in ("ETag", "etag", "Last-Modified", "LastModified", "mtime", "created")
-        )
-        self.stamp = f"{self.size} {next((mark for mark in marks if mark is not None), '')}"
+        self.stamp = _stamp(info)
+        self._condition = _if_unchanged(self._fs, info)
         self._blocks: OrderedDict[int, _Started[bytes]] = OrderedDict()
         self._last = -1
         self._lock = threading.Lock()
+
+    def _info(self) -> dict[str, Any]:
+        info: dict[str, Any] = tried(self._reader, self.path, lambda: self._fs.info(self._name))
+        return info
 
     def read(self, start: int, count: int) -> bytes:
         end = min(start + count, self.size)
@@ -63,6 +64,9 @@ class RemoteFile:
         first, last = start // BLOCK, (end - 1) // BLOCK
         data = b"".join(self._block(k) for k in range(first, last + 1))
         return data[start - first * BLOCK : end - first * BLOCK]
+
+    def changed(self) -> bool:
+        return False
 
     def _block(self, k: int) -> bytes:
         with self._lock:
@@ -90,12 +94,44 @@ class RemoteFile:
         return lambda: tried(self._reader, self.path, lambda: self._range(start, end))
 
     def _range(self, start: int, end: int) -> bytes:
-        data: bytes = self._fs.cat_file(self._name, start=start, end=end)
+        data: bytes
+        try:
+            data = self._fs.cat_file(self._name, start=start, end=end, **self._condition)
+        except Exception as error:  # each file system has errors of its own
+            if getattr(error, "status", None) != _NOT_AS_IT_WAS:
+                raise
+            if _stamp(self._info()) != self.stamp:
+                raise SourceError(
+                    f"{self.path!r} was written again since it was opened: build a new flow"
+                ) from error
+            self._condition = {}  # of several servers, which do not agree on a file's time
+            data = self._fs.cat_file(self._name, start=start, end=end)
         if len(data) == self.size != end - start:  # a server that knows no ranges
             data = data[start:end]
         if len(data) != end - start:
             raise OSError(f"{len(data)} bytes came where {end - start} were asked for")
         return data
+
+
+_MARKS = ("ETag", "etag", "Last-Modified", "LastModified", "mtime", "created")
+_NOT_AS_IT_WAS = 412
+"""What a web server answers where a condition does not hold."""
+
+
+def _stamp(info: dict[str, Any]) -> str:
+    marks = (info.get(key) for key in _MARKS)
+    return f"{info['size']} {next((mark for mark in marks if mark is not None), '')}"
+
+
+def _if_unchanged(fs: Any, info: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a read by which a web server refuses it if the file has changed since.
+
+    By its time, as its ETag may depend on how an answer is compressed.
+    """
+    since = info.get("Last-Modified")
+    if since is None or "https" not in fs.protocol:
+        return {}
+    return {"headers": {**fs.kwargs.get("headers", {}), "If-Unmodified-Since": since}}
 
 
 def matching(reader: str, pattern: str) -> list[str]:
@@ -124,6 +160,8 @@ def tried(reader: str, path: str, read: Callable[[], R]) -> R:
             time.sleep(FIRST_WAIT * 3 ** (again - 1))
         try:
             return _Started(read).result(SECONDS)
+        except SourceError:
+            raise
         except Exception as error:  # each file system has errors of its own
             failed = _as_it_was(error)
         refused = _refused(failed)

@@ -19,5 +19,5 @@ for row in fl.from_tfrecord("rows.tfrecord.gz", compression="gzip"):
 # Seen:
 # b'one'
 # b'two'
-# flowdsl.errors.SourceError: from_tfrecord: 'rows.tfrecord.gz' cannot be read as gzip: it is cut
-# short; if it is not compressed so, pass another compression, or none
+# flowdsl.errors.SourceError: from_tfrecord: 'rows.tfrecord.gz' is damaged, near byte 51: it is cut
+# short

@@ -15,6 +15,8 @@ class Server:
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.times: dict[str, str] = {}
+        """When a file was written, as servers say it; some do not."""
         self.faults: list[str] = []
         """``"error"``, ``"cut"``, ``"stall"`` or ``"forbid"``, one for each of the next reads."""
         self.ranges = True
@@ -55,6 +57,8 @@ def served() -> Iterator[Server]:
             data = server.files.get(self.path[1:])
             self.send_response(404 if data is None else 200)
             self.send_header("Content-Length", str(len(data or b"")))
+            if self.path[1:] in server.times:
+                self.send_header("Last-Modified", server.times[self.path[1:]])
             if server.ranges:
                 self.send_header("Accept-Ranges", "bytes")
             self.end_headers()
@@ -64,6 +68,10 @@ def served() -> Iterator[Server]:
             data = server.files.get(name)
             if data is None:
                 self.send_error(404)
+                return
+            since = self.headers.get("If-Unmodified-Since")
+            if since is not None and since != server.times.get(name):
+                self.send_error(412)
                 return
             with server.reading(name) as fault:
                 self.answer(data, fault)

@@ -108,6 +108,7 @@ def tables(draw: st.DrawFn) -> list[Any]:
         hnp.boolean_dtypes(),
         hnp.integer_dtypes(endianness="="),
         hnp.floating_dtypes(endianness="="),
+        st.sampled_from([np.dtype(code) for code in ("M8[ms]", "M8[ns]", "m8[us]")]),
     )
     scalars = dtypes.map(lambda dtype: hnp.from_dtype(dtype).map(dtype.type))
     arrays = st.tuples(dtypes, st.sampled_from([(2,), (2, 3), (1, 2, 1)]))
@@ -122,6 +123,7 @@ def tables(draw: st.DrawFn) -> list[Any]:
         st.sampled_from([*plain, *(st.none() | one for one in plain)])
         | st.sampled_from([st.lists(one, max_size=3) for one in plain])
         | scalars
+        | st.just(st.integers(-(2**31), 2**31 - 1).map(lambda day: np.datetime64(day, "D")))
         | arrays.map(lambda one: hnp.arrays(*one))
         | dtypes.map(lambda dtype: hnp.arrays(dtype, st.integers(0, 3)))
     )

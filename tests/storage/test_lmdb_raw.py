@@ -6,6 +6,8 @@ import os
 import pickle
 import random
 import struct
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -206,6 +208,22 @@ def test_a_file_that_changed_is_refused(path: Path) -> None:
     store(path, {b"more": b"1"})
     with pytest.raises(SourceError, match="build a new flow"):
         flow.collect()
+
+
+def test_a_file_that_is_written_to_while_it_is_read(path: Path) -> None:
+    """Its pages may be written over, and a value says nothing of whose it is."""
+    many = numbered(20_000)
+    first, *_, last = many.items()
+    with fl.from_lmdb_raw(store(path, many)).epoch(0) as run:
+        assert next(run) == first
+        time.sleep(0.02)  # it is looked at every 0.01 s
+        os.utime(path)
+        assert next(run)
+        time.sleep(0.02)
+        with lmdb.open(str(path), subdir=False) as env, env.begin(write=True) as txn:
+            txn.put(last[0], b"another")
+        with pytest.raises(ElementError, match="was written to since it was opened"):
+            deque(run, 0)
 
 
 # -- what tensorpack wrote -------------------------------------------------------------------------

@@ -371,6 +371,8 @@ def test_not_a_time_is_a_time_and_none_is_not(path: Path) -> None:
         ([(np.zeros((2, 2)),), (np.zeros((2, 3)),)], r"row 1: element.0: np.float64\[2, 3\]"),
         ([(np.zeros((0, 2)),)], "row 0: element.0: an array of shape"),
         ([(np.float32(1),), (np.float64(1),)], "element.0: np.float64 after rows of np.float32"),
+        ([(np.datetime64("NaT", "D"),)], "row 0: element.0: NaT"),
+        ([np.array([0, 2**31], "M8[D]")], "row 0: element: .* cannot be written as days"),
         ([1, np.int64(1)], "row 1: element: np.int64 after rows of int"),
         ([np.bool_(True), False], "row 1: element: bool after rows of np.bool"),
         ([{"x": {"y": 1}}], "row 0: element.x: dict cannot be written"),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 import flowdsl as fl
-from flowdsl.errors import ElementError, InvalidFlow, MissingLibrary, SourceError
+from flowdsl.errors import InvalidFlow, MissingLibrary, SourceError
 from flowdsl.storage.text import blocks as text_blocks
 from flowdsl.storage.text import svmlight
 from flowdsl.testing import check_source
@@ -189,7 +189,7 @@ def test_a_file_that_changed_is_an_error(path: Path) -> None:
     flow = fl.from_svmlight(path)
     path.unlink()
     path.write_text("1 1:3\n")
-    with pytest.raises(ElementError, match="holds other rows"):
+    with pytest.raises(SourceError, match="holds other rows"):
         flow.collect()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -237,8 +238,8 @@ def test_a_file_that_changed_is_an_error(path: Path) -> None:
     flow = fl.from_text(path)
     path.unlink()
     path.write_text("a\nc\n")
-    with pytest.raises(ElementError, match="holds other rows than when this flow was built"):
-        flow.collect()
+    with pytest.raises(SourceError, match="holds other rows than when this flow was built"):
+        flow.prefetch(on_error="skip").collect()
     assert fl.from_text(path).collect() == ["a", "c"]
 
 
@@ -266,6 +267,20 @@ def test_a_file_that_is_written_over_while_it_is_read(path: Path) -> None:
         file.write(b"lin\n\n" * 10_000)
     with pytest.raises(SourceError, match="holds other rows"):
         read(9_999)
+
+
+def test_a_file_whose_lines_are_replaced_by_as_long_ones_while_it_is_read(path: Path) -> None:
+    path.write_text("one\n" * 200_000)
+    read = reader_of(fl.from_text(path))
+    assert read(0) == "one"
+    time.sleep(0.02)  # it is looked at every 0.01 s
+    os.utime(path, (1, 1))
+    assert read(5_000) == "one"
+    time.sleep(0.02)
+    with path.open("r+b") as file:
+        file.write(b"two\n" * 200_000)
+    with pytest.raises(SourceError, match="holds other rows than when this flow was built"):
+        read(199_999)
 
 
 # -- writing ---------------------------------------------------------------------------------------

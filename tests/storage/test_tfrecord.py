@@ -134,6 +134,9 @@ def test_a_scan_in_blocks_of_any_size(rows: list[bytes], block: int, little: int
             assert start >= 0
             return self.content[start : start + count]
 
+        def changed(self) -> bool:
+            return False
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tfrecord_framing, "_BLOCK", block)
         patch.setattr(tfrecord_framing, "_LITTLE", little)
@@ -472,7 +475,7 @@ FOREIGN = {
     "gzip, said to be zlib": (gzip.compress(record(b"a")), "zlib", "cannot be read as zlib"),
     "zlib and more": (zlib.compress(record(b"a")) + b"x", "zlib", "something follows its end"),
     "gzip twice": (gzip.compress(gzip.compress(record(b"a"))), "gzip", "compression='gzip'"),
-    "cut gzip": (gzip.compress(record(b"a"))[:-1], "gzip", "cannot be read as gzip: it is cut"),
+    "cut gzip": (gzip.compress(record(b"a"))[:-1], "gzip", "is damaged, near byte 31: it is cut"),
     "no gzip at all": (b"", "gzip", "it is cut short"),
     "damage": (record(b"a") + b"x" * 20, None, "is damaged: at byte 17 the checksum of a record's"),
     "gzipped damage": (gzip.compress(record(b"a") + b"x" * 20), "gzip", "damaged: at byte 17"),

@@ -33,7 +33,7 @@ def a_server() -> Iterator[Server]:
 def server(a_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     monkeypatch.setattr(urls, "FIRST_WAIT", 0.001)
     monkeypatch.setattr(urls, "BLOCK", 4096)
-    a_server.files = {"a.bin": DATA}
+    a_server.files, a_server.times = {"a.bin": DATA}, {}
     a_server.faults.clear()
     a_server.reads.clear()
     a_server.ranges, a_server.most_at_once = True, 0
@@ -91,6 +91,32 @@ def test_what_is_missing_or_forbidden_is_told_at_once(server: Server) -> None:
     with pytest.raises(fl.SourceError, match=r"a\.bin' may not be read.*403"):
         file.read(49_000, 10)
     assert server.reads["a.bin"] == 1
+
+
+MORNING, EVENING = "Mon, 05 Jan 2026 08:00:00 GMT", "Mon, 05 Jan 2026 20:00:00 GMT"
+
+
+def test_a_file_that_is_replaced_while_it_is_read(server: Server) -> None:
+    server.times["a.bin"] = MORNING
+    file = open_file("read", server.url("a.bin"))
+    assert file.read(0, 10) == DATA[:10]
+    server.files["a.bin"], server.times["a.bin"] = DATA[::-1], EVENING
+    with pytest.raises(fl.SourceError, match=r"a\.bin' was written again since it was opened"):
+        file.read(40_000, 10)
+
+
+def test_servers_that_do_not_agree_on_a_time(server: Server) -> None:
+    server.times["a.bin"] = MORNING
+    file = open_file("read", server.url("a.bin"))
+
+    class Others(dict[str, str]):
+        """What the server that sends the file says, and not the one that is asked for its time."""
+
+        def get(self, name: str, default: Any = None) -> Any:
+            return EVENING
+
+    server.times = Others(server.times)
+    assert file.read(40_000, 10) == DATA[40_000:40_010]
 
 
 def test_reading_in_order_has_several_reads_in_flight(server: Server) -> None:

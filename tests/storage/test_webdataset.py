@@ -159,6 +159,7 @@ def test_what_files_are_not_cannot_be_declared(path: Path, element: Any) -> None
         ({"__key__": None, "jpg": b""}, "row 1: element.__key__: None cannot"),
         ({"__key__": "a.b", "jpg": b""}, "row 1: element.__key__: 'a.b' cannot"),
         ({"__key__": "/a", "jpg": b""}, "row 1: element.__key__: '/a' cannot"),
+        ({"__key__": "a/../../b", "jpg": b""}, "leads out of the folder"),
         ({"__key__": "same", "jpg": b""}, "'same' is that of the row before"),
         ({"__key__": "a"}, "row 1: element: sample 'a' has no files"),
         ({"__key__": "a", "JPG": b""}, "row 1: element: 'JPG' cannot be the end"),

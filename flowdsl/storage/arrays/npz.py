@@ -106,6 +106,9 @@ class _Bytes:
     def read(self, start: int, count: int) -> bytes:
         return self.content[start : start + count]
 
+    def changed(self) -> bool:
+        return False
+
 
 class _Objects:
     """The entries of an array of pickled objects, whose writer is trusted."""

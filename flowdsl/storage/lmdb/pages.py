@@ -15,7 +15,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import xxhash
@@ -108,6 +108,10 @@ class Tree:
     Raises SourceError for what is no LMDB file, or one that is damaged; each method too, where the
     page that it needs is damaged.
     """
+
+    sealed: ClassVar[bool] = False
+    """Whether a value tells by itself that it is the one of its key. Pages that a transaction frees
+    are written over by a later one."""
 
     def __init__(self, reader: str, path: str, expected: str = "an LMDB file") -> None:
         """``path`` is a file, or a folder with a ``data.mdb``; ``expected`` is told in errors."""
@@ -285,6 +289,8 @@ class Tree:
         if number < 2 or begin + count > self._file.size:
             raise SourceError(f"page {number} is missing, or cut short")
         data = self._file.read(begin, count)
+        if not self.sealed and self._file.changed() and self.changed():
+            raise SourceError("it was written to since it was opened: build a new flow")
         if len(data) < count:
             raise SourceError(f"page {number} was cut off while the file was open")
         return data

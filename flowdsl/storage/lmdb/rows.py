@@ -105,6 +105,8 @@ class _Leaf(NamedTuple):
 class RowsFile(Tree):
     """A file that ``write_lmdb`` made, open for reading."""
 
+    sealed = True
+
     def __init__(self, path: str, trusted: bool = False) -> None:
         super().__init__("from_lmdb", path, _EXPECTED)
         self._trusted = trusted

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from flowdsl.arguments import checked_int
 from flowdsl.effects import Finite
@@ -21,8 +22,9 @@ from flowdsl.storage.parquet.files import ABOUT, SEAL, UNSEALED, VERSION, About,
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.writing import write_file
 
-_UNITS = ("ms", "us", "ns")
-"""The units of time that Parquet has."""
+_DAY = np.dtype("M8[D]")
+_UNITS = (_DAY.str[1:], *(f"{kind}8[{unit}]" for kind in "mM" for unit in ("ms", "us", "ns")))
+"""The times that Parquet has."""
 
 _GROUP_BYTES = 1 << 26
 _VALUE = "element"
@@ -196,9 +198,9 @@ def kind_of(value: object, at: str) -> Kind:
         _check(value, at)
         return known
     if isinstance(value, np.generic):
-        return Kind(_held(value.dtype, at))
+        return Kind(_held(value, at))
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-        dtype = _held(value.dtype, at)
+        dtype = _held(value, at)
         if value.ndim == 1:
             return Kind(dtype, None)
         if value.size == 0 or value.ndim == 0:
@@ -227,14 +229,18 @@ def _check(value: object, at: str) -> None:
             raise SpecMismatch(f"{at}: text that is not Unicode cannot be written") from error
 
 
-def _held(dtype: np.dtype[Any], at: str) -> np.dtype[Any]:
-    times = dtype.kind in "mM" and np.datetime_data(dtype) in [(unit, 1) for unit in _UNITS]
+def _held(value: np.generic | NDArray[Any], at: str) -> np.dtype[Any]:
+    dtype = value.dtype
+    times = dtype.str[1:] in _UNITS
     numbers = dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
     if not dtype.isnative or not (times or numbers):
         raise SpecMismatch(
-            f"{at}: {dtype} cannot be written; bool, integers, float16 to float64, and times in "
-            f"ms, us or ns can, in this machine's byte order"
+            f"{at}: {dtype} cannot be written; bool, integers, float16 to float64, days, and times "
+            f"in ms, us or ns can, in this machine's byte order"
         )
+    days = value.view(np.int64) if dtype == _DAY else 0
+    if np.any(days < -(2**31)) or np.any(days >= 2**31):
+        raise SpecMismatch(f"{at}: NaT, and days 2**31 from 1970, cannot be written as days")
     return dtype
 
 
@@ -295,5 +301,7 @@ def _numbers_of(flat: Any, missing: Any = None) -> Any:
     pa = library("pyarrow", "write_parquet", "parquet")
     if flat.dtype.kind not in "mM":
         return pa.array(flat, mask=missing)
-    numbers = pa.array(flat.view(np.int64), mask=missing)  # NaT is a time, and not null
-    return numbers.view(pa.from_numpy_dtype(flat.dtype))
+    form, numbers = pa.from_numpy_dtype(flat.dtype), flat.view(np.int64)
+    if flat.dtype == _DAY:
+        numbers = numbers.astype(np.int32)
+    return pa.array(numbers, mask=missing).view(form)  # NaT is a time, and not null

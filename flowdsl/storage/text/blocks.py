@@ -23,7 +23,7 @@ from flowdsl.kinds import IndexedSource
 from flowdsl.node import T
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.index import Shards, Table, table_of
-from flowdsl.storage.paths import title_of
+from flowdsl.storage.paths import is_url, title_of
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -279,6 +279,8 @@ class _Blocks(Generic[T]):
         last = min(block + count, file.blocks.shape[1] - 1)
         self._next, self._count = (k, last), count
         (start, first, lines), (end, after, _) = file.blocks[:3, [block, last]].T.tolist()
+        if self._opened(k).changed():
+            self._opened.cache_clear()  # it may only have been touched, which opening it finds out
         data = self._opened(k).read(start, end)
         skip = max(0, self._skip - first)
         try:
@@ -327,7 +329,14 @@ def reader(
     """A reader of rows by number, which keeps what it read last, and besides ``kept`` bytes.
 
     ``name`` is the operator that a message names.
+
+    Raises:
+        SourceError: A file of this machine is another than when the flow was built; of one
+            elsewhere its rows say so.
     """
+    for file in files:
+        if not is_url(file.path):
+            _unchanged(name, file)
     load = _Blocks(files, skip, parser, name, kept).with_row
     held: tuple[int, Sequence[T]] = (0, ())
 
@@ -374,6 +383,9 @@ class Ahead:
         self._file = file
         self._held = (0, b"")
         self._count = 0
+
+    def changed(self) -> bool:
+        return self._file.changed()
 
     def read(self, start: int, end: int) -> bytes:
         begin, data = self._held

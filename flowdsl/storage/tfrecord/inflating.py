@@ -28,6 +28,7 @@ class Inflated:
         self._inflate = zlib.decompressobj(WINDOW[compression])
         self._content = b""
         self._used = 0
+        self._begun = False
 
     def read(self, count: int) -> bytes:
         """The next bytes; fewer only at the end.
@@ -67,12 +68,16 @@ class Inflated:
             inflate = self._inflate
             self._given = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
             if data:
+                self._begun = True
                 return data
 
     def _damaged(self, why: str) -> SourceError:
+        what = f"{self._reader}: {self._file.path!r}"
+        if self._begun:
+            return SourceError(f"{what} is damaged, near byte {self._at}: {why}")
         return SourceError(
-            f"{self._reader}: {self._file.path!r} cannot be read as {self._compression}: {why}; "
-            f"if it is not compressed so, pass another compression, or none"
+            f"{what} cannot be read as {self._compression}: {why}; if it is not compressed so, "
+            f"pass another compression, or none"
         )
 
 

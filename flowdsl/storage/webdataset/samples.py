@@ -362,6 +362,8 @@ def _key(key: object, before: str | None) -> str:
             f"{at}: {key!r} cannot be a file's name up to its first dot; a key is text such as "
             f"'folder/name'"
         )
+    if ".." in key.split("/"):
+        raise SpecMismatch(f"{at}: {key!r} leads out of the folder that a file is unpacked in")
     if key == before:
         raise SpecMismatch(f"{at}: {key!r} is that of the row before: both would be one sample")
     return key
