@@ -227,8 +227,6 @@ class Rows(Generic[T]):
 
 
 def _other_width(record: list[str], width: int) -> str:
-    if not record:
-        return f"it is empty, where there are {width} columns"
     cells = "1 cell" if len(record) == 1 else f"{len(record)} cells"
     return f"it has {cells}, where there are {width} columns"
 

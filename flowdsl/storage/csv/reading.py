@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import attrs
 from typing_extensions import TypeForm
@@ -45,10 +45,14 @@ class _Dialect:
     delimiter: str
     quote: str | None
     encoding: str
+    empty: ClassVar[bool] = False
 
     def parse(self, data: bytes, skip: int = 0) -> list[list[str]]:
         """The cells of each record of a block."""
-        records = decoded(data, self.encoding, self.quote)[skip:]
+        records = decoded(data, self.encoding, self.quote)
+        if "" in records or "\r" in records:
+            records = [record for record in records if record not in ("", "\r")]
+        records = records[skip:]
         if b"\r\r" in data and any(map(_ends_twice, records)):
             raise ValueError(_LONE_RETURN)
         _allow(max(map(len, records), default=0))
@@ -92,6 +96,7 @@ class _Records(Generic[T]):
 
     dialect: _Dialect
     rows: Rows[T]
+    empty: ClassVar[bool] = False
 
     @property
     def quote(self) -> str | None:
@@ -196,7 +201,7 @@ def from_csv(
     number. A column that is not declared is an error: choose with ``columns``.
 
     A cell in quotes may hold the delimiter, newlines, and quotes, doubled; ``quotechar=None`` takes
-    quotes as characters. Any row is read by its number, as for ``from_text``.
+    quotes as characters. An empty line is no row, as for ``csv.DictReader``. Any row is read by its number, as for ``from_text``.
 
     Length: the number of rows, without the headers.
 
@@ -233,7 +238,7 @@ def from_csv(
     named = _named_columns(columns)
     declared = None if element is object else _declared(element)
     files = tuple(
-        text_file("from_csv", path, quotechar, dialect.encoding == "utf-8")
+        text_file("from_csv", path, quotechar, dialect.encoding == "utf-8", empty=False)
         for path in all_paths("from_csv", paths)
     )
     first = _first_records(files, dialect)
@@ -344,8 +349,8 @@ def _columns(
 def _header(path: str, record: list[str] | None) -> tuple[str, ...]:
     if not record:
         raise SourceError(
-            f"from_csv: {path!r} has no header: its first line is empty, or it has none; "
-            f"header=False reads a file without a header"
+            f"from_csv: {path!r} has no header: it has no line with anything in it; header=False "
+            f"reads a file without a header"
         )
     if twice := _twice(record):
         raise SourceError(

@@ -35,6 +35,8 @@ _READ_BYTES = 1 << 21
 _MOST_AHEAD = 1 << 22
 _FILES_OPEN = 16
 _BOM = b"\xef\xbb\xbf"
+_NOTHING = (b"\n", b"\r\n", b"\r")
+"""Lines with nothing in them."""
 
 _COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),
@@ -66,10 +68,13 @@ class TextFile:
         return int(self.blocks[1, -1])
 
 
-def text_file(operator: str, path: str, quote: str | None = None, bom: bool = False) -> TextFile:
+def text_file(
+    operator: str, path: str, quote: str | None = None, bom: bool = False, empty: bool = True
+) -> TextFile:
     """Index a text file: a row is a line, or ends at the first newline outside of quotes.
 
-    With ``bom`` a byte order mark of UTF-8 at the beginning belongs to no row.
+    With ``bom`` a byte order mark of UTF-8 at the beginning belongs to no row; without ``empty`` a
+    line with nothing in it is none.
 
     Raises:
         SourceError: It is missing or compressed, or its last quote is never closed.
@@ -77,9 +82,9 @@ def text_file(operator: str, path: str, quote: str | None = None, bom: bool = Fa
     file = open_readable(operator, path)
 
     def blocks(file: ByteFile) -> Table:
-        return scan(operator, file, quote, bom)
+        return scan(operator, file, quote, bom, empty)
 
-    table = table_of(file, f"text 1 {STRETCH} {quote} {bom}", 3, blocks)
+    table = table_of(file, f"text 2 {STRETCH} {quote} {bom} {empty}", 3, blocks)
     return TextFile(path, file.stamp, table.digest, table.columns)
 
 
@@ -114,7 +119,9 @@ def _pieces(operator: str, file: ByteFile) -> Iterator[tuple[int, bytes]]:
         yield start, data
 
 
-def scan(operator: str, file: ByteFile, quote: str | None = None, bom: bool = False) -> Table:
+def scan(
+    operator: str, file: ByteFile, quote: str | None = None, bom: bool = False, empty: bool = True
+) -> Table:
     """Where the blocks of a file begin, as ``TextFile.blocks`` has them.
 
     Raises:
@@ -125,6 +132,7 @@ def scan(operator: str, file: ByteFile, quote: str | None = None, bom: bool = Fa
     found = [np.array([[begin], [0], [0]])]
     row = line = is_open = 0
     last = begin, 0
+    latest = 0  # the byte before a piece
     for offset, data in _pieces(operator, file):
         digest.update(data)
         codes = np.frombuffer(data, np.uint8)
@@ -140,14 +148,23 @@ def scan(operator: str, file: ByteFile, quote: str | None = None, bom: bool = Fa
         if len(starts):
             begins = np.diff(starts // STRETCH, prepend=last[0] // STRETCH) > 0
             rows = row + np.arange(1, len(starts) + 1)
+            if not empty:
+                before = codes[ends - 1]
+                if ends[0] == 0:
+                    before[0] = latest
+                sizes = np.diff(starts, prepend=last[0])
+                nothing = (sizes == 1) | ((sizes == 2) & (before == ord("\r")))
+                rows -= np.cumsum(nothing)
             found.append(np.stack([starts, rows, lines])[:, begins])
-            row, last = row + len(starts), (int(starts[-1]), int(lines[-1]))
+            row, last = int(rows[-1]), (int(starts[-1]), int(lines[-1]))
+        latest = data[-1]
     if is_open:
         raise SourceError(
             f"{operator}: {file.path!r}: the row that begins on line {last[1] + 1} has a quote "
             f"that is never closed; quotechar=None reads quotes as characters"
         )
-    if last[0] < file.size:  # the last row has no newline
+    rest = file.size - last[0]
+    if rest > 1 or (rest and (empty or latest != ord("\r"))):  # the last row has no newline
         row += 1
     end = np.array([[file.size], [row], [line]])
     return Table(np.concatenate([*found, end], 1), digest.intdigest())
@@ -238,6 +255,11 @@ class Parser(Protocol[T_co]):
         """The character between two of which a newline ends no row."""
         ...
 
+    @property
+    def empty(self) -> bool:
+        """Whether a line with nothing in it is a row."""
+        ...
+
     def parse(self, data: bytes, skip: int = 0) -> Sequence[T_co]:
         """The rows of a block, but the first ``skip`` ones.
 
@@ -290,11 +312,14 @@ class _Blocks(Generic[T]):
         except (FlowError, ValueError):  # of one row, which need not be this one
             pass
         parted = _parted(data, self._parser.quote)
-        if len(parted) != after - first:
+        empty = self._parser.empty
+        places = [k for k, one in enumerate(parted) if empty or one not in _NOTHING]
+        if len(places) != after - first:
             raise SourceError(_changed(self._name, file.path))
-        before = b"".join(parted[: row - first])
+        own = places[row - first]
+        before = b"".join(parted[:own])
         place = _Place(file.path, lines + before.count(b"\n") + 1, start + len(before))
-        return i, self._alone(parted[row - first], place)
+        return i, self._alone(parted[own], place)
 
     def _found(
         self, k: int, block: int, first: int, rows: Sequence[T], size: int

@@ -29,6 +29,7 @@ class _Lines:
 
     encoding: str
     quote: None = None
+    empty: bool = True
 
     def parse(self, data: bytes, skip: int = 0) -> list[str]:
         data = data.replace(b"\r\n", b"\n")

@@ -68,6 +68,7 @@ class _Features:
     first: int
     """The number that the file has for the first feature."""
     quote: None = None
+    empty: bool = True
 
     def parse(self, data: bytes, skip: int = 0) -> _Samples:
         ends, indices, values, labels = _loaded(data)
