@@ -201,7 +201,8 @@ def from_csv(
     number. A column that is not declared is an error: choose with ``columns``.
 
     A cell in quotes may hold the delimiter, newlines, and quotes, doubled; ``quotechar=None`` takes
-    quotes as characters. An empty line is no row, as for ``csv.DictReader``. Any row is read by its number, as for ``from_text``.
+    quotes as characters. An empty line is no row, as for ``csv.DictReader``. Any row is read by its
+    number, as for ``from_text``.
 
     Length: the number of rows, without the headers.
 
