@@ -84,7 +84,7 @@ def _keeps_all_laws(recipe: Recipe, row: int, positions: Iterable[int] = POSITIO
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("source", SOURCES)
 def test_source(source: str) -> None:
-    @settings(max_examples=40)
+    @settings(max_examples=25)
     @given(CATALOGUE.begun(source), a_row)
     def check(recipe: Recipe, row: int) -> None:
         _keeps_all_laws(recipe, row)
@@ -96,7 +96,7 @@ def test_source(source: str) -> None:
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator(operator: str) -> None:
-    @settings(max_examples=40)
+    @settings(max_examples=25)
     @given(chains(most=3, last=operator, one_pass=True), a_row, two_positions)
     def check(recipe: Recipe, row: int, positions: list[int]) -> None:
         _keeps_all_laws(recipe, row, positions)
@@ -104,7 +104,7 @@ def test_operator(operator: str) -> None:
     check()
 
 
-@settings(max_examples=600)
+@settings(max_examples=400)
 @given(chains(most=8, one_pass=True))
 def test_meaning(recipe: Recipe) -> None:
     laws.reference_is_the_model(recipe)
@@ -113,7 +113,7 @@ def test_meaning(recipe: Recipe) -> None:
 
 
 @pytest.mark.usefixtures("workers_are_threads")
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(chains(most=8, one_pass=True), st.integers(0, 2))
 def test_plans(recipe: Recipe, epoch: int) -> None:
     laws.planning_keeps_the_meaning(recipe, epoch)
@@ -121,7 +121,7 @@ def test_plans(recipe: Recipe, epoch: int) -> None:
 
 
 @pytest.mark.usefixtures("workers_are_threads")
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(chains(most=8, one_pass=True), st.integers(0, 2 * MOST_ROWS), st.integers(0, 2))
 def test_resume(recipe: Recipe, position: int, epoch: int) -> None:
     laws.resuming_gives_the_rest(recipe, position, epoch=epoch)
@@ -149,13 +149,13 @@ class TestLeases:
 
         check()
 
-    @settings(max_examples=500)
+    @settings(max_examples=300)
     @given(prefetched, procs, epochs, whims)
     def test_any_chain(self, recipe: Recipe, procs: int, epoch: int, sizes: list[int]) -> None:
         with paced(sizes):
             laws.running_gives_the_reference(recipe, procs, epoch)
 
-    @settings(max_examples=300)
+    @settings(max_examples=200)
     @given(chains(most=5), st.integers(0, 6), st.integers(1, 3), epochs, whims)
     def test_prefetch_anywhere(
         self, recipe: Recipe, place: int, procs: int, epoch: int, sizes: list[int]
@@ -172,7 +172,7 @@ class TestLeases:
             procs, threads = (0, n) if in_threads else (n, 0)
             laws.unordered_is_a_permutation(recipe, procs, threads, epoch)
 
-    @settings(max_examples=300)
+    @settings(max_examples=200)
     @given(prefetched, procs, procs, st.integers(0, 2 * MOST_ROWS), epochs, whims)
     def test_resume(
         self,

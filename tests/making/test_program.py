@@ -44,7 +44,7 @@ def stage_of(flow: Flow[Any, Any]) -> Stage:
     return stage
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.filter_too_much])
 @given(chains(most=5), st.data())
 def test_any_addresses_give_what_the_reference_has_there(
     recipe: Recipe, data: st.DataObject

@@ -32,7 +32,7 @@ def loop(flow: fl.Flow[Any, Any], n: int, state: Any = None) -> Iterator[tuple[i
                 yield run.epoch, x
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     chains(most=5, prefetched=True),
     st.integers(0, 2),
