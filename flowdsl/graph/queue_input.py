@@ -15,6 +15,7 @@ from flowdsl.feeding.pump import Pump, Sink
 from flowdsl.flow import Flow
 from flowdsl.graph.layout import Layout, layout_of, to_arrays
 from flowdsl.graph.source import InputSource, State
+from flowdsl.specs import StructSpec
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -87,6 +88,11 @@ class QueueInput(InputSource):
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
         return tuple(slot.tensor for slot in self._layout)
+
+    @property
+    def by_place(self) -> bool:
+        spec = self.flow.spec
+        return not isinstance(spec, StructSpec) or issubclass(spec.form, tuple)
 
     @property
     def signature(self) -> tuple[tf.TypeSpec, ...]:

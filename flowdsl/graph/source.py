@@ -37,6 +37,15 @@ class InputSource(ABC):
         """The tensors of one element, named by its components."""
 
     @property
+    def by_place(self) -> bool:
+        """Whether components may be told apart by their places, as those of a tuple may.
+
+        Those of a dict or record have names alone: ``specs`` has them, and a trainer passes each to
+        the argument of its name.
+        """
+        return True
+
+    @property
     @abstractmethod
     def signature(self) -> tuple[tf.TypeSpec, ...]:
         """The types of the values of ``next_args``, for ``tf.function``."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from inspect import signature
 from typing import Protocol, TypeAlias
 
 import tensorflow as tf
 
 from flowdsl.errors import InvalidFlow
+from flowdsl.graph import InputSource
+from flowdsl.train.binding import Binding, binding_of
 
 Scalars: TypeAlias = Mapping[str, tf.Tensor]
 """Scalars to monitor, by name."""
@@ -19,6 +20,9 @@ Loss: TypeAlias = tf.Tensor | tuple[tf.Tensor, Scalars]
 
 class Model(Protocol):
     """Variables, and a loss whose arguments are the components of one element.
+
+    Those of a dict or a record go to the arguments of their names; those of a tuple by their
+    places, a NamedTuple's too unless all of its names are arguments.
 
     ``loss`` is traced as it is, without AutoGraph, as Keras 3 does: where it needs an ``if`` over
     tensors, decorate that part with ``tf.function``. A checkpoint holds what TensorFlow can track,
@@ -78,11 +82,11 @@ class Optimizer(Protocol):
         """Take one step."""
 
 
-def check_model(model: Model, components: Sequence[str]) -> None:
-    """Refuse a model that has nothing to train, or whose loss does not take these components.
+def binding_of_loss(model: Model, source: InputSource) -> Binding:
+    """How the loss of a model takes the elements of a source.
 
     Raises:
-        InvalidFlow: It says what to write instead.
+        InvalidFlow: It does not, or the model has nothing to train; it says what to write instead.
     """
     name = type(model).__name__
     if not model.trainable_variables:
@@ -90,22 +94,18 @@ def check_model(model: Model, components: Sequence[str]) -> None:
             f"{name} has no trainable variables: derive it from ModelDesc, which finds those of "
             f"Keras layers, and build these with an input shape (tf.keras.Input)"
         )
-    try:
-        signature(model.loss).bind(*components)
-    except TypeError as error:
-        raise InvalidFlow(
-            f"{name}.loss{signature(model.loss)} does not take an element, whose components are "
-            f"({', '.join(components)}): {error}"
-        ) from None
+    return binding_of(model.loss, f"{name}.loss", source)
 
 
-def named_scalars(model: Model, inputs: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+def named_scalars(
+    model: Model, binding: Binding, inputs: Sequence[tf.Tensor]
+) -> dict[str, tf.Tensor]:
     """The loss of one element, as ``"loss"``, and the model's other scalars to monitor.
 
     Raises:
         InvalidFlow: One of them is not a scalar, or is called ``loss`` too.
     """
-    result = model.loss(*inputs)
+    result = binding.call(model.loss, inputs)
     loss, others = result if isinstance(result, tuple) else (result, {})
     if "loss" in others:
         raise InvalidFlow(f"{type(model).__name__}.loss: 'loss' names the loss itself; rename it")

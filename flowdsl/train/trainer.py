@@ -17,7 +17,7 @@ from flowdsl.train.callbacks.base import Callback, StopTraining
 from flowdsl.train.callbacks.saver import ModelSaver
 from flowdsl.train.checkpoint import latest_checkpoint, restore
 from flowdsl.train.config import TrainConfig
-from flowdsl.train.model import check_model, named_scalars
+from flowdsl.train.model import binding_of_loss, named_scalars
 from flowdsl.train.monitors import Monitors, MonitorsState
 
 _log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Trainer:
         self.step_variable = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         with strategy.scope():
             self.model = config.model()
-            check_model(self.model, [str(spec.name) for spec in self.input.specs])
+            self._binding = binding_of_loss(self.model, self.input)
             self.optimizer = config.optimizer()
             self.optimizer.build(self.model.trainable_variables)
         self.monitors = Monitors(config.monitors)
@@ -197,11 +197,12 @@ class Trainer:
 
     def _build_step(self) -> Callable[..., Mapping[str, tf.Tensor]]:
         source, model, optimizer = self.input, self.model, self.optimizer
+        binding = self._binding
         strategy, towers, count = self.strategy, self.towers, self.step_variable
 
         def tower(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
             with tf.GradientTape() as tape:
-                scalars = named_scalars(model, inputs)
+                scalars = named_scalars(model, binding, inputs)
                 loss = scalars["loss"] / towers
             variables = model.trainable_variables
             optimizer.apply(tape.gradient(loss, variables), variables)

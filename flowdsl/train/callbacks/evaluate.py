@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -10,8 +11,9 @@ import tensorflow as tf
 from flowdsl.effects import Endless, Reordered, Resampled, Unsized, describe
 from flowdsl.errors import FlowError, InvalidFlow
 from flowdsl.graph import EndOfPass, QueueInput
+from flowdsl.train.binding import binding_of
 from flowdsl.train.callbacks.base import Callback
-from flowdsl.train.model import Scalars, named_scalars
+from flowdsl.train.model import Scalars, binding_of_loss, named_scalars
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -53,10 +55,18 @@ class Evaluate(Callback):
     def before_train(self) -> None:
         model, source, scalars = self.trainer.model, self._source, self._scalars
 
+        if scalars is None:
+            binding = binding_of_loss(model, source)
+        else:
+            binding = binding_of(partial(scalars, model), "Evaluate: scalars", source)
+
         @tf.function(input_signature=source.signature, autograph=False)
         def measure(*args: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
             inputs = source.tensors(*args)
-            found = dict(scalars(model, *inputs)) if scalars else named_scalars(model, inputs)
+            if scalars is None:
+                found = named_scalars(model, binding, inputs)
+            else:
+                found = dict(binding.call(partial(scalars, model), inputs))
             first = inputs[0]
             rows = tf.shape(first)[0] if first.shape.rank else tf.constant(1)
             return found, rows
