@@ -83,6 +83,17 @@ def is_flag(node: Titled, field: attrs.Attribute[bool], value: object) -> None:
         raise InvalidFlow(f"{spelled(node)}: {field.name} must be True or False, got {value!r}")
 
 
+def checked_flag(argument: str, value: object) -> bool:
+    """True or False.
+
+    Raises:
+        InvalidFlow: It is something else.
+    """
+    if not isinstance(value, bool):
+        raise InvalidFlow(f"{argument} must be True or False, got {value!r}")
+    return value
+
+
 def plain_int(value: Any) -> Any:
     """An attrs converter: NumPy ints become Python ints, which never overflow and work in JSON."""
     return int(value) if isinstance(value, np.integer) else value

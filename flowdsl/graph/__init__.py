@@ -1,9 +1,12 @@
 """TensorFlow input sources, fed from a Flow.
 
-source.py       InputSource: the protocol between data and a step function
-queue_input.py  QueueInput: a flow through a TensorFlow queue, which a pump fills
-layout.py       from a flow's spec to tensor specs; checking elements against them
-devices.py      the devices of a data-parallel step; logical CPUs to try one anywhere
+source.py             InputSource: the protocol between data and a step function
+queue_input.py        QueueInput, BatchQueueInput: a flow through a queue, which a pump fills
+feed_input.py         FeedInput: a flow's elements as arguments of the step
+placeholder_input.py  PlaceholderInput: elements that are given by hand
+tensor_input.py       TensorInput, DummyConstantInput: elements that TensorFlow makes in the step
+layout.py             from a flow's spec to tensor specs; checking elements against them
+devices.py            the devices of a data-parallel step; logical CPUs to try one anywhere
 """
 
 from __future__ import annotations
@@ -20,7 +23,21 @@ except ModuleNotFoundError as error:
 
 from flowdsl.feeding.pump import EndOfPass
 from flowdsl.graph.devices import logical_cpus, towers
-from flowdsl.graph.queue_input import QueueInput
+from flowdsl.graph.feed_input import FeedInput
+from flowdsl.graph.placeholder_input import PlaceholderInput
+from flowdsl.graph.queue_input import BatchQueueInput, QueueInput
 from flowdsl.graph.source import InputSource
+from flowdsl.graph.tensor_input import DummyConstantInput, TensorInput
 
-__all__ = ["EndOfPass", "InputSource", "QueueInput", "logical_cpus", "towers"]
+__all__ = [
+    "BatchQueueInput",
+    "DummyConstantInput",
+    "EndOfPass",
+    "FeedInput",
+    "InputSource",
+    "PlaceholderInput",
+    "QueueInput",
+    "TensorInput",
+    "logical_cpus",
+    "towers",
+]

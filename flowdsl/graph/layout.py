@@ -13,14 +13,25 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from flowdsl.elements import from_dlpack, is_tensor, leaves
+from flowdsl.elements import components, from_dlpack, is_tensor, leaves
 from flowdsl.errors import SpecMismatch
-from flowdsl.specs import UNKNOWN, ArraySpec, ListSpec, Spec, ValueSpec, leaf_specs, meet, spec_of
+from flowdsl.specs import (
+    UNKNOWN,
+    ArraySpec,
+    ListSpec,
+    Spec,
+    StructSpec,
+    ValueSpec,
+    leaf_specs,
+    meet,
+    spec_of,
+)
 
 _TEXT = np.dtype(np.bytes_)
 """The dtype for text of any length, as ``tf.string``."""
 
-_NUMPY = {bool: "np.bool_", int: "np.int64", float: "np.float64"}
+_NUMBERS: dict[type, np.dtype[Any]] = {kind: np.dtype(kind) for kind in (bool, int, float, complex)}
+"""The dtypes of Python's own numbers, as ``batch`` has them."""
 
 
 @attrs.frozen
@@ -53,11 +64,77 @@ class Slot:
         )
 
 
-Layout: TypeAlias = tuple[Slot, ...]
+@attrs.frozen
+class Layout:
+    """The slots of the elements that an input source takes."""
+
+    source: str
+    """The name of the input source, for messages."""
+    slots: tuple[Slot, ...]
+    by_place: bool = True
+    """Whether the components may be told apart by their places."""
+
+    @property
+    def specs(self) -> tuple[tf.TensorSpec, ...]:
+        return tuple(slot.tensor for slot in self.slots)
+
+    def arrays(self, element: object, position: int) -> list[NDArray[Any] | tf.Tensor]:
+        """The arrays of one element, in order and not copied; tensors come as they are.
+
+        Raises:
+            SpecMismatch: It is not what was announced; the message names the element and component.
+        """
+        values = leaves(element)
+        if len(values) != len(self.slots):
+            raise SpecMismatch(
+                f"{self.source}: element {position} has {len(values)} component(s), but its spec "
+                f"has {len(self.slots)}: {', '.join(slot.name for slot in self.slots)}"
+            )
+        arrays: list[NDArray[Any] | tf.Tensor] = []
+        for slot, value in zip(self.slots, values, strict=True):
+            array = _array(slot, value)
+            if array is None:
+                raise SpecMismatch(
+                    f"{self.source}: component {slot.name!r} of element {position} is "
+                    f"{spec_of(value)}, but its spec is {slot.spec}; nothing is cast: make the "
+                    f"elements alike with .map, or declare what varies with "
+                    f"spec=[tf.TensorSpec(shape, dtype), ...]"
+                )
+            arrays.append(array)
+        return arrays
 
 
-def layout_of(spec: Spec, declared: Sequence[tf.TensorSpec] | None = None) -> Layout:
-    """The slots for a flow's elements.
+def _array(slot: Slot, value: object) -> NDArray[Any] | tf.Tensor | None:
+    """The value for TensorFlow; None if it is not what was announced."""
+    if isinstance(value, tf.Tensor):
+        shape = tuple(dim for dim in value.shape if dim is not None)  # as all are, in a value
+        fits = value.dtype == slot.tensor.dtype and slot.holds(shape)
+        return value if fits else None
+    text = _of_text(value) if slot.dtype == _TEXT else None
+    if text is not None and slot.holds(text.shape):
+        return text
+    kind: type = type(value)
+    if kind in _NUMBERS:
+        return _of_number(slot, kind, value)
+    if is_tensor(type(value)):
+        value = from_dlpack(value)
+    if not isinstance(value, (np.ndarray, np.generic)) or not slot.takes(value):
+        return None
+    # For a NumPy scalar TensorFlow would copy every component twice; not for a 0-d array.
+    return np.asarray(value)
+
+
+def _of_number(slot: Slot, kind: type, value: object) -> NDArray[Any] | None:
+    if slot.dtype != _NUMBERS[kind] or not slot.holds(()):
+        return None
+    try:
+        return np.asarray(value, slot.dtype)
+    except OverflowError:  # more than 64 bits
+        return None
+
+
+def layout_of(source: str, spec: Spec, declared: Sequence[tf.TensorSpec] | None = None) -> Layout:
+    """The slots for a flow's elements; ``source`` names the input source in messages.
 
     ``declared`` is trusted where the flow knows nothing, or only what it saw in one element: other
     shapes may vary more.
@@ -67,48 +144,50 @@ def layout_of(spec: Spec, declared: Sequence[tf.TensorSpec] | None = None) -> La
             the message names the component, what it is, and what to write.
     """
     known = leaf_specs(spec)
+    by_place = not isinstance(spec, StructSpec) or issubclass(spec.form, tuple)
     if declared is None:
-        return tuple(_slot(name, leaf) for name, leaf in known)
+        return Layout(source, tuple(_slot(source, name, leaf) for name, leaf in known), by_place)
     if known == [("element", UNKNOWN)]:
         known = [(tensor.name or str(i), UNKNOWN) for i, tensor in enumerate(declared)]
     if len(known) != len(declared):
         raise SpecMismatch(
-            f"QueueInput: spec= lists {len(declared)} tensor(s), but an element has {len(known)} "
+            f"{source}: spec= lists {len(declared)} tensor(s), but an element has {len(known)} "
             f"component(s): {', '.join(name for name, _ in known)}"
         )
-    pairs = zip(known, declared, strict=True)
-    return tuple(_slot(name, _declared(name, leaf, tensor)) for (name, leaf), tensor in pairs)
+    slots = [
+        _slot(source, name, _declared(source, name, leaf, tensor))
+        for (name, leaf), tensor in zip(known, declared, strict=True)
+    ]
+    return Layout(source, tuple(slots), by_place)
 
 
-def to_arrays(layout: Layout, element: object, position: int) -> list[NDArray[Any]]:
-    """The arrays of one element, in order and not copied.
+def layout_of_tensors(source: str, structure: object) -> Layout:
+    """The slots for elements that tf.data describes so, in dicts and tuples.
 
     Raises:
-        SpecMismatch: It is not what was announced; the message names the element and component.
+        SpecMismatch: A component is no plain tensor, e.g. a ragged one.
     """
-    values = leaves(element)
-    if len(values) != len(layout):
-        raise SpecMismatch(
-            f"QueueInput: element {position} has {len(values)} component(s), but its spec has "
-            f"{len(layout)}: {', '.join(slot.name for slot in layout)}"
-        )
-    arrays: list[NDArray[Any]] = []
-    for slot, value in zip(layout, values, strict=True):
-        text = _of_text(value) if slot.dtype == _TEXT else None
-        if text is not None and slot.holds(text.shape):
-            arrays.append(text)
-            continue
-        if is_tensor(type(value)):
-            value = from_dlpack(value)
-        if not isinstance(value, (np.ndarray, np.generic)) or not slot.takes(value):
+    parts = components(structure)
+    by_place = parts is None or isinstance(structure, tuple)
+    slots: list[Slot] = []
+    for name, spec in _named("", structure):
+        if not isinstance(spec, tf.TensorSpec):
             raise SpecMismatch(
-                f"QueueInput: component {slot.name!r} of element {position} is {spec_of(value)}, "
-                f"but its spec is {slot.spec}; nothing is cast: make the elements alike with .map, "
-                f"or declare what varies with spec=[tf.TensorSpec(shape, dtype), ...]"
+                f"{source}: component {name!r} is {spec!r}, and no plain tensor: make it one with "
+                f".map, e.g. by to_tensor() of a ragged one"
             )
-        # For a NumPy scalar TensorFlow would copy every component twice; not for a 0-d array.
-        arrays.append(np.asarray(value))
-    return arrays
+        dtype = _TEXT if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype)
+        shape = None if spec.shape.rank is None else tuple(spec.shape.as_list())
+        slots.append(Slot(name, dtype, shape))
+    return Layout(source, tuple(slots), by_place)
+
+
+def _named(name: str, structure: object) -> list[tuple[str, object]]:
+    parts = components(structure)
+    if parts is None:
+        return [(name or "element", structure)]
+    dot = f"{name}." if name else ""
+    return [one for key, part in parts for one in _named(f"{dot}{key}", part)]
 
 
 def _of_text(value: object) -> NDArray[Any] | None:
@@ -132,9 +211,11 @@ Leaf: TypeAlias = ArraySpec | ValueSpec | ListSpec
 
 
 def _in_slot(leaf: Leaf) -> Leaf:
-    """The leaf with text as strings of any length, as a queue holds it."""
+    """The leaf as a queue holds it: text as strings of any length, a number with its dtype."""
     if isinstance(leaf, ListSpec) and _is_text(leaf.item):
         return ArraySpec(_TEXT, (leaf.length,))
+    if isinstance(leaf, ValueSpec) and leaf.type in _NUMBERS:
+        return ArraySpec(_NUMBERS[leaf.type], ())
     return ArraySpec(_TEXT, ()) if _is_text(leaf) else leaf
 
 
@@ -142,19 +223,19 @@ def _is_text(spec: Spec) -> bool:
     return isinstance(spec, ValueSpec) and issubclass(spec.type, (str, bytes))
 
 
-def _declared(name: str, leaf: Leaf, tensor: tf.TensorSpec) -> ArraySpec:
+def _declared(source: str, name: str, leaf: Leaf, tensor: tf.TensorSpec) -> ArraySpec:
     dtype = _TEXT if tensor.dtype == tf.string else np.dtype(tensor.dtype.as_numpy_dtype)
     shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
     array = ArraySpec(dtype, shape)
     leaf = _in_slot(leaf)
     if isinstance(leaf, ArraySpec) and leaf.dtype is not None:
         leaf = attrs.evolve(leaf, dtype=_plain(leaf.dtype))
-    meet(array, leaf, f"QueueInput: component {name!r}, by spec=")
+    meet(array, leaf, f"{source}: component {name!r}, by spec=")
     return array
 
 
-def _slot(name: str, leaf: Leaf) -> Slot:
-    where = f"QueueInput: component {name!r}"
+def _slot(source: str, name: str, leaf: Leaf) -> Slot:
+    where = f"{source}: component {name!r}"
     leaf = _in_slot(leaf)
     if leaf == UNKNOWN:
         raise SpecMismatch(
@@ -164,8 +245,8 @@ def _slot(name: str, leaf: Leaf) -> Slot:
     if not isinstance(leaf, ArraySpec):
         kind = list if isinstance(leaf, ListSpec) else leaf.type
         raise SpecMismatch(
-            f"{where} is a Python {kind.__name__}, which has no dtype: make it "
-            f"{_NUMPY.get(kind, 'np.asarray')}(...) with .map"
+            f"{where} is a Python {kind.__name__}, which has no dtype: make it np.asarray(...) "
+            f"with .map"
         )
     if leaf.dtype is None:
         raise SpecMismatch(

@@ -1,21 +1,23 @@
-"""QueueInput: a flow through a TensorFlow queue."""
+"""Input sources that feed a step through a TensorFlow queue."""
 
 from __future__ import annotations
 
 import logging
+import threading
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from time import sleep
 from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
 from flowdsl.arguments import checked_int, is_int
-from flowdsl.errors import FlowError, InvalidFlow, NotResumable, StateMismatch
+from flowdsl.errors import FlowError, InvalidFlow, NotResumable, SpecMismatch, StateMismatch
 from flowdsl.feeding.pump import Pump, Sink
 from flowdsl.flow import Flow
-from flowdsl.graph.layout import Layout, layout_of, to_arrays
+from flowdsl.graph.layout import Layout, layout_of
 from flowdsl.graph.source import InputSource, State
-from flowdsl.specs import StructSpec
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -26,73 +28,37 @@ _MOST_IN_A_QUEUE = 2**31
 """The limit of a queue's capacity: TensorFlow counts elements as int32."""
 
 
-class QueueInput(InputSource):
-    """Feeds a step from a flow: a thread fills a queue of ``capacity`` elements, steps empty it.
-
-    Dtypes and shapes come from the flow's spec, and each element is checked against them; ``spec``
-    adds what the flow does not know. A 64-byte aligned array, such as one from a worker process,
-    is read in place, without a copy: do not write into an element that was yielded.
-
-    A flow that cannot be resumed, such as one that other machines send, begins its pass again at
-    ``restore``; ``state_dict`` warns of it.
+class QueuedInput(InputSource):
+    """Feeds a step through a queue, which a thread fills from the elements of a pass.
 
     The queue's handle is an argument of the step, so ``reset`` begins a pass without tracing again.
-    The elements before an error of the flow are delivered; then ``next_args`` raises that error.
-
-    >>> import flowdsl as fl, tensorflow as tf
-    >>> from flowdsl.graph import EndOfPass, QueueInput, logical_cpus
-    >>> devices = logical_cpus(2)
-    >>> source = QueueInput(fl.from_range(10).batch(4))
-    >>> @tf.function(input_signature=source.signature)
-    ... def step(handle):
-    ...     (numbers,) = source.tensors(handle)
-    ...     return tf.reduce_sum(numbers)
-    >>> with source:
-    ...     source.reset()
-    ...     try:
-    ...         while True:
-    ...             print(int(step(*source.next_args())))
-    ...     except EndOfPass:
-    ...         print("end")
-    6
-    22
-    17
-    end
-
-    Raises:
-        InvalidFlow: ``capacity`` is no int of at least 1.
-        SpecMismatch: A component has no dtype, or is no array; raised here, before anything runs.
-
-    Source: ``QueueInput`` in tensorpack, whose loader errors end training in silence.
+    The elements before an error of the data are delivered; then ``next_args`` raises that error.
     """
 
-    def __init__(
-        self,
-        flow: Flow[object],
-        *,
-        capacity: int = 50,
-        spec: Sequence[tf.TensorSpec] | None = None,
-    ) -> None:
-        if not isinstance(flow, Flow):
-            raise InvalidFlow(
-                f"QueueInput: flow must be a Flow, got {type(flow).__name__}; make one with "
-                f"from_items or from_iterable"
-            )
-        self.flow = flow
-        self.capacity = checked_int("QueueInput: capacity", capacity, 1, _MOST_IN_A_QUEUE)
-        self._layout = layout_of(flow.spec, spec)
+    def __init__(self, layout: Layout, queue: tf.queue.QueueBase | None, capacity: int) -> None:
+        name = type(self).__name__
+        self.capacity = checked_int(f"{name}: capacity", capacity, 1, _MOST_IN_A_QUEUE)
+        self._layout = layout
+        self._given = None if queue is None else _fitting(name, queue, layout)
         self._epoch = 0
         self._warned = False
         self._pass: _Pass | None = None
 
+    @abstractmethod
+    def _begin(self, epoch: int) -> Run[object]:
+        """Begin the pass of this epoch."""
+
+    @abstractmethod
+    def _go_on(self, state: Mapping[str, object]) -> Run[object]:
+        """Go on from the state that a run told."""
+
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
-        return tuple(slot.tensor for slot in self._layout)
+        return self._layout.specs
 
     @property
     def by_place(self) -> bool:
-        spec = self.flow.spec
-        return not isinstance(spec, StructSpec) or issubclass(spec.form, tuple)
+        return self._layout.by_place
 
     @property
     def signature(self) -> tuple[tf.TypeSpec, ...]:
@@ -100,7 +66,7 @@ class QueueInput(InputSource):
 
     @property
     def queue(self) -> tf.queue.QueueBase:
-        """The queue of the current pass; ``reset`` makes another."""
+        """The queue of the current pass; ``reset`` makes another, unless it is the user's own."""
         return self._begun().queue
 
     @property
@@ -111,21 +77,18 @@ class QueueInput(InputSource):
     def fill(self) -> int:
         return self._pass.pump.fill if self._pass else 0
 
-    def size(self) -> int:
-        return len(self.flow)
-
     def reset(self, epoch: int = 0) -> None:
-        self._begin(self.flow.epoch(checked_int("QueueInput: epoch", epoch, 0)))
+        self._pump(self._begin(checked_int(f"{type(self).__name__}: epoch", epoch, 0)))
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
-        elements = checked_int("QueueInput: elements", elements, 1)
+        elements = checked_int(f"{type(self).__name__}: elements", elements, 1)
         queue, pump = self._begun()
         pump.take(elements)
         return (queue.queue_ref,)
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         (handle,) = args
-        specs = self.specs
+        specs = self._layout.specs
         with tf.device("/cpu:0"):  # queues are on the CPU, whatever the step's device
             values = tf.raw_ops.QueueDequeueV2(
                 handle=handle, component_types=[spec.dtype for spec in specs]
@@ -150,10 +113,10 @@ class QueueInput(InputSource):
             case {"epoch": int(epoch), "run": None} if is_int(epoch, 0):  # it cannot be resumed
                 self.reset(epoch)
             case {"epoch": int(epoch), "run": Mapping() as run} if is_int(epoch, 0):
-                self._begin(self.flow.resume(run))
+                self._pump(self._go_on(run))
             case _:
                 raise StateMismatch(
-                    f"QueueInput: state must be what state_dict() gave, got {state!r}"
+                    f"{type(self).__name__}: state must be what state_dict() gave, got {state!r}"
                 )
 
     def close(self) -> None:
@@ -161,17 +124,172 @@ class QueueInput(InputSource):
             self._pass.pump.stop()
         self._pass = None
 
-    def _begin(self, run: Run[object]) -> None:
+    def _pump(self, run: Run[object]) -> None:
         self.close()
         self._epoch = run.epoch
-        queue = _queue(self._layout, self.capacity)
-        sink = _QueueSink(queue, self._layout)
-        self._pass = _Pass(queue, Pump(run, sink, self.capacity, name="QueueInput"))
+        name = type(self).__name__
+        if self._given is None:
+            queue = _queue(self._layout, self.capacity)
+            sink = _OwnQueue(queue, self._layout)
+        else:
+            queue = self._given
+            _clear(name, queue)
+            once = isinstance(queue, tf.queue.RandomShuffleQueue)
+            sink = (_OwnQueue if once else _QueueOfTheUser)(queue, self._layout)
+        self._pass = _Pass(queue, Pump(run, sink, self.capacity, name=name))
 
     def _begun(self) -> _Pass:
         if self._pass is None:
-            raise FlowError("QueueInput: no pass has begun: call reset() or restore(state) first")
+            raise FlowError(
+                f"{type(self).__name__}: no pass has begun: call reset() or restore(state) first"
+            )
         return self._pass
+
+
+class QueueInput(QueuedInput):
+    """Feeds a step from a flow: a thread fills a queue of ``capacity`` elements, steps empty it.
+
+    Dtypes and shapes come from the flow's spec, and each element is checked against them; ``spec``
+    adds what the flow does not know. Python's numbers have the dtypes that ``batch`` gives them. A
+    64-byte aligned array, such as one from a worker process, is read in place, without a copy: do
+    not write into an element that was yielded.
+
+    ``queue`` is a queue of your own to use, whose types match the elements; at most ``capacity``
+    elements are in it. It is emptied at ``reset``, and stays open after ``close``. A
+    ``RandomShuffleQueue`` is closed at the end of the pass, as its last elements come only then: it
+    serves one pass, so give it a flow that repeats.
+
+    A flow that cannot be resumed, such as one that other machines send, begins its pass again at
+    ``restore``; ``state_dict`` warns of it.
+
+    >>> import flowdsl as fl, tensorflow as tf
+    >>> from flowdsl.graph import EndOfPass, QueueInput, logical_cpus
+    >>> devices = logical_cpus(2)
+    >>> source = QueueInput(fl.from_range(10).batch(4))
+    >>> @tf.function(input_signature=source.signature)
+    ... def step(handle):
+    ...     (numbers,) = source.tensors(handle)
+    ...     return tf.reduce_sum(numbers)
+    >>> with source:
+    ...     source.reset()
+    ...     try:
+    ...         while True:
+    ...             print(int(step(*source.next_args())))
+    ...     except EndOfPass:
+    ...         print("end")
+    6
+    22
+    17
+    end
+
+    Raises:
+        InvalidFlow: ``capacity`` is no int of at least 1.
+        SpecMismatch: A component has no dtype, or is no array, or the queue is of other types;
+            raised here, before anything runs.
+
+    Source: ``QueueInput`` in tensorpack, whose loader errors end training in silence.
+    """
+
+    def __init__(
+        self,
+        flow: Flow[object],
+        queue: tf.queue.QueueBase | None = None,
+        *,
+        capacity: int = 50,
+        spec: Sequence[tf.TensorSpec] | None = None,
+    ) -> None:
+        self.flow = checked_flow(type(self).__name__, flow)
+        super().__init__(layout_of(type(self).__name__, flow.spec, spec), queue, capacity)
+
+    def size(self) -> int:
+        return len(self.flow)
+
+    def _begin(self, epoch: int) -> Run[object]:
+        return self.flow.epoch(epoch)
+
+    def _go_on(self, state: Mapping[str, object]) -> Run[object]:
+        return self.flow.resume(state)
+
+
+class BatchQueueInput(QueueInput):
+    """Feeds a step from a flow of single rows, which TensorFlow batches as it takes them.
+
+    The queue holds rows, ``capacity`` of them, and a step takes ``batch_size`` at once, so no batch
+    is ever made in Python. Rows whose shapes the flow does not know in full are padded with zeros,
+    on the right, to the largest in their batch. What is left at the end of a pass is too little for
+    a batch: ``EndOfPass.left`` has the number of rows.
+
+    >>> import flowdsl as fl, tensorflow as tf
+    >>> from flowdsl.graph import BatchQueueInput
+    >>> source = BatchQueueInput(fl.from_range(10), batch_size=4)
+    >>> source.size(), source.specs[0].shape
+    (2, TensorShape([4]))
+    >>> with source:
+    ...     source.reset()
+    ...     (numbers,) = source.tensors(*source.next_args())
+    >>> numbers.numpy().tolist()
+    [0, 1, 2, 3]
+
+    Raises:
+        InvalidFlow: ``batch_size`` or ``capacity`` is no int of at least 1.
+        SpecMismatch: As for ``QueueInput``; or the rank of a component is not known.
+
+    Source: ``BatchQueueInput`` in tensorpack.
+    """
+
+    def __init__(
+        self,
+        flow: Flow[object],
+        batch_size: int,
+        queue: tf.queue.QueueBase | None = None,
+        *,
+        capacity: int = 3000,
+        spec: Sequence[tf.TensorSpec] | None = None,
+    ) -> None:
+        super().__init__(flow, queue, capacity=capacity, spec=spec)
+        self.batch_size = checked_int("BatchQueueInput: batch_size", batch_size, 1, capacity)
+        for slot in self._layout.slots:
+            if slot.shape is None:
+                raise SpecMismatch(
+                    f"BatchQueueInput: component {slot.name!r} is of no known rank; declare it "
+                    f"with spec=[tf.TensorSpec(shape, dtype), ...]"
+                )
+
+    @property
+    def specs(self) -> tuple[tf.TensorSpec, ...]:
+        rows = self._layout.specs
+        return tuple(
+            tf.TensorSpec((self.batch_size, *spec.shape.as_list()), spec.dtype, spec.name)
+            for spec in rows
+        )
+
+    def size(self) -> int:
+        return super().size() // self.batch_size
+
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        elements = checked_int("BatchQueueInput: elements", elements, 1)
+        return super().next_args(elements * self.batch_size)
+
+    def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
+        (handle,) = args
+        specs = self.specs
+        with tf.device("/cpu:0"):
+            values = tf.raw_ops.QueueDequeueManyV2(
+                handle=handle, n=self.batch_size, component_types=[spec.dtype for spec in specs]
+            )
+        return [
+            tf.ensure_shape(value, spec.shape) for value, spec in zip(values, specs, strict=True)
+        ]
+
+
+def checked_flow(source: str, flow: object) -> Flow[object]:
+    """The flow; raises InvalidFlow for anything else."""
+    if not isinstance(flow, Flow):
+        raise InvalidFlow(
+            f"{source}: flow must be a Flow, got {type(flow).__name__}; make one with from_items "
+            f"or from_iterable"
+        )
+    return flow
 
 
 class _Pass(NamedTuple):
@@ -181,15 +299,15 @@ class _Pass(NamedTuple):
     pump: Pump[object]
 
 
-class _QueueSink(Sink[object]):
-    """A TensorFlow queue as the sink of a pump."""
+class _OwnQueue(Sink[object]):
+    """A queue that belongs to one pass, as the sink of a pump."""
 
     def __init__(self, queue: tf.queue.QueueBase, layout: Layout) -> None:
         self._queue = queue
         self._layout = layout
 
     def put(self, element: object, position: int) -> None:
-        arrays = to_arrays(self._layout, element, position)
+        arrays = self._layout.arrays(element, position)
         tf.raw_ops.QueueEnqueueV2(handle=self._queue.queue_ref, components=arrays)
 
     def close(self) -> None:
@@ -198,10 +316,31 @@ class _QueueSink(Sink[object]):
             self._queue.close(cancel_pending_enqueues=True)
 
 
+class _QueueOfTheUser(_OwnQueue):
+    """A queue that stays open after the pass. A put that waits is ended by making room."""
+
+    def __init__(self, queue: tf.queue.QueueBase, layout: Layout) -> None:
+        super().__init__(queue, layout)
+        self._putting = threading.Lock()
+        self._closed = False
+
+    def put(self, element: object, position: int) -> None:
+        with self._putting:
+            if not self._closed:
+                super().put(element, position)
+
+    def close(self) -> None:
+        self._closed = True
+        with tf.init_scope():
+            while self._putting.locked():
+                if int(self._queue.size()):
+                    self._queue.dequeue()
+                sleep(0.001)
+
+
 def _queue(layout: Layout, capacity: int) -> tf.queue.QueueBase:
     """The strictest queue that TensorFlow has for these shapes."""
-    specs = [slot.tensor for slot in layout]
-    dtypes, shapes = [spec.dtype for spec in specs], [spec.shape for spec in specs]
+    dtypes, shapes = [s.dtype for s in layout.specs], [s.shape for s in layout.specs]
     with tf.device("/cpu:0"):
         if all(shape.is_fully_defined() for shape in shapes):
             return tf.queue.FIFOQueue(capacity, dtypes, shapes)
@@ -209,3 +348,43 @@ def _queue(layout: Layout, capacity: int) -> tf.queue.QueueBase:
             return tf.queue.PaddingFIFOQueue(capacity, dtypes, shapes)
         # Neither queue above takes an unknown rank; each element is checked before it is put in.
         return tf.queue.FIFOQueue(capacity, dtypes)
+
+
+def _fitting(source: str, queue: tf.queue.QueueBase, layout: Layout) -> tf.queue.QueueBase:
+    """The queue, if it takes the elements; raises SpecMismatch, with both sides, if not."""
+    if not isinstance(queue, tf.queue.QueueBase):
+        raise InvalidFlow(
+            f"{source}: queue must be a tf.queue, such as FIFOQueue, got {type(queue).__name__}"
+        )
+    specs, shapes = layout.specs, queue.shapes or [tf.TensorShape(None)] * len(queue.dtypes)
+    fits = queue.dtypes == [spec.dtype for spec in specs] and all(
+        spec.shape.is_compatible_with(shape) for spec, shape in zip(specs, shapes, strict=True)
+    )
+    if queue.names and list(queue.names) != [slot.name for slot in layout.slots]:
+        fits = False
+    if not fits:
+        told = [tf.TensorSpec(s, d) for s, d in zip(shapes, queue.dtypes, strict=True)]
+        has = f", named {', '.join(queue.names)}" if queue.names else ""
+        raise SpecMismatch(
+            f"{source}: the queue holds {_told(told)}{has}, and an element is {_told(specs)}"
+        )
+    return queue
+
+
+def _told(specs: Sequence[tf.TensorSpec]) -> str:
+    parts = [
+        f"{spec.dtype.name}{'[...]' if spec.shape.rank is None else spec.shape.as_list()}"
+        for spec in specs
+    ]
+    return f"({', '.join(parts)})"
+
+
+def _clear(source: str, queue: tf.queue.QueueBase) -> None:
+    """Take out what an earlier pass has left."""
+    if bool(queue.is_closed()):
+        raise FlowError(
+            f"{source}: its queue is closed; a RandomShuffleQueue serves one pass: give it a flow "
+            f"with .repeat()"
+        )
+    while int(queue.size()):
+        queue.dequeue()

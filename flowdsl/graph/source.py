@@ -46,6 +46,16 @@ class InputSource(ABC):
         return True
 
     @property
+    def most_a_step(self) -> int | None:
+        """The most elements that a step may take; None if it may take any number."""
+        return None
+
+    @property
+    def infinite(self) -> bool:
+        """Whether training goes on with the next pass where one has ended."""
+        return True
+
+    @property
     @abstractmethod
     def signature(self) -> tuple[tf.TypeSpec, ...]:
         """The types of the values of ``next_args``, for ``tf.function``."""

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import pytest
+import tensorflow as tf
 
-from flowdsl.graph import QueueInput
+from flowdsl.graph import FeedInput, InputSource, QueueInput
 from flowdsl.testing.inputs import INPUT_LAWS, InputLaw, MakeInput
+from flowdsl.testing.recipes import AnyFlow
+
+
+def with_a_queue_of_its_own(flow: AnyFlow) -> InputSource:
+    queue = tf.queue.FIFOQueue(5, [tf.int64, tf.float32], [(), (3,)])
+    return QueueInput(flow, queue, capacity=4)
+
 
 INPUTS: dict[str, MakeInput] = {
     "queue": QueueInput,
     "small queue": lambda flow: QueueInput(flow, capacity=3),
+    "queue of the user": with_a_queue_of_its_own,
+    "feed": FeedInput,
 }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 
+from flowdsl.arguments import checked_flag
 from flowdsl.errors import InvalidFlow
 from flowdsl.storage.images.decoding import (
     Channels,
@@ -15,7 +16,6 @@ from flowdsl.storage.images.decoding import (
     Image,
     Size,
     checked_channels,
-    checked_flag,
     checked_size,
     decode_image,
     image_size,

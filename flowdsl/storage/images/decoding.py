@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import checked_int
+from flowdsl.arguments import checked_flag, checked_int
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.storage.images.headers import check_png, image_format, is_progressive, size_in_header
 from flowdsl.storage.images.scratch import Scratch
@@ -132,18 +132,6 @@ def checked_channels(operator: str, channels: Channels) -> Channels:
     if isinstance(channels, bool) or channels not in (1, 3):
         raise InvalidFlow(f"{operator}: channels must be 1 (grey) or 3 (RGB), got {channels!r}")
     return channels
-
-
-def checked_flag(argument: str, value: bool) -> bool:
-    """True or False.
-
-    Raises:
-        InvalidFlow: It is something else.
-    """
-    given: object = value
-    if not isinstance(given, bool):
-        raise InvalidFlow(f"{argument} must be True or False, got {value!r}")
-    return given
 
 
 def _checked_crop(crop: tuple[int, int, int, int]) -> tuple[int, int, int, int]:

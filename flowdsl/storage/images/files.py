@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl import node
+from flowdsl.arguments import checked_flag
 from flowdsl.effects import Exact
 from flowdsl.errors import SourceError
 from flowdsl.kinds import IndexedSource
@@ -22,7 +23,6 @@ from flowdsl.storage.images.decoding import (
     Image,
     Size,
     checked_channels,
-    checked_flag,
     checked_size,
     decode_image,
 )
