@@ -52,6 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long begin first, so that no process is left with one at the end."""
     slow = {item.path for item in items if "slow" in item.keywords}
     items.sort(key=lambda item: item.path not in slow)
+    # This example makes devices, which TensorFlow does at its first operation and never again.
+    items.sort(key=lambda item: item.name != "flowdsl.graph.devices.logical_cpus")
 
 
 @pytest.fixture

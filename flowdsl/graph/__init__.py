@@ -4,6 +4,9 @@ source.py             InputSource: the protocol between data and a step function
 queue_input.py        QueueInput, BatchQueueInput: a flow through a queue, which a pump fills
 feed_input.py         FeedInput: a flow's elements as arguments of the step
 placeholder_input.py  PlaceholderInput: elements that are given by hand
+dataset_input.py      TFDatasetInput; dataflow_to_dataset: a flow for tf.data
+zmq_input.py          ZMQInput: what other programs send
+remap_input.py        remap_input_source: other names, and components given by hand
 tensor_input.py       TensorInput, DummyConstantInput: elements that TensorFlow makes in the step
 layout.py             from a flow's spec to tensor specs; checking elements against them
 devices.py            the devices of a data-parallel step; logical CPUs to try one anywhere
@@ -22,12 +25,15 @@ except ModuleNotFoundError as error:
     ) from error
 
 from flowdsl.feeding.pump import EndOfPass
+from flowdsl.graph.dataset_input import TFDatasetInput, dataflow_to_dataset
 from flowdsl.graph.devices import logical_cpus, towers
 from flowdsl.graph.feed_input import FeedInput
 from flowdsl.graph.placeholder_input import PlaceholderInput
 from flowdsl.graph.queue_input import BatchQueueInput, QueueInput
+from flowdsl.graph.remap_input import remap_input_source
 from flowdsl.graph.source import InputSource
 from flowdsl.graph.tensor_input import DummyConstantInput, TensorInput
+from flowdsl.graph.zmq_input import ZMQInput
 
 __all__ = [
     "BatchQueueInput",
@@ -37,7 +43,11 @@ __all__ = [
     "InputSource",
     "PlaceholderInput",
     "QueueInput",
+    "TFDatasetInput",
     "TensorInput",
+    "ZMQInput",
+    "dataflow_to_dataset",
     "logical_cpus",
+    "remap_input_source",
     "towers",
 ]

@@ -98,8 +98,9 @@ class QueuedInput(InputSource):
         ]
 
     def state_dict(self) -> State:
+        run: dict[str, object] | None
         try:
-            run = self._begun().pump.state_dict()
+            run = self._position()
         except NotResumable as error:
             if not self._warned:
                 _log.warning(
@@ -107,6 +108,10 @@ class QueuedInput(InputSource):
                 )
             self._warned, run = True, None
         return {"epoch": self._epoch, "run": run}
+
+    def _position(self) -> dict[str, object]:
+        """The state of the run after the last step; raises NotResumable if none tells it."""
+        return self._begun().pump.state_dict()
 
     def restore(self, state: State) -> None:
         match state:
@@ -163,8 +168,7 @@ class QueueInput(QueuedInput):
     ``restore``; ``state_dict`` warns of it.
 
     >>> import flowdsl as fl, tensorflow as tf
-    >>> from flowdsl.graph import EndOfPass, QueueInput, logical_cpus
-    >>> devices = logical_cpus(2)
+    >>> from flowdsl.graph import EndOfPass, QueueInput
     >>> source = QueueInput(fl.from_range(10).batch(4))
     >>> @tf.function(input_signature=source.signature)
     ... def step(handle):

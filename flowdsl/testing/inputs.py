@@ -143,10 +143,6 @@ def the_end_is_exact(make: MakeInput) -> None:
         require(left == _N % n, f"{_N % n} elements are left, and it says {left}")
         rest = [_element(i) for i in range(_N - left, _N)]
         _are("what was left", _Feeding(source).take(left), rest)
-            "what was left",
-            _Feeding(source).take(left),
-            [_element(i) for i in range(_N - left, _N)],
-        )
         try:
             source.next_args()
         except EndOfPass as end:

@@ -40,8 +40,6 @@ class ModelDesc(tf.Module):
     """A base for models, which finds the variables of its attributes, Keras layers included.
 
     >>> import tensorflow as tf
-    >>> from flowdsl.graph import logical_cpus
-    >>> devices = logical_cpus(2)
     >>> class Linear(ModelDesc):
     ...     def __init__(self) -> None:
     ...         super().__init__()

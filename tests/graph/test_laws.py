@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from flowdsl.graph import FeedInput, InputSource, QueueInput
+from flowdsl.graph import FeedInput, InputSource, QueueInput, TFDatasetInput, remap_input_source
 from flowdsl.testing.inputs import INPUT_LAWS, InputLaw, MakeInput
 from flowdsl.testing.recipes import AnyFlow
 
@@ -20,6 +20,8 @@ INPUTS: dict[str, MakeInput] = {
     "small queue": lambda flow: QueueInput(flow, capacity=3),
     "queue of the user": with_a_queue_of_its_own,
     "feed": FeedInput,
+    "dataset input": TFDatasetInput,
+    "remapped": lambda flow: remap_input_source(QueueInput(flow), ["number", "data"]),
 }
 
 
