@@ -60,7 +60,7 @@ class TFDatasetInput(QueuedInput):
             self._flow, self._dataset = dataset, None
             layout = layout_of("TFDatasetInput", dataset.spec, spec)
         elif isinstance(dataset, tf.data.Dataset):
-            self._flow, self._dataset = from_iterable(lambda: _until_its_end(dataset)), dataset
+            self._flow, self._dataset = _elements_of(dataset), dataset
             layout = layout_of_tensors("TFDatasetInput", dataset.element_spec)
         else:
             raise InvalidFlow(
@@ -95,8 +95,11 @@ class TFDatasetInput(QueuedInput):
         return super()._position()
 
 
-def _until_its_end(dataset: tf.data.Dataset) -> Iterator[Any]:
-    yield from dataset
+def _elements_of(given: tf.data.Dataset) -> Flow[Any, Any]:
+    def dataset() -> Iterator[Any]:  # errors name it
+        yield from given
+
+    return from_iterable(dataset)
 
 
 def dataflow_to_dataset(

@@ -58,9 +58,10 @@ class TensorInput(InputSource):
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
         if self._specs is None:
-            made = tf.function(self._made).get_concrete_function().structured_outputs
+            traced = tf.function(autograph=False)(self._made).get_concrete_function()
             self._specs = tuple(
-                tf.TensorSpec(one.shape, one.dtype, str(k)) for k, one in enumerate(made)
+                tf.TensorSpec(one.shape, one.dtype, str(k))
+                for k, one in enumerate(traced.structured_outputs)
             )
         return self._specs
 
