@@ -129,15 +129,17 @@ class Pump(Generic[T]):
             self._forgotten.detach()
             raise
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self, behind: int = 0) -> dict[str, object]:
         """The position after the last element that was taken, for ``flow.resume``.
+
+        With ``behind`` it is so many elements before that, where the consumer took them ahead.
 
         It waits for at most one element, and can be asked for at any time, also after the end.
 
         Raises:
             NotResumable: No position tells what this flow has given.
         """
-        return self._transfer.state_dict()
+        return self._transfer.state_dict(behind)
 
     def stop(self, timeout: float = 1.0) -> None:
         """End the pass. A flow that is busy making an element is given ``timeout`` seconds.
@@ -200,10 +202,10 @@ class _Transfer(Generic[T]):
             self._error.add_note(note)
         raise self._error
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self, behind: int) -> dict[str, object]:
         self._refuse_fork()
         with self._turnstile, self._owner:
-            return self._run.state_dict(self._start + self._taken)
+            return self._run.state_dict(self._start + self._taken - behind)
 
     def stop(self, timeout: float = 1.0) -> None:
         if os.getpid() != self._process:  # a fork has neither the thread nor the run
@@ -272,7 +274,8 @@ class _Transfer(Generic[T]):
             pass
         with self._owner:
             if self._queued % _ELEMENTS_A_MARK == 0:
-                self._run.mark(self._start + self._taken)
+                # A consumer may have taken some ahead, but hardly more than it has room for here.
+                self._run.mark(self._start + max(0, self._taken - self._capacity))
             return next(self._run)
 
     def _put(self, element: T, position: int) -> None:

@@ -6,6 +6,7 @@ feed_input.py         FeedInput: a flow's elements as arguments of the step
 placeholder_input.py  PlaceholderInput: elements that are given by hand
 dataset_input.py      TFDatasetInput; dataflow_to_dataset: a flow for tf.data
 zmq_input.py          ZMQInput: what other programs send
+staging_input.py      StagingInput: the next elements on the device, before they are needed
 remap_input.py        remap_input_source: other names, and components given by hand
 tensor_input.py       TensorInput, DummyConstantInput: elements that TensorFlow makes in the step
 layout.py             from a flow's spec to tensor specs; checking elements against them
@@ -32,6 +33,7 @@ from flowdsl.graph.placeholder_input import PlaceholderInput
 from flowdsl.graph.queue_input import BatchQueueInput, QueueInput
 from flowdsl.graph.remap_input import remap_input_source
 from flowdsl.graph.source import InputSource
+from flowdsl.graph.staging_input import StagingInput
 from flowdsl.graph.tensor_input import DummyConstantInput, TensorInput
 from flowdsl.graph.zmq_input import ZMQInput
 
@@ -43,6 +45,7 @@ __all__ = [
     "InputSource",
     "PlaceholderInput",
     "QueueInput",
+    "StagingInput",
     "TFDatasetInput",
     "TensorInput",
     "ZMQInput",

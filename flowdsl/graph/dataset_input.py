@@ -88,11 +88,11 @@ class TFDatasetInput(QueuedInput):
     def _go_on(self, state: Mapping[str, object]) -> Run[object]:
         return self._flow.resume(state)
 
-    def _position(self) -> dict[str, object]:
+    def _position(self, behind: int) -> dict[str, object]:
         if self._dataset is not None:
             self._begun()
             raise NotResumable("TFDatasetInput: a tf.data.Dataset does not tell its position")
-        return super()._position()
+        return super()._position(behind)
 
 
 def _elements_of(given: tf.data.Dataset) -> Flow[Any, Any]:

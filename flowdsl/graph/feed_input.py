@@ -117,10 +117,10 @@ class FeedInput(InputSource):
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         return list(args)
 
-    def state_dict(self) -> State:
+    def state_dict(self, behind: int = 0) -> State:
         run = self._begun()
         try:
-            return {"epoch": run.epoch, "run": run.state_dict()}
+            return {"epoch": run.epoch, "run": run.state_dict(run.position - behind)}
         except NotResumable:
             return {"epoch": run.epoch, "run": None}
 

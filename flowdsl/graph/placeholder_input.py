@@ -110,7 +110,7 @@ class PlaceholderInput(InputSource):
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         return list(args)
 
-    def state_dict(self) -> State:
+    def state_dict(self, behind: int = 0) -> State:
         return {"epoch": self._epoch}
 
     def restore(self, state: State) -> None:

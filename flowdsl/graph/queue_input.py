@@ -97,10 +97,10 @@ class QueuedInput(InputSource):
             tf.ensure_shape(value, spec.shape) for value, spec in zip(values, specs, strict=True)
         ]
 
-    def state_dict(self) -> State:
+    def state_dict(self, behind: int = 0) -> State:
         run: dict[str, object] | None
         try:
-            run = self._position()
+            run = self._position(behind)
         except NotResumable as error:
             if not self._warned:
                 _log.warning(
@@ -109,9 +109,13 @@ class QueuedInput(InputSource):
             self._warned, run = True, None
         return {"epoch": self._epoch, "run": run}
 
-    def _position(self) -> dict[str, object]:
-        """The state of the run after the last step; raises NotResumable if none tells it."""
-        return self._begun().pump.state_dict()
+    def _position(self, behind: int) -> dict[str, object]:
+        """The state of the run so many elements before the end of the last step.
+
+        Raises:
+            NotResumable: None tells it.
+        """
+        return self._begun().pump.state_dict(behind)
 
     def restore(self, state: State) -> None:
         match state:

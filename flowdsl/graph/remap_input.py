@@ -64,7 +64,7 @@ class RemapInput(InputSource):
                 f"component(s) ({', '.join(str(spec.name) for spec in given)}), each once, got "
                 f"{names!r}"
             )
-        self._input = source
+        self.source = source
         named = {
             name: tf.TensorSpec(spec.shape, spec.dtype, name)
             for name, spec in zip(names, given, strict=True)
@@ -87,27 +87,27 @@ class RemapInput(InputSource):
 
     @property
     def most_a_step(self) -> int | None:
-        return self._input.most_a_step if self._others is None else 1
+        return self.source.most_a_step if self._others is None else 1
 
     @property
     def infinite(self) -> bool:
-        return self._input.infinite
+        return self.source.infinite
 
     @property
     def signature(self) -> tuple[tf.TypeSpec, ...]:
         others = () if self._others is None else self._others.signature
-        return (*self._input.signature, *others)
+        return (*self.source.signature, *others)
 
     @property
     def epoch(self) -> int:
-        return self._input.epoch
+        return self.source.epoch
 
     @property
     def fill(self) -> int:
-        return self._input.fill
+        return self.source.fill
 
     def size(self) -> int:
-        return self._input.size()
+        return self.source.size()
 
     def feed(self, **components: object) -> None:
         """Give the components of the next element that the source does not have."""
@@ -121,35 +121,35 @@ class RemapInput(InputSource):
         self._others.feed(*(components[name] for name in names))
 
     def reset(self, epoch: int = 0) -> None:
-        self._input.reset(epoch)
+        self.source.reset(epoch)
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         if self._others is None:
-            return self._input.next_args(elements)
+            return self.source.next_args(elements)
         if not self._others.fill:
             raise FlowError(
                 f"remap_input_source: give {', '.join(str(s.name) for s in self._others.specs)} "
                 f"with feed(...) before each step"
             )
-        args = self._input.next_args(elements)
+        args = self.source.next_args(elements)
         return (*args, *self._others.next_args())
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
-        n = len(self._input.signature)
-        made = dict(zip(self._names, self._input.tensors(*args[:n]), strict=True))
+        n = len(self.source.signature)
+        made = dict(zip(self._names, self.source.tensors(*args[:n]), strict=True))
         if self._others is not None:
             names = [str(spec.name) for spec in self._others.specs]
             made |= zip(names, args[n:], strict=True)
         return [made[str(spec.name)] for spec in self._specs]
 
-    def state_dict(self) -> State:
-        return self._input.state_dict()
+    def state_dict(self, behind: int = 0) -> State:
+        return self.source.state_dict(behind)
 
     def restore(self, state: State) -> None:
-        self._input.restore(state)
+        self.source.restore(state)
 
     def close(self) -> None:
-        self._input.close()
+        self.source.close()
 
 
 def _require(name: str, spec: tf.TensorSpec, wanted: Sequence[tf.TensorSpec]) -> None:

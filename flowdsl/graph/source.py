@@ -97,8 +97,11 @@ class InputSource(ABC):
         """How many elements wait for a step."""
 
     @abstractmethod
-    def state_dict(self) -> State:
-        """The position after the last step: elements that wait for a step count as not yet read."""
+    def state_dict(self, behind: int = 0) -> State:
+        """The position after the last step: elements that wait for a step count as not yet read.
+
+        ``behind`` is asked for by sources over this one: the position so many elements earlier.
+        """
 
     @abstractmethod
     def restore(self, state: State) -> None:

@@ -105,8 +105,8 @@ class TensorInput(InputSource):
             )
         return [tf.convert_to_tensor(one) for one in made]
 
-    def state_dict(self) -> State:
-        return {"epoch": self._epoch, "taken": self._begun()}
+    def state_dict(self, behind: int = 0) -> State:
+        return {"epoch": self._epoch, "taken": self._begun() - behind}
 
     def restore(self, state: State) -> None:
         match state:

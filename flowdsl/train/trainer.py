@@ -69,6 +69,11 @@ class Trainer:
         self.scalars = {}
         self.left_over = 0
         self.input = config.source()
+        if self.towers > (self.input.most_a_step or self.towers):
+            raise InvalidFlow(
+                f"{type(self.input).__name__} feeds one element a step, and {self.towers} towers "
+                f"take {self.towers}: use QueueInput"
+            )
         self.steps_per_epoch = config.steps_per_epoch or _steps_of(self.input, self.towers)
         self.step_variable = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         with strategy.scope():
@@ -129,7 +134,11 @@ class Trainer:
 
     def run_step(self) -> None:
         """One step of all towers."""
-        scalars = self._step(*self._next_args())
+        args = self._next_args()
+        try:
+            scalars = self._step(*args)
+        except tf.errors.OutOfRangeError as end:  # of what TensorFlow itself reads in the step
+            raise StopTraining(f"its input has ended: {end.message}") from end
         self.global_step += 1
         self.local_step += 1
         if self.global_step % self.config.record_every == 0:
@@ -181,6 +190,8 @@ class Trainer:
             return self.input.next_args(self.towers)
         except EndOfPass as end:
             self._account(end.left)
+            if not self.input.infinite:
+                raise StopTraining("the pass over its input has ended") from None
         self.input.reset(self.input.epoch + 1)
         try:
             return self.input.next_args(self.towers)

@@ -22,13 +22,17 @@ from tensorflow._ops import argmax as argmax
 from tensorflow._ops import as_dtype as as_dtype
 from tensorflow._ops import cast as cast
 from tensorflow._ops import concat as concat
+from tensorflow._ops import cond as cond
 from tensorflow._ops import constant as constant
+from tensorflow._ops import control_dependencies as control_dependencies
 from tensorflow._ops import convert_to_tensor as convert_to_tensor
 from tensorflow._ops import device as device
 from tensorflow._ops import ensure_shape as ensure_shape
 from tensorflow._ops import equal as equal
+from tensorflow._ops import executing_eagerly as executing_eagerly
 from tensorflow._ops import exp as exp
 from tensorflow._ops import expand_dims as expand_dims
+from tensorflow._ops import gather as gather
 from tensorflow._ops import identity as identity
 from tensorflow._ops import init_scope as init_scope
 from tensorflow._ops import matmul as matmul
@@ -36,6 +40,7 @@ from tensorflow._ops import maximum as maximum
 from tensorflow._ops import minimum as minimum
 from tensorflow._ops import one_hot as one_hot
 from tensorflow._ops import ones as ones
+from tensorflow._ops import range as range
 from tensorflow._ops import reduce_max as reduce_max
 from tensorflow._ops import reduce_mean as reduce_mean
 from tensorflow._ops import reduce_sum as reduce_sum

@@ -89,8 +89,8 @@ class OneMore(QueueInput):
 
 
 class TellsOnlyTheEpoch(QueueInput):
-    def state_dict(self) -> State:
-        return {**super().state_dict(), "run": None}
+    def state_dict(self, behind: int = 0) -> State:
+        return {**super().state_dict(behind), "run": None}
 
 
 class StaysOpen(QueueInput):

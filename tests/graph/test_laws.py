@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from flowdsl.graph import FeedInput, InputSource, QueueInput, TFDatasetInput, remap_input_source
+from flowdsl.graph import (
+    FeedInput,
+    InputSource,
+    QueueInput,
+    StagingInput,
+    TFDatasetInput,
+    remap_input_source,
+)
 from flowdsl.testing.inputs import INPUT_LAWS, InputLaw, MakeInput
 from flowdsl.testing.recipes import AnyFlow
 
@@ -21,6 +28,8 @@ INPUTS: dict[str, MakeInput] = {
     "queue of the user": with_a_queue_of_its_own,
     "feed": FeedInput,
     "dataset input": TFDatasetInput,
+    "staged": lambda flow: StagingInput(QueueInput(flow)),
+    "staged far ahead": lambda flow: StagingInput(QueueInput(flow), nr_stage=3),
     "remapped": lambda flow: remap_input_source(QueueInput(flow), ["number", "data"]),
 }
 
