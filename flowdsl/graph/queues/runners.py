@@ -1,0 +1,224 @@
+"""Queues that threads of ours fill, and when these run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from itertools import count
+
+import tensorflow as tf
+
+from flowdsl.errors import FlowError
+from flowdsl.graph.queues.produced import Produced, Structure, flat
+
+_numbers = count()
+_used: ContextVar[list[FilledQueue] | None] = ContextVar("_used", default=None)
+"""The queues that are taken from while a function is traced."""
+
+_SECONDS_TO_END = 5.0
+
+
+class FilledQueue:
+    """A queue, and the threads that fill it.
+
+    It begins with ``running`` and ends with it, for good. What is taken after its end, or after an
+    error of what fills it, raises ``tf.errors.OutOfRangeError``; ``running`` raises that error.
+    """
+
+    def __init__(
+        self,
+        queue: tf.queue.QueueBase,
+        fills: Sequence[Callable[[], object]],
+        name: str,
+        *,
+        capacity: int,
+        summary_name: str | None = None,
+        cancel_op: Callable[[], object] | None = None,
+    ) -> None:
+        """Each of ``fills`` puts something into the queue, in a thread of its own."""
+        self.queue = queue
+        self.name = name
+        self.capacity = capacity
+        self.summary_name = summary_name
+        self._cancel_op = cancel_op
+        self._fills = [_Traced(fill) for fill in fills]
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._alive = len(self._fills)
+        self._stopped = False
+        self.error: Exception | None = None
+        """What ended it, if it was an error."""
+
+    @property
+    def queue_ref(self) -> tf.Tensor:
+        return self.queue.queue_ref
+
+    @property
+    def dtypes(self) -> list[tf.DType]:
+        return self.queue.dtypes
+
+    def dequeue(self) -> tf.Tensor:
+        """The next of its elements."""
+        self.note()
+        return self.queue.dequeue()
+
+    def dequeue_many(self, n: int) -> tf.Tensor:
+        """The next ``n`` elements, stacked."""
+        self.note()
+        return self.queue.dequeue_many(n)
+
+    def dequeue_up_to(self, n: int) -> tf.Tensor:
+        """The next ``n`` elements, or as many as there are at its end."""
+        self.note()
+        return self.queue.dequeue_up_to(n)
+
+    def size(self) -> tf.Tensor:
+        """How many elements are in it."""
+        return self.queue.size()
+
+    def close(self, cancel_pending_enqueues: bool = False) -> None:
+        """End it: nothing is put in any more, and what is in it can still be taken."""
+        self.queue.close(cancel_pending_enqueues=cancel_pending_enqueues)
+
+    def note(self) -> None:
+        """Tell whoever traces a function that it takes from this queue."""
+        used = _used.get()
+        if used is not None and self not in used:
+            used.append(self)
+
+    # -- its threads -------------------------------------------------------------------------------
+
+    def sources(self) -> list[FilledQueue]:
+        """The queues that it is filled from."""
+        return [queue for fill in self._fills for queue in fill.used]
+
+    def start(self) -> None:
+        if self._threads:
+            raise FlowError(f"{self.name}: it has run already; a queue runs once, so make it anew")
+        self._threads = [
+            threading.Thread(target=self._fill, args=(fill,), name=f"{self.name}_{k}", daemon=True)
+            for k, fill in enumerate(self._fills)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self.close(cancel_pending_enqueues=True)
+        if self._cancel_op is not None:
+            self._cancel_op()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(_SECONDS_TO_END)
+
+    def _fill(self, fill: _Traced) -> None:
+        try:
+            while not self._stopped:
+                fill()
+        except tf.errors.OutOfRangeError:  # what it is filled from has ended
+            pass
+        except tf.errors.CancelledError:  # it was closed meanwhile
+            pass
+        except Exception as error:
+            with self._lock:
+                self.error = self.error or error
+            self.close(cancel_pending_enqueues=True)
+        with self._lock:
+            self._alive -= 1
+            if self._alive == 0:
+                self.close()  # nobody puts anything in, so this does not wait
+
+
+class _Traced:
+    """A function that fills a queue, and the queues that it takes from."""
+
+    def __init__(self, fill: Callable[[], object]) -> None:
+        self._step = tf.function(autograph=False)(fill)
+        token = _used.set([])
+        try:
+            self._call = self._step.get_concrete_function()
+            self.used = _used.get() or []
+        finally:
+            _used.reset(token)
+
+    def __call__(self) -> object:
+        return self._call()
+
+
+@contextmanager
+def running(*tensors: Structure | FilledQueue) -> Iterator[None]:
+    """Run the threads that fill the queues of these tensors, up to the end of the block.
+
+    With them run those of the queues that they are filled from. At the end all are stopped.
+
+    Raises:
+        Exception: What ended one of the threads, if it was an error: also where that shows as
+            ``tf.errors.OutOfRangeError`` in the block.
+
+    >>> from flowdsl.graph import queues
+    >>> numbers = queues.batch([queues.range_input_producer(6, num_epochs=1)], batch_size=3)
+    >>> with queues.running(numbers):
+    ...     sorted(n for _ in range(2) for n in queues.evaluate(numbers).numpy().tolist())
+    [0, 1, 2, 3, 4, 5]
+
+    Source: ``tf.train.start_queue_runners`` and ``Coordinator`` of TensorFlow 1.
+    """
+    found = _needed(tensors)
+    started: list[FilledQueue] = []
+    try:
+        for queue in found:
+            queue.start()
+            started.append(queue)
+        yield
+    except tf.errors.OpError:
+        _stop(started)
+        for queue in reversed(started):
+            if queue.error is not None:
+                raise queue.error
+        raise
+    finally:
+        _stop(started)
+    for queue in reversed(started):
+        if queue.error is not None:
+            raise queue.error
+
+
+def _needed(tensors: tuple[Structure, ...]) -> list[FilledQueue]:
+    """The queues of these tensors, and those that they are filled from, the last of them first."""
+    found: list[FilledQueue] = []
+    ahead = [queue for one in tensors for queue in _queues_of(one)]
+    while ahead:
+        queue = ahead.pop()
+        if queue not in found:
+            found.append(queue)
+            ahead += queue.sources()
+    return found
+
+
+def _queues_of(tensors: Structure) -> list[FilledQueue]:
+    token = _used.set([])
+    try:
+        for one in [tensors] if isinstance(tensors, FilledQueue) else flat(tensors):
+            if isinstance(one, FilledQueue):
+                one.note()
+            elif isinstance(one, Produced):
+                tf.function(autograph=False)(one.value).get_concrete_function()
+        return _used.get() or []
+    finally:
+        _used.reset(token)
+
+
+def _stop(queues: Sequence[FilledQueue]) -> None:
+    for queue in queues:
+        with suppress(tf.errors.CancelledError):
+            queue.stop()
+    for queue in queues:
+        queue.join()
+
+
+def unique(name: str | None, default: str) -> str:
+    """A name for a queue and its threads."""
+    return name or f"{default}_{next(_numbers)}"
