@@ -158,8 +158,8 @@ class _Formed:
         """These components in this form."""
         each = iter(leaves)
         if self.spec == UNKNOWN:
-            parts = tuple(each)
-            return parts if len(parts) > 1 else parts[0]
+            first, *others = each
+            return (first, *others) if others else first
         return _in_form(self.spec, each)
 
 

@@ -6,6 +6,7 @@
 from tensorflow import compat as compat
 from tensorflow import config as config
 from tensorflow import data as data
+from tensorflow import debugging as debugging
 from tensorflow import distribute as distribute
 from tensorflow import errors as errors
 from tensorflow import io as io
@@ -14,12 +15,14 @@ from tensorflow import nn as nn
 from tensorflow import queue as queue
 from tensorflow import random as random
 from tensorflow import raw_ops as raw_ops
+from tensorflow import strings as strings
 from tensorflow import train as train
 from tensorflow._function import GradientTape as GradientTape
 from tensorflow._function import function as function
 from tensorflow._ops import abs as abs
 from tensorflow._ops import argmax as argmax
 from tensorflow._ops import as_dtype as as_dtype
+from tensorflow._ops import boolean_mask as boolean_mask
 from tensorflow._ops import cast as cast
 from tensorflow._ops import concat as concat
 from tensorflow._ops import cond as cond
@@ -32,12 +35,14 @@ from tensorflow._ops import equal as equal
 from tensorflow._ops import executing_eagerly as executing_eagerly
 from tensorflow._ops import exp as exp
 from tensorflow._ops import expand_dims as expand_dims
+from tensorflow._ops import fill as fill
 from tensorflow._ops import gather as gather
 from tensorflow._ops import identity as identity
 from tensorflow._ops import init_scope as init_scope
 from tensorflow._ops import matmul as matmul
 from tensorflow._ops import maximum as maximum
 from tensorflow._ops import minimum as minimum
+from tensorflow._ops import not_equal as not_equal
 from tensorflow._ops import one_hot as one_hot
 from tensorflow._ops import ones as ones
 from tensorflow._ops import range as range
@@ -46,6 +51,7 @@ from tensorflow._ops import reduce_mean as reduce_mean
 from tensorflow._ops import reduce_sum as reduce_sum
 from tensorflow._ops import reshape as reshape
 from tensorflow._ops import shape as shape
+from tensorflow._ops import size as size
 from tensorflow._ops import square as square
 from tensorflow._ops import squeeze as squeeze
 from tensorflow._ops import stack as stack

@@ -1,6 +1,10 @@
 from types import TracebackType
 from typing import Self
 
+from tensorflow._tensor import Tensor
+
+def matching_files(pattern: object) -> Tensor: ...
+
 class TFRecordWriter:
     def __init__(self, path: str) -> None: ...
     def write(self, record: bytes) -> None: ...

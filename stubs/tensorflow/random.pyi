@@ -1,8 +1,9 @@
 from collections.abc import Sequence
 
-from tensorflow._tensor import DType, Tensor
+from tensorflow._tensor import DType, Tensor, TensorLike
 
 def set_seed(seed: int) -> None: ...
+def shuffle(value: TensorLike, seed: int | None = None) -> Tensor: ...
 def normal(
     shape: Sequence[int],
     mean: float = 0.0,

@@ -33,10 +33,10 @@ def test_every_step_gets_its_elements(n: int, ahead: int, together: int, resets:
     flow = fl.from_range(n)
     with StagingInput(QueueInput(flow), ahead) as source:
         step = steps_of(source, together)
+        got, left = list[int](), -1
         for epoch, taken in enumerate([*resets, n]):
             source.reset(epoch)
-            got: list[int] = []
-            left = -1
+            got, left = [], -1
             try:
                 while len(got) < taken * together or taken == n:
                     got += step()

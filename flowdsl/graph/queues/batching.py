@@ -335,9 +335,7 @@ class _Examples:
 
     def __init__(self, tensors: Structure) -> None:
         self._names = list(tensors) if isinstance(tensors, Mapping) else None
-        self.tensors = [
-            _as_tensor(x) for x in (tensors.values() if self._names else list(tensors))
-        ]
+        self.tensors = [_as_tensor(x) for x in (tensors.values() if self._names else list(tensors))]
         self.specs: list[tf.TensorSpec] = specs_of(self.tensors)
 
     @staticmethod
@@ -484,5 +482,3 @@ def _taking(
         return list(taken) if isinstance(taken, (list, tuple)) else [taken]
 
     return take
-
-

@@ -149,6 +149,7 @@ def mapped_with_place(
     structure: Structure,
     place: tuple[object, ...] = (),
 ) -> Structure:
+    """As ``mapped``; the function is given the keys that lead to what it is applied to, too."""
     if isinstance(structure, Mapping):
         return {k: mapped_with_place(function, x, (*place, k)) for k, x in structure.items()}
     if isinstance(structure, (list, tuple)):

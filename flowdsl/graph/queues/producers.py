@@ -144,7 +144,13 @@ def slice_input_producer(
     known = rows.as_list()[0]
     limit = apply(counted) if known is None else known
     numbers = range_input_producer(
-        limit, num_epochs, shuffle, seed, capacity, shared_name, unique(name, "slice_input_producer")
+        limit,
+        num_epochs,
+        shuffle,
+        seed,
+        capacity,
+        shared_name,
+        unique(name, "slice_input_producer"),
     )
     number = apply(numbers.dequeue)
 
@@ -199,5 +205,3 @@ def string_input_producer(
 
 def _tensor(value: object) -> tf.Tensor:
     return value if isinstance(value, tf.Variable) else tf.convert_to_tensor(value)
-
-

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import count
+from typing import Any
 
 import tensorflow as tf
 
@@ -59,17 +60,17 @@ class FilledQueue:
     def dtypes(self) -> list[tf.DType]:
         return self.queue.dtypes
 
-    def dequeue(self) -> tf.Tensor:
-        """The next of its elements."""
+    def dequeue(self) -> Any:
+        """The next of its elements: a tensor, or a list of them."""
         self.note()
         return self.queue.dequeue()
 
-    def dequeue_many(self, n: int) -> tf.Tensor:
+    def dequeue_many(self, n: int) -> Any:
         """The next ``n`` elements, stacked."""
         self.note()
         return self.queue.dequeue_many(n)
 
-    def dequeue_up_to(self, n: int) -> tf.Tensor:
+    def dequeue_up_to(self, n: int) -> Any:
         """The next ``n`` elements, or as many as there are at its end."""
         self.note()
         return self.queue.dequeue_up_to(n)
@@ -95,6 +96,7 @@ class FilledQueue:
         return [queue for fill in self._fills for queue in fill.used]
 
     def start(self) -> None:
+        """Begin to fill it; raises FlowError if it has run before."""
         if self._threads:
             raise FlowError(f"{self.name}: it has run already; a queue runs once, so make it anew")
         self._threads = [
@@ -128,8 +130,9 @@ class FilledQueue:
             self.close(cancel_pending_enqueues=True)
         with self._lock:
             self._alive -= 1
-            if self._alive == 0:
-                self.close()  # nobody puts anything in, so this does not wait
+            if self._alive == 0:  # nobody puts anything in, so closing does not wait
+                with suppress(tf.errors.CancelledError):  # it is closed already
+                    self.close()
 
 
 class _Traced:
@@ -173,17 +176,20 @@ def running(*tensors: Structure | FilledQueue) -> Iterator[None]:
             queue.start()
             started.append(queue)
         yield
-    except tf.errors.OpError:
+    except tf.errors.OpError as ended:
         _stop(started)
-        for queue in reversed(started):
-            if queue.error is not None:
-                raise queue.error
+        if (error := _first_error(started)) is not None:
+            raise error from ended
         raise
     finally:
         _stop(started)
-    for queue in reversed(started):
-        if queue.error is not None:
-            raise queue.error
+    if (error := _first_error(started)) is not None:
+        raise error
+
+
+def _first_error(queues: Sequence[FilledQueue]) -> Exception | None:
+    """What ended the queue nearest to the beginning of a pipeline, if anything did."""
+    return next((q.error for q in reversed(queues) if q.error is not None), None)
 
 
 def _needed(tensors: tuple[Structure, ...]) -> list[FilledQueue]:

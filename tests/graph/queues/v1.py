@@ -1,6 +1,6 @@
 """The cases in TensorFlow 1's graph mode, each in a graph and a session of its own.
 
-    python -m tests.graph.queues.v1 outcomes.pickle
+python -m tests.graph.queues.v1 outcomes.pickle
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TheirApi:
 
 
 def outcome_of(case: Case) -> Outcome:
-    with tf.Graph().as_default():
+    with v1.Graph().as_default():
         try:
             made = case.make(TheirApi())
         except Exception as error:

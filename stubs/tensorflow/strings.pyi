@@ -1,0 +1,3 @@
+from tensorflow._tensor import Tensor, TensorLike
+
+def as_string(input: TensorLike) -> Tensor: ...
