@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
 from typing_extensions import TypeForm
@@ -45,7 +45,10 @@ class _Dialect:
     delimiter: str
     quote: str | None
     encoding: str
-    empty: ClassVar[bool] = False
+
+    @property
+    def empty(self) -> bool:
+        return False
 
     def parse(self, data: bytes, skip: int = 0) -> list[list[str]]:
         """The cells of each record of a block."""
@@ -96,7 +99,10 @@ class _Records(Generic[T]):
 
     dialect: _Dialect
     rows: Rows[T]
-    empty: ClassVar[bool] = False
+
+    @property
+    def empty(self) -> bool:
+        return self.dialect.empty
 
     @property
     def quote(self) -> str | None:
