@@ -20,7 +20,7 @@ def is_url(path: str) -> bool:
 
 
 def one_path(operator: str, path: OnePath) -> str:
-    """A path made absolute, or a URL as it is.
+    """A path made absolute, from the user's home where it begins with ``~``; a URL as it is.
 
     Raises:
         InvalidFlow: It is not a str or path.
@@ -29,7 +29,7 @@ def one_path(operator: str, path: OnePath) -> str:
     if not isinstance(text, str) or not text or "\0" in text:
         empty = ", which is not empty" if path == "" else ""
         raise InvalidFlow(f"{operator}: path must be a str or path{empty}, got {path!r}")
-    return text if is_url(text) else os.path.abspath(text)
+    return text if is_url(text) else os.path.abspath(os.path.expanduser(text))
 
 
 WRITE_HERE = "write it here, then copy it there"

@@ -212,6 +212,16 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
         fl.from_text([])
 
 
+def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert fl.from_items(["a", "b"]).write_text("~/lines.txt") == 2
+    assert (tmp_path / "lines.txt").read_text() == "a\nb\n"
+    for name in ("~/lines.txt", Path("~/lines.txt"), "~/*.txt", ["~/lines.txt"]):
+        assert fl.from_text(name).collect() == ["a", "b"]
+    with pytest.raises(SourceError, match=f"{tmp_path}/none.txt"):
+        fl.from_text("~/none.txt")
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_lines_of_a_url() -> None:
     fsspec: Any = import_module("fsspec")

@@ -37,6 +37,10 @@ _BLOCK_BYTES = 1 << 16
 _KINDS = "biufcSUmM"
 
 
+class Pickled(ValueError):
+    """An array holds Python objects."""
+
+
 class Rows:
     """The entries of an array along its first axis, read as they are asked for."""
 
@@ -50,7 +54,7 @@ class Rows:
         dtype, shape, fortran = _header(stream)
         self._file, self._at = file, start + stream.tell()
         if dtype.hasobject:
-            raise ValueError("it holds pickled Python objects, and to read them runs code")
+            raise Pickled("it holds pickled Python objects, and to read them runs code")
         if dtype.kind not in _KINDS or not dtype.itemsize:
             raise ValueError(f"it holds {dtype}; numbers, text and times are read")
         if not shape:

@@ -26,7 +26,7 @@ from flowdsl.kinds import IndexedSource
 from flowdsl.node import T
 from flowdsl.specs import UNKNOWN, Spec, StructSpec, in_classes, names_classes
 from flowdsl.storage.arrays.columns import FORMS, Column
-from flowdsl.storage.arrays.npy import Rows
+from flowdsl.storage.arrays.npy import Pickled, Rows
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.declared import held_to
 from flowdsl.storage.paths import OnePath, one_path
@@ -158,7 +158,9 @@ class RowsFile:
         try:
             yield
         except _ERRORS as error:
-            raise SourceError(f"from_npz: {self.path!r}: {what}: {error}") from error
+            trust = "; pass trusted=True if you trust whoever wrote it"
+            hint = trust if isinstance(error, Pickled) else ""
+            raise SourceError(f"from_npz: {self.path!r}: {what}: {error}{hint}") from error
 
     def _by_name(self) -> dict[str, zipfile.ZipInfo]:
         members: dict[str, zipfile.ZipInfo] = {}
