@@ -9,6 +9,7 @@ zmq_input.py          ZMQInput: what other programs send
 staging_input.py      StagingInput: the next elements on the device, before they are needed
 remap_input.py        remap_input_source: other names, and components given by hand
 tensor_input.py       TensorInput, DummyConstantInput: elements that TensorFlow makes in the step
+queues/               tf.train's input pipelines, on tensors
 layout.py             from a flow's spec to tensor specs; checking elements against them
 devices.py            the devices of a data-parallel step; logical CPUs to try one anywhere
 """
@@ -26,6 +27,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from flowdsl.feeding.pump import EndOfPass
+from flowdsl.graph import queues
 from flowdsl.graph.dataset_input import TFDatasetInput, dataflow_to_dataset
 from flowdsl.graph.devices import logical_cpus, towers
 from flowdsl.graph.feed_input import FeedInput
@@ -51,6 +53,7 @@ __all__ = [
     "ZMQInput",
     "dataflow_to_dataset",
     "logical_cpus",
+    "queues",
     "remap_input_source",
     "towers",
 ]
