@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 _ELEMENTS_A_MARK = 16
 """Elements between two marks of a pass: above a filter, resuming makes at most so many again."""
 
+_SECONDS_AT_THE_END = 0.3
+"""How long the end of the program, as by Ctrl-C, waits for a flow that is busy."""
+
 
 class EndOfPass(Exception):
     """Raised when a pass has too few elements for another step; ``left`` is how many remain."""
@@ -97,7 +100,7 @@ class Pump(Generic[T]):
         self._capacity = checked_int(f"{name}: capacity", capacity, 1)
         self._transfer = _Transfer(run, sink, self._capacity, name)
         # Neither a forgotten pump nor the end of the program leaves the run's processes behind.
-        self._forgotten = weakref.finalize(self, self._transfer.stop)
+        self._forgotten = weakref.finalize(self, self._transfer.stop, _SECONDS_AT_THE_END)
 
     @property
     def fill(self) -> int:

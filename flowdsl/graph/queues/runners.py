@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import count
+from time import monotonic
 from typing import Any
 
 import tensorflow as tf
 
 from flowdsl.errors import FlowError
+from flowdsl.graph.queues.interrupts import on_ctrl_c
 from flowdsl.graph.queues.produced import Produced, Structure, flat
 
 _numbers = count()
@@ -19,6 +21,7 @@ _used: ContextVar[list[FilledQueue] | None] = ContextVar("_used", default=None)
 """The queues that are taken from while a function is traced."""
 
 _SECONDS_TO_END = 5.0
+_SECONDS_AFTER_CTRL_C = 0.3
 
 
 class FilledQueue:
@@ -107,14 +110,17 @@ class FilledQueue:
             thread.start()
 
     def stop(self) -> None:
-        self._stopped = True
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopped = True
         self.close(cancel_pending_enqueues=True)
         if self._cancel_op is not None:
             self._cancel_op()
 
-    def join(self) -> None:
+    def join(self, until: float) -> None:
         for thread in self._threads:
-            thread.join(_SECONDS_TO_END)
+            thread.join(max(0, until - monotonic()))
 
     def _fill(self, fill: _Traced) -> None:
         try:
@@ -155,7 +161,8 @@ class _Traced:
 def running(*tensors: Structure | FilledQueue) -> Iterator[None]:
     """Run the threads that fill the queues of these tensors, up to the end of the block.
 
-    With them run those of the queues that they are filled from. At the end all are stopped.
+    With them run those of the queues that they are filled from. At the end all are stopped, and
+    Ctrl-C stops them at once, whatever TensorFlow waits for in the block.
 
     Raises:
         Exception: What ended one of the threads, if it was an error: also where that shows as
@@ -175,14 +182,20 @@ def running(*tensors: Structure | FilledQueue) -> Iterator[None]:
         for queue in found:
             queue.start()
             started.append(queue)
-        yield
+        with on_ctrl_c(lambda: _close(started)):
+            yield
+    except KeyboardInterrupt:
+        _stop(started, _SECONDS_AFTER_CTRL_C)
+        raise
     except tf.errors.OpError as ended:
         _stop(started)
         if (error := _first_error(started)) is not None:
             raise error from ended
         raise
-    finally:
+    except BaseException:
         _stop(started)
+        raise
+    _stop(started)
     if (error := _first_error(started)) is not None:
         raise error
 
@@ -217,12 +230,18 @@ def _queues_of(tensors: Structure) -> list[FilledQueue]:
         _used.reset(token)
 
 
-def _stop(queues: Sequence[FilledQueue]) -> None:
+def _stop(queues: Sequence[FilledQueue], seconds: float = _SECONDS_TO_END) -> None:
+    """End the queues, and wait so long for their threads, one of which may be anywhere."""
+    _close(queues)
+    until = monotonic() + seconds
+    for queue in queues:
+        queue.join(until)
+
+
+def _close(queues: Sequence[FilledQueue]) -> None:
     for queue in queues:
         with suppress(tf.errors.CancelledError):
             queue.stop()
-    for queue in queues:
-        queue.join()
 
 
 def unique(name: str | None, default: str) -> str:
