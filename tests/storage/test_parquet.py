@@ -380,12 +380,46 @@ def test_not_a_time_is_a_time_and_none_is_not(path: Path) -> None:
         ([(np.zeros(2, ">i4"),)], "row 0: element.0: >i4 cannot be written"),
         ([np.zeros(2, "U3")], "row 0: element: <U3 cannot be written"),
         ([np.ma.masked_array([1], [True])], "row 0: element: MaskedArray cannot be written"),
-        ([(None,), (None,), (3,)], "row 2: element.0: int, and the row groups before have None"),
         ([()], "row 0: element: it has no components"),
     ],
 )
 def test_what_no_column_holds_is_refused(path: Path, rows: list[Any], told: str) -> None:
     with pytest.raises(SpecMismatch, match=told):
+        fl.from_items(rows).write_parquet(path, row_group=2)
+    assert not list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [True, 3, 2.5, "x", b"y", np.int16(3), np.float16(1.5), np.datetime64("2020-01-01", "ns")],
+    ids=repr,
+)
+def test_a_column_may_begin_with_row_groups_of_none(path: Path, value: object) -> None:
+    begins_with_none(path, value)
+
+
+@pytest.mark.parametrize("value", [np.arange(3), [1, 2], ["a"], []], ids=repr)
+def test_a_column_of_lists_may_begin_with_row_groups_of_none(path: Path, value: object) -> None:
+    begins_with_none(path, value)
+
+
+def begins_with_none(path: Path, value: object) -> None:
+    image = np.ones((2, 2), np.float32)
+    rows = [(i, value if i == 7 else None, i * image) for i in range(9)]
+    fl.from_items(rows).write_parquet(path, row_group=3)
+    assert same(fl.from_parquet(path).collect(), rows)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_column_may_begin_with_row_groups_of_empty_lists(path: Path) -> None:
+    rows = [(i, [i] if i > 6 else []) for i in range(9)]
+    fl.from_items(rows).write_parquet(path, row_group=3)
+    assert fl.from_parquet(path).collect() == rows
+
+
+def test_what_is_refused_after_row_groups_of_none_leaves_no_file(path: Path) -> None:
+    rows: list[Any] = [(None,)] * 5 + [(1,), ("x",)]
+    with pytest.raises(SpecMismatch, match=r"row 6: element\.0: str after rows of int"):
         fl.from_items(rows).write_parquet(path, row_group=2)
     assert not list(path.parent.iterdir())
 

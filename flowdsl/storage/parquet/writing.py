@@ -56,36 +56,39 @@ class _File:
         self._path, self._most = path, most
         self._form = "value"
         self._kinds: dict[str, Kind] = {}
-        """The columns; their types are settled when the first row group is written."""
+        """The columns, as far as they are known: one may hold nothing but None yet."""
         self._rows: dict[str, list[Any]] = {}
         self._missing: set[str] = set()
         self._groups = 0
+        self._schema: Any = None
+        """The columns in the file."""
+        self._sink: Any = None
         self._writer: Any = None
 
     def write(self, rows: Iterable[object]) -> None:
-        pa = library("pyarrow", "write_parquet", "parquet")
-        with pa.OSFile(str(self._path), "wb") as sink:
-            try:
-                self._write_to(sink, rows)
-            except BaseException:
-                if self._writer is not None:
-                    self._writer.is_open = False  # else it writes to the sink when it is forgotten
-                raise
+        try:
+            self._write(rows)
+        except BaseException:
+            if self._writer is not None:
+                self._writer.is_open = False  # else it writes to the sink when it is forgotten
+            raise
+        finally:
+            if self._sink is not None:
+                self._sink.close()
         seal(self._path)
 
-    def _write_to(self, sink: Any, rows: Iterable[object]) -> None:
+    def _write(self, rows: Iterable[object]) -> None:
         count = size = 0
         for row in rows:
             self._take(row)
             count, size = count + 1, size + nbytes_of(row)
             if count >= self._most or size >= _GROUP_BYTES:
-                self._write_group(sink)
+                self._write_group()
                 count = size = 0
         if count or self._writer is None:
-            self._write_group(sink)
-        writer: Any = self._writer
-        writer.add_key_value_metadata({ABOUT: self._about(), SEAL: UNSEALED})
-        writer.close()
+            self._write_group()
+        self._writer.add_key_value_metadata({ABOUT: self._about(), SEAL: UNSEALED})
+        self._writer.close()
 
     def _take(self, row: object) -> None:
         parts = components(row)
@@ -104,9 +107,7 @@ class _File:
             if seen is NOTHING:
                 self._missing.add(name)
             if seen != known:
-                self._kinds[name] = kind = merged(known, seen, at)
-                if self._writer is not None and kind != known:
-                    raise SpecMismatch(f"{at}: {seen}, and the row groups before have {known}")
+                self._kinds[name] = merged(known, seen, at)
             self._rows[name].append(value)
 
     def _begin(self, form: str, values: dict[str, Any]) -> None:
@@ -121,16 +122,13 @@ class _File:
             at = "element" if form == "value" else f"element.{name}"
             self._kinds[name], self._rows[name] = kind_of(value, at), []
 
-    def _write_group(self, sink: Any) -> None:
+    def _write_group(self) -> None:
         pa = library("pyarrow", "write_parquet", "parquet")
         schema = pa.schema([(name, arrow_type(kind)) for name, kind in self._kinds.items()])
         if self._writer is None:
-            self._writer = library("pyarrow.parquet", "write_parquet", "parquet").ParquetWriter(
-                sink,
-                schema,
-                use_dictionary=[n for n, k in self._kinds.items() if k.value in (str, bytes)],
-                write_page_checksum=True,
-            )
+            self._open(schema)
+        elif schema != self._schema:
+            self._write_anew(schema)
         if not self._kinds:
             return
         columns = [column_of(self._rows[name], kind) for name, kind in self._kinds.items()]
@@ -139,6 +137,34 @@ class _File:
         self._groups += 1
         for values in self._rows.values():
             values.clear()
+
+    def _open(self, schema: Any) -> None:
+        self._schema = schema
+        self._sink = library("pyarrow", "write_parquet", "parquet").OSFile(str(self._path), "wb")
+        self._writer = library("pyarrow.parquet", "write_parquet", "parquet").ParquetWriter(
+            self._sink,
+            schema,
+            use_dictionary=[n for n, k in self._kinds.items() if k.value in (str, bytes)],
+            write_page_checksum=True,
+        )
+
+    def _write_anew(self, schema: Any) -> None:
+        """Write the row groups again where a column that had nothing but None now has a type."""
+        pq = library("pyarrow.parquet", "write_parquet", "parquet")
+        self._writer.close()
+        self._sink.close()
+        before = self._path.rename(self._path.with_name(f"{self._path.name}.before"))
+        try:
+            self._open(schema)
+            with pq.ParquetFile(before) as file:
+                for k in range(self._groups):
+                    table = file.read_row_group(k)
+                    for at, field in enumerate(schema):
+                        if table.schema.field(at).type != field.type:
+                            table = table.set_column(at, field, table.column(at).cast(field.type))
+                    self._writer.write_table(table, row_group_size=table.num_rows)
+        finally:
+            before.unlink()
 
     def _about(self) -> bytes:
         numbered = list(enumerate(self._kinds.items()))
