@@ -12,12 +12,15 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from flowdsl.arguments import checked_int
 from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.feeding.whereabouts import whereabouts
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -31,6 +34,9 @@ _ELEMENTS_A_MARK = 16
 
 _SECONDS_AT_THE_END = 0.3
 """How long the end of the program, as by Ctrl-C, waits for a flow that is busy."""
+
+PATIENCE = 30.0
+"""Seconds of a wait after which it is told what is waited for."""
 
 
 class EndOfPass(Exception):
@@ -71,7 +77,8 @@ class Pump(Generic[T]):
     A thread begins at once, and owns the run from then on: it iterates and closes it. The consumer
     calls ``take(n)``, and then gets ``n`` elements out of the sink. A pump may be used from several
     threads; it is stopped when it is garbage-collected, or when the program ends. ``name`` names
-    the thread, and stands in errors.
+    the thread, and stands in errors. A consumer that has waited for ``patience`` seconds is told,
+    by a warning in the log, where the flow is; and again after twice as long.
 
     >>> from collections import deque
     >>> import flowdsl as fl
@@ -94,11 +101,17 @@ class Pump(Generic[T]):
     """
 
     def __init__(
-        self, run: Run[T], sink: Sink[T], capacity: int = 50, *, name: str = "Pump"
+        self,
+        run: Run[T],
+        sink: Sink[T],
+        capacity: int = 50,
+        *,
+        name: str = "Pump",
+        patience: float = PATIENCE,
     ) -> None:
         self._name = name
         self._capacity = checked_int(f"{name}: capacity", capacity, 1)
-        self._transfer = _Transfer(run, sink, self._capacity, name)
+        self._transfer = _Transfer(run, sink, self._capacity, name, patience)
         # Neither a forgotten pump nor the end of the program leaves the run's processes behind.
         self._forgotten = weakref.finalize(self, self._transfer.stop, _SECONDS_AT_THE_END)
 
@@ -106,6 +119,11 @@ class Pump(Generic[T]):
     def fill(self) -> int:
         """How many elements are queued and not yet taken."""
         return self._transfer.fill
+
+    @property
+    def waited(self) -> float:
+        """The seconds that the consumer has waited in ``take``."""
+        return self._transfer.waited
 
     def take(self, n: int = 1) -> None:
         """Wait until ``n`` elements are queued, and count them as taken: all of them, or none.
@@ -162,15 +180,19 @@ class Pump(Generic[T]):
 class _Transfer(Generic[T]):
     """The state that the thread holds, without the pump, which can so be garbage-collected."""
 
-    def __init__(self, run: Run[T], sink: Sink[T], capacity: int, name: str) -> None:
+    def __init__(
+        self, run: Run[T], sink: Sink[T], capacity: int, name: str, patience: float
+    ) -> None:
         self._run = run
         self._sink = sink
         self._capacity = capacity
         self._name = name
+        self._patience = patience
         self._start = run.position
         self._changed = threading.Condition()  # guards the fields below
         self._queued = 0
         self._taken = 0
+        self.waited = 0.0
         self._over = False
         self._error: Exception | None = None
         self._stopped = False
@@ -190,7 +212,7 @@ class _Transfer(Generic[T]):
     def take(self, n: int) -> None:
         self._refuse_fork()
         with self._changed:
-            self._changed.wait_for(lambda: self.fill >= n or self._over or self._stopped)
+            self._wait_until(lambda: self.fill >= n or self._over or self._stopped)
             left = self.fill
             if left >= n and not self._stopped:
                 self._taken += n
@@ -204,6 +226,19 @@ class _Transfer(Generic[T]):
         if left and note not in getattr(self._error, "__notes__", ()):
             self._error.add_note(note)
         raise self._error
+
+    def _wait_until(self, ready: Callable[[], bool]) -> None:
+        began, patience = monotonic(), self._patience
+        try:
+            while not self._changed.wait_for(ready, patience):
+                _log.warning(
+                    "%s: a step has waited for %.3g s, and element %d of the pass is not there: %s",
+                    *(self._name, monotonic() - began, self._start + self._queued),
+                    whereabouts(self._run, self._thread),
+                )
+                patience *= 2
+        finally:
+            self.waited += monotonic() - began
 
     def state_dict(self, behind: int) -> dict[str, object]:
         self._refuse_fork()

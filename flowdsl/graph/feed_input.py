@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +61,7 @@ class FeedInput(InputSource):
         self._layout = layout_of("FeedInput", flow.spec, spec)
         self._run: Run[object] | None = None
         self._failed: Exception | None = None
+        self._waited = 0.0
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
@@ -89,6 +91,10 @@ class FeedInput(InputSource):
     def fill(self) -> int:
         return 0
 
+    @property
+    def waited(self) -> float:
+        return self._waited
+
     def size(self) -> int:
         return len(self.flow)
 
@@ -103,7 +109,7 @@ class FeedInput(InputSource):
         run = self._begun()
         if self._failed is not None:
             raise self._failed
-        position = run.position
+        position, began = run.position, monotonic()
         try:
             element = next(run)
         except StopIteration:
@@ -111,6 +117,8 @@ class FeedInput(InputSource):
         except Exception as error:
             self._failed = error
             raise
+        finally:
+            self._waited += monotonic() - began
         arrays = self._layout.arrays(element, position)
         return tuple(map(_tensor, arrays))
 

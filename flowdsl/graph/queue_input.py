@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from flowdsl.arguments import checked_int, is_int
 from flowdsl.errors import FlowError, InvalidFlow, NotResumable, SpecMismatch, StateMismatch
-from flowdsl.feeding.pump import Pump, Sink
+from flowdsl.feeding.pump import PATIENCE, Pump, Sink
 from flowdsl.flow import Flow
 from flowdsl.graph.layout import Layout, layout_of
 from flowdsl.graph.source import InputSource, State
@@ -35,6 +35,9 @@ class QueuedInput(InputSource):
     The elements before an error of the data are delivered; then ``next_args`` raises that error.
     """
 
+    patience: float = PATIENCE
+    """Seconds that a step waits before a warning in the log says where the flow is."""
+
     def __init__(self, layout: Layout, queue: tf.queue.QueueBase | None, capacity: int) -> None:
         name = type(self).__name__
         self.capacity = checked_int(f"{name}: capacity", capacity, 1, _MOST_IN_A_QUEUE)
@@ -42,6 +45,7 @@ class QueuedInput(InputSource):
         self._given = None if queue is None else _fitting(name, queue, layout)
         self._epoch = 0
         self._warned = False
+        self._waited = 0.0
         self._pass: _Pass | None = None
 
     @abstractmethod
@@ -76,6 +80,10 @@ class QueuedInput(InputSource):
     @property
     def fill(self) -> int:
         return self._pass.pump.fill if self._pass else 0
+
+    @property
+    def waited(self) -> float:
+        return self._waited + (self._pass.pump.waited if self._pass else 0.0)
 
     def reset(self, epoch: int = 0) -> None:
         self._pump(self._begin(checked_int(f"{type(self).__name__}: epoch", epoch, 0)))
@@ -131,6 +139,7 @@ class QueuedInput(InputSource):
     def close(self) -> None:
         if self._pass is not None:
             self._pass.pump.stop()
+            self._waited += self._pass.pump.waited
         self._pass = None
 
     def _pump(self, run: Run[object]) -> None:
@@ -145,7 +154,7 @@ class QueuedInput(InputSource):
             _clear(name, queue)
             once = isinstance(queue, tf.queue.RandomShuffleQueue)
             sink = (_OwnQueue if once else _QueueOfTheUser)(queue, self._layout)
-        self._pass = _Pass(queue, Pump(run, sink, self.capacity, name=name))
+        self._pass = _Pass(queue, Pump(run, sink, self.capacity, name=name, patience=self.patience))
 
     def _begun(self) -> _Pass:
         if self._pass is None:

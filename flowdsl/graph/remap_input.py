@@ -106,6 +106,10 @@ class RemapInput(InputSource):
     def fill(self) -> int:
         return self.source.fill
 
+    @property
+    def waited(self) -> float:
+        return self.source.waited
+
     def size(self) -> int:
         return self.source.size()
 

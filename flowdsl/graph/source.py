@@ -96,6 +96,14 @@ class InputSource(ABC):
     def fill(self) -> int:
         """How many elements wait for a step."""
 
+    @property
+    def waited(self) -> float:
+        """The seconds that steps have waited for elements, in all passes.
+
+        0 where that is not known, as of data that TensorFlow itself makes within the step.
+        """
+        return 0.0
+
     @abstractmethod
     def state_dict(self, behind: int = 0) -> State:
         """The position after the last step: elements that wait for a step count as not yet read.

@@ -104,6 +104,10 @@ class StagingInput(InputSource):
     def fill(self) -> int:
         return self._input.fill + self._staged * self._elements
 
+    @property
+    def waited(self) -> float:
+        return self._input.waited
+
     def size(self) -> int:
         return self._input.size()
 

@@ -1,0 +1,37 @@
+"""Where a run is while its consumer waits: the line of a function, or the workers that are busy."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowdsl.runtime.run import Run
+
+_PACKAGE = str(Path(__file__).parents[1])
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+
+
+def whereabouts(run: Run[Any], thread: threading.Thread) -> str:
+    """What the run does at this moment, for a message; ``thread`` iterates it."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None and _is_of_a_library(frame):
+        frame = frame.f_back
+    if frame is not None:
+        code = frame.f_code
+        return f"the flow is in {code.co_name}, line {frame.f_lineno} of {code.co_filename}"
+    busy = [
+        f"{stage.in_flight} element(s) are with the workers of {' '.join(stage.operators)}"
+        for stage in run.statistics().stages
+        if stage.workers and stage.in_flight
+    ]
+    return ", ".join(busy) or "the flow has given none"
+
+
+def _is_of_a_library(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return name.startswith((_PACKAGE, *_LIBRARIES, "<frozen"))
