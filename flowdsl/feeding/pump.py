@@ -40,11 +40,16 @@ PATIENCE = 30.0
 
 
 class EndOfPass(Exception):
-    """Raised when a pass has too few elements for another step; ``left`` is how many remain."""
+    """Raised when a pass has too few elements for another step; ``left`` is how many remain.
 
-    def __init__(self, left: int) -> None:
-        super().__init__(f"end of the pass, {left} element(s) left")
-        self.left = left
+    ``rows`` is how many rows there are besides, too few for an element, where rows are batched by
+    the consumer.
+    """
+
+    def __init__(self, left: int, rows: int = 0) -> None:
+        besides = f" and {rows} row(s)" if rows else ""
+        super().__init__(f"end of the pass, {left} element(s){besides} left")
+        self.left, self.rows = left, rows
 
 
 class Sink(ABC, Generic[T]):

@@ -8,13 +8,13 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import sleep
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import tensorflow as tf
 
 from flowdsl.arguments import checked_int, is_int
 from flowdsl.errors import FlowError, InvalidFlow, NotResumable, SpecMismatch, StateMismatch
-from flowdsl.feeding.pump import PATIENCE, Pump, Sink
+from flowdsl.feeding.pump import PATIENCE, EndOfPass, Pump, Sink
 from flowdsl.flow import Flow
 from flowdsl.graph.layout import Layout, layout_of
 from flowdsl.graph.source import InputSource, State
@@ -233,8 +233,11 @@ class BatchQueueInput(QueueInput):
 
     The queue holds rows, ``capacity`` of them, and a step takes ``batch_size`` at once, so no batch
     is ever made in Python. Rows whose shapes the flow does not know in full are padded with zeros,
-    on the right, to the largest in their batch. What is left at the end of a pass is too little for
-    a batch: ``EndOfPass.left`` has the number of rows.
+    on the right, to the largest in their batch.
+
+    Rows at the end of a pass that are too few for a batch are left out, ``EndOfPass.rows`` of them,
+    or make a smaller one with ``remainder="smaller"``. A queue of your own stays open and does not
+    know its end, so there they are left out.
 
     >>> import flowdsl as fl, tensorflow as tf
     >>> from flowdsl.graph import BatchQueueInput
@@ -248,7 +251,8 @@ class BatchQueueInput(QueueInput):
     [0, 1, 2, 3]
 
     Raises:
-        InvalidFlow: ``batch_size`` or ``capacity`` is no int of at least 1.
+        InvalidFlow: ``batch_size`` or ``capacity`` is no int of at least 1; ``remainder`` is none
+            of the two, or "smaller" with a queue of your own.
         SpecMismatch: As for ``QueueInput``; or the rank of a component is not known.
 
     Source: ``BatchQueueInput`` in tensorpack.
@@ -261,8 +265,19 @@ class BatchQueueInput(QueueInput):
         queue: tf.queue.QueueBase | None = None,
         *,
         capacity: int = 3000,
+        remainder: Literal["drop", "smaller"] = "drop",
         spec: Sequence[tf.TensorSpec] | None = None,
     ) -> None:
+        if remainder not in ("drop", "smaller"):
+            raise InvalidFlow(
+                f"BatchQueueInput: remainder must be 'drop' or 'smaller', got {remainder!r}"
+            )
+        if remainder == "smaller" and queue is not None:
+            raise InvalidFlow(
+                "BatchQueueInput: remainder='smaller' needs a queue that ends with the pass: leave "
+                "queue= out, or batch in the flow with .batch(n) and use QueueInput"
+            )
+        self._smaller = remainder == "smaller"
         super().__init__(flow, queue, capacity=capacity, spec=spec)
         self.batch_size = checked_int("BatchQueueInput: batch_size", batch_size, 1, capacity)
         for slot in self._layout.slots:
@@ -274,24 +289,35 @@ class BatchQueueInput(QueueInput):
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
-        rows = self._layout.specs
+        size = None if self._smaller else self.batch_size
         return tuple(
-            tf.TensorSpec((self.batch_size, *spec.shape.as_list()), spec.dtype, spec.name)
-            for spec in rows
+            tf.TensorSpec((size, *spec.shape.as_list()), spec.dtype, spec.name)
+            for spec in self._layout.specs
         )
 
     def size(self) -> int:
-        return super().size() // self.batch_size
+        rows = super().size()
+        return -(-rows // self.batch_size) if self._smaller else rows // self.batch_size
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         elements = checked_int("BatchQueueInput: elements", elements, 1)
-        return super().next_args(elements * self.batch_size)
+        try:
+            return super().next_args(elements * self.batch_size)
+        except EndOfPass as end:
+            batches, rows = divmod(end.left, self.batch_size)
+            if not self._smaller or not rows:
+                raise EndOfPass(batches, rows) from None
+            if batches + 1 < elements:
+                raise EndOfPass(batches + 1) from None
+            left = end.left
+        return super().next_args(left)
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         (handle,) = args
         specs = self.specs
+        dequeue = tf.raw_ops.QueueDequeueUpToV2 if self._smaller else tf.raw_ops.QueueDequeueManyV2
         with tf.device("/cpu:0"):
-            values = tf.raw_ops.QueueDequeueManyV2(
+            values = dequeue(
                 handle=handle, n=self.batch_size, component_types=[spec.dtype for spec in specs]
             )
         return [

@@ -90,6 +90,10 @@ class RemapInput(InputSource):
         return self.source.most_a_step if self._others is None else 1
 
     @property
+    def nests(self) -> bool:
+        return self.most_a_step is None and self.source.nests
+
+    @property
     def infinite(self) -> bool:
         return self.source.infinite
 

@@ -51,6 +51,11 @@ class InputSource(ABC):
         return None
 
     @property
+    def nests(self) -> bool:
+        """Whether ``tensors`` may be called in a loop or a branch of the step."""
+        return self.most_a_step is None
+
+    @property
     def infinite(self) -> bool:
         """Whether training goes on with the next pass where one has ended."""
         return True

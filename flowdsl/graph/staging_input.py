@@ -89,6 +89,10 @@ class StagingInput(InputSource):
         return self._input.by_place
 
     @property
+    def nests(self) -> bool:
+        return False
+
+    @property
     def infinite(self) -> bool:
         return self._input.infinite
 

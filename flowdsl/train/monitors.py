@@ -72,7 +72,7 @@ class Monitors(Callback):
             self._started.append(monitor)
 
     def after_step(self) -> None:
-        if self.trainer.global_step % self.trainer.config.record_every:
+        if not self.trainer.reached(self.trainer.config.record_every):
             return
         scalars = self.trainer.scalars
         for name, value in scalars.items():

@@ -57,6 +57,8 @@ from tensorflow._ops import squeeze as squeeze
 from tensorflow._ops import stack as stack
 from tensorflow._ops import tanh as tanh
 from tensorflow._ops import transpose as transpose
+from tensorflow._ops import where as where
+from tensorflow._ops import while_loop as while_loop
 from tensorflow._ops import zeros as zeros
 from tensorflow._ops import zeros_like as zeros_like
 from tensorflow._tensor import DType as DType

@@ -28,7 +28,7 @@ def batches(source: BatchQueueInput, together: int = 1) -> tuple[list[Any], int]
             made = step(*source.next_args(together))
             got += [[tensor.numpy() for tensor in one] for one in made]
     except EndOfPass as end:
-        return got, end.left
+        return got, end.left * source.batch_size + end.rows
 
 
 def row(i: int) -> tuple[np.int64, str, Any]:
@@ -50,6 +50,31 @@ def test_batches_are_those_of_the_flow(n: int, size: int, together: int) -> None
         assert [text.decode() for text in one[1]] == other[1]
         np.testing.assert_array_equal(one[2], other[2], strict=True)
     assert left == n - whole * size
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 3))
+def test_the_last_batch_may_be_smaller(n: int, size: int, together: int) -> None:
+    flow = fl.from_range(n).map(row)
+    with BatchQueueInput(flow, size, capacity=30, remainder="smaller") as source:
+        assert source.specs[0].shape.as_list() == [None]
+        assert source.size() == -(-n // size)
+        got, left = batches(source, together)
+    expected = flow.batch(size).collect()
+    assert len(got) == len(expected) // together * together
+    for one, other in zip(got, expected, strict=False):
+        np.testing.assert_array_equal(one[0], other[0], strict=True)
+        np.testing.assert_array_equal(one[2], other[2], strict=True)
+    assert left == (len(expected) - len(got)) * size
+
+
+def test_a_queue_of_the_user_does_not_know_its_end() -> None:
+    queue = tf.queue.FIFOQueue(9, [tf.int64], [()])
+    with pytest.raises(fl.InvalidFlow, match=r"remainder='smaller' needs a queue that ends"):
+        BatchQueueInput(fl.from_range(5), 2, queue, remainder="smaller", capacity=9)
+    wrong: Any = "keep"
+    with pytest.raises(fl.InvalidFlow, match=r"remainder must be 'drop' or 'smaller', got 'keep'"):
+        BatchQueueInput(fl.from_range(5), 2, remainder=wrong)
 
 
 def test_rows_of_other_sizes_are_padded() -> None:

@@ -75,7 +75,9 @@ def weights(trained: Trainer) -> Floats:
 
 
 def without_timing(entry: dict[str, float | None]) -> dict[str, float | None]:
-    return {name: value for name, value in entry.items() if name != "queue_fill"}
+    return {
+        name: value for name, value in entry.items() if name not in ("queue_fill", "input_wait")
+    }
 
 
 def check_equal(logdir: Path, resumed: Trainer, reference: Trainer, reference_dir: Path) -> None:

@@ -20,7 +20,8 @@ class Callback:
         setup                       once, with the trainer, before anything is restored
         before_train                what was saved is restored, the input runs
           before_epoch              again when training goes on in the middle of an epoch
-            after_step              ``trainer.scalars`` holds the loss
+            after_step              ``trainer.scalars`` holds the loss; after each call, where
+                                    ``steps_per_call`` has it do several steps
           after_epoch               right after the last step
           trigger_epoch             for what takes long: evaluating, writing, saving
         after_train                 always, after an error too

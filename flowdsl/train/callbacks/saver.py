@@ -30,7 +30,7 @@ class ModelSaver(Callback):
 
     def after_step(self) -> None:
         within = self.trainer.local_step < self.trainer.steps_per_epoch  # its end is saved anyway
-        if self.every_steps and within and self.trainer.global_step % self.every_steps == 0:
+        if self.every_steps and within and self.trainer.reached(self.every_steps):
             self._writer.save()
 
     def trigger_epoch(self) -> None:

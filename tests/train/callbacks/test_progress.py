@@ -27,7 +27,10 @@ def shown(terminal: bool) -> str:
 
 def test_without_a_terminal_there_is_one_plain_line_an_epoch() -> None:
     lines = shown(terminal=False).splitlines()
-    line = r"epoch {}/2: 4 steps, \d+\.\d s, loss [\d.]+, bias -?[\d.e-]+, queue_fill \d+"
+    line = (
+        r"epoch {}/2: 4 steps, \d+\.\d s, loss [\d.]+, bias -?[\d.e-]+, queue_fill \d+, "
+        r"input_wait [\d.e-]+"
+    )
     assert len(lines) == 2
     for number, text in enumerate(lines, 1):
         assert re.fullmatch(line.format(number), text), text

@@ -1,0 +1,83 @@
+"""A consumer that waits is told where the flow is, and how long it has waited is counted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+import flowdsl as fl
+from flowdsl.feeding.pump import Pump
+from tests.feeding.buffered import Queued
+
+
+class Releases(logging.Handler):
+    """Keeps what is told, and lets the flow go on once it is told often enough."""
+
+    def __init__(self, times: int, release: Callable[[], object]) -> None:
+        super().__init__()
+        self.told: list[str] = []
+        self.hears = False
+        self._times, self._release = times, release
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.hears:
+            return
+        self.told.append(record.getMessage())
+        if len(self.told) >= self._times:
+            self._release()
+
+
+def told(flow: fl.Flow[int], release: Callable[[], object], times: int = 1) -> list[str]:
+    """What a consumer is told while it waits; the flow is released then."""
+    handler = Releases(times, release)
+    logger = logging.getLogger("flowdsl.feeding.pump")
+    logger.addHandler(handler)
+    try:
+        with Pump(iter(flow), Queued(), capacity=5, name="Input", patience=0.01) as pump:
+            pump.take(2)
+            handler.hears = True
+            pump.take(2)
+            assert pump.waited >= 0.01
+    finally:
+        logger.removeHandler(handler)
+    return handler.told
+
+
+def test_a_function_that_does_not_return_is_named() -> None:
+    gate = threading.Event()
+
+    def stuck_in_the_third(i: int) -> int:
+        if i == 2:
+            gate.wait()
+        return i
+
+    first, second, *_ = told(fl.from_range(4).map(stuck_in_the_third), gate.set, times=2)
+    for line in (first, second):
+        assert "Input: a step has waited for 0.0" in line
+        assert "element 2 of the pass is not there" in line
+        assert f"the flow is in stuck_in_the_third, line {line_of_the_wait()} of {__file__}" in line
+
+
+def line_of_the_wait() -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return 1 + next(k for k, line in enumerate(lines) if line.strip() == "gate.wait()")
+
+
+@pytest.mark.parametrize("kind", ["threads", "procs"])
+def test_the_workers_that_are_busy_are_named(kind: str, tmp_path: Path) -> None:
+    gate = tmp_path / "open"
+
+    def wait(i: int) -> int:
+        while i == 2 and not gate.exists():
+            sleep(0.01)
+        return i
+
+    flow = fl.from_range(4).map(wait)
+    flow = flow.prefetch(threads=1) if kind == "threads" else flow.prefetch(procs=1)
+    (line, *_) = told(flow, gate.touch)
+    assert "element(s) are with the workers of from_range(4) map(" in line
