@@ -253,7 +253,12 @@ def _slot(source: str, name: str, leaf: Leaf) -> Slot:
             f"{where} is an array of unknown dtype; give spec=[tf.TensorSpec(shape, dtype), ...]"
         )
     dtype = _plain(leaf.dtype)
-    if dtype.hasobject or not dtype.isnative or not _in_tensorflow(dtype):
+    if dtype.hasobject:
+        raise SpecMismatch(
+            f"{where} is an array of objects, as NumPy makes of rows of several lengths: make them "
+            f"of one length, e.g. with .padded_batch, or its items of one dtype, with .map"
+        )
+    if not dtype.isnative or not _in_tensorflow(dtype):
         raise SpecMismatch(
             f"{where} has dtype {leaf.dtype.str}, which TensorFlow lacks; convert it with .map"
         )

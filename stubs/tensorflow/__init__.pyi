@@ -13,6 +13,7 @@ from tensorflow import io as io
 from tensorflow import keras as keras
 from tensorflow import nn as nn
 from tensorflow import queue as queue
+from tensorflow import ragged as ragged
 from tensorflow import random as random
 from tensorflow import raw_ops as raw_ops
 from tensorflow import strings as strings

@@ -87,8 +87,9 @@ class _File:
                 count = size = 0
         if count or self._writer is None:
             self._write_group()
-        self._writer.add_key_value_metadata({ABOUT: self._about(), SEAL: UNSEALED})
-        self._writer.close()
+        writer: Any = self._writer
+        writer.add_key_value_metadata({ABOUT: self._about(), SEAL: UNSEALED})
+        writer.close()
 
     def _take(self, row: object) -> None:
         parts = components(row)
@@ -138,7 +139,7 @@ class _File:
         for values in self._rows.values():
             values.clear()
 
-    def _open(self, schema: Any) -> None:
+    def _open(self, schema: Any) -> Any:
         self._schema = schema
         self._sink = library("pyarrow", "write_parquet", "parquet").OSFile(str(self._path), "wb")
         self._writer = library("pyarrow.parquet", "write_parquet", "parquet").ParquetWriter(
@@ -147,6 +148,7 @@ class _File:
             use_dictionary=[n for n, k in self._kinds.items() if k.value in (str, bytes)],
             write_page_checksum=True,
         )
+        return self._writer
 
     def _write_anew(self, schema: Any) -> None:
         """Write the row groups again where a column that had nothing but None now has a type."""
@@ -155,14 +157,14 @@ class _File:
         self._sink.close()
         before = self._path.rename(self._path.with_name(f"{self._path.name}.before"))
         try:
-            self._open(schema)
+            writer = self._open(schema)
             with pq.ParquetFile(before) as file:
                 for k in range(self._groups):
                     table = file.read_row_group(k)
                     for at, field in enumerate(schema):
                         if table.schema.field(at).type != field.type:
                             table = table.set_column(at, field, table.column(at).cast(field.type))
-                    self._writer.write_table(table, row_group_size=table.num_rows)
+                    writer.write_table(table, row_group_size=table.num_rows)
         finally:
             before.unlink()
 
