@@ -265,7 +265,7 @@ def test_an_error_of_a_dataset_comes_at_its_place() -> None:
 
 
 def test_what_is_no_plain_tensor_is_refused() -> None:
-    ragged = tf.ragged.constant([[1], [2, 3]])  # type: ignore[attr-defined]  # not in the stubs
+    ragged = tf.ragged.constant([[1], [2, 3]])
     with pytest.raises(fl.SpecMismatch, match=r"'element' is RaggedTensorSpec.*to_tensor"):
         TFDatasetInput(tf.data.Dataset.from_tensor_slices(ragged))
     with pytest.raises(fl.InvalidFlow, match=r"must be a tf\.data\.Dataset or a Flow, got list"):

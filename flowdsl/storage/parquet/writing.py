@@ -126,7 +126,7 @@ class _File:
     def _write_group(self) -> None:
         pa = library("pyarrow", "write_parquet", "parquet")
         schema = pa.schema([(name, arrow_type(kind)) for name, kind in self._kinds.items()])
-        if self._writer is None:
+        if self._schema is None:
             self._open(schema)
         elif schema != self._schema:
             self._write_anew(schema)
@@ -157,7 +157,7 @@ class _File:
         self._sink.close()
         before = self._path.rename(self._path.with_name(f"{self._path.name}.before"))
         try:
-            writer = self._open(schema)
+            writer: Any = self._open(schema)
             with pq.ParquetFile(before) as file:
                 for k in range(self._groups):
                     table = file.read_row_group(k)
