@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from flowdsl.arguments import checked_int
 from flowdsl.errors import FlowError, InvalidFlow
 from flowdsl.feeding.whereabouts import whereabouts
+from flowdsl.wanted import while_wanted
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -289,8 +290,9 @@ class _Transfer(Generic[T]):
 
     def _move_until_stopped(self) -> None:
         try:
-            while self._has_room() and self._move_one():
-                pass
+            with while_wanted(lambda: not self._stopped):
+                while self._has_room() and self._move_one():
+                    pass
         except BaseException:
             if not self._stopped:  # nobody wants the error of a stopped pass
                 raise

@@ -14,10 +14,11 @@ import attrs
 import zmq
 
 from flowdsl.arguments import is_int
-from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.remote.handshakes import Handshakes
 from flowdsl.remote.message import MOST_FRAME_BYTES, MOST_FRAMES, Frame, Route
 from flowdsl.remote.security import Curve, check_address
+from flowdsl.wanted import is_wanted
 
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
@@ -206,7 +207,12 @@ class Link:
         """The waiting messages, or the next ones to arrive within so many seconds.
 
         There are at most ``most`` of each address.
+
+        Raises:
+            FlowError: Nobody wants them any more.
         """
+        if not is_wanted():
+            raise FlowError(f"{self._ends.who}: the pass was given up")
         found: list[tuple[Route, list[Frame]]] = []
         ready = dict(self._poller.poll(round(seconds * _SECOND)))
         self._handshakes.look(ready)

@@ -2,6 +2,7 @@
 
 ``check_operator``  an operator, on random chains     ``check_source``  a source, by its rows
 ``check_format``    a reader and a writer of files    ``check_input``   the input of a step function
+``check_other_input``  such an input, of other data than a flow
 
 Call them in tests of your own. They are made of these modules:
 
@@ -11,7 +12,8 @@ Call them in tests of your own. They are made of these modules:
 ``recipes``    a flow and its model, side by side           ``elements``   rows with identities
 ``catalogue``  random chains of sources and operators       ``standard``   flowdsl's own catalogue
 ``sources``, ``operators``, ``combining``                   how sources and operators are drawn
-``functions``  functions of chains  ``checks``, ``formats``, ``inputs``    the four calls above
+``functions``  functions of chains
+``checks``, ``formats``, ``inputs``, ``other_inputs``       the five calls above
 
 Hypothesis draws the chains: ``pip install "flowdsl[testing]"``.
 """
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from flowdsl.testing.inputs import INPUT_LAWS, check_input
     from flowdsl.testing.laws import LAWS
     from flowdsl.testing.model import BAD, Failed, Model
+    from flowdsl.testing.other_inputs import OTHER_INPUT_LAWS, check_other_input
     from flowdsl.testing.recipes import Recipe, Source
     from flowdsl.testing.standard import chains
 
@@ -51,6 +54,7 @@ __all__ = [
     "FORMAT_LAWS",
     "INPUT_LAWS",
     "LAWS",
+    "OTHER_INPUT_LAWS",
     "Catalogue",
     "Draw",
     "Failed",
@@ -62,6 +66,7 @@ __all__ = [
     "check_format",
     "check_input",
     "check_operator",
+    "check_other_input",
     "check_source",
 ]
 
@@ -70,6 +75,7 @@ _PLACES = {
     "FORMAT_LAWS": "formats",
     "INPUT_LAWS": "inputs",
     "LAWS": "laws",
+    "OTHER_INPUT_LAWS": "other_inputs",
     "Catalogue": "catalogue",
     "Draw": "catalogue",
     "Failed": "model",
@@ -81,6 +87,7 @@ _PLACES = {
     "check_format": "formats",
     "check_input": "inputs",
     "check_operator": "checks",
+    "check_other_input": "other_inputs",
     "check_source": "checks",
 }
 

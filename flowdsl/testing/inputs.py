@@ -5,7 +5,11 @@ TensorFlow is imported where an input is checked, and not before.
 
 from __future__ import annotations
 
+import gc
+import signal
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic, sleep
@@ -46,12 +50,14 @@ def _fails(i: int) -> Any:
 
 
 @attrs.define
-class _Feeding:
+class Feeding:
     """An input and a step function over it, which counts how often it is traced."""
 
     source: InputSource
     together: int = 1
     """How many elements a step takes."""
+    prepare: Callable[[InputSource], object] = attrs.field(default=lambda _: None)
+    """Called before each step."""
     traced: int = 0
     _step: Callable[..., Any] = attrs.field(init=False)
 
@@ -67,6 +73,7 @@ class _Feeding:
 
     def step(self) -> list[Any]:
         """The elements of one step."""
+        self.prepare(self.source)
         taken = self._step(*self.source.next_args(self.together))
         return [tuple(part.numpy() for part in element) for element in taken]
 
@@ -109,7 +116,7 @@ def arguments_are_of_the_signature(make: MakeInput) -> None:
         require(len(args) == len(source.signature), "there are as many arguments as signature says")
         for arg, spec in zip(args, source.signature, strict=True):
             require(spec.is_compatible_with(arg), f"{arg} is not {spec}")
-        feeding = _Feeding(source)
+        feeding = Feeding(source)
         (element,) = feeding.step()
         require(len(element) == len(source.specs), f"{len(element)} parts are not {source.specs}")
         for part, spec in zip(element, source.specs, strict=True):
@@ -123,7 +130,7 @@ def elements_come_once_and_in_order(make: MakeInput) -> None:
     for n in (0, 1, _N):
         with make(from_range(n).map(_element)) as source:
             source.reset()
-            got, left = _Feeding(source).drain()
+            got, left = Feeding(source).drain()
             _are(f"a pass of {n}", got, [_element(i) for i in range(n)])
             require(left == 0, f"at the end of a pass of {n}, {left} are said to be left")
 
@@ -138,11 +145,11 @@ def the_end_is_exact(make: MakeInput) -> None:
     with make(_flow()) as source:
         source.reset()
         n = min(3, source.most_a_step or 3)
-        got, left = _Feeding(source, together=n).drain()
+        got, left = Feeding(source, together=n).drain()
         _are(f"steps of {n}", got, [_element(i) for i in range(_N - _N % n)])
         require(left == _N % n, f"{_N % n} elements are left, and it says {left}")
         rest = [_element(i) for i in range(_N - left, _N)]
-        _are("what was left", _Feeding(source).take(left), rest)
+        _are("what was left", Feeding(source).take(left), rest)
         try:
             source.next_args()
         except EndOfPass as end:
@@ -155,7 +162,7 @@ def resetting_traces_nothing_again(make: MakeInput) -> None:
     """A step is traced once, whatever pass it is in: after reset, and after restore."""
     with make(_flow()) as source:
         source.reset()
-        feeding = _Feeding(source)
+        feeding = Feeding(source)
         for epoch in range(3):
             source.reset(epoch)
             _are(f"pass {epoch}", feeding.take(2), [_element(0), _element(1)])
@@ -172,7 +179,7 @@ def each_pass_is_its_epoch(make: MakeInput) -> None:
     flow = _flow().shuffle(seed=3)
     with make(flow) as source:
         source.reset()
-        feeding = _Feeding(source)
+        feeding = Feeding(source)
         for epoch in (0, 2, 1):
             source.reset(epoch)
             require(source.epoch == epoch, f"epoch {epoch} is said to be {source.epoch}")
@@ -183,7 +190,7 @@ def a_reset_drops_what_was_left(make: MakeInput) -> None:
     """A pass that was begun anew begins with its first element, wherever the last one stood."""
     with make(_flow()) as source:
         source.reset()
-        feeding = _Feeding(source)
+        feeding = Feeding(source)
         for taken in (0, 3, _N):
             feeding.take(taken)
             source.reset()
@@ -195,7 +202,7 @@ def an_error_comes_at_its_place(make: MakeInput) -> None:
     """The elements before an error come first; then it is raised unchanged, at every call."""
     with make(from_range(_N).map(_fails)) as source:
         source.reset()
-        feeding = _Feeding(source)
+        feeding = Feeding(source)
         _are("before the error", feeding.take(_BAD), [_element(i) for i in range(_BAD)])
         for _ in range(2):
             error = _error(feeding.step)
@@ -241,13 +248,13 @@ def resuming_gives_the_rest(make: MakeInput) -> None:
     for position in (0, 1, 5, _N):
         with make(flow) as source:
             source.reset(2)
-            taken = _Feeding(source).take(position)
+            taken = Feeding(source).take(position)
             state = json.loads(json.dumps(source.state_dict()))
         with make(flow) as source:
             source.restore(state)
             require(source.epoch == 2, f"epoch 2 was restored as {source.epoch}")
             require(source.state_dict() == state, "a state that was restored is another one")
-            rest, _ = _Feeding(source).drain()
+            rest, _ = Feeding(source).drain()
             _are(f"restored after {position}", [*taken, *rest], expected)
 
 
@@ -271,22 +278,86 @@ def closing_leaves_nothing(make: MakeInput) -> None:
             closed.append(1)
 
     for flow, steps in ((_flow(), 0), (_flow(), 3), (_flow().repeat(), 2 * _N), (_flow(), _N)):
-        with _no_thread_is_left():
+        with no_thread_is_left():
             source = make(flow)
             source.close()
             source.reset()
-            _Feeding(source).take(steps)
+            Feeding(source).take(steps)
             source.close()
             source.close()
             require(source.fill == 0, f"after close, {source.fill} elements wait for a step")
-    with _no_thread_is_left(), make(from_range(_N).map(_fails)) as source:
+    with no_thread_is_left(), make(from_range(_N).map(_fails)) as source:
         source.reset()
-        _Feeding(source).take(_BAD)
+        Feeding(source).take(_BAD)
         _error(source.next_args)
-    with _no_thread_is_left(), make(_of_arrays(from_iterable(rows))) as source:
+    with no_thread_is_left(), make(_of_arrays(from_iterable(rows))) as source:
         source.reset()
-        _Feeding(source).take(2)
+        Feeding(source).take(2)
     require(closed == opened, "after close, what the flow reads is still open")
+
+
+def nobody_keeps_it(make: MakeInput) -> None:
+    """A source that is given up in the middle of a pass ends it, and nobody keeps the source."""
+    with no_thread_is_left():
+        source = make(_flow().repeat())
+        source.reset()
+        Feeding(source).take(3)
+        gone = weakref.ref(source)
+        del source
+        gc.collect()
+        require(gone() is None, "a source that was given up is kept by someone")
+
+
+def an_interrupt_comes_at_once(make: MakeInput) -> None:
+    """Ctrl-C while a step waits for data is a KeyboardInterrupt; then a new pass may begin.
+
+    It is sent to this process, and so is left out where another thread than the main one checks.
+    """
+    main = threading.current_thread()
+    if main is not threading.main_thread():
+        return
+    gate = threading.Event()
+
+    def stuck(i: int) -> Any:
+        if i == _BAD:
+            gate.wait()
+        return _element(i)
+
+    def interrupt() -> None:
+        _until_it_waits(main)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with make(from_range(_N).map(stuck)) as source:
+            source.reset()
+            feeding = Feeding(source)
+            feeding.take(1)
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            interrupted = False
+            try:
+                feeding.take(_BAD)
+            except KeyboardInterrupt:
+                interrupted = True
+            thread.join()
+            require(interrupted, "a step that waited for data was not interrupted")
+            gate.set()
+            source.reset()
+            _are("after an interrupt", feeding.take(_N), [_element(i) for i in range(_N)])
+    finally:
+        gate.set()
+        signal.signal(signal.SIGINT, before)
+
+
+def _until_it_waits(thread: threading.Thread) -> None:
+    """Return once a thread has stood at one place for a while."""
+    times, before = 0, None
+    while times < 10:
+        frame = sys._current_frames()[thread.ident or 0]
+        now = (id(frame), frame.f_lasti)
+        times, before = times + 1 if now == before else 0, now
+        sleep(0.02)
 
 
 def _of_arrays(flow: AnyFlow) -> AnyFlow:
@@ -308,7 +379,8 @@ def _error(use: Callable[[], object]) -> Exception | None:
 
 
 @contextmanager
-def _no_thread_is_left() -> Iterator[None]:
+def no_thread_is_left() -> Iterator[None]:
+    """Require that threads begun in the block have ended after it, or soon after."""
     before = {*threading.enumerate()}
     yield
     until = monotonic() + _PATIENCE
@@ -330,6 +402,8 @@ INPUT_LAWS: tuple[InputLaw, ...] = (
     size_is_that_of_the_flow,
     resuming_gives_the_rest,
     closing_leaves_nothing,
+    nobody_keeps_it,
+    an_interrupt_comes_at_once,
 )
 
 

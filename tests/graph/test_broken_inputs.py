@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import flowdsl as fl
-from flowdsl.graph import EndOfPass, QueueInput
+from flowdsl.graph import EndOfPass, InputSource, QueueInput
 from flowdsl.graph.source import State
 from flowdsl.testing import check_input, inputs
 from flowdsl.testing.inputs import (
@@ -18,10 +18,12 @@ from flowdsl.testing.inputs import (
     MakeInput,
     a_reset_drops_what_was_left,
     an_error_comes_at_its_place,
+    an_interrupt_comes_at_once,
     arguments_are_of_the_signature,
     closing_leaves_nothing,
     each_pass_is_its_epoch,
     elements_come_once_and_in_order,
+    nobody_keeps_it,
     nothing_works_before_a_pass,
     resetting_traces_nothing_again,
     resuming_gives_the_rest,
@@ -98,6 +100,23 @@ class StaysOpen(QueueInput):
         pass
 
 
+KEPT: list[InputSource] = []
+
+
+class Kept(QueueInput):
+    def reset(self, epoch: int = 0) -> None:
+        super().reset(epoch)
+        KEPT.append(self)
+
+
+class TakesAnInterruptForTheEnd(QueueInput):
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        try:
+            return super().next_args(elements)
+        except KeyboardInterrupt:
+            raise EndOfPass(0) from None
+
+
 def fed(change: Callable[[AnyFlow], Any]) -> MakeInput:
     return lambda flow: QueueInput(change(flow))
 
@@ -121,6 +140,8 @@ def fed(change: Callable[[AnyFlow], Any]) -> MakeInput:
         (OneMore, size_is_that_of_the_flow),
         (TellsOnlyTheEpoch, resuming_gives_the_rest),
         (StaysOpen, closing_leaves_nothing),
+        (Kept, nobody_keeps_it),
+        (TakesAnInterruptForTheEnd, an_interrupt_comes_at_once),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -130,6 +151,8 @@ def test_what_is_broken_is_noticed(
     monkeypatch.setattr(inputs, "_PATIENCE", 0.3)
     with pytest.raises((AssertionError, tf.errors.OpError, EndOfPass)):
         noticed_by(broken)
+    while KEPT:
+        KEPT.pop().close()
 
 
 def test_every_law_is_seen_to_fail() -> None:

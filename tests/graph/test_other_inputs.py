@@ -328,3 +328,13 @@ def test_what_is_sent_in_zmq_ops_arrives(tmp_path: Path) -> None:
         assert all((image == int(label)).all() for image, label in got)
         with pytest.raises(fl.EndlessFlow):
             source.size()
+
+
+def test_where_nobody_sends_a_pass_may_begin_anew(tmp_path: Path) -> None:
+    spec = [tf.TensorSpec((), tf.int64)]
+    before = {*threading.enumerate()}
+    for _ in range(2):
+        with ZMQInput(f"ipc://{tmp_path}/silent", spec=spec) as source:
+            source.reset()
+            source.reset()  # it binds the same address
+        assert {*threading.enumerate()} <= before

@@ -1,0 +1,204 @@
+"""The laws of input sources whose elements come from elsewhere than a flow.
+
+TensorFlow is imported where an input is checked, and not before.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+import numpy as np
+
+from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
+from flowdsl.testing.inputs import Feeding, no_thread_is_left
+from flowdsl.testing.outcomes import element_difference, require
+
+if TYPE_CHECKING:
+    from flowdsl.graph import InputSource
+
+
+@attrs.frozen
+class OtherInput:
+    """An input source that is not made of a flow, and what it gives."""
+
+    make: Callable[[], InputSource]
+    elements: Sequence[Sequence[object]] | None = None
+    """The first elements of a pass, three or more; None if others decide what comes."""
+    prepare: Callable[[InputSource], object] = attrs.field(default=lambda _: None)
+    """Called before each step, for what a step needs from outside: feeding it, sending to it."""
+
+    def feeding(self, source: InputSource, together: int = 1) -> Feeding:
+        return Feeding(source, together, self.prepare)
+
+    def expect(self, what: str, got: Sequence[Any], first: int = 0) -> None:
+        """Require that these are the elements from the ``first`` on, if it is known."""
+        if self.elements is None:
+            return
+        wanted = self.elements[first : first + len(got)]
+        arrays = [tuple(map(np.asarray, element)) for element in got]
+        expected = [
+            tuple(np.asarray(x, y.dtype) for x, y in zip(one, other, strict=True))
+            for one, other in zip(wanted, arrays, strict=True)
+        ]
+        found = element_difference(arrays, expected)
+        require(found is None, f"{what}: {found}")
+
+
+OtherInputLaw: TypeAlias = Callable[[OtherInput], None]
+
+
+def elements_are_of_the_specs(other: OtherInput) -> None:
+    """A step takes an argument for each of the signature, and its elements match the specs."""
+    with other.make() as source:
+        source.reset()
+        for k in range(2):
+            other.prepare(source)
+            args = source.next_args()
+            require(len(args) == len(source.signature), "there are as many arguments as in it")
+            for arg, spec in zip(args, source.signature, strict=True):
+                require(spec.is_compatible_with(arg), f"{arg} is not {spec}")
+            element = source.tensors(*args)
+            require(len(element) == len(source.specs), f"{element} are not {source.specs}")
+            for part, spec in zip(element, source.specs, strict=True):
+                require(part.dtype == spec.dtype, f"{part} is not {spec}")
+                require(spec.shape.is_compatible_with(part.shape), f"{part} is not {spec}")
+            other.expect("element by element", [[part.numpy() for part in element]], k)
+
+
+def every_pass_is_traced_once(other: OtherInput) -> None:
+    """A step is traced once, whatever pass it is in: after reset, and after restore."""
+    with other.make() as source:
+        source.reset()
+        feeding = other.feeding(source)
+        for epoch in range(3):
+            source.reset(epoch)
+            require(source.epoch == epoch, f"epoch {epoch} is said to be {source.epoch}")
+            feeding.take(2)
+        source.restore(source.state_dict())
+        feeding.take(1)
+        require(feeding.traced == 1, f"the step was traced {feeding.traced} times")
+
+
+def a_reset_begins_anew(other: OtherInput) -> None:
+    """After a reset a pass begins with its first element, wherever the last one stood."""
+    with other.make() as source:
+        for taken in (0, 1, 2):
+            source.reset()
+            other.expect("a pass", other.feeding(source).take(taken))
+
+
+def replicas_get_elements_of_their_own(other: OtherInput) -> None:
+    """A step of several towers takes the next elements, one for each, or says that it cannot."""
+    with other.make() as source:
+        source.reset()
+        most = source.most_a_step
+        if most is not None:
+            error = _error(lambda: source.next_args(most + 1))
+            require(isinstance(error, InvalidFlow), f"a step of {most + 1} raised {error!r}")
+            return
+        got = other.feeding(source, together=3).take(1)
+        require(len(got) == 3, f"a step of 3 towers has {len(got)} elements")
+        other.expect("a step of 3 towers", got)
+
+
+def nothing_works_without_a_pass(other: OtherInput) -> None:
+    """Before reset, and after close, a step is a FlowError; close may come twice."""
+    source = other.make()
+    for when in ("before reset", "after close"):
+        error = _error(source.next_args)
+        require(isinstance(error, FlowError), f"{when}, next_args raised {error!r}")
+        source.reset()
+        source.close()
+        source.close()
+
+
+def a_state_is_plain_and_restored(other: OtherInput) -> None:
+    """A state is JSON and keeps the epoch; what is none is refused."""
+    with other.make() as source:
+        source.reset(2)
+        other.feeding(source).take(1)
+        state = json.loads(json.dumps(source.state_dict()))
+    with other.make() as source:
+        source.restore(state)
+        require(source.epoch == 2, f"epoch 2 was restored as {source.epoch}")
+        other.feeding(source).take(1)
+        for wrong in ({}, {"epoch": "2"}, {"epoch": -1}):
+            error = _error(partial(source.restore, wrong))
+            require(isinstance(error, StateMismatch), f"restore({wrong}) raised {error!r}")
+
+
+def what_it_tells_are_numbers(other: OtherInput) -> None:
+    """``fill`` and ``waited`` are no less than 0, in a pass and outside of one."""
+    source = other.make()
+    for _ in range(2):
+        require(source.fill >= 0, f"fill is {source.fill}")
+        require(source.waited >= 0, f"waited is {source.waited}")
+        source.reset()
+    source.close()
+
+
+def nothing_is_left(other: OtherInput) -> None:
+    """After close no thread is left, and nobody keeps a source that is given up."""
+    with no_thread_is_left():
+        source = other.make()
+        source.reset()
+        other.feeding(source).take(2)
+        source.close()
+    gone = weakref.ref(source)
+    del source
+    gc.collect()
+    require(gone() is None, "a source that was closed and given up is kept by someone")
+
+
+def _error(use: Callable[[], object]) -> Exception | None:
+    try:
+        use()
+    except Exception as error:
+        return error
+    return None
+
+
+OTHER_INPUT_LAWS: tuple[OtherInputLaw, ...] = (
+    elements_are_of_the_specs,
+    every_pass_is_traced_once,
+    a_reset_begins_anew,
+    replicas_get_elements_of_their_own,
+    nothing_works_without_a_pass,
+    a_state_is_plain_and_restored,
+    what_it_tells_are_numbers,
+    nothing_is_left,
+)
+
+
+def check_other_input(
+    make: Callable[[], InputSource],
+    elements: Sequence[Sequence[object]] | None = None,
+    prepare: Callable[[InputSource], object] = lambda _: None,
+) -> None:
+    """Check an input source that is not made of a flow against all of its laws.
+
+    ``make`` makes one. ``elements`` are the first of each pass, three or more, if they are known.
+    ``prepare`` is called before each step, where a step needs something from outside.
+
+    >>> import tensorflow as tf
+    >>> from flowdsl.graph import DummyConstantInput
+    >>> from flowdsl.testing import check_other_input
+    >>> check_other_input(lambda: DummyConstantInput([(2,)]), elements=[[[0.0, 0.0]]] * 3)
+
+    Raises:
+        AssertionError: A law is broken; a note says which.
+        ImportError: There is no TensorFlow.
+    """
+    other = OtherInput(make, elements, prepare)
+    for law in OTHER_INPUT_LAWS:
+        try:
+            law(other)
+        except Exception as error:
+            error.add_note(f"the law: {(law.__doc__ or law.__name__).splitlines()[0]}")
+            raise
