@@ -4,7 +4,7 @@ source.py             InputSource: the protocol between data and a step function
 queue_input.py        QueueInput, BatchQueueInput: a flow through a queue, which a pump fills
 feed_input.py         FeedInput: a flow's elements as arguments of the step
 placeholder_input.py  PlaceholderInput: elements that are given by hand
-dataset_input.py      TFDatasetInput; dataflow_to_dataset: a flow for tf.data
+dataset_input.py      TFDatasetInput; dataflow_to_dataset, distributed_dataset: a flow for tf.data
 zmq_input.py          ZMQInput: what other programs send
 staging_input.py      StagingInput: the next elements on the device, before they are needed
 remap_input.py        remap_input_source: other names, and components given by hand
@@ -28,7 +28,11 @@ except ModuleNotFoundError as error:
 
 from flowdsl.feeding.pump import EndOfPass
 from flowdsl.graph import queues
-from flowdsl.graph.dataset_input import TFDatasetInput, dataflow_to_dataset
+from flowdsl.graph.dataset_input import (
+    TFDatasetInput,
+    dataflow_to_dataset,
+    distributed_dataset,
+)
 from flowdsl.graph.devices import logical_cpus, towers
 from flowdsl.graph.feed_input import FeedInput
 from flowdsl.graph.placeholder_input import PlaceholderInput
@@ -52,6 +56,7 @@ __all__ = [
     "TensorInput",
     "ZMQInput",
     "dataflow_to_dataset",
+    "distributed_dataset",
     "logical_cpus",
     "queues",
     "remap_input_source",

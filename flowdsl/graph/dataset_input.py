@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from flowdsl.effects import Endless
 from flowdsl.elements import assemble
-from flowdsl.errors import EndlessFlow, InvalidFlow, NotResumable, UnknownLength
+from flowdsl.errors import EndlessFlow, InvalidFlow, LeftOver, NotResumable, UnknownLength
 from flowdsl.flow import Flow
 from flowdsl.graph.layout import Layout, layout_of, layout_of_tensors
 from flowdsl.graph.queue_input import QueuedInput, checked_flow
@@ -146,6 +147,63 @@ def dataflow_to_dataset(
     if length is None:
         return dataset
     return dataset.apply(tf.data.experimental.assert_cardinality(length))
+
+
+def distributed_dataset(
+    flow: Flow[Any, Any],
+    strategy: tf.distribute.Strategy,
+    types: Sequence[tf.DType] | None = None,
+) -> tf.distribute.DistributedDataset:
+    """A flow as a dataset of a strategy: in every step each replica takes an element of its own.
+
+    Where a strategy has several input workers, each makes a shard of the flow and nothing of the
+    others'. All have equally many elements, so that none waits for the others at the end: elements
+    that are too few for all replicas are left out, with a warning. ``types`` as for
+    ``dataflow_to_dataset``.
+
+    >>> import flowdsl as fl, tensorflow as tf
+    >>> from flowdsl.graph import distributed_dataset
+    >>> strategy = tf.distribute.get_strategy()
+    >>> dataset = distributed_dataset(fl.from_range(4).batch(2), strategy)
+    >>> [batch.numpy().tolist() for batch in dataset]
+    [[0, 1], [2, 3]]
+
+    Raises:
+        InvalidFlow: The length of the flow is not known, or is too small for a step.
+        SpecMismatch: As for ``dataflow_to_dataset``.
+
+    Source: ``Strategy.distribute_datasets_from_function`` of TensorFlow.
+    """
+    checked_flow("distributed_dataset", flow)
+    replicas = strategy.num_replicas_in_sync
+    rows = flow.node.length
+    if rows is None and Endless not in flow.effects:
+        raise InvalidFlow(
+            "distributed_dataset: the flow must have a known length, or none, for all input "
+            "workers to end together: state it with .fixed_size(n), or let the flow .repeat()"
+        )
+    if rows is not None and rows < replicas:
+        raise InvalidFlow(
+            f"distributed_dataset: a step takes {replicas} element(s), one a replica, and the flow "
+            f"has {rows}"
+        )
+    if rows is not None and rows % replicas:
+        warnings.warn(
+            f"the last {rows % replicas} element(s) of a pass are too few for {replicas} replicas, "
+            f"and are left out; give the flow a multiple of {replicas} elements, or .repeat() it",
+            LeftOver,
+            stacklevel=2,
+        )
+    return strategy.distribute_datasets_from_function(
+        lambda context: dataflow_to_dataset(_part(flow, context), types)
+    )
+
+
+def _part(flow: Flow[Any, Any], context: tf.distribute.InputContext) -> Flow[Any, Any]:
+    """What an input worker makes of a flow: as much as any other does."""
+    if (rows := flow.node.length) is not None:
+        flow = flow.take(rows - rows % context.num_replicas_in_sync)
+    return flow.shard(context.num_input_pipelines, context.input_pipeline_id)
 
 
 @attrs.frozen

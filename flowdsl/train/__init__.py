@@ -12,6 +12,7 @@ checkpoint.py  everything that training needs to continue, in one file
 from __future__ import annotations
 
 import flowdsl.graph  # noqa: F401  # first: it says what to do without TensorFlow
+from flowdsl.errors import LeftOver
 from flowdsl.train.callbacks import Callback, Evaluate, ModelSaver, ProgressBar, StopTraining
 from flowdsl.train.config import TrainConfig
 from flowdsl.train.events import TFEventWriter, read_events
@@ -20,7 +21,7 @@ from flowdsl.train.monitors import History, JSONWriter, Monitor, ScalarPrinter, 
 from flowdsl.train.picture import draw_curves
 from flowdsl.train.replicated import SyncMultiGPUTrainerReplicated
 from flowdsl.train.simple import SimpleTrainer
-from flowdsl.train.trainer import LeftOver, Trainer
+from flowdsl.train.trainer import Trainer
 
 __all__ = [
     "Callback",

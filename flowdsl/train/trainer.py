@@ -10,7 +10,7 @@ from typing import NotRequired, TypedDict
 
 import tensorflow as tf
 
-from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow, UnknownLength
+from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow, LeftOver, UnknownLength
 from flowdsl.graph import EndOfPass
 from flowdsl.graph.source import State
 from flowdsl.train.callbacks.base import Callback, StopTraining
@@ -22,10 +22,6 @@ from flowdsl.train.monitors import Monitors, MonitorsState
 from flowdsl.train.step import Step
 
 _log = logging.getLogger(__name__)
-
-
-class LeftOver(UserWarning):
-    """Warns of elements at the end of a pass that were too few for a step of all towers."""
 
 
 class TrainerState(TypedDict):

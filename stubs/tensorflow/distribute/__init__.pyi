@@ -1,8 +1,9 @@
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tensorflow._tensor import Tensor, Variable
+from tensorflow.data import Dataset
 from tensorflow.distribute import experimental as experimental
 
 _R = TypeVar("_R")
@@ -12,12 +13,33 @@ class ReplicaContext:
     def all_reduce(self, reduce_op: str, value: list[Tensor]) -> list[Tensor]: ...
 
 def get_replica_context() -> ReplicaContext: ...
+def get_strategy() -> Strategy: ...
+
+class DistributedDataset:
+    def __iter__(self) -> Iterator[Any]: ...
+
+class InputContext:
+    def __init__(
+        self,
+        num_input_pipelines: int = 1,
+        input_pipeline_id: int = 0,
+        num_replicas_in_sync: int = 1,
+    ) -> None: ...
+    @property
+    def num_input_pipelines(self) -> int: ...
+    @property
+    def input_pipeline_id(self) -> int: ...
+    @property
+    def num_replicas_in_sync(self) -> int: ...
 
 class ReductionToOneDevice: ...
 
 class Strategy:
     @property
     def num_replicas_in_sync(self) -> int: ...
+    def distribute_datasets_from_function(
+        self, dataset_fn: Callable[[InputContext], Dataset]
+    ) -> DistributedDataset: ...
     def scope(self) -> AbstractContextManager[Strategy]: ...
     def run(
         self,
