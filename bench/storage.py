@@ -8,41 +8,26 @@ installed is left out.
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import json
 import os
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 import flowdsl as fl
 from bench import photographs
+from bench.rates import Pass, Work, run
 
-SECONDS = 3.0
-"""Of each turn."""
 LARGE, ROWS = 100_000, 1_000
 SMALL, RECORDS = 10_000, 5_000
 TABLE = 50_000
 BATCH, PROCS, SIDE = 32, 2, 224
-
-Pass: TypeAlias = Callable[[], Iterable[Any]]
-"""Begins a pass; what it gives are rows, or batches of ``BATCH`` where the work says so."""
 
 
 # -- what is stored --------------------------------------------------------------------------------
@@ -357,18 +342,6 @@ def _tf_data(stored: bool) -> Pass:
 # -- the works -------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class Work:
-    """Rows that are stored, and who reads them: each name says the package that it needs."""
-
-    rows: int
-    """In a pass."""
-    contestants: dict[str, Callable[[], Pass]]
-    goal: float = 1.0
-    """Of flowdsl, as a ratio to the fastest other, or to ``of``."""
-    of: str | None = None
-
-
 _NEEDS = {
     "plain lmdb": "lmdb",
     "tensorpack": "tensorpack",
@@ -429,92 +402,8 @@ WORKS = {
 }
 
 
-def rate(work: Work, contestant: str, seconds: float) -> float:
-    """Rows a second: whole passes until the time is up, after one that does not count."""
-    begin = work.contestants[contestant]()
-    counted = _count(begin())
-    each = work.rows / counted  # rows, or batches
-    for _ in itertools.islice(begin(), counted // 4):
-        pass
-    began, came = time.perf_counter(), 0
-    while (took := time.perf_counter() - began) < seconds:
-        came += _count(begin())
-    return came * each / took
-
-
-def _count(rows: Iterable[Any]) -> int:
-    count = 0
-    for row in rows:
-        del row  # before the next is made
-        count += 1
-    return count
-
-
-# -- all of it -------------------------------------------------------------------------------------
-
-
-def measured(rounds: int, seconds: float, names: list[str], console: Console) -> dict[str, Any]:
-    """The rates of each work and contestant, a turn in each round."""
-    turns = [
-        (name, who)
-        for name in names
-        for who in WORKS[name].contestants
-        if find_spec(_NEEDS.get(who, "flowdsl")) is not None
-    ]
-    rates: dict[str, dict[str, list[float]]] = {name: {} for name in names}
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=rounds * len(turns))
-        for _ in range(rounds):
-            for name, who in turns:
-                progress.update(task, description=f"{name}: {who}")
-                found = _turn(name, who, seconds, console)
-                if found is not None:
-                    rates[name].setdefault(who, []).append(found)
-                progress.advance(task)
-    return rates
-
-
-def _turn(name: str, who: str, seconds: float, console: Console) -> float | None:
-    command = [sys.executable, "-m", "bench.storage", "--turn", name, who, str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        console.print(f"failed: {name}, {who}: {last}", highlight=False)
-        return None
-    return float(lines[-1])
-
-
-def table(rates: dict[str, dict[str, list[float]]]) -> Table:
-    """The medians, and what flowdsl is of the fastest other."""
-    shown = Table("work", "who", "rows a second", "flowdsl is", "goal")
-    for name, by_who in rates.items():
-        ours = median(by_who.get("flowdsl", [0.0]))
-        work = WORKS[name]
-        for who, found in by_who.items():
-            ratio = "" if who.startswith("flowdsl") else f"{ours / median(found):.2f} of it"
-            goal = f"{work.goal}" if work.of == who else ""
-            shown.add_row(name, who, f"{median(found):,.0f}", ratio, goal)
-    return shown
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.storage", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each turn")
-    parser.add_argument("--works", nargs="*", choices=list(WORKS), default=list(WORKS))
-    parser.add_argument("--out", type=Path, default=Path("out/storage.json"))
-    parser.add_argument("--turn", nargs=3, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.turn:
-        name, who, seconds = chosen.turn
-        print(rate(WORKS[name], who, float(seconds)))
-        return
-    console = Console()
-    rates = measured(chosen.rounds, chosen.seconds, chosen.works, console)
-    console.print(table(rates))
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text(json.dumps(rates, indent=1) + "\n")
+    run("bench.storage", __doc__, "rows", WORKS, _NEEDS, Path("out/storage.json"))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import doctest
 import os
+import re
 import runpy
 import signal
 import sys
@@ -24,6 +25,8 @@ import flowdsl as fl
 
 _SECONDS = 60
 _SEEN = "\n# Seen:\n"
+_OF_TENSORFLOW = re.compile(r"^(WARNING: All log messages|[IWE]0000 ).*\n", re.MULTILINE)
+"""What TensorFlow logs while it starts, whatever it is told."""
 
 
 @attrs.frozen
@@ -72,7 +75,7 @@ def seen(fault: Fault) -> str:
             _run(fault, folder, writing)
         os.close(writing)
         with os.fdopen(reading, errors="replace") as output:
-            text = output.read()
+            text = _OF_TENSORFLOW.sub("", output.read())
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         ended = f"(ended by {signal.Signals(-status).name})\n" if status < 0 else ""
         return text.replace(f"{folder}/", "") + ended
@@ -84,6 +87,7 @@ def _run(fault: Fault, folder: str, writing: int) -> None:
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     os.chdir(folder)
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     signal.alarm(_SECONDS)
     try:
         runpy.run_path(str(fault.path), run_name="__main__")

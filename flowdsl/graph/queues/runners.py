@@ -20,6 +20,9 @@ _numbers = count()
 _used: ContextVar[list[FilledQueue] | None] = ContextVar("_used", default=None)
 """The queues that are taken from while a function is traced."""
 
+_TURNS = 100
+"""How often a thread fills its queue before it comes back to Python, which takes long."""
+
 _SECONDS_TO_END = 5.0
 _SECONDS_AFTER_CTRL_C = 0.3
 
@@ -142,10 +145,18 @@ class FilledQueue:
 
 
 class _Traced:
-    """A function that fills a queue, and the queues that it takes from."""
+    """A function that fills a queue, many times in a call, and the queues that it takes from."""
 
     def __init__(self, fill: Callable[[], object]) -> None:
-        self._step = tf.function(autograph=False)(fill)
+        def turn(k: tf.Tensor) -> tuple[tf.Tensor]:
+            fill()
+            return (k + 1,)
+
+        def turns() -> object:
+            begin = (tf.constant(0),)
+            return tf.while_loop(lambda k: k < _TURNS, turn, begin, parallel_iterations=1)
+
+        self._step = tf.function(autograph=False)(turns)
         token = _used.set([])
         try:
             self._call = self._step.get_concrete_function()

@@ -1,0 +1,34 @@
+"""A training step waits for an element that does not come.
+
+After half a minute, here a tenth of a second, the log says where the flow is, and again after twice
+as long. Ctrl-C ends the wait at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+
+import flowdsl as fl
+from flowdsl.graph import QueueInput
+
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+told = threading.Event()
+
+
+def read(i: int) -> float:
+    if i == 1:
+        told.wait(1)
+    return i / 2
+
+
+with QueueInput(fl.from_range(2).map(read)) as source:
+    source.patience = 0.1
+    source.reset()
+    source.next_args(2)
+
+# Seen:
+# QueueInput: a step has waited for 0... s, and element 1 of the pass is not there: the flow is in
+# read, line ... of ...input_that_stalls.py
+# ...
