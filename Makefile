@@ -11,7 +11,7 @@ PAGES := $(wildcard README.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-regression \
+.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-regression \
 	faults format lock clean
 
 say = printf '==> %s\n'
@@ -32,6 +32,7 @@ help:
 	echo 'make docs      write docs/operators.md and docs/reliability.md'
 	echo 'make bench     time flowdsl beside others: make bench OPTIONS=--quick for a minute of it'
 	echo '  make bench-storage  time the readers of files beside others'
+	echo '  make bench-graph  time the ways into a step of TensorFlow beside others'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
@@ -113,6 +114,10 @@ bench: $(VENV)/bench/ready
 bench-storage: $(VENV)/bench/ready
 	$(say) 'Benches of stored rows'
 	$(VENV)/bench/bin/python -m bench.storage $(OPTIONS)
+
+bench-graph: $(VENV)/bench/ready
+	$(say) 'Steps and rows a second'
+	$(VENV)/bench/bin/python -m bench.graph $(OPTIONS)
 
 bench-regression: $(VENV)/dev
 	$(say) 'Benches of flowdsl alone; add OPTIONS=--benchmark-compare for the difference'

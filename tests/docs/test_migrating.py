@@ -68,6 +68,41 @@ TENSORPACK = {
     "HDF5Serializer": "save df path data_paths load shuffle",
 }
 
+INPUT_SOURCES = {
+    "PlaceholderInput": "",
+    "FeedInput": "ds infinite",
+    "QueueInput": "ds queue",
+    "BatchQueueInput": "ds batch_size queue",
+    "DummyConstantInput": "shapes",
+    "TensorInput": "get_tensor_fn size",
+    "ZMQInput": "end_point hwm bind",
+    "TFDatasetInput": "dataset dataflow_to_dataset df types",
+    "StagingInput": "input nr_stage device",
+    "remap_input_source": "input names",
+    "InputSource": "setup setup_done get_input_tensors reset_state size get_callbacks",
+}
+
+TRAIN = {
+    "TrainConfig": "dataflow data model callbacks extra_callbacks monitors starting_epoch "
+    "steps_per_epoch max_epoch nr_tower tower predict_tower session_creator session_config "
+    "session_init",
+    "Trainer": "train main_loop run_step epoch_num local_step global_step register_callback "
+    "get_predictor get_predictors",
+    "StopTraining": "",
+    "SimpleTrainer": "config",
+    "QueueInputTrainer": "config input_queue",
+    "SyncMultiGPUTrainerReplicated": "config gpu_prefetch",
+    "SyncMultiGPUTrainerParameterServer": "",
+    "SyncMultiGPUTrainer": "",
+    "AsyncMultiGPUTrainer": "",
+    "DistributedReplicatedTrainer": "",
+    "LeastLoadedDeviceSetter": "",
+    "MultiGPUTrainerBase": "",
+    "FeedfreeTrainerBase": "",
+    "SingleCostFeedfreeTrainer": "",
+    "SimpleFeedfreeTrainer": "",
+}
+
 _EACH = "num_epochs shuffle seed capacity shared_name name"
 _MANY = "batch_size capacity enqueue_many shapes allow_smaller_final_batch shared_name name"
 
@@ -160,7 +195,7 @@ def test_the_page_has_its_tables() -> None:
 
 
 def test_every_name_of_tensorpack_is_there() -> None:
-    assert _missing(TENSORPACK, SECTIONS[:TF_STARTS], set()) == {}
+    assert _missing(TENSORPACK | INPUT_SOURCES | TRAIN, SECTIONS[:TF_STARTS], set()) == {}
 
 
 def test_every_name_of_tf_train_is_there() -> None:
@@ -210,7 +245,7 @@ def _home(value: ast.expr) -> object:
 
 
 def _is_there(use: Use) -> bool:
-    if use.home is fl and use.name == "graph":
+    if use.home is fl and use.name in ("graph", "train"):
         return True  # a module that import flowdsl does not import
     found = getattr if use.home is fl else inspect.getattr_static  # fl imports some when asked
     if found(use.home, use.name, None) is None:
