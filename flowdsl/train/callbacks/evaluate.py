@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from flowdsl.effects import Endless, Reordered, Resampled, Unsized, describe
 from flowdsl.errors import FlowError, InvalidFlow
-from flowdsl.graph import EndOfPass, QueueInput
+from flowdsl.flow import Flow
+from flowdsl.graph import EndOfPass, InputSource, QueueInput, StagingInput
 from flowdsl.train.binding import binding_of
 from flowdsl.train.callbacks.base import Callback
 from flowdsl.train.model import Scalars, binding_of_loss, named_scalars
 
-if TYPE_CHECKING:
-    from flowdsl.flow import Flow
+
+def _require_flow(given: object) -> None:
+    if isinstance(given, StagingInput):
+        raise InvalidFlow(
+            "Evaluate: a StagingInput is for training alone: it takes the elements of later steps "
+            "ahead, so the last of a pass would not be counted; give the flow itself"
+        )
+    if not isinstance(given, Flow):
+        is_source = isinstance(given, InputSource)
+        cure = "give the flow that it is made of" if is_source else "make one with from_items"
+        raise InvalidFlow(
+            f"Evaluate: flow must be a Flow, whose type says that each row comes once, got "
+            f"{type(given).__name__}; {cure}"
+        )
 
 
 class Evaluate(Callback):
@@ -42,6 +54,7 @@ class Evaluate(Callback):
         capacity: int = 50,
         spec: Sequence[tf.TensorSpec] | None = None,
     ) -> None:
+        _require_flow(flow)
         lossy = flow.effects & {Resampled, Unsized, Endless}
         if lossy:
             raise InvalidFlow(

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import flowdsl as fl
+from flowdsl.graph import QueueInput, StagingInput
 from flowdsl.train import Evaluate, SimpleTrainer, SyncMultiGPUTrainerReplicated, TrainConfig
 from flowdsl.train.monitors import Monitor
 from tests.train.regression import Linear, X, Y, points, sgd
@@ -119,3 +121,15 @@ def test_a_flow_without_elements_has_no_mean() -> None:
     )
     with pytest.raises(fl.FlowError, match="Evaluate: the flow gave 0 elements of 0"):
         SimpleTrainer(config(evaluate, Last())).train()
+
+
+def test_what_is_no_flow_is_refused_with_the_reason() -> None:
+    batches = points(16).batch(8)
+    given: Any
+    for given, told in (
+        (StagingInput(QueueInput(batches)), "a StagingInput is for training alone: .* ahead"),
+        (QueueInput(batches), "got QueueInput; give the flow that it is made of"),
+        ([1, 2], "got list; make one with from_items"),
+    ):
+        with pytest.raises(fl.InvalidFlow, match=told):
+            Evaluate(given)
