@@ -66,10 +66,17 @@ class Model:
         return (x for _, x in self.rows(epoch))
 
     def then(self, rows: Callable[[int], Rows], length: int | None, *tags: Tag) -> Model:
-        """Add an operator, whose ``rows`` have positions, and which adds tags."""
+        """Add an operator, whose ``rows`` have positions, and which adds tags.
+
+        They are asked for where the first is read: a flow of which nothing is taken reads nothing.
+        """
+
+        def late(epoch: int) -> Rows:
+            yield from rows(epoch)
+
         return attrs.evolve(
             self,
-            rows=rows,
+            rows=late,
             length=length,
             tags=self.tags | set(tags),
             depth=self.depth + 1,
