@@ -189,7 +189,3 @@ class WorkerDied(FlowError):
 
 class StateMismatch(FlowError, ValueError):
     """A state saved by another flow, or by another version of this one."""
-
-
-class LeftOver(UserWarning):
-    """Warns of elements at the end of a pass that were too few for a step of all devices."""

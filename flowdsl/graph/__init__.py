@@ -38,7 +38,7 @@ from flowdsl.graph.feed_input import FeedInput
 from flowdsl.graph.placeholder_input import PlaceholderInput
 from flowdsl.graph.queue_input import BatchQueueInput, QueueInput
 from flowdsl.graph.remap_input import remap_input_source
-from flowdsl.graph.source import InputSource
+from flowdsl.graph.source import InputSource, LeftOver
 from flowdsl.graph.staging_input import StagingInput
 from flowdsl.graph.tensor_input import DummyConstantInput, TensorInput
 from flowdsl.graph.zmq_input import ZMQInput
@@ -49,6 +49,7 @@ __all__ = [
     "EndOfPass",
     "FeedInput",
     "InputSource",
+    "LeftOver",
     "PlaceholderInput",
     "QueueInput",
     "StagingInput",

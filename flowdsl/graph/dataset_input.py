@@ -12,10 +12,11 @@ import tensorflow as tf
 
 from flowdsl.effects import Endless
 from flowdsl.elements import assemble
-from flowdsl.errors import EndlessFlow, InvalidFlow, LeftOver, NotResumable, UnknownLength
+from flowdsl.errors import EndlessFlow, InvalidFlow, NotResumable, UnknownLength
 from flowdsl.flow import Flow
 from flowdsl.graph.layout import Layout, layout_of, layout_of_tensors
 from flowdsl.graph.queue_input import QueuedInput, checked_flow
+from flowdsl.graph.source import LeftOver
 from flowdsl.ops.sources import from_iterable
 from flowdsl.specs import UNKNOWN, Spec, StructSpec
 

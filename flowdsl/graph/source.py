@@ -12,6 +12,10 @@ State: TypeAlias = Mapping[str, object]
 """A position in the data, as JSON values."""
 
 
+class LeftOver(UserWarning):
+    """Warns of elements at the end of a pass that were too few for a step of all devices."""
+
+
 class InputSource(ABC):
     """How data enters a step function.
 

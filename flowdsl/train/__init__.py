@@ -12,7 +12,7 @@ checkpoint.py  everything that training needs to continue, in one file
 from __future__ import annotations
 
 import flowdsl.graph  # noqa: F401  # first: it says what to do without TensorFlow
-from flowdsl.errors import LeftOver
+from flowdsl.graph import LeftOver
 from flowdsl.train.callbacks import Callback, Evaluate, ModelSaver, ProgressBar, StopTraining
 from flowdsl.train.config import TrainConfig
 from flowdsl.train.events import TFEventWriter, read_events

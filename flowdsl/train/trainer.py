@@ -10,9 +10,9 @@ from typing import NotRequired, TypedDict
 
 import tensorflow as tf
 
-from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow, LeftOver, UnknownLength
+from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow, UnknownLength
 from flowdsl.graph import EndOfPass
-from flowdsl.graph.source import State
+from flowdsl.graph.source import LeftOver, State
 from flowdsl.train.callbacks.base import Callback, StopTraining
 from flowdsl.train.callbacks.saver import ModelSaver
 from flowdsl.train.checkpoint import latest_checkpoint, restore

@@ -17,12 +17,14 @@ import sys
 import tempfile
 import traceback
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import attrs
 
 import flowdsl as fl
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what it logs is no part of a fault
 _SECONDS = 60
 _SEEN = "\n# Seen:\n"
 _OF_TENSORFLOW = re.compile(r"^(WARNING: All log messages|[IWE]0000 ).*\n", re.MULTILINE)
@@ -67,7 +69,9 @@ def _fault(path: Path) -> Fault:
 
 def seen(fault: Fault) -> str:
     """What the program prints, with the last line of a traceback."""
-    fl.from_range(1).prefetch(procs=0).collect()  # imported before the fork: it is quicker
+    # Imported before the fork: it is quicker. TensorFlow may be, as long as it has done nothing.
+    fl.from_range(1).prefetch(procs=0).collect()
+    import_module("flowdsl.train")
     reading, writing = os.pipe()
     with tempfile.TemporaryDirectory() as folder:
         child = os.fork()
@@ -87,7 +91,6 @@ def _run(fault: Fault, folder: str, writing: int) -> None:
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     os.chdir(folder)
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     signal.alarm(_SECONDS)
     try:
         runpy.run_path(str(fault.path), run_name="__main__")

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from flowdsl.errors import LeftOver
-from flowdsl.graph import distributed_dataset
+from flowdsl.graph import LeftOver, distributed_dataset
 from flowdsl.graph.dataset_input import _part
 
 

@@ -69,13 +69,6 @@ interrupted(take_of_queues, lambda evaluate: evaluate)
 interrupted(take_of_queues, tf.function)
 """
 
-WAITS = """
-take = fed(QueueInput(flow))
-threading.Thread(target=tell_that_it_waits).start()
-while True:
-    take()
-"""
-
 
 def start(program: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -98,16 +91,6 @@ def test_ctrl_c_ends_a_loop_that_waits_for_data(tmp_path: Path) -> None:
             assert said == "interrupted\n", program.communicate(timeout=200)
         _, err = program.communicate(timeout=200)
         assert program.returncode == 0, err
-
-
-def test_ctrl_c_ends_the_program(tmp_path: Path) -> None:
-    with start(WAITS, tmp_path) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "waiting\n"
-        program.send_signal(signal.SIGINT)
-        _, err = program.communicate(timeout=200)  # it would wait for ever
-        assert "KeyboardInterrupt" in err
-        assert program.returncode in (-signal.SIGINT, 130)
 
 
 def test_a_program_ends_while_its_flow_is_stuck(tmp_path: Path) -> None:

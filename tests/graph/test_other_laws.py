@@ -88,7 +88,7 @@ def test_what_other_programs_send(law: OtherInputLaw, tmp_path: Path) -> None:
 
     def send() -> None:
         with suppress(fl.SourceError):  # nobody receives any more
-            fl.from_iterable(numbers).send_zmq(address, format="zmq_ops", timeout=1)
+            fl.from_iterable(numbers).send_zmq(address, format="zmq_ops", timeout=0.3)
 
     sender = threading.Thread(target=send)
     sender.start()
