@@ -11,6 +11,7 @@ remap_input.py        remap_input_source: other names, and components given by h
 tensor_input.py       TensorInput, DummyConstantInput: elements that TensorFlow makes in the step
 queues/               tf.train's input pipelines, on tensors
 layout.py             from a flow's spec to tensor specs; checking elements against them
+aligned.py            copies of large arrays that TensorFlow reads in place
 devices.py            the devices of a data-parallel step; logical CPUs to try one anywhere
 """
 

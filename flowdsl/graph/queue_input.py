@@ -10,12 +10,14 @@ from contextlib import suppress
 from time import sleep
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from flowdsl.arguments import checked_int, is_int
 from flowdsl.errors import FlowError, InvalidFlow, NotResumable, SpecMismatch, StateMismatch
 from flowdsl.feeding.pump import PATIENCE, EndOfPass, Pump, Sink
 from flowdsl.flow import Flow
+from flowdsl.graph.aligned import AlignedCopies
 from flowdsl.graph.layout import Layout, layout_of
 from flowdsl.graph.source import InputSource, State
 
@@ -348,9 +350,13 @@ class _OwnQueue(Sink[object]):
     def __init__(self, queue: tf.queue.QueueBase, layout: Layout) -> None:
         self._queue = queue
         self._layout = layout
+        self._copies = AlignedCopies()
 
     def put(self, element: object, position: int) -> None:
-        arrays = self._layout.arrays(element, position)
+        arrays = [
+            self._copies.of(array) if isinstance(array, np.ndarray) else array
+            for array in self._layout.arrays(element, position)
+        ]
         tf.raw_ops.QueueEnqueueV2(handle=self._queue.queue_ref, components=arrays)
 
     def close(self) -> None:
