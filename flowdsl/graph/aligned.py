@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ALIGNMENT = 64
-"""In bytes."""
+from flowdsl.workers.slabs import ALIGNMENT
 
 _LARGE = 1 << 20
 """Bytes from which on a copy here is faster than TensorFlow's."""

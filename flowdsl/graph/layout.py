@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from flowdsl.arrays import NUMBERS, dtype_of_number
 from flowdsl.elements import components, from_dlpack, is_tensor, leaves
 from flowdsl.errors import SpecMismatch
 from flowdsl.specs import (
@@ -30,8 +31,8 @@ from flowdsl.specs import (
 _TEXT = np.dtype(np.bytes_)
 """The dtype for text of any length, as ``tf.string``."""
 
-_NUMBERS: dict[type, np.dtype[Any]] = {kind: np.dtype(kind) for kind in (bool, int, float, complex)}
-"""The dtypes of Python's own numbers, as ``batch`` has them."""
+_NUMBERS = (bool, *NUMBERS)
+"""Python's own numbers; their dtypes are those that ``batch`` gives them."""
 
 
 @attrs.frozen
@@ -125,7 +126,7 @@ def _array(slot: Slot, value: object) -> NDArray[Any] | tf.Tensor | None:
 
 
 def _of_number(slot: Slot, kind: type, value: object) -> NDArray[Any] | None:
-    if slot.dtype != _NUMBERS[kind] or not slot.holds(()):
+    if slot.dtype != dtype_of_number(kind) or not slot.holds(()):
         return None
     try:
         return np.asarray(value, slot.dtype)
@@ -215,7 +216,7 @@ def _in_slot(leaf: Leaf) -> Leaf:
     if isinstance(leaf, ListSpec) and _is_text(leaf.item):
         return ArraySpec(_TEXT, (leaf.length,))
     if isinstance(leaf, ValueSpec) and leaf.type in _NUMBERS:
-        return ArraySpec(_NUMBERS[leaf.type], ())
+        return ArraySpec(dtype_of_number(leaf.type), ())
     return ArraySpec(_TEXT, ()) if _is_text(leaf) else leaf
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
 from flowdsl.graph.placeholder_input import PlaceholderInput
-from flowdsl.graph.source import InputSource, State
+from flowdsl.graph.source import InputOver, InputSource
 
 
 def remap_input_source(
@@ -47,7 +47,7 @@ def remap_input_source(
     return RemapInput(input, names, signature)
 
 
-class RemapInput(InputSource):
+class RemapInput(InputOver):
     """What ``remap_input_source`` gives."""
 
     def __init__(
@@ -64,7 +64,7 @@ class RemapInput(InputSource):
                 f"component(s) ({', '.join(str(spec.name) for spec in given)}), each once, got "
                 f"{names!r}"
             )
-        self.source = source
+        super().__init__(source)
         named = {
             name: tf.TensorSpec(spec.shape, spec.dtype, name)
             for name, spec in zip(names, given, strict=True)
@@ -94,28 +94,9 @@ class RemapInput(InputSource):
         return self.most_a_step is None and self.source.nests
 
     @property
-    def infinite(self) -> bool:
-        return self.source.infinite
-
-    @property
     def signature(self) -> tuple[tf.TypeSpec, ...]:
         others = () if self._others is None else self._others.signature
         return (*self.source.signature, *others)
-
-    @property
-    def epoch(self) -> int:
-        return self.source.epoch
-
-    @property
-    def fill(self) -> int:
-        return self.source.fill
-
-    @property
-    def waited(self) -> float:
-        return self.source.waited
-
-    def size(self) -> int:
-        return self.source.size()
 
     def feed(self, **components: object) -> None:
         """Give the components of the next element that the source does not have."""
@@ -127,9 +108,6 @@ class RemapInput(InputSource):
                 f"remap_input_source: feed takes {', '.join(names)}, got {', '.join(components)}"
             )
         self._others.feed(*(components[name] for name in names))
-
-    def reset(self, epoch: int = 0) -> None:
-        self.source.reset(epoch)
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         if self._others is None:
@@ -149,15 +127,6 @@ class RemapInput(InputSource):
             names = [str(spec.name) for spec in self._others.specs]
             made |= zip(names, args[n:], strict=True)
         return [made[str(spec.name)] for spec in self._specs]
-
-    def state_dict(self, behind: int = 0) -> State:
-        return self.source.state_dict(behind)
-
-    def restore(self, state: State) -> None:
-        self.source.restore(state)
-
-    def close(self) -> None:
-        self.source.close()
 
 
 def _require(name: str, spec: tf.TensorSpec, wanted: Sequence[tf.TensorSpec]) -> None:

@@ -133,3 +133,67 @@ class InputSource(ABC):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class InputOver(InputSource):
+    """An input source over another one: what a subclass does not change is the other's."""
+
+    def __init__(self, source: InputSource) -> None:
+        self.source = source
+
+    @property
+    def specs(self) -> tuple[tf.TensorSpec, ...]:
+        return self.source.specs
+
+    @property
+    def by_place(self) -> bool:
+        return self.source.by_place
+
+    @property
+    def most_a_step(self) -> int | None:
+        return self.source.most_a_step
+
+    @property
+    def nests(self) -> bool:
+        return self.source.nests
+
+    @property
+    def infinite(self) -> bool:
+        return self.source.infinite
+
+    @property
+    def signature(self) -> tuple[tf.TypeSpec, ...]:
+        return self.source.signature
+
+    @property
+    def epoch(self) -> int:
+        return self.source.epoch
+
+    @property
+    def fill(self) -> int:
+        return self.source.fill
+
+    @property
+    def waited(self) -> float:
+        return self.source.waited
+
+    def size(self) -> int:
+        return self.source.size()
+
+    def reset(self, epoch: int = 0) -> None:
+        self.source.reset(epoch)
+
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        return self.source.next_args(elements)
+
+    def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
+        return self.source.tensors(*args)
+
+    def state_dict(self, behind: int = 0) -> State:
+        return self.source.state_dict(behind)
+
+    def restore(self, state: State) -> None:
+        self.source.restore(state)
+
+    def close(self) -> None:
+        self.source.close()

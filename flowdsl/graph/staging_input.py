@@ -11,13 +11,12 @@ import tensorflow as tf
 from flowdsl.arguments import checked_int
 from flowdsl.errors import InvalidFlow
 from flowdsl.feeding.pump import EndOfPass
-from flowdsl.graph.remap_input import RemapInput
-from flowdsl.graph.source import InputSource, State
+from flowdsl.graph.source import InputOver, InputSource, State
 
 _numbers = count()
 
 
-class StagingInput(InputSource):
+class StagingInput(InputOver):
     """Keeps the elements of the next ``nr_stage`` steps on the device, so that none waits for them.
 
     A step takes what an earlier one has brought there, and while it computes, the elements of a
@@ -63,7 +62,7 @@ class StagingInput(InputSource):
             )
         if _is_staged(input):
             raise InvalidFlow("StagingInput: input is staged already; one StagingInput is enough")
-        self._input = input
+        super().__init__(input)
         self._nr_stage = checked_int("StagingInput: nr_stage", nr_stage, 1)
         self._device = device
         self._name = f"flowdsl_staging_{next(_numbers)}"
@@ -81,43 +80,20 @@ class StagingInput(InputSource):
         self._end: Exception | None = None
 
     @property
-    def specs(self) -> tuple[tf.TensorSpec, ...]:
-        return self._input.specs
-
-    @property
-    def by_place(self) -> bool:
-        return self._input.by_place
-
-    @property
     def nests(self) -> bool:
         return False
 
     @property
-    def infinite(self) -> bool:
-        return self._input.infinite
-
-    @property
     def signature(self) -> tuple[tf.TypeSpec, ...]:
-        return (*self._input.signature, tf.TensorSpec((), tf.bool))
-
-    @property
-    def epoch(self) -> int:
-        return self._input.epoch
+        return (*self.source.signature, tf.TensorSpec((), tf.bool))
 
     @property
     def fill(self) -> int:
-        return self._input.fill + self._staged * self._elements
-
-    @property
-    def waited(self) -> float:
-        return self._input.waited
-
-    def size(self) -> int:
-        return self._input.size()
+        return self.source.fill + self._staged * self._elements
 
     def reset(self, epoch: int = 0) -> None:
         self._clear()
-        self._input.reset(epoch)
+        self.source.reset(epoch)
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         elements = checked_int("StagingInput: elements", elements, 1)
@@ -149,7 +125,7 @@ class StagingInput(InputSource):
         """Take the elements of a step from the input; false at its end, or at an error."""
         if self._end is None:
             try:
-                self._last = self._input.next_args(self._elements)
+                self._last = self.source.next_args(self._elements)
             except (EndOfPass, Exception) as end:
                 if not self._staged:
                     raise
@@ -158,7 +134,7 @@ class StagingInput(InputSource):
 
     def _putting(self) -> Callable[..., object]:
         """A function that brings the elements of a step to the device."""
-        source, elements = self._input, self._elements
+        source, elements = self.source, self._elements
 
         @tf.function(input_signature=source.signature, autograph=False)
         def put(*args: tf.Tensor) -> None:
@@ -173,7 +149,7 @@ class StagingInput(InputSource):
         *given, more = args
         k, specs = self._number(), self.specs
         later = tf.cond(
-            more, lambda: self._input.tensors(*given), lambda: [_nothing(spec) for spec in specs]
+            more, lambda: self.source.tensors(*given), lambda: [_nothing(spec) for spec in specs]
         )
         with tf.device(self._device_of(k)):
             # First the later ones, so that where the data ends no element is lost.
@@ -205,15 +181,15 @@ class StagingInput(InputSource):
         return f"/gpu:{k % gpus}" if gpus else "/cpu:0"
 
     def state_dict(self, behind: int = 0) -> State:
-        return self._input.state_dict(behind + self._staged * self._elements)
+        return self.source.state_dict(behind + self._staged * self._elements)
 
     def restore(self, state: State) -> None:
         self._clear()
-        self._input.restore(state)
+        self.source.restore(state)
 
     def close(self) -> None:
         self._clear()
-        self._input.close()
+        self.source.close()
 
     def _clear(self) -> None:
         for k in range(self._elements if self._staged else 0):
@@ -225,7 +201,7 @@ class StagingInput(InputSource):
 
 
 def _is_staged(source: InputSource) -> bool:
-    while isinstance(source, RemapInput):
+    while isinstance(source, InputOver) and not isinstance(source, StagingInput):
         source = source.source
     return isinstance(source, StagingInput)
 

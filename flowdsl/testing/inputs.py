@@ -205,7 +205,7 @@ def an_error_comes_at_its_place(make: MakeInput) -> None:
         feeding = Feeding(source)
         _are("before the error", feeding.take(_BAD), [_element(i) for i in range(_BAD)])
         for _ in range(2):
-            error = _error(feeding.step)
+            error = error_of(feeding.step)
             told = isinstance(error, ElementError) and isinstance(error.__cause__, ValueError)
             require(told, f"a flow that fails raised {error!r}")
         source.reset()
@@ -217,7 +217,7 @@ def nothing_works_before_a_pass(make: MakeInput) -> None:
     source = make(_flow())
     for when in ("before reset", "after close"):
         for use in (source.next_args, source.state_dict):
-            error = _error(use)
+            error = error_of(use)
             require(isinstance(error, FlowError), f"{when}, {use.__name__} raised {error!r}")
         source.reset()
         source.close()
@@ -227,7 +227,7 @@ def size_is_that_of_the_flow(make: MakeInput) -> None:
     """It is the length of a pass; where that is not known, it is the error that the flow has."""
     for flow, kind in ((_flow().filter(bool), UnknownLength), (_flow().repeat(), EndlessFlow)):
         with make(flow) as source:
-            error = _error(source.size)
+            error = error_of(source.size)
             require(isinstance(error, kind), f"size raised {error!r}, and no {kind.__name__}")
     with make(_flow()) as source:
         require(source.size() == _N, f"a flow of {_N} elements is said to have {source.size()}")
@@ -289,7 +289,7 @@ def closing_leaves_nothing(make: MakeInput) -> None:
     with no_thread_is_left(), make(from_range(_N).map(_fails)) as source:
         source.reset()
         Feeding(source).take(_BAD)
-        _error(source.next_args)
+        error_of(source.next_args)
     with no_thread_is_left(), make(_of_arrays(from_iterable(rows))) as source:
         source.reset()
         Feeding(source).take(2)
@@ -370,7 +370,8 @@ def _as_it_is(x: Any) -> tuple[np.int64, Any]:
     return np.int64(number), array
 
 
-def _error(use: Callable[[], object]) -> Exception | None:
+def error_of(use: Callable[[], object]) -> Exception | None:
+    """The error that a call ends with, if it does."""
     try:
         use()
     except Exception as error:

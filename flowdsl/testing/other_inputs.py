@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 
 from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
-from flowdsl.testing.inputs import Feeding, no_thread_is_left
+from flowdsl.testing.inputs import Feeding, error_of, no_thread_is_left
 from flowdsl.testing.outcomes import element_difference, require
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def replicas_get_elements_of_their_own(other: OtherInput) -> None:
         source.reset()
         most = source.most_a_step
         if most is not None:
-            error = _error(lambda: source.next_args(most + 1))
+            error = error_of(lambda: source.next_args(most + 1))
             require(isinstance(error, InvalidFlow), f"a step of {most + 1} raised {error!r}")
             return
         got = other.feeding(source, together=3).take(1)
@@ -111,7 +111,7 @@ def nothing_works_without_a_pass(other: OtherInput) -> None:
     """Before reset, and after close, a step is a FlowError; close may come twice."""
     source = other.make()
     for when in ("before reset", "after close"):
-        error = _error(source.next_args)
+        error = error_of(source.next_args)
         require(isinstance(error, FlowError), f"{when}, next_args raised {error!r}")
         source.reset()
         source.close()
@@ -129,7 +129,7 @@ def a_state_is_plain_and_restored(other: OtherInput) -> None:
         require(source.epoch == 2, f"epoch 2 was restored as {source.epoch}")
         other.feeding(source).take(1)
         for wrong in ({}, {"epoch": "2"}, {"epoch": -1}):
-            error = _error(partial(source.restore, wrong))
+            error = error_of(partial(source.restore, wrong))
             require(isinstance(error, StateMismatch), f"restore({wrong}) raised {error!r}")
 
 
@@ -154,14 +154,6 @@ def nothing_is_left(other: OtherInput) -> None:
     del source
     gc.collect()
     require(gone() is None, "a source that was closed and given up is kept by someone")
-
-
-def _error(use: Callable[[], object]) -> Exception | None:
-    try:
-        use()
-    except Exception as error:
-        return error
-    return None
 
 
 OTHER_INPUT_LAWS: tuple[OtherInputLaw, ...] = (

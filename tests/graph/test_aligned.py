@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.graph import QueueInput
-from flowdsl.graph.aligned import ALIGNMENT, AlignedCopies
+from flowdsl.graph.aligned import AlignedCopies
+from flowdsl.workers.slabs import ALIGNMENT
 
 MIB = 1 << 20
 

@@ -23,7 +23,7 @@ from flowdsl.train import (
     TrainConfig,
     Trainer,
 )
-from tests.train.regression import Floats, Linear, X, Y, points, sgd
+from tests.train.regression import Floats, Linear, points, sgd
 
 
 def trained(towers: int, flow: Any, **options: Any) -> Trainer:
@@ -227,4 +227,3 @@ def test_the_queue_holds_the_elements_of_two_calls() -> None:
         )
     ]
     assert sizes == [50, 160]
-    assert len(X) == len(Y)
