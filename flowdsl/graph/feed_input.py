@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,13 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from flowdsl.arguments import checked_flag, checked_int, is_int
-from flowdsl.errors import FlowError, InvalidFlow, NotResumable, StateMismatch
+from flowdsl.arguments import checked_flag, checked_int
+from flowdsl.errors import FlowError, InvalidFlow, NotResumable
 from flowdsl.feeding.pump import EndOfPass
 from flowdsl.flow import Flow
 from flowdsl.graph.layout import layout_of
 from flowdsl.graph.queue_input import checked_flow
-from flowdsl.graph.source import InputSource, State
+from flowdsl.graph.source import InputSource, State, epoch_and_run
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -133,15 +133,11 @@ class FeedInput(InputSource):
             return {"epoch": run.epoch, "run": None}
 
     def restore(self, state: State) -> None:
-        match state:
-            case {"epoch": int(epoch), "run": None} if is_int(epoch, 0):
-                self.reset(epoch)
-            case {"epoch": int(epoch), "run": Mapping() as run} if is_int(epoch, 0):
-                self._begin(self.flow.resume(run))
-            case _:
-                raise StateMismatch(
-                    f"FeedInput: state must be what state_dict() gave, got {state!r}"
-                )
+        epoch, run = epoch_and_run("FeedInput", state)
+        if run is None:
+            self.reset(epoch)
+        else:
+            self._begin(self.flow.resume(run))
 
     def close(self) -> None:
         if self._run is not None:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from flowdsl.arguments import checked_int, is_int
-from flowdsl.errors import FlowError, InvalidFlow, NotResumable, SpecMismatch, StateMismatch
+from flowdsl.arguments import checked_int
+from flowdsl.errors import FlowError, InvalidFlow, NotResumable, SpecMismatch
 from flowdsl.feeding.pump import PATIENCE, EndOfPass, Pump, Sink
 from flowdsl.flow import Flow
 from flowdsl.graph.aligned import AlignedCopies
 from flowdsl.graph.layout import Layout, layout_of
-from flowdsl.graph.source import InputSource, State
+from flowdsl.graph.source import InputSource, State, epoch_and_run
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -128,15 +128,11 @@ class QueuedInput(InputSource):
         return self._begun().pump.state_dict(behind)
 
     def restore(self, state: State) -> None:
-        match state:
-            case {"epoch": int(epoch), "run": None} if is_int(epoch, 0):  # it cannot be resumed
-                self.reset(epoch)
-            case {"epoch": int(epoch), "run": Mapping() as run} if is_int(epoch, 0):
-                self._pump(self._go_on(run))
-            case _:
-                raise StateMismatch(
-                    f"{type(self).__name__}: state must be what state_dict() gave, got {state!r}"
-                )
+        epoch, run = epoch_and_run(type(self).__name__, state)
+        if run is None:
+            self.reset(epoch)
+        else:
+            self._pump(self._go_on(run))
 
     def close(self) -> None:
         if self._pass is not None:

@@ -8,6 +8,9 @@ from typing import Self, TypeAlias
 
 import tensorflow as tf
 
+from flowdsl.arguments import is_int
+from flowdsl.errors import StateMismatch
+
 State: TypeAlias = Mapping[str, object]
 """A position in the data, as JSON values."""
 
@@ -133,6 +136,20 @@ class InputSource(ABC):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def epoch_and_run(name: str, state: State) -> tuple[int, Mapping[str, object] | None]:
+    """What a source of runs saved: the epoch, and the run's state, None if it cannot be resumed.
+
+    Raises:
+        StateMismatch: It is no such state; the message begins with ``name``.
+    """
+    match state:
+        case {"epoch": int(epoch), "run": None} if is_int(epoch, 0):
+            return epoch, None
+        case {"epoch": int(epoch), "run": Mapping() as run} if is_int(epoch, 0):
+            return epoch, run
+    raise StateMismatch(f"{name}: state must be what state_dict() gave, got {state!r}")
 
 
 class InputOver(InputSource):
