@@ -162,15 +162,25 @@ def _busy(seconds: float) -> Step:
 
 
 def _elsewhere(seconds: float) -> Step:
-    """A step of so long that takes no core of this machine, as on an accelerator."""
-    tf = _tf()
+    """A step of so long that takes no core of this machine, as on an accelerator.
 
-    def wait() -> np.float32:
-        time.sleep(seconds)
-        return np.float32(0)
+    TensorFlow itself sleeps. A sleep in Python would take the interpreter's lock when it begins and
+    ends, and so would measure who else holds it, which no step on an accelerator waits for.
+    """
+    tf = _tf()
+    endless = tf.data.Dataset.range(10**9)
+    sleeping = tf.raw_ops.SleepDataset(
+        input_dataset=tf.data.experimental.to_variant(endless),
+        sleep_microseconds=tf.constant(round(seconds * 1e6), tf.int64),
+        output_types=[tf.int64],
+        output_shapes=[tf.TensorShape([])],
+    )
+    spec = tf.TensorSpec([], tf.int64)
+    elements = iter(tf.data.experimental.from_variant(sleeping, spec))
 
     def body(x: Any, y: Any) -> Any:
-        return tf.numpy_function(wait, [], tf.float32) + _touch(x, y)
+        with tf.control_dependencies([next(elements)]):
+            return _touch(x, y)
 
     return body
 
