@@ -66,7 +66,7 @@ if __name__ == "__main__":
         data=QueueInput(train),
         model=Digits,
         optimizer=lambda: tf.keras.optimizers.Adam(4e-3),
-        callbacks=[training.ModelSaver(every_steps=10), training.Evaluate(held_out)],
+        callbacks=[training.ModelSaver(every_steps=10), training.InferenceRunner(held_out)],
         steps_per_epoch=45,
         max_epoch=40,
         tower=logical_cpus(2),

@@ -127,6 +127,11 @@ class Pump(Generic[T]):
         return self._transfer.fill
 
     @property
+    def position(self) -> int:
+        """The position in the pass after the last element that was taken."""
+        return self._transfer.position
+
+    @property
     def waited(self) -> float:
         """The seconds that the consumer has waited in ``take``."""
         return self._transfer.waited
@@ -214,6 +219,11 @@ class _Transfer(Generic[T]):
     def fill(self) -> int:
         with self._changed:
             return self._queued - self._taken
+
+    @property
+    def position(self) -> int:
+        with self._changed:
+            return self._start + self._taken
 
     def take(self, n: int) -> None:
         self._refuse_fork()

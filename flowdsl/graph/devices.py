@@ -55,3 +55,30 @@ def towers(n: int) -> tuple[str, ...]:
         f"{n} towers need {n} devices, TensorFlow sees {' and '.join(seen)}; to run "
         f"them on the CPU call flowdsl.graph.logical_cpus({n}) at the start of the program"
     )
+
+
+def device_of(argument: str, device: int | str) -> str:
+    """The name of a device: of a GPU by its number, of the CPU by -1, or as it is.
+
+    Where there is no GPU at all, a number is that of a CPU device.
+
+    Raises:
+        FlowError: There is no such device; the message begins with ``argument``.
+    """
+    gpus, cpus = (tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU"))
+    if isinstance(device, str):
+        name = device
+    elif device < 0:
+        name = "/cpu:0"
+    else:
+        name = f"/gpu:{device}" if gpus else f"/cpu:{device}"
+    known = [
+        f"/{each.device_type.lower()}:{k}" for kind in (gpus, cpus) for k, each in enumerate(kind)
+    ]
+    spelt = name.lower().replace("device:", "")
+    if not any(spelt.endswith(each) for each in known):
+        raise FlowError(
+            f"{argument}: there is no device {device!r}, TensorFlow sees {', '.join(known)}; "
+            f"several on the CPU are made by flowdsl.graph.logical_cpus(n) at the start"
+        )
+    return name

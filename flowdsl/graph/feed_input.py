@@ -16,7 +16,7 @@ from flowdsl.feeding.pump import EndOfPass
 from flowdsl.flow import Flow
 from flowdsl.graph.layout import layout_of
 from flowdsl.graph.queue_input import checked_flow
-from flowdsl.graph.source import InputSource, State, epoch_and_run
+from flowdsl.graph.source import InputSource, State, Taken, epoch_and_run, taken_of
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -124,6 +124,10 @@ class FeedInput(InputSource):
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         return list(args)
+
+    def taken(self, elements: int, behind: int = 0) -> Taken | None:
+        run = self._begun()
+        return taken_of(self.flow, run.epoch, run.position, elements, behind)
 
     def state_dict(self, behind: int = 0) -> State:
         run = self._begun()

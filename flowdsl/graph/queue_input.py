@@ -19,7 +19,7 @@ from flowdsl.feeding.pump import PATIENCE, EndOfPass, Pump, Sink
 from flowdsl.flow import Flow
 from flowdsl.graph.aligned import AlignedCopies
 from flowdsl.graph.layout import Layout, layout_of
-from flowdsl.graph.source import InputSource, State, epoch_and_run
+from flowdsl.graph.source import InputSource, State, Taken, epoch_and_run, taken_of
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -219,6 +219,9 @@ class QueueInput(QueuedInput):
     def size(self) -> int:
         return len(self.flow)
 
+    def taken(self, elements: int, behind: int = 0) -> Taken | None:
+        return taken_of(self.flow, self.epoch, self._begun().pump.position, elements, behind)
+
     def _begin(self, epoch: int) -> Run[object]:
         return self.flow.epoch(epoch)
 
@@ -296,6 +299,9 @@ class BatchQueueInput(QueueInput):
     def size(self) -> int:
         rows = super().size()
         return -(-rows // self.batch_size) if self._smaller else rows // self.batch_size
+
+    def taken(self, elements: int, behind: int = 0) -> Taken | None:
+        return super().taken(elements * self.batch_size, behind * self.batch_size)
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         elements = checked_int("BatchQueueInput: elements", elements, 1)

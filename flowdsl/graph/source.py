@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 import tensorflow as tf
 
 from flowdsl.arguments import is_int
 from flowdsl.errors import StateMismatch
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
 
 State: TypeAlias = Mapping[str, object]
 """A position in the data, as JSON values."""
@@ -17,6 +20,15 @@ State: TypeAlias = Mapping[str, object]
 
 class LeftOver(UserWarning):
     """Warns of elements at the end of a pass that were too few for a step of all devices."""
+
+
+class Taken(NamedTuple):
+    """Elements of a pass of a flow: ``length`` of them, from position ``first`` on."""
+
+    flow: Flow[object]
+    epoch: int
+    first: int
+    length: int
 
 
 class InputSource(ABC):
@@ -116,6 +128,14 @@ class InputSource(ABC):
         """
         return 0.0
 
+    def taken(self, elements: int, behind: int = 0) -> Taken | None:
+        """What a flow gave for the last ``elements`` that a step took.
+
+        ``behind`` asks for those so many elements earlier. None where no flow has made them, or
+        they are not of the present pass.
+        """
+        return None
+
     @abstractmethod
     def state_dict(self, behind: int = 0) -> State:
         """The position after the last step: elements that wait for a step count as not yet read.
@@ -206,6 +226,9 @@ class InputOver(InputSource):
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         return self.source.tensors(*args)
 
+    def taken(self, elements: int, behind: int = 0) -> Taken | None:
+        return self.source.taken(elements, behind)
+
     def state_dict(self, behind: int = 0) -> State:
         return self.source.state_dict(behind)
 
@@ -214,3 +237,11 @@ class InputOver(InputSource):
 
     def close(self) -> None:
         self.source.close()
+
+
+def taken_of(
+    flow: Flow[object], epoch: int, position: int, elements: int, behind: int
+) -> Taken | None:
+    """What ``InputSource.taken`` gives, of a pass of this flow that is at a position."""
+    first = position - behind - elements
+    return Taken(flow, epoch, first, elements) if first >= 0 else None

@@ -11,7 +11,7 @@ import tensorflow as tf
 from flowdsl.arguments import checked_int
 from flowdsl.errors import InvalidFlow
 from flowdsl.feeding.pump import EndOfPass
-from flowdsl.graph.source import InputOver, InputSource, State
+from flowdsl.graph.source import InputOver, InputSource, State, Taken
 
 _numbers = count()
 
@@ -179,6 +179,9 @@ class StagingInput(InputOver):
             return self._device
         gpus = len(tf.config.list_logical_devices("GPU"))
         return f"/gpu:{k % gpus}" if gpus else "/cpu:0"
+
+    def taken(self, elements: int, behind: int = 0) -> Taken | None:
+        return self.source.taken(elements, behind + self._staged * self._elements)
 
     def state_dict(self, behind: int = 0) -> State:
         return self.source.state_dict(behind + self._staged * self._elements)

@@ -1,43 +1,81 @@
 """Training with TensorFlow, from a Flow to a model.
 
-config.py      TrainConfig: what to train, on what, for how long
-model.py       the protocols of a model and an optimizer; ModelDesc
-trainer.py     the loop; simple.py and replicated.py choose its devices
-callbacks/     actions during training: progress, evaluation, checkpoints
-monitors.py    where scalars go; events.py for TensorBoard
-picture.py     draws recorded scalars
-checkpoint.py  everything that training needs to continue, in one file
+config.py        TrainConfig: what to train, on what, for how long
+model.py         the protocols of a model and an optimizer; ModelDesc; Keras models
+trainer.py       the loop: epochs, steps, callbacks
+feedfree.py      a step as one function of TensorFlow (step.py), of a model's loss (single_cost.py)
+towers.py        the devices of a step; placement.py says where variables are
+simple.py, multi_gpu.py, asynchronous.py    the trainers, by their devices
+predictor.py     functions from inputs to outputs of the model
+callbacks/       actions during training: progress, evaluation, checkpoints
+monitors.py      where scalars go; events.py for TensorBoard; picture.py draws them
+checkpoint.py    everything that training needs to continue, in one file
+values.py        what variables begin with; session.py threads and memory
+finite.py        the error for a loss that is not finite
 """
 
 from __future__ import annotations
 
 import flowdsl.graph  # noqa: F401  # first: it says what to do without TensorFlow
 from flowdsl.graph import LeftOver
-from flowdsl.train.callbacks import Callback, Evaluate, ModelSaver, ProgressBar, StopTraining
+from flowdsl.train.asynchronous import AsyncMultiGPUTrainer
+from flowdsl.train.callbacks import (
+    Callback,
+    InferenceRunner,
+    MergeAllSummaries,
+    ModelSaver,
+    MovingAverageSummary,
+    ProgressBar,
+    RunUpdateOps,
+    StopTraining,
+)
 from flowdsl.train.config import TrainConfig
 from flowdsl.train.events import TFEventWriter, read_events
+from flowdsl.train.feedfree import FeedfreeTrainerBase, SingleCostFeedfreeTrainer
+from flowdsl.train.finite import NonFiniteLoss
 from flowdsl.train.model import Model, ModelDesc, Optimizer
 from flowdsl.train.monitors import History, JSONWriter, Monitor, ScalarPrinter, read_stats
+from flowdsl.train.multi_gpu import (
+    MultiGPUTrainerBase,
+    SyncMultiGPUTrainer,
+    SyncMultiGPUTrainerParameterServer,
+    SyncMultiGPUTrainerReplicated,
+)
 from flowdsl.train.picture import draw_curves
-from flowdsl.train.replicated import SyncMultiGPUTrainerReplicated
-from flowdsl.train.simple import SimpleTrainer
+from flowdsl.train.placement import LeastLoadedDeviceSetter
+from flowdsl.train.predictor import OnlinePredictor
+from flowdsl.train.simple import QueueInputTrainer, SimpleFeedfreeTrainer, SimpleTrainer
 from flowdsl.train.trainer import Trainer
 
 __all__ = [
+    "AsyncMultiGPUTrainer",
     "Callback",
-    "Evaluate",
+    "FeedfreeTrainerBase",
     "History",
+    "InferenceRunner",
     "JSONWriter",
+    "LeastLoadedDeviceSetter",
     "LeftOver",
+    "MergeAllSummaries",
     "Model",
     "ModelDesc",
     "ModelSaver",
     "Monitor",
+    "MovingAverageSummary",
+    "MultiGPUTrainerBase",
+    "NonFiniteLoss",
+    "OnlinePredictor",
     "Optimizer",
     "ProgressBar",
+    "QueueInputTrainer",
+    "RunUpdateOps",
     "ScalarPrinter",
+    "SimpleFeedfreeTrainer",
     "SimpleTrainer",
+    "SingleCostFeedfreeTrainer",
     "StopTraining",
+    "SyncMultiGPUTrainer",
+    "SyncMultiGPUTrainerParameterServer",
     "SyncMultiGPUTrainerReplicated",
     "TFEventWriter",
     "TrainConfig",

@@ -36,13 +36,12 @@ class _PythonState(tf.train.experimental.PythonState):
 
 
 def _tracked(trainer: Trainer) -> tf.train.Checkpoint:
+    parts: dict[str, object] = {"model": trainer.model}
+    if trainer.optimizer is not None:
+        parts["optimizer"] = trainer.optimizer
+    state = _PythonState(trainer)
     try:
-        return tf.train.Checkpoint(
-            model=trainer.model,
-            optimizer=trainer.optimizer,
-            global_step=trainer.step_variable,
-            trainer=_PythonState(trainer),
-        )
+        return tf.train.Checkpoint(**parts, global_step=trainer.counts.finished, trainer=state)
     except ValueError as error:
         raise FlowError(
             f"a checkpoint holds what TensorFlow can track: derive the model from ModelDesc or "
@@ -61,13 +60,28 @@ class CheckpointWriter:
 
     def __init__(self, trainer: Trainer, max_to_keep: int) -> None:
         self._trainer = trainer
-        directory = str(_directory(trainer.config.logdir))
-        self._manager = tf.train.CheckpointManager(_tracked(trainer), directory, max_to_keep)
+        self._directory = str(_directory(trainer.config.logdir))
+        self._manager = tf.train.CheckpointManager(_tracked(trainer), self._directory, max_to_keep)
 
     def save(self) -> Path:
-        """Flush the monitors, write a checkpoint, and return its path."""
-        self._trainer.monitors.flush()
-        return Path(self._manager.save(checkpoint_number=self._trainer.global_step))
+        """Flush the monitors, write a checkpoint, and return its path.
+
+        Raises:
+            FlowError: It could not be written, as on a full disk; those before it stay.
+        """
+        trainer = self._trainer
+        trainer.settle()
+        trainer.monitors.flush()
+        trainer.counts.finished.assign(trainer.global_step)
+        before = self._manager.latest_checkpoint
+        try:
+            return Path(self._manager.save(checkpoint_number=trainer.global_step))
+        except (OSError, tf.errors.OpError) as error:
+            stays = f"the last good one is {before}" if before else "there is none before it"
+            raise FlowError(
+                f"ModelSaver: the checkpoint of step {trainer.global_step} could not be written to "
+                f"{self._directory}; {stays} ({error})"
+            ) from error
 
 
 def latest_checkpoint(logdir: Path | None) -> str | None:
@@ -88,4 +102,5 @@ def restore(trainer: Trainer, path: str) -> None:
             f"{path} does not fit this model and optimizer: use those it was saved with, or give "
             f"another logdir ({error})"
         ) from error
+    trainer.go_on_after(int(trainer.counts.finished.numpy()))
     _log.info("training goes on after step %d, from %s", trainer.global_step, path)

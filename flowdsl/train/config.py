@@ -4,20 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
+import tensorflow as tf
 
-from flowdsl.arguments import checked_int, plain_int
+from flowdsl.arguments import checked_int, is_int, plain_int
 from flowdsl.errors import InvalidFlow
 from flowdsl.flow import Flow
 from flowdsl.graph import InputSource, QueueInput, towers
+from flowdsl.graph.devices import device_of
 from flowdsl.train.callbacks.base import Callback
 from flowdsl.train.callbacks.progress import ProgressBar
+from flowdsl.train.callbacks.summaries import MergeAllSummaries, MovingAverageSummary
+from flowdsl.train.callbacks.updates import RunUpdateOps
 from flowdsl.train.events import TFEventWriter
 from flowdsl.train.model import Model, Optimizer
 from flowdsl.train.monitors import JSONWriter, Monitor, ScalarPrinter
+from flowdsl.train.session import SessionConfig
 from flowdsl.train.step import Remainder
+from flowdsl.train.values import Initial
+
+
+def _given_callbacks(given: Sequence[Callback] | None) -> Sequence[Callback]:
+    return () if given is None else tuple(given)
+
+
+def _default_callbacks(given: Sequence[Callback] | None) -> Sequence[Callback]:
+    if given is not None:
+        return tuple(given)
+    return (MovingAverageSummary(), ProgressBar(), MergeAllSummaries(), RunUpdateOps())
+
+
+_NOT_GIVEN: Sequence[Monitor] = []
+
+
+def _given_monitors(given: Sequence[Monitor] | None) -> Sequence[Monitor]:
+    return _NOT_GIVEN if given is None else tuple(given)
 
 
 def _default_monitors(config: TrainConfig) -> Sequence[Monitor]:
@@ -57,31 +80,48 @@ def _one_of(*names: str) -> Callable[[TrainConfig, attrs.Attribute[Any], object]
     return check
 
 
-def _factory(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
-    if not callable(value):
+def _makes_model(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
+    if not callable(value) and not isinstance(value, tf.Module):
         raise InvalidFlow(
-            f"TrainConfig: {field.name} must be a function that makes it (its variables belong on "
-            f"the towers), got the {type(value).__name__} itself: write {field.name}=lambda: ..."
+            f"TrainConfig: model must be a function that makes it, or the model itself where one "
+            f"device is meant, got {value!r}"
         )
 
 
-def _are_names(value: object) -> bool:
+def _makes_optimizer(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not callable(value):
+        raise InvalidFlow(
+            f"TrainConfig: optimizer must be a function that makes it (its variables belong on "
+            f"the towers), got the {type(value).__name__} itself: write optimizer=lambda: ..."
+        )
+
+
+def _not_in_tf2(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
+    if value is not None:
+        raise InvalidFlow(
+            f"TrainConfig: {field.name} made a session, and TensorFlow 2 has none: devices are "
+            f"chosen by nr_tower or tower, what variables begin with by session_init, and threads "
+            f"and memory by session_config"
+        )
+
+
+def _are_devices(value: object) -> bool:
     if isinstance(value, str) or not isinstance(value, Sequence):
         return False
-    return all(isinstance(name, str) for name in value)
+    return all(isinstance(device, str) or is_int(device, -1) for device in value)
 
 
 def _kind(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class TrainConfig:
     """The configuration of a trainer, with tensorpack's names.
 
-    Give either ``dataflow``, a flow, or ``data``, an input source; a flow is fed through a
-    ``QueueInput``. A finite one begins its next pass, with fresh shuffles, when one has ended; an
-    epoch is ``steps_per_epoch`` steps whatever the passes.
+    Give either ``dataflow``, a flow, or ``data``, an input source. A finite one begins its next
+    pass, with fresh shuffles, when one has ended; an epoch is ``steps_per_epoch`` steps whatever
+    the passes.
 
     Raises:
         InvalidFlow: An argument is missing, contradicts another, or is out of bounds.
@@ -89,31 +129,44 @@ class TrainConfig:
     Source: ``TrainConfig`` in tensorpack.
     """
 
+    logdir: Path | None = attrs.field(default=None, kw_only=True, converter=_path)
+    """Where checkpoints, ``stats.json`` and event files go; without it nothing is written."""
+
     dataflow: Flow[object] | None = None
     """The elements to train on; a step takes one for each tower."""
 
     data: InputSource | None = None
     """Your own input source of the elements to train on, instead of ``dataflow``."""
 
-    model: Callable[[], Model] = attrs.field(validator=_factory)
-    """Makes the model: called once, where variables are made for all towers."""
+    model: Callable[[], Model] | Model | tf.keras.Model | None = attrs.field(
+        default=None, validator=_makes_model
+    )
+    """Makes the model: called once, where variables are made for all towers.
 
-    optimizer: Callable[[], Optimizer] = attrs.field(validator=_factory)
-    """Makes the optimizer: called once, where variables are made for all towers."""
+    Where there is one tower it may be the model itself. A compiled Keras model brings its own loss
+    and optimizer.
+    """
 
-    logdir: Path | None = attrs.field(default=None, converter=_path)
-    """Where checkpoints, ``stats.json`` and event files go; without it nothing is written."""
-
-    callbacks: Sequence[Callback] = ()
+    callbacks: Sequence[Callback] = attrs.field(default=(), converter=_given_callbacks)
     """Callbacks to run besides the defaults."""
 
-    extra_callbacks: Sequence[Callback] = attrs.field(factory=lambda: (ProgressBar(),))
+    extra_callbacks: Sequence[Callback] = attrs.field(default=None, converter=_default_callbacks)
     """The default callbacks; they run after ``callbacks``."""
 
-    monitors: Sequence[Monitor] = attrs.field(
-        default=attrs.Factory(_default_monitors, takes_self=True)
-    )
+    monitors: Sequence[Monitor] = attrs.field(default=None, converter=_given_monitors)
     """Where scalars go; those that write files are among the defaults if there is a ``logdir``."""
+
+    session_creator: None = attrs.field(default=None, validator=_not_in_tf2)
+    """Refused: what it did is done by the other arguments."""
+
+    session_config: SessionConfig | None = None
+    """Threads and GPU memory, of a ``tf.compat.v1.ConfigProto``; set before TensorFlow starts."""
+
+    session_init: Initial | None = None
+    """What variables begin with: a checkpoint, an ``.npz`` file, or values by name.
+
+    A checkpoint of this training itself, in ``logdir``, takes precedence.
+    """
 
     starting_epoch: int = attrs.field(default=1, converter=_plain, validator=_at_least(0))
     """The number of the first epoch."""
@@ -131,17 +184,29 @@ class TrainConfig:
     )
     """The number of devices to spread a step over: the first GPUs, or else logical CPUs."""
 
-    tower: Sequence[str] | None = None
-    """The devices of a step, instead of their number, e.g. ``("/gpu:0", "/gpu:1")``."""
+    tower: Sequence[int | str] | None = None
+    """The devices of a step, instead of their number: of GPUs the numbers, or of any the names."""
 
-    steps_per_call: int = attrs.field(default=1, converter=_plain, validator=_at_least(1))
+    predict_tower: Sequence[int | str] = (0,)
+    """The devices of predictors: numbers of GPUs, -1 for the CPU, or names."""
+
+    optimizer: Callable[[], Optimizer] | None = attrs.field(
+        default=None, kw_only=True, validator=_makes_optimizer
+    )
+    """Makes the optimizer: called once, where variables are made for all towers."""
+
+    steps_per_call: int = attrs.field(
+        default=1, kw_only=True, converter=_plain, validator=_at_least(1)
+    )
     """Steps in one call of TensorFlow, which saves time where a step takes less than about 1 ms.
 
     What is trained is the same. Callbacks come after each call, scalars are means over its steps,
     and a call begins when the elements for all of them are there.
     """
 
-    remainder: Remainder = attrs.field(default="drop", validator=_one_of("drop", "pad", "smaller"))
+    remainder: Remainder = attrs.field(
+        default="drop", kw_only=True, validator=_one_of("drop", "pad", "smaller")
+    )
     """What becomes of the elements at the end of a pass that are too few for all towers.
 
     They are left out and counted in ``left_over``; or trained on in a step of their own, counted in
@@ -150,10 +215,22 @@ class TrainConfig:
     that keeps statistics of its batches sees that element twice.
     """
 
-    record_every: int = attrs.field(default=1, converter=_plain, validator=_at_least(1))
+    record_every: int = attrs.field(
+        default=1, kw_only=True, converter=_plain, validator=_at_least(1)
+    )
     """Steps between two readings of the loss; reading it waits for the device."""
 
+    non_finite: Literal["raise", "count"] = attrs.field(
+        default="raise", kw_only=True, validator=_one_of("raise", "count")
+    )
+    """What a loss that is not finite does, once it is read: end training, or be counted.
+
+    ``trainer.non_finite_steps`` is the count.
+    """
+
     def __attrs_post_init__(self) -> None:
+        if self.monitors is _NOT_GIVEN:
+            object.__setattr__(self, "monitors", _default_monitors(self))  # it is frozen
         if (self.dataflow is None) == (self.data is None):
             given = "neither" if self.data is None else "both"
             raise InvalidFlow(f"TrainConfig: give either dataflow or data, got {given}")
@@ -164,11 +241,12 @@ class TrainConfig:
                 f"TrainConfig: data must be an InputSource, got {_kind(self.data)}; a Flow goes to "
                 f"dataflow=, or into QueueInput(flow)"
             )
-        if self.tower is not None and not _are_names(self.tower):
-            raise InvalidFlow(
-                f"TrainConfig: tower must list device names, e.g. ('/gpu:0', '/gpu:1'), got "
-                f"{self.tower!r}"
-            )
+        for name, devices in (("tower", self.tower), ("predict_tower", self.predict_tower)):
+            if devices is not None and not _are_devices(devices):
+                raise InvalidFlow(
+                    f"TrainConfig: {name} must list devices, numbers of GPUs or names such as "
+                    f"'/gpu:0', got {devices!r}"
+                )
         if self.nr_tower is not None and self.tower is not None:
             raise InvalidFlow(
                 f"TrainConfig: give either nr_tower or tower, got {self.nr_tower} and {self.tower}"
@@ -182,8 +260,28 @@ class TrainConfig:
             )
 
     def devices(self) -> tuple[str, ...]:
-        """The towers' devices."""
-        return tuple(self.tower) if self.tower is not None else towers(self.nr_tower or 1)
+        """The towers' devices.
+
+        Raises:
+            FlowError: One of them does not exist.
+        """
+        if self.tower is None:
+            return towers(self.nr_tower or 1)
+        return tuple(device_of("TrainConfig: tower", device) for device in self.tower)
+
+    def predict_device(self, tower: int) -> str:
+        """The device of the predictors on tower ``tower`` of ``predict_tower``.
+
+        Raises:
+            InvalidFlow: There is no such tower.
+            FlowError: There is no such device.
+        """
+        if not is_int(tower, 0) or tower >= len(self.predict_tower):
+            raise InvalidFlow(
+                f"get_predictor: tower must be a position in predict_tower={self.predict_tower!r}, "
+                f"got {tower!r}"
+            )
+        return device_of("TrainConfig: predict_tower", self.predict_tower[tower])
 
     def source(self, towers: int = 1) -> InputSource:
         """The input: ``data``, or the flow through a ``QueueInput`` for so many towers."""

@@ -13,15 +13,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from flowdsl.errors import InvalidFlow
 from flowdsl.train.monitors import Monitor
 
 _Event = tf.compat.v1.Event
 _Summary = tf.compat.v1.Summary
+_BINS = 30
 _START = tf.compat.v1.SessionLog.START
 
 
@@ -56,6 +59,23 @@ class TFEventWriter(Monitor):
     def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:
         self.process_step(step, {f"epoch/{name}": value for name, value in scalars.items()})
 
+    def process_histogram(self, step: int, name: str, values: NDArray[Any]) -> None:
+        finite = values[np.isfinite(values)].astype(np.float64)
+        if not finite.size:
+            return
+        counts, edges = np.histogram(finite, bins=_BINS)
+        histogram = tf.compat.v1.HistogramProto(
+            min=finite.min(),
+            max=finite.max(),
+            num=finite.size,
+            sum=finite.sum(),
+            sum_squares=(finite**2).sum(),
+            bucket_limit=edges[1:],
+            bucket=counts,
+        )
+        value = _Summary.Value(tag=name, histo=histogram)
+        self._write(_Event(wall_time=time.time(), step=step, summary=_Summary(value=[value])))
+
     def flush(self) -> None:
         self._writer.flush()
 
@@ -79,6 +99,8 @@ def read_events(logdir: Path | str) -> dict[str, dict[int, float]]:
             for name, values in series.items():
                 series[name] = {step: v for step, v in values.items() if step < event.step}
         for value in event.summary.value:
+            if not value.HasField("simple_value"):
+                continue
             series.setdefault(value.tag, {})[event.step] = value.simple_value
     return series
 

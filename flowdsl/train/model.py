@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 import tensorflow as tf
 
@@ -66,6 +66,30 @@ class ModelDesc(tf.Module):
         return list({id(variable): variable for variable in found}.values())
 
 
+class CompiledModel(tf.Module):
+    """A compiled Keras model as a ``Model``: its loss of ``(x, y)``, or ``(x, y, sample_weight)``.
+
+    The penalties of its layers, such as L2, are part of the loss, as in ``fit``.
+    """
+
+    def __init__(self, net: tf.keras.Model) -> None:
+        super().__init__()
+        self.net = net
+
+    @property
+    def trainable_variables(self) -> Sequence[tf.Variable]:
+        return self.net.trainable_variables
+
+    def loss(self, x: tf.Tensor, y: tf.Tensor, sample_weight: tf.Tensor | None = None) -> tf.Tensor:
+        return self.net.compute_loss(x, y, self.net(x, training=True), sample_weight, True)
+
+    def evaluated(
+        self, x: tf.Tensor, y: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """The loss as ``evaluate`` has it: layers such as dropout do nothing."""
+        return self.net.compute_loss(x, y, self.net(x, training=False), sample_weight, False)
+
+
 class Optimizer(Protocol):
     """The methods that a trainer needs of an optimizer; Keras 3's optimizers have them.
 
@@ -95,15 +119,23 @@ def binding_of_loss(model: Model, source: InputSource) -> Binding:
     return binding_of(model.loss, f"{name}.loss", source)
 
 
+def evaluated(model: Model) -> Callable[..., Loss]:
+    """The loss of a model where it does not train."""
+    return model.evaluated if isinstance(model, CompiledModel) else model.loss
+
+
 def named_scalars(
-    model: Model, binding: Binding, inputs: Sequence[tf.Tensor]
+    model: Model,
+    binding: Binding,
+    inputs: Sequence[tf.Tensor],
+    method: Callable[..., Loss] | None = None,
 ) -> dict[str, tf.Tensor]:
     """The loss of one element, as ``"loss"``, and the model's other scalars to monitor.
 
     Raises:
         InvalidFlow: One of them is not a scalar, or is called ``loss`` too.
     """
-    result = binding.call(model.loss, inputs)
+    result = binding.call(method or model.loss, inputs)
     loss, others = result if isinstance(result, tuple) else (result, {})
     if "loss" in others:
         raise InvalidFlow(f"{type(model).__name__}.loss: 'loss' names the loss itself; rename it")
@@ -115,3 +147,41 @@ def named_scalars(
                 f"is needed: reduce it over the batch, e.g. with tf.reduce_mean"
             )
     return {name: tf.cast(value, tf.float32) for name, value in scalars.items()}
+
+
+def made_model(given: Callable[[], Model] | Model | tf.keras.Model | None, towers: int) -> Model:
+    """The model of a configuration: made by the function that was given, or what was given.
+
+    Raises:
+        InvalidFlow: There is none; or it is there already, and several towers need a copy each; or
+            it is a Keras model that is not compiled.
+    """
+    if given is None:
+        raise InvalidFlow(
+            "TrainConfig: model is missing: give the class, or a function without "
+            "arguments that makes it"
+        )
+    model: object
+    if isinstance(given, (tf.Module, tf.keras.Model)) or not callable(given):
+        if towers > 1:
+            raise InvalidFlow(
+                f"TrainConfig: model is a {type(given).__name__} that is made already, and each of "
+                f"{towers} towers needs its variables: give a function that makes it, "
+                f"model=lambda: ..."
+            )
+        model = given
+    else:
+        model = given()
+    if not isinstance(model, tf.keras.Model) or not _has_keras_loss(model):
+        return cast("Model", model)
+    if model.optimizer is None:
+        raise InvalidFlow(
+            f"TrainConfig: the Keras model {model.name!r} is not compiled, so it has no loss: call "
+            f"its compile(optimizer=..., loss=...), or derive a model from ModelDesc"
+        )
+    return CompiledModel(model)
+
+
+def _has_keras_loss(model: tf.keras.Model) -> bool:
+    """Whether the model does not define a loss of its own, as a method."""
+    return not callable(vars(type(model)).get("loss"))

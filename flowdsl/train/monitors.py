@@ -6,18 +6,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TextIO, TypedDict, cast
+from typing import Any, TextIO, cast
+
+from numpy.typing import NDArray
 
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.train.callbacks.base import Callback
-
-
-class MonitorsState(TypedDict):
-    """The means of an epoch that is not over, for a checkpoint."""
-
-    sums: dict[str, float]
-    steps: int
-    put: dict[str, float]
 
 
 class Monitor:
@@ -34,6 +28,9 @@ class Monitor:
 
     def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:
         """The means of an epoch that ended at ``step``, and the scalars that callbacks added."""
+
+    def process_histogram(self, step: int, name: str, values: NDArray[Any]) -> None:
+        """The values of an array, such as the weights of a layer, after a step."""
 
     def flush(self) -> None:
         """Write out buffered scalars."""
@@ -56,22 +53,29 @@ class Monitors(Callback):
         """Record a scalar of this epoch, once."""
         self._put[name] = value
 
+    def put_histogram(self, name: str, values: NDArray[Any]) -> None:
+        """Record how the values of an array are spread, after this step."""
+        for monitor in self._monitors:
+            monitor.process_histogram(self.trainer.global_step, name, values)
+
     def flush(self) -> None:
         for monitor in self._monitors:
             monitor.flush()
 
-    def state_dict(self) -> MonitorsState:
+    def state_dict(self) -> Mapping[str, object]:
         return {"sums": self._sums, "steps": self._steps, "put": self._put}
 
-    def load_state_dict(self, state: MonitorsState) -> None:
-        self._sums, self._steps, self._put = state["sums"], state["steps"], state["put"]
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        self._sums = cast("dict[str, float]", state["sums"])
+        self._steps = cast("int", state["steps"])
+        self._put = cast("dict[str, float]", state["put"])
 
     def before_train(self) -> None:
         for monitor in self._monitors:
             monitor.start(self.trainer.config.logdir, self.trainer.global_step)
             self._started.append(monitor)
 
-    def after_step(self) -> None:
+    def trigger_step(self) -> None:
         if not self.trainer.reached(self.trainer.config.record_every):
             return
         scalars = self.trainer.scalars

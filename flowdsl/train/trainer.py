@@ -1,25 +1,34 @@
-"""The training loop."""
+"""The training loop: epochs, steps, callbacks and checkpoints."""
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import NotRequired, TypedDict
+from math import isfinite
+from typing import TypedDict
 
 import tensorflow as tf
 
+from flowdsl.arguments import checked_int
 from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow, UnknownLength
-from flowdsl.graph import EndOfPass
+from flowdsl.graph import EndOfPass, InputSource
 from flowdsl.graph.source import LeftOver, State
 from flowdsl.train.callbacks.base import Callback, StopTraining
+from flowdsl.train.callbacks.group import Callbacks
 from flowdsl.train.callbacks.saver import ModelSaver
 from flowdsl.train.checkpoint import latest_checkpoint, restore
 from flowdsl.train.config import TrainConfig
-from flowdsl.train.model import binding_of_loss
-from flowdsl.train.monitors import Monitors, MonitorsState
-from flowdsl.train.step import Step
+from flowdsl.train.finite import non_finite_loss
+from flowdsl.train.model import Model, Optimizer, made_model
+from flowdsl.train.monitors import Monitors
+from flowdsl.train.predictor import OnlinePredictor, predictor_of
+from flowdsl.train.session import configure
+from flowdsl.train.step import Counts
+from flowdsl.train.towers import Replicas, Towers
+from flowdsl.train.values import begin_with
 
 _log = logging.getLogger(__name__)
 
@@ -30,27 +39,32 @@ class TrainerState(TypedDict):
     epoch_num: int
     local_step: int
     left_over: int
-    partial_steps: NotRequired[int]
+    partial_steps: int
     input: State
-    monitors: MonitorsState
+    callbacks: Mapping[str, Mapping[str, object]]
 
 
-class Trainer:
-    """Trains a model over the replicas of a strategy, in steps that take an element a replica.
+class Trainer(ABC):
+    """Runs steps over an input, in epochs, with callbacks; a subclass says what a step is.
 
-    What a step computes is told by ``Step``.
+    ``run_step`` is one iteration. It takes its input by ``next_args``, and leaves in ``scalars``
+    what monitors are to record::
+
+        class Mine(Trainer):
+            def run_step(self) -> None:
+                loss = step(*self.next_args())
+                self.scalars = {"loss": float(loss)}
+
+    What a step computes of a model's loss is there already, in ``SimpleTrainer`` and others.
 
     Source: ``Trainer`` in tensorpack.
     """
 
-    epoch_num: int
-    """The number of the current epoch."""
+    is_chief: bool = True
+    """Whether this process is the first of those that train together."""
 
     local_step: int
-    """The number of finished steps in the current epoch."""
-
-    global_step: int
-    """The number of finished steps in all epochs."""
+    """The number of steps that have finished in the current epoch."""
 
     scalars: Mapping[str, float]
     """The loss and the model's other scalars, averaged over the towers and the steps of a call.
@@ -65,29 +79,266 @@ class Trainer:
     partial_steps: int
     """The number of steps that had fewer elements than towers, at the ends of passes."""
 
-    def __init__(self, config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
+    def __init__(self, config: TrainConfig, towers: Towers | None = None) -> None:
+        if config.session_config is not None:
+            configure(config.session_config)
         self.config = config
-        self.strategy = strategy
-        self.towers = strategy.num_replicas_in_sync
-        self.epoch_num, self.local_step, self.global_step = config.starting_epoch, 0, 0
+        self.devices = towers or _one_tower(type(self).__name__, config)
+        self.local_step = self.left_over = self.partial_steps = 0
         self.scalars = {}
-        self.left_over = self.partial_steps = 0
-        self._last_step = 0
+        self._finished_epochs = config.starting_epoch - 1
+        self._finished_steps = self._last_step = self._running = 0
+        self._epoch_is_over = False
         self._told = (0, 0.0)
-        self.input = config.source(self.towers)
+        self.input = self.make_input()
         self._check_input()
         self.steps_per_epoch = config.steps_per_epoch or self._steps_of_pass()
-        self.step_variable = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
-        with strategy.scope():
-            self.model = config.model()
-            binding = binding_of_loss(self.model, self.input)
-            self.optimizer = config.optimizer()
-            self.optimizer.build(self.model.trainable_variables)
+        self.counts = Counts()
+        with self.devices.scope():
+            self.model: Model = made_model(config.model, self.devices.total)
+            self._optimizer = self.make_optimizer()
         self.monitors = Monitors(config.monitors)
-        self._step = Step(
-            self.input, self.model, binding, self.optimizer, strategy, self.step_variable
-        )
+        self._registered: list[Callback] = []
+        self._callbacks: Callbacks | None = None
         self._input_state: State | None = None
+        self._predictors: dict[tuple[object, ...], OnlinePredictor] = {}
+
+    # -- what a subclass may change ----------------------------------------------------------------
+
+    def make_input(self) -> InputSource:
+        """The input source: ``config.data``, or one for ``config.dataflow``."""
+        return self.config.source(self.towers)
+
+    def make_optimizer(self) -> Optimizer | None:
+        """The optimizer, where the variables of the model are; None if steps bring their own."""
+        return None if self.config.optimizer is None else self.config.optimizer()
+
+    @abstractmethod
+    def run_step(self) -> None:
+        """One iteration."""
+
+    # -- where training is -------------------------------------------------------------------------
+
+    @property
+    def towers(self) -> int:
+        """How many devices of this process a step is spread over; it takes an element for each."""
+        return len(self.devices.devices)
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The optimizer of the configuration; None where steps bring their own."""
+        return self._optimizer
+
+    @property
+    def epoch_num(self) -> int:
+        """The number of epochs that have finished."""
+        return self._finished_epochs
+
+    @property
+    def global_step(self) -> int:
+        """The number of steps that have finished, or, within ``run_step``, that is running."""
+        return self._finished_steps + self._running
+
+    @property
+    def non_finite_steps(self) -> int:
+        """How many steps had a loss that was NaN or infinite."""
+        return int(self.counts.not_finite.numpy())
+
+    def reached(self, every: int) -> bool:
+        """Whether the last call came to a step whose number is a multiple of ``every``."""
+        return self.global_step // every > self._last_step // every
+
+    # -- training ----------------------------------------------------------------------------------
+
+    def train(self, *, resume: bool = True) -> None:
+        """Run all steps up to the end of ``max_epoch``: ``setup``, then ``main_loop``.
+
+        With ``resume``, training goes on from the latest checkpoint in ``logdir``, if there is one:
+        at the next step, with the next elements, as if it had not stopped. So a program that was
+        killed is run again as it is. (Random operations of TensorFlow that keep their state outside
+        of variables are not part of that; Keras's layers keep it in variables.) With
+        ``resume=False`` a ``logdir`` that holds checkpoints is an error: nothing is overwritten.
+
+        Raises:
+            FlowError: The input failed; the full steps before it are done. Whatever else the flow
+                raised comes as it is, and so do errors of callbacks.
+            NonFiniteLoss: The loss of a step was NaN or infinite.
+            StateMismatch: The checkpoint belongs to another model, optimizer or flow.
+        """
+        self.setup(resume=resume)
+        self.main_loop()
+
+    def register_callback(self, callback: Callback) -> None:
+        """Add a callback, after those of the configuration; before ``setup`` has ended.
+
+        Raises:
+            FlowError: ``setup`` has ended: its stations have begun.
+        """
+        if not isinstance(callback, Callback):
+            raise InvalidFlow(f"register_callback: expected a Callback, got {callback!r}")
+        if self._callbacks is not None:
+            raise FlowError(
+                f"register_callback: setup() has ended, so {type(callback).__name__} would miss "
+                f"its first stations; register it before, or give TrainConfig(callbacks=...)"
+            )
+        self._registered.append(callback)
+
+    def setup(self, *, resume: bool = True) -> None:
+        """Be ready for ``main_loop``: variables have their first values or those of a checkpoint.
+
+        A second call does nothing.
+
+        Raises:
+            InvalidFlow: ``resume`` is False, and ``logdir`` holds a checkpoint.
+            StateMismatch: The checkpoint, or ``session_init``, is of another model.
+        """
+        if self._callbacks is not None:
+            return
+        checkpoint = latest_checkpoint(self.config.logdir)
+        if checkpoint and not resume:
+            raise InvalidFlow(
+                f"train(resume=False): {checkpoint} exists already; give another logdir, or go on "
+                f"from it with resume=True"
+            )
+        if self.config.session_init is not None:
+            begin_with(self.model, self.config.session_init)
+        ready: list[Callback] = []
+        while new := [each for each in self._in_turn() if each not in ready]:
+            for callback in new:  # whose setup may register another
+                callback.setup(self)
+            ready += new
+        self._callbacks = Callbacks(self._in_turn())
+        if checkpoint:
+            restore(self, checkpoint)
+
+    def main_loop(self) -> None:
+        """Run the epochs that are left, after ``setup``.
+
+        Raises:
+            FlowError: ``setup`` was not called; for the others see ``train``.
+        """
+        callbacks = self._callbacks
+        if callbacks is None:
+            raise FlowError("main_loop: call setup() first, or train(), which calls both")
+        with ExitStack() as ends:
+            ends.callback(self.input.close)
+            ends.callback(self.end_steps)
+            if self.epoch_num >= self.config.max_epoch:
+                _log.warning(
+                    "training is complete: epoch %d is done; to train for longer raise max_epoch, "
+                    "to start anew remove %s/checkpoints or give another logdir",
+                    *(self.epoch_num, self.config.logdir),
+                )
+                return
+            if self._input_state is None:
+                self.input.reset()
+            else:
+                self.input.restore(self._input_state)
+                self._input_state = None
+            try:
+                callbacks.before_train(ends)
+                self._run_epochs(callbacks)
+            except StopTraining as stop:
+                _log.info("training was stopped: %s", stop)
+
+    def _in_turn(self) -> list[Callback]:
+        """All callbacks; savers come last, so that checkpoints include the others' state."""
+        given = [*self.config.callbacks, *self.config.extra_callbacks, *self._registered]
+        if not self.is_chief:
+            given = [callback for callback in given if not callback.chief_only]
+        savers = [callback for callback in given if isinstance(callback, ModelSaver)]
+        others = [callback for callback in given if not isinstance(callback, ModelSaver)]
+        return [*others, self.monitors, *savers]
+
+    def _run_epochs(self, callbacks: Callbacks) -> None:
+        while self.epoch_num < self.config.max_epoch:
+            callbacks.visit("before_epoch")
+            while self.local_step < self.steps_per_epoch:
+                self._run_one(callbacks)
+            self._finished_epochs += 1
+            self._epoch_is_over = True
+            self.settle()
+            callbacks.visit("after_epoch")
+            callbacks.visit("trigger_epoch")
+            self.local_step, self._epoch_is_over = 0, False
+
+    def _run_one(self, callbacks: Callbacks) -> None:
+        callbacks.visit("before_run")
+        self._last_step, self._running = self._finished_steps, 1
+        try:
+            self.run_step()
+            ran = self._running
+        finally:
+            self._running = 0
+        self._finished_steps += ran
+        self.local_step += ran
+        self._require_finite()
+        callbacks.visit("after_run")
+        callbacks.visit("trigger_step")
+
+    def settle(self) -> None:  # noqa: B027  # most trainers have nothing to wait for
+        """Wait for steps that are still running, where a trainer has such.
+
+        It comes before each checkpoint and at the end of an epoch.
+        """
+
+    def end_steps(self) -> None:  # noqa: B027  # as above
+        """The end of training, by an error too: steps that are still running are waited for."""
+
+    def _require_finite(self) -> None:
+        loss = self.scalars.get("loss")
+        if loss is not None and not isfinite(loss) and self.reached(self.config.record_every):
+            self.refuse_non_finite(loss, int(self.counts.first_not_finite.numpy()))
+
+    def refuse_non_finite(self, loss: float, step: int) -> None:
+        """Raise the error for the loss of a step, 0 if it is the latest; unless it is to count."""
+        if self.config.non_finite == "raise":
+            step = step or self.global_step
+            behind = (self.global_step - step) * self.towers
+            epoch = self.epoch_num + 1
+            raise non_finite_loss(loss, step, epoch, self.input, self.towers, behind)
+
+    # -- the input ---------------------------------------------------------------------------------
+
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        """The arguments of a step that takes so many elements; where a pass has ended, of the next.
+
+        Raises:
+            StopTraining: The input has ended, and is not to begin again.
+            FlowError: The data failed, or a whole pass has fewer elements.
+        """
+        wanted = checked_int("next_args: elements", elements, 1)
+        try:
+            return self.input.next_args(wanted)
+        except EndOfPass as end:
+            self.begin_next_pass(end.left)
+        try:
+            return self.input.next_args(wanted)
+        except EndOfPass as end:
+            raise self.too_few(end.left) from None
+
+    def begin_next_pass(self, left: int) -> None:
+        """Go on to the next pass, and count the elements that were too few for a step."""
+        if left:
+            self.left_over += left
+            _warn_of_left_over(left, self.towers)
+        if not self.input.infinite:
+            raise StopTraining("the pass over its input has ended")
+        self.input.reset(self.input.epoch + 1)
+
+    def too_few(self, left: int) -> FlowError:
+        """The error for a flow whose whole pass does not fill a step."""
+        return FlowError(
+            f"a step of {self.towers} tower(s) takes {self.towers} element(s), a complete pass "
+            f"of the flow gave {left}"
+        )
+
+    def of_input(self) -> dict[str, float]:
+        """How full the input is, and the seconds that a step has waited for it since the last."""
+        (step, waited), now = self._told, self.input.waited
+        self._told = (self.global_step, now)
+        a_step = (now - waited) / max(1, self.global_step - step)
+        return {"queue_fill": float(self.input.fill), "input_wait": a_step}
 
     def _check_input(self) -> None:
         name, most = type(self.input).__name__, self.input.most_a_step
@@ -122,163 +373,74 @@ class Trainer:
             _warn_of_left_over(elements % towers, towers)
         return elements // towers
 
-    def train(self, *, resume: bool = True) -> None:
-        """Run all steps up to the end of ``max_epoch``.
+    # -- predicting --------------------------------------------------------------------------------
 
-        With ``resume``, training goes on from the latest checkpoint in ``logdir``, if there is one:
-        at the next step, with the next elements, as if it had not stopped. So a program that was
-        killed is run again as it is. (Random operations of TensorFlow that keep their state outside
-        of variables are not part of that; Keras's layers keep it in variables.) With
-        ``resume=False`` a ``logdir`` that holds checkpoints is an error: nothing is overwritten.
+    def get_predictor(
+        self, input_names: Sequence[str], output_names: Sequence[str], tower: int = 0
+    ) -> OnlinePredictor:
+        """A function of these inputs, whose outputs are what methods of the model give.
+
+        Each of ``output_names`` is a method of the model; the inputs go to its arguments of these
+        names. Of a Keras model ``"output"`` is the model itself. It runs on device ``tower`` of
+        ``config.predict_tower``, on the variables as they are when it is called. The same predictor
+        is made once.
 
         Raises:
-            FlowError: The input failed; the full steps before it are done. Whatever else the flow
-                raised comes as it is, and so do errors of callbacks.
-            StateMismatch: The checkpoint belongs to another model, optimizer or flow.
+            InvalidFlow: The model has no such method, or it takes other arguments; or ``tower`` is
+                none of the devices.
         """
-        checkpoint = latest_checkpoint(self.config.logdir)
-        if checkpoint and not resume:
-            raise InvalidFlow(
-                f"train(resume=False): {checkpoint} exists already; give another logdir, or go on "
-                f"from it with resume=True"
+        key = (*input_names, None, *output_names, None, tower)
+        if key not in self._predictors:
+            self._predictors[key] = predictor_of(
+                self.model, input_names, output_names, self.config.predict_device(tower)
             )
-        callbacks = self._callbacks()
-        with ExitStack() as stack:
-            stack.callback(self.input.close)
-            for callback in callbacks:
-                callback.setup(self)
-            if checkpoint:
-                restore(self, checkpoint)
-                self.global_step = self._last_step = int(self.step_variable.numpy())
-                self._told = (self.global_step, 0.0)
-            if self.epoch_num > self.config.max_epoch:
-                _log.warning(
-                    "training is complete: epoch %d is done; to train for longer raise max_epoch, "
-                    "to start anew remove %s/checkpoints or give another logdir",
-                    *(self.config.max_epoch, self.config.logdir),
-                )
-                return
-            if self._input_state is None:
-                self.input.reset()
-            else:
-                self.input.restore(self._input_state)
-            for callback in callbacks:
-                stack.callback(callback.after_train)
-                callback.before_train()
-            try:
-                self._run_epochs(callbacks)
-            except StopTraining as stop:
-                _log.info("training was stopped: %s", stop)
+        return self._predictors[key]
 
-    def run_step(self) -> None:
-        """One step of all towers; or several, in one call, where ``steps_per_call`` says so."""
-        left = self.steps_per_epoch - self.local_step
-        args, elements = self._take(max(1, min(self.config.steps_per_call, left)))
-        try:
-            scalars = self._run(args, elements)
-        except tf.errors.OutOfRangeError as end:  # of what TensorFlow itself reads in the step
-            raise StopTraining(f"its input has ended: {end.message}") from end
-        self._last_step, steps = self.global_step, -(-elements // self.towers)
-        self.global_step += steps
-        self.local_step += steps
-        if self.reached(self.config.record_every):
-            read = {name: float(value) for name, value in scalars.items()}
-            self.scalars = read | self._of_input()
+    def get_predictors(
+        self, input_names: Sequence[str], output_names: Sequence[str], n: int
+    ) -> list[OnlinePredictor]:
+        """So many predictors, in turn on the devices of ``config.predict_tower``."""
+        devices = len(self.config.predict_tower)
+        return [
+            self.get_predictor(input_names, output_names, k % devices)
+            for k in range(checked_int("get_predictors: n", n, 1))
+        ]
 
-    def reached(self, every: int) -> bool:
-        """Whether the last call came to a step whose number is a multiple of ``every``."""
-        return self.global_step // every > self._last_step // every
-
-    def _of_input(self) -> dict[str, float]:
-        """How full the input is, and the seconds that a step has waited for it since the last."""
-        (step, waited), now = self._told, self.input.waited
-        self._told = (self.global_step, now)
-        a_step = (now - waited) / max(1, self.global_step - step)
-        return {"queue_fill": float(self.input.fill), "input_wait": a_step}
+    # -- checkpoints -------------------------------------------------------------------------------
 
     def state_dict(self) -> TrainerState:
         """The position of training, without variables; after an epoch, the start of the next."""
-        finished = self.local_step >= self.steps_per_epoch
         return {
-            "epoch_num": self.epoch_num + finished,
-            "local_step": 0 if finished else self.local_step,
+            "epoch_num": self.epoch_num,
+            "local_step": 0 if self._epoch_is_over else self.local_step,
             "left_over": self.left_over,
             "partial_steps": self.partial_steps,
             "input": self.input.state_dict(),
-            "monitors": self.monitors.state_dict(),
+            "callbacks": {} if self._callbacks is None else self._callbacks.state_dict(),
         }
 
     def load_state_dict(self, state: TrainerState) -> None:
         """Restore a saved state; the input's state is restored when training begins."""
-        self.epoch_num, self.local_step = state["epoch_num"], state["local_step"]
-        self.left_over, self.partial_steps = state["left_over"], state.get("partial_steps", 0)
-        self.monitors.load_state_dict(state["monitors"])
+        self._finished_epochs, self.local_step = state["epoch_num"], state["local_step"]
+        self.left_over, self.partial_steps = state["left_over"], state["partial_steps"]
+        if self._callbacks is not None:
+            self._callbacks.load_state_dict(state["callbacks"])
         self._input_state = state["input"]
 
-    def _callbacks(self) -> list[Callback]:
-        """All callbacks; savers come last, so that checkpoints include the others' state."""
-        given = [*self.config.callbacks, *self.config.extra_callbacks]
-        savers = [callback for callback in given if isinstance(callback, ModelSaver)]
-        others = [callback for callback in given if not isinstance(callback, ModelSaver)]
-        return [*others, self.monitors, *savers]
+    def go_on_after(self, step: int) -> None:
+        """Count from this step on, which a checkpoint has."""
+        self._finished_steps = self._last_step = step
+        self._told = (step, 0.0)
 
-    def _run_epochs(self, callbacks: list[Callback]) -> None:
-        while self.epoch_num <= self.config.max_epoch:
-            for callback in callbacks:
-                callback.before_epoch()
-            while self.local_step < self.steps_per_epoch:
-                self.run_step()
-                for callback in callbacks:
-                    callback.after_step()
-            for callback in callbacks:
-                callback.after_epoch()
-            for callback in callbacks:
-                callback.trigger_epoch()
-            self.epoch_num += 1
-            self.local_step = 0
 
-    def _take(self, steps: int) -> tuple[tuple[tf.Tensor, ...], int]:
-        """The arguments for so many steps, or those that are left of a pass, and their elements."""
-        try:
-            return self._take_of_pass(steps)
-        except EndOfPass as end:
-            self._account(end.left)
-            if not self.input.infinite:
-                raise StopTraining("the pass over its input has ended") from None
-        self.input.reset(self.input.epoch + 1)
-        try:
-            return self._take_of_pass(steps)
-        except EndOfPass as end:
-            raise FlowError(
-                f"a step of {self.towers} tower(s) takes {self.towers} element(s), a complete pass "
-                f"of the flow gave {end.left}"
-            ) from None
-
-    def _take_of_pass(self, steps: int) -> tuple[tuple[tf.Tensor, ...], int]:
-        wanted = steps * self.towers
-        try:
-            return self.input.next_args(wanted), wanted
-        except EndOfPass as end:
-            some = end.left - end.left % self.towers
-            if not some and self.config.remainder != "drop":
-                some = end.left
-            if not some:
-                raise
-        return self.input.next_args(some), some
-
-    def _account(self, left: int) -> None:
-        if left:
-            self.left_over += left
-            _warn_of_left_over(left, self.towers)
-
-    def _run(self, args: tuple[tf.Tensor, ...], elements: int) -> Mapping[str, tf.Tensor]:
-        if elements < self.towers:
-            self.partial_steps += 1
-            few = self._step.padded if self.config.remainder == "pad" else self._step.smaller
-            return few(tf.constant(elements, tf.int64), *args)
-        if self.config.steps_per_call == 1:
-            return self._step.one(*args)
-        return self._step.several(tf.constant(elements // self.towers, tf.int64), *args)
+def _one_tower(trainer: str, config: TrainConfig) -> Towers:
+    devices = config.devices()
+    if len(devices) != 1:
+        raise InvalidFlow(
+            f"{trainer} has one tower, got {', '.join(devices)}; for several use "
+            f"SyncMultiGPUTrainerReplicated"
+        )
+    return Replicas(tf.distribute.OneDeviceStrategy(devices[0]), devices)
 
 
 def _warn_of_left_over(left: int, towers: int) -> None:

@@ -11,6 +11,7 @@ from tensorflow import distribute as distribute
 from tensorflow import errors as errors
 from tensorflow import io as io
 from tensorflow import keras as keras
+from tensorflow import math as math
 from tensorflow import nn as nn
 from tensorflow import queue as queue
 from tensorflow import ragged as ragged
@@ -21,6 +22,7 @@ from tensorflow import train as train
 from tensorflow._function import GradientTape as GradientTape
 from tensorflow._function import function as function
 from tensorflow._ops import abs as abs
+from tensorflow._ops import add_n as add_n
 from tensorflow._ops import argmax as argmax
 from tensorflow._ops import as_dtype as as_dtype
 from tensorflow._ops import boolean_mask as boolean_mask
@@ -40,9 +42,11 @@ from tensorflow._ops import fill as fill
 from tensorflow._ops import gather as gather
 from tensorflow._ops import identity as identity
 from tensorflow._ops import init_scope as init_scope
+from tensorflow._ops import logical_not as logical_not
 from tensorflow._ops import matmul as matmul
 from tensorflow._ops import maximum as maximum
 from tensorflow._ops import minimum as minimum
+from tensorflow._ops import name_scope as name_scope
 from tensorflow._ops import not_equal as not_equal
 from tensorflow._ops import one_hot as one_hot
 from tensorflow._ops import ones as ones
@@ -58,11 +62,13 @@ from tensorflow._ops import squeeze as squeeze
 from tensorflow._ops import stack as stack
 from tensorflow._ops import tanh as tanh
 from tensorflow._ops import transpose as transpose
+from tensorflow._ops import variable_creator_scope as variable_creator_scope
 from tensorflow._ops import where as where
 from tensorflow._ops import while_loop as while_loop
 from tensorflow._ops import zeros as zeros
 from tensorflow._ops import zeros_like as zeros_like
 from tensorflow._tensor import DType as DType
+from tensorflow._tensor import IndexedSlices as IndexedSlices
 from tensorflow._tensor import Module as Module
 from tensorflow._tensor import Tensor as Tensor
 from tensorflow._tensor import TensorShape as TensorShape

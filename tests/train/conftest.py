@@ -2,4 +2,4 @@ from __future__ import annotations
 
 from flowdsl.graph import logical_cpus
 
-logical_cpus(2)  # before any test makes TensorFlow start
+logical_cpus(4)  # before any test makes TensorFlow start

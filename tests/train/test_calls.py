@@ -56,7 +56,7 @@ class Calls(Callback):
     def __init__(self) -> None:
         self.steps: list[int] = []
 
-    def after_step(self) -> None:
+    def trigger_step(self) -> None:
         self.steps.append(self.trainer.global_step)
 
 
@@ -113,7 +113,7 @@ class KillAt(Callback):
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def after_step(self) -> None:
+    def trigger_step(self) -> None:
         if self.trainer.global_step == self.step:
             raise Killed
 

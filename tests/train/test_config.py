@@ -10,7 +10,10 @@ import flowdsl as fl
 from flowdsl.graph import QueueInput
 from flowdsl.train import (
     JSONWriter,
+    MergeAllSummaries,
+    MovingAverageSummary,
     ProgressBar,
+    RunUpdateOps,
     ScalarPrinter,
     SimpleTrainer,
     TFEventWriter,
@@ -29,7 +32,8 @@ def unchecked(make: Callable[..., object], **arguments: object) -> None:
 def test_the_defaults() -> None:
     config = TrainConfig(dataflow=FLOW, model=Linear, optimizer=sgd)
     assert (config.starting_epoch, config.max_epoch) == (1, 99999)
-    assert [type(c) for c in config.extra_callbacks] == [ProgressBar]
+    defaults = [MovingAverageSummary, ProgressBar, MergeAllSummaries, RunUpdateOps]
+    assert [type(c) for c in config.extra_callbacks] == defaults
     assert [type(m) for m in config.monitors] == [ScalarPrinter]
     assert len(config.devices()) == 1
 

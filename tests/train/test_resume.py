@@ -16,7 +16,7 @@ import flowdsl as fl
 from flowdsl.graph import logical_cpus
 from flowdsl.train import (
     Callback,
-    Evaluate,
+    InferenceRunner,
     JSONWriter,
     ModelSaver,
     Monitor,
@@ -44,7 +44,7 @@ class KillAt(Callback):
         self.step = step
         self.process = process
 
-    def after_step(self) -> None:
+    def trigger_step(self) -> None:
         if self.trainer.global_step == self.step:
             if self.process:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -58,7 +58,7 @@ def trainer(
         dataflow=points(90).shuffle(seed=seed).batch(8).repeat(),
         model=model,
         optimizer=adam,
-        callbacks=[ModelSaver(every_steps=SAVE_EVERY), Evaluate(points(50).batch(16))]
+        callbacks=[ModelSaver(every_steps=SAVE_EVERY), InferenceRunner(points(50).batch(16))]
         + ([kill] if kill else []),
         extra_callbacks=(),
         monitors=(TFEventWriter(), JSONWriter()),

@@ -21,6 +21,7 @@ from flowdsl.train import (
     TrainConfig,
     Trainer,
 )
+from flowdsl.train.towers import Replicas
 from tests.train.regression import Linear, X, adam, points, sgd
 
 CPUS = ("/cpu:0", "/cpu:1")
@@ -81,7 +82,8 @@ def test_two_devices_are_one_device_on_the_joined_batch(
     np.testing.assert_allclose(weights(replicated), weights(single), atol=1e-5)
     for name in ("loss", "bias"):
         np.testing.assert_allclose([*two[name].values()], [*one[name].values()], atol=1e-5)
-    copies = replicated.strategy.experimental_local_results(replicated.model.w)
+    assert isinstance(replicated.devices, Replicas)
+    copies = replicated.devices.strategy.experimental_local_results(replicated.model.w)
     assert len(copies) == 2
     np.testing.assert_array_equal(copies[0].numpy(), copies[1].numpy())
 
@@ -134,8 +136,8 @@ def test_epochs_steps_and_stations_are_as_documented() -> None:
         def before_epoch(self) -> None:
             self.lines.append(f"before_epoch {self.trainer.epoch_num}")
 
-        def after_step(self) -> None:
-            self.lines.append(f"after_step {self.trainer.local_step} {self.trainer.global_step}")
+        def trigger_step(self) -> None:
+            self.lines.append(f"trigger_step {self.trainer.local_step} {self.trainer.global_step}")
 
         def after_epoch(self) -> None:
             self.lines.append("after_epoch")
@@ -148,11 +150,11 @@ def test_epochs_steps_and_stations_are_as_documented() -> None:
 
     diary = Diary()
     SimpleTrainer(quiet(points(16).batch(8), callbacks=[diary], max_epoch=2)).train()
-    epoch = "before_epoch {}, after_step 1 {}, after_step 2 {}, after_epoch, trigger_epoch"
+    epoch = "before_epoch {}, trigger_step 1 {}, trigger_step 2 {}, after_epoch, trigger_epoch"
     assert diary.lines == [
         "before_train",
-        *epoch.format(1, 1, 2).split(", "),
-        *epoch.format(2, 3, 4).split(", "),
+        *epoch.format(0, 1, 2).split(", "),
+        *epoch.format(1, 3, 4).split(", "),
         "after_train",
     ]
 
@@ -226,7 +228,7 @@ class StopAt(Callback):
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def after_step(self) -> None:
+    def trigger_step(self) -> None:
         if self.trainer.global_step == self.step:
             raise StopTraining("enough")
 
@@ -234,14 +236,14 @@ class StopAt(Callback):
 def test_a_callback_can_stop_training() -> None:
     trainer = SimpleTrainer(quiet(points().batch(8), callbacks=[StopAt(3)], max_epoch=5))
     trainer.train()
-    assert (trainer.global_step, trainer.epoch_num) == (3, 1)
+    assert (trainer.global_step, trainer.epoch_num) == (3, 0)
 
 
 def test_after_train_always_comes() -> None:
     ended: list[str] = []
 
     class Fails(Callback):
-        def after_step(self) -> None:
+        def trigger_step(self) -> None:
             raise RuntimeError("of the callback")
 
         def after_train(self) -> None:

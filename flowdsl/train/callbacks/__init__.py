@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from flowdsl.train.callbacks.base import Callback, StopTraining
-from flowdsl.train.callbacks.evaluate import Evaluate
+from flowdsl.train.callbacks.inference import InferenceRunner
 from flowdsl.train.callbacks.progress import ProgressBar
 from flowdsl.train.callbacks.saver import ModelSaver
+from flowdsl.train.callbacks.summaries import MergeAllSummaries, MovingAverageSummary
+from flowdsl.train.callbacks.updates import RunUpdateOps
 
-__all__ = ["Callback", "Evaluate", "ModelSaver", "ProgressBar", "StopTraining"]
+__all__ = [
+    "Callback",
+    "InferenceRunner",
+    "MergeAllSummaries",
+    "ModelSaver",
+    "MovingAverageSummary",
+    "ProgressBar",
+    "RunUpdateOps",
+    "StopTraining",
+]

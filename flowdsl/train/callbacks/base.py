@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flowdsl.train.trainer import Trainer
 
 
-class StopTraining(Exception):
-    """Raised by a callback to end training normally."""
+class StopTraining(BaseException):
+    """Raised to end training normally, by a callback or by ``run_step``.
+
+    It is no ``Exception``, so that ``except Exception`` does not swallow it. The station at which
+    it was raised is completed for all callbacks. The epoch is over if that was its last step or a
+    later station; otherwise ``after_epoch`` and ``trigger_epoch`` do not come. ``after_train``
+    always comes.
+
+    Source: ``StopTraining`` in tensorpack.
+    """
 
 
 class Callback:
@@ -20,15 +29,23 @@ class Callback:
         setup                       once, with the trainer, before anything is restored
         before_train                what was saved is restored, the input runs
           before_epoch              again when training goes on in the middle of an epoch
-            after_step              ``trainer.scalars`` holds the loss; after each call, where
-                                    ``steps_per_call`` has it do several steps
+            before_run              before each call of ``run_step``
+            after_run               right after it; ``trainer.scalars`` holds the loss
+            trigger_step            then, for what is done each step (or ``steps_per_call`` steps)
           after_epoch               right after the last step
           trigger_epoch             for what takes long: evaluating, writing, saving
         after_train                 always, after an error too
 
-    Callbacks take their turns in the order given; those that save come last of all, so that a
-    checkpoint holds the whole epoch. Source: ``Callback`` in tensorpack.
+    ``trigger`` is what the callback does at the end of each epoch, or whenever a
+    ``PeriodicTrigger`` says. Callbacks take their turns in the order given; those that save come
+    last of all, so that a checkpoint holds the whole epoch. What ``state_dict`` gives is in each
+    checkpoint.
+
+    Source: ``Callback`` and ``Triggerable`` in tensorpack.
     """
+
+    chief_only: bool = True
+    """Whether it runs in the first process alone, where several train together."""
 
     trainer: Trainer
 
@@ -39,10 +56,24 @@ class Callback:
 
     def before_epoch(self) -> None: ...
 
-    def after_step(self) -> None: ...
+    def before_run(self) -> None: ...
+
+    def after_run(self) -> None: ...
+
+    def trigger_step(self) -> None: ...
 
     def after_epoch(self) -> None: ...
 
-    def trigger_epoch(self) -> None: ...
+    def trigger_epoch(self) -> None:
+        self.trigger()
+
+    def trigger(self) -> None: ...
 
     def after_train(self) -> None: ...
+
+    def state_dict(self) -> Mapping[str, object]:
+        """What the callback has to remember, as JSON values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Go on from what ``state_dict`` gave."""

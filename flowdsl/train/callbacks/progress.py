@@ -36,6 +36,7 @@ class ProgressBar(Callback):
             self.console.print(f"going on after step {self.trainer.global_step}", highlight=False)
 
     def before_epoch(self) -> None:
+        self._epoch = self.trainer.epoch_num + 1
         self._began = time.monotonic()
         if not self.console.is_terminal:
             return
@@ -56,7 +57,7 @@ class ProgressBar(Callback):
         )
         self._bar.start()
 
-    def after_step(self) -> None:
+    def trigger_step(self) -> None:
         if self._bar and time.monotonic() - self._drawn > _REFRESH:
             self._draw(self._bar)
 
@@ -86,7 +87,7 @@ class ProgressBar(Callback):
             self._bar = None
 
     def _title(self) -> str:
-        return f"epoch {self.trainer.epoch_num}/{self.trainer.config.max_epoch}"
+        return f"epoch {self._epoch}/{self.trainer.config.max_epoch}"
 
     def _status(self) -> str:
         return ", ".join(f"{name} {value:.4g}" for name, value in self.trainer.scalars.items())

@@ -28,10 +28,10 @@ class ModelSaver(Callback):
     def before_train(self) -> None:
         self._writer = CheckpointWriter(self.trainer, self.max_to_keep)
 
-    def after_step(self) -> None:
+    def trigger_step(self) -> None:
         within = self.trainer.local_step < self.trainer.steps_per_epoch  # its end is saved anyway
         if self.every_steps and within and self.trainer.reached(self.every_steps):
             self._writer.save()
 
-    def trigger_epoch(self) -> None:
+    def trigger(self) -> None:
         self._writer.save()

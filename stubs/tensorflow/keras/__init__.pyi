@@ -1,6 +1,6 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from tensorflow._tensor import Tensor
+from tensorflow._tensor import Tensor, TensorLike
 from tensorflow.keras import layers as layers
 from tensorflow.keras import losses as losses
 from tensorflow.keras import optimizers as optimizers
@@ -8,7 +8,27 @@ from tensorflow.keras import utils as utils
 from tensorflow.keras.layers import Layer
 
 class Model(Layer):
+    @property
+    def inputs(self) -> list[Tensor]: ...
+    @property
+    def output_names(self) -> list[str]: ...
+    @property
+    def optimizer(self) -> optimizers.Optimizer: ...
     def summary(self) -> None: ...
+    def compile(
+        self,
+        optimizer: str | optimizers.Optimizer = "rmsprop",
+        loss: str | losses.Loss | Callable[[Tensor, Tensor], Tensor] | None = None,
+        metrics: Sequence[str] | None = None,
+    ) -> None: ...
+    def compute_loss(
+        self,
+        x: TensorLike | None = None,
+        y: TensorLike | None = None,
+        y_pred: TensorLike | None = None,
+        sample_weight: TensorLike | None = None,
+        training: bool = True,
+    ) -> Tensor: ...
 
 class Sequential(Model):
     def __init__(

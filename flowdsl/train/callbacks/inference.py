@@ -1,4 +1,4 @@
-"""Evaluate: scalars over a whole finite flow, each row counted once."""
+"""InferenceRunner: scalars over a whole finite flow, each row counted once."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from flowdsl.flow import Flow
 from flowdsl.graph import EndOfPass, InputSource, QueueInput, StagingInput
 from flowdsl.train.binding import binding_of
 from flowdsl.train.callbacks.base import Callback
-from flowdsl.train.model import Scalars, binding_of_loss, named_scalars
+from flowdsl.train.model import Scalars, evaluated, named_scalars
 
 
 def _require_flow(given: object) -> None:
     if isinstance(given, StagingInput):
         raise InvalidFlow(
-            "Evaluate: a StagingInput is for training alone: it takes the elements of later steps "
-            "ahead, so the last of a pass would not be counted; give the flow itself"
+            "InferenceRunner: a StagingInput is for training alone: it takes the elements of later "
+            "steps ahead, so the last of a pass would not be counted; give the flow itself"
         )
     if not isinstance(given, Flow):
         is_source = isinstance(given, InputSource)
         cure = "give the flow that it is made of" if is_source else "make one with from_items"
         raise InvalidFlow(
-            f"Evaluate: flow must be a Flow, whose type says that each row comes once, got "
+            f"InferenceRunner: flow must be a Flow, whose type says that each row comes once, got "
             f"{type(given).__name__}; {cure}"
         )
 
 
-class Evaluate(Callback):
+class InferenceRunner(Callback):
     """After each epoch, runs a finite flow through the model and reports means over its rows.
 
     The flow has to hold each row exactly once, in any order (``Flow[B, Reordered]``): after
@@ -58,7 +58,7 @@ class Evaluate(Callback):
         lossy = flow.effects & {Resampled, Unsized, Endless}
         if lossy:
             raise InvalidFlow(
-                f"Evaluate: each row must count exactly once, but this flow is "
+                f"InferenceRunner: each row must count exactly once, but this flow is "
                 f"{describe(frozenset(flow.effects))}; give one without {describe(lossy)}"
             )
         self.prefix = prefix
@@ -68,16 +68,17 @@ class Evaluate(Callback):
     def before_train(self) -> None:
         model, source, scalars = self.trainer.model, self._source, self._scalars
 
+        method = evaluated(model)
         if scalars is None:
-            binding = binding_of_loss(model, source)
+            binding = binding_of(method, f"{type(model).__name__}.{method.__name__}", source)
         else:
-            binding = binding_of(partial(scalars, model), "Evaluate: scalars", source)
+            binding = binding_of(partial(scalars, model), "InferenceRunner: scalars", source)
 
         @tf.function(input_signature=source.signature, autograph=False)
         def measure(*args: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
             inputs = source.tensors(*args)
             if scalars is None:
-                found = named_scalars(model, binding, inputs)
+                found = named_scalars(model, binding, inputs, method)
             else:
                 found = dict(binding.call(partial(scalars, model), inputs))
             first = inputs[0]
@@ -86,7 +87,7 @@ class Evaluate(Callback):
 
         self._measure = measure
 
-    def trigger_epoch(self) -> None:
+    def trigger(self) -> None:
         for name, value in self.evaluate().items():
             self.trainer.monitors.put_scalar(f"{self.prefix}_{name}", value)
 
@@ -108,5 +109,5 @@ class Evaluate(Callback):
                     sums[name] = sums.get(name, 0.0) + float(value) * int(count)
             expected = source.size()
         if elements != expected or not rows:
-            raise FlowError(f"Evaluate: the flow gave {elements} elements of {expected}")
+            raise FlowError(f"InferenceRunner: the flow gave {elements} elements of {expected}")
         return {name: value / rows for name, value in sums.items()} | {"rows": rows}

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import flowdsl as fl
 from flowdsl.graph import QueueInput, StagingInput
-from flowdsl.train import Evaluate, SimpleTrainer, SyncMultiGPUTrainerReplicated, TrainConfig
+from flowdsl.train import InferenceRunner, SimpleTrainer, SyncMultiGPUTrainerReplicated, TrainConfig
 from flowdsl.train.monitors import Monitor
 from tests.train.regression import Linear, X, Y, points, sgd
 
@@ -26,7 +26,7 @@ class Measured(Linear):
         return {"mae": tf.reduce_mean(tf.abs(tf.tanh(x @ self.w) + self.b - y))}
 
 
-def config(evaluate: Evaluate, monitor: Monitor, max_epoch: int = 1) -> TrainConfig:
+def config(evaluate: InferenceRunner, monitor: Monitor, max_epoch: int = 1) -> TrainConfig:
     return TrainConfig(
         dataflow=points().batch(8),
         model=Measured,
@@ -47,7 +47,7 @@ def errors(model: object) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
 @pytest.mark.parametrize("size", [1, 7, 32, 96])
 def test_every_row_counts_once_whatever_the_batches(size: int) -> None:
     last = Last()
-    trainer = SimpleTrainer(config(Evaluate(points().shuffle().batch(size)), last))
+    trainer = SimpleTrainer(config(InferenceRunner(points().shuffle().batch(size)), last))
     trainer.train()
     assert last.record["validation_rows"] == len(X)
     mean = float(np.mean(errors(trainer.model) ** 2))
@@ -56,7 +56,7 @@ def test_every_row_counts_once_whatever_the_batches(size: int) -> None:
 
 def test_it_runs_after_each_epoch_of_several_towers_too() -> None:
     last = Last()
-    evaluate = Evaluate(points().batch(10), prefix="held_out")
+    evaluate = InferenceRunner(points().batch(10), prefix="held_out")
     trainer = SyncMultiGPUTrainerReplicated(config(evaluate, last, 3), ("/cpu:0", "/cpu:1"))
     trainer.train()
     mean = float(np.mean(errors(trainer.model) ** 2))
@@ -65,7 +65,7 @@ def test_it_runs_after_each_epoch_of_several_towers_too() -> None:
 
 def test_another_method_of_the_model_can_say_what_to_measure() -> None:
     last = Last()
-    evaluate = Evaluate(points().batch(10), Measured.absolute)
+    evaluate = InferenceRunner(points().batch(10), Measured.absolute)
     trainer = SimpleTrainer(config(evaluate, last))
     trainer.train()
     mean = float(np.mean(np.abs(errors(trainer.model))))
@@ -80,7 +80,7 @@ def test_elements_without_a_batch_count_as_one_row() -> None:
 
     last = Last()
     flow = fl.from_items([(x, y[0]) for x, y in zip(X, Y, strict=True)])
-    evaluate = Evaluate(flow.map(lambda p: (p[1], p[0])), lambda m, y, x: {"y": y})
+    evaluate = InferenceRunner(flow.map(lambda p: (p[1], p[0])), lambda m, y, x: {"y": y})
     setup = config(evaluate, last)
     SimpleTrainer(setup).train()
     assert last.record["validation_rows"] == len(X)
@@ -96,8 +96,10 @@ def test_elements_without_a_batch_count_as_one_row() -> None:
     ],
 )
 def test_a_flow_that_loses_or_repeats_rows_is_refused(flow: fl.Flow[object], tag: str) -> None:
-    with pytest.raises(fl.InvalidFlow, match=rf"Evaluate: each row must count.*without.*({tag})"):
-        unchecked(Evaluate, flow)
+    with pytest.raises(
+        fl.InvalidFlow, match=rf"InferenceRunner: each row must count.*without.*({tag})"
+    ):
+        unchecked(InferenceRunner, flow)
 
 
 def unchecked(make: Callable[..., object], flow: object) -> None:
@@ -109,17 +111,17 @@ def test_an_error_of_the_flow_is_an_error_of_training() -> None:
     def fragile(i: int) -> tuple[np.float32, np.float32]:
         return np.float32(1 // (3 - i)), np.float32(0)
 
-    evaluate = Evaluate(fl.from_range(9).map(fragile), lambda m, x, y: {"x": x})
+    evaluate = InferenceRunner(fl.from_range(9).map(fragile), lambda m, x, y: {"x": x})
     with pytest.raises(fl.ElementError, match="element 3"):
         SimpleTrainer(config(evaluate, Last())).train()
 
 
 def test_a_flow_without_elements_has_no_mean() -> None:
-    evaluate = Evaluate(
+    evaluate = InferenceRunner(
         points(0).batch(8),
         spec=[tf.TensorSpec((None, 5), tf.float32), tf.TensorSpec((None, 1), tf.float32)],
     )
-    with pytest.raises(fl.FlowError, match="Evaluate: the flow gave 0 elements of 0"):
+    with pytest.raises(fl.FlowError, match="InferenceRunner: the flow gave 0 elements of 0"):
         SimpleTrainer(config(evaluate, Last())).train()
 
 
@@ -132,4 +134,4 @@ def test_what_is_no_flow_is_refused_with_the_reason() -> None:
         ([1, 2], "got list; make one with from_items"),
     ):
         with pytest.raises(fl.InvalidFlow, match=told):
-            Evaluate(given)
+            InferenceRunner(given)

@@ -1,5 +1,8 @@
 from collections.abc import Sequence
 
+from tensorflow.config import experimental as experimental
+from tensorflow.config import threading as threading
+
 class PhysicalDevice:
     name: str
     device_type: str
@@ -19,3 +22,4 @@ def get_logical_device_configuration(
 def set_logical_device_configuration(
     device: PhysicalDevice, logical_devices: Sequence[LogicalDeviceConfiguration]
 ) -> None: ...
+def set_soft_device_placement(enabled: bool) -> None: ...

@@ -1,0 +1,108 @@
+"""AsyncMultiGPUTrainer: towers that update common variables without waiting for each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from math import isfinite
+
+import tensorflow as tf
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.train.config import TrainConfig
+from flowdsl.train.multi_gpu import MultiGPUTrainerBase, shared_variables
+from flowdsl.train.single_cost import SingleCost
+from flowdsl.train.towers import Computed
+
+
+class AsyncMultiGPUTrainer(MultiGPUTrainerBase):
+    """Each tower updates the common variables by its own gradients, as soon as it has them.
+
+    A step gives each tower an element, in a thread of its own, and does not wait: a tower may be
+    one element behind the others. So gradients are computed on variables that change meanwhile, and
+    two runs are not alike; but each element is trained on once, and each update is applied whole:
+    no two at the same time, none lost. With ``scale_gradient`` the gradients are divided by the
+    number of towers. The scalars of a step are means over the towers' latest elements.
+
+    All towers wait for each other at the end of an epoch and before a checkpoint.
+
+    Source: ``AsyncMultiGPUTrainer`` in tensorpack.
+    """
+
+    def __init__(self, config: TrainConfig, scale_gradient: bool = True) -> None:
+        self.scale_gradient = scale_gradient
+        if config.steps_per_call > 1 or config.remainder != "drop":
+            raise InvalidFlow(
+                "AsyncMultiGPUTrainer: each tower takes an element at a time: leave "
+                "steps_per_call and remainder as they are"
+            )
+        name = type(self).__name__
+        super().__init__(config, shared_variables(name, config, "gpu"), gpu_prefetch=False)
+        self.updates = 0
+        """How many gradients were applied."""
+        self._apply_lock = threading.Lock()
+        self._cost = SingleCost(self.model, self._binding, self.optimizer, self.devices)
+        self._applied = tf.function(autograph=False)(self._cost.apply)
+        self._computing = [self._computed_on(device) for device in self.devices.devices]
+        self._threads: ThreadPoolExecutor | None = None
+        self._under_way: dict[int, tuple[int, Future[dict[str, float]]]] = {}
+        """Of towers that compute: the number of the step, and what it will give."""
+        self._latest: dict[int, dict[str, float]] = {}
+
+    def run_step(self) -> None:
+        """Give each tower an element, once it is done with the one before."""
+        args = self.next_args(self.towers)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.towers, type(self).__name__)
+        for k in range(self.towers):
+            self._settle(k)
+            self._under_way[k] = self.global_step, self._threads.submit(self._train, k, args)
+        if self.reached(self.config.record_every) and len(self._latest) == self.towers:
+            each = [*self._latest.values()]
+            means = {name: sum(s[name] for s in each) / self.towers for name in each[0]}
+            self.scalars = means | self.of_input()
+
+    def settle(self) -> None:
+        for k in range(self.towers):
+            self._settle(k)
+
+    def end_steps(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()  # whatever is under way is over then, errors are told already
+        self._threads = None
+        self._under_way.clear()
+
+    def _settle(self, k: int) -> None:
+        """Wait until a tower is done."""
+        if k not in self._under_way:
+            return
+        step, running = self._under_way.pop(k)
+        scalars = running.result()
+        self._latest[k] = scalars
+        if not isfinite(scalars["loss"]):
+            self.counts.not_finite.assign_add(1)
+            self.refuse_non_finite(scalars["loss"], step)
+
+    def _require_finite(self) -> None:
+        """Each tower's loss was looked at when the tower was done."""
+
+    def _computed_on(self, device: str) -> Callable[..., Computed]:
+        share = 1.0 / self.towers if self.scale_gradient else 1.0
+
+        @tf.function(input_signature=self.input.signature, autograph=False)
+        def computed(*args: tf.Tensor) -> Computed:
+            with tf.device(device):
+                return self._cost.computed(self.input.tensors(*args), share)
+
+        computed.get_concrete_function()  # TensorFlow traces in one thread at a time
+        return computed
+
+    def _train(self, k: int, args: Sequence[tf.Tensor]) -> dict[str, float]:
+        """Train on an element, in the thread of a tower."""
+        scalars, gradients = self._computing[k](*args)
+        with self._apply_lock:
+            self._applied(gradients)
+            self.updates += 1
+        share = self.towers if self.scale_gradient else 1
+        return {name: float(value) * share for name, value in scalars.items()}

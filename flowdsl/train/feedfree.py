@@ -1,0 +1,140 @@
+"""Trainers whose step takes its input within TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.graph import EndOfPass
+from flowdsl.train.binding import Binding, binding_of
+from flowdsl.train.callbacks.base import StopTraining
+from flowdsl.train.config import TrainConfig
+from flowdsl.train.model import CompiledModel, Optimizer, binding_of_loss
+from flowdsl.train.single_cost import SingleCost
+from flowdsl.train.step import Step
+from flowdsl.train.towers import Element, Scalars, Towers
+from flowdsl.train.trainer import Trainer
+
+
+class FeedfreeTrainerBase(Trainer):
+    """Runs one function of TensorFlow a step; a subclass says what a tower does in it.
+
+    ``build_train_tower`` is called while that function is traced, with the components of an
+    element. So a model with two optimizers is trained::
+
+        class GANTrainer(FeedfreeTrainerBase):
+            def build_train_tower(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
+                ...  # the gradients of both, each applied by its own optimizer
+                return {"generator": g_loss, "discriminator": d_loss}
+
+    Source: ``FeedfreeTrainerBase`` in tensorpack.
+    """
+
+    def __init__(self, config: TrainConfig, towers: Towers | None = None) -> None:
+        super().__init__(config, towers)
+        self.train_op = self.make_step()
+
+    def build_train_tower(self, *inputs: tf.Tensor) -> Scalars:
+        """Train on one element; gives scalars to monitor, which are averaged over the towers."""
+        raise InvalidFlow(
+            f"{type(self).__name__} does not say what a tower does with its element: define "
+            f"build_train_tower, with the components of an element as its arguments"
+        )
+
+    def make_step(self) -> Step:
+        """The step of all towers."""
+        if self.config.remainder != "drop":
+            raise InvalidFlow(
+                f"TrainConfig: remainder={self.config.remainder!r} needs a loss whose elements can "
+                f"be weighted, and {type(self).__name__} has a step of its own"
+            )
+        told = f"{type(self).__name__}.build_train_tower"
+        binding = binding_of(self.build_train_tower, told, self.input)
+
+        def whole(elements: Sequence[Element]) -> Scalars:
+            sums = self.devices.run(lambda *inputs: self._tower(binding, inputs), elements)
+            return {name: value / self.devices.total for name, value in sums.items()}
+
+        return Step(self.input, self.towers, whole, self.counts)
+
+    def _tower(self, binding: Binding, inputs: Element) -> Scalars:
+        scalars = binding.call(self.build_train_tower, inputs)
+        return {name: tf.cast(value, tf.float32) for name, value in scalars.items()}
+
+    def run_step(self) -> None:
+        """One step of all towers; or several, in one call, where ``steps_per_call`` says so."""
+        left = self.steps_per_epoch - self.local_step
+        args, elements = self._take(max(1, min(self.config.steps_per_call, left)))
+        self._running = -(-elements // self.towers)
+        try:
+            scalars = self._run(args, elements)
+        except tf.errors.OutOfRangeError as end:  # of what TensorFlow itself reads in the step
+            raise StopTraining(f"its input has ended: {end.message}") from end
+        if self.reached(self.config.record_every):
+            read = {name: float(value) for name, value in scalars.items()}
+            self.scalars = read | self.of_input()
+
+    def _take(self, steps: int) -> tuple[tuple[tf.Tensor, ...], int]:
+        """The arguments for so many steps, or those that are left of a pass, and their elements."""
+        try:
+            return self._take_of_pass(steps)
+        except EndOfPass as end:
+            self.begin_next_pass(end.left)
+        try:
+            return self._take_of_pass(steps)
+        except EndOfPass as end:
+            raise self.too_few(end.left) from None
+
+    def _take_of_pass(self, steps: int) -> tuple[tuple[tf.Tensor, ...], int]:
+        wanted = steps * self.towers
+        try:
+            return self.input.next_args(wanted), wanted
+        except EndOfPass as end:
+            some = end.left - end.left % self.towers
+            if not some and self.config.remainder != "drop":
+                some = end.left
+            if not some:
+                raise
+        return self.input.next_args(some), some
+
+    def _run(self, args: tuple[tf.Tensor, ...], elements: int) -> Mapping[str, tf.Tensor]:
+        if elements < self.towers:
+            self.partial_steps += 1
+            few = self.train_op.padded if self.config.remainder == "pad" else self.train_op.smaller
+            return few(tf.constant(elements, tf.int64), *args)
+        if self.config.steps_per_call == 1:
+            return self.train_op.one(*args)
+        return self.train_op.several(tf.constant(elements // self.towers, tf.int64), *args)
+
+
+class SingleCostFeedfreeTrainer(FeedfreeTrainerBase):
+    """Trains a model with a loss: the step applies its gradients.
+
+    Source: ``SingleCostFeedfreeTrainer`` in tensorpack.
+    """
+
+    @property
+    def optimizer(self) -> Optimizer:
+        assert self._optimizer is not None
+        return self._optimizer
+
+    def make_optimizer(self) -> Optimizer:
+        given = self.config.optimizer
+        if given is not None:
+            optimizer = given()
+        elif isinstance(self.model, CompiledModel):
+            optimizer = self.model.net.optimizer
+        else:
+            raise InvalidFlow(
+                "TrainConfig: optimizer is missing: give optimizer=lambda: "
+                "tf.keras.optimizers.Adam(1e-3), or a compiled Keras model, which has its own"
+            )
+        self._binding = binding_of_loss(self.model, self.input)
+        optimizer.build(self.model.trainable_variables)
+        return optimizer
+
+    def make_step(self) -> Step:
+        cost = SingleCost(self.model, self._binding, self.optimizer, self.devices)
+        return Step(self.input, self.towers, cost.whole, self.counts, cost.few)

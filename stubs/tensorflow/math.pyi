@@ -1,0 +1,3 @@
+from tensorflow._tensor import Tensor, TensorLike
+
+def is_finite(x: TensorLike) -> Tensor: ...
