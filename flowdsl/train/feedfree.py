@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -36,7 +37,7 @@ class FeedfreeTrainerBase(Trainer):
         super().__init__(config, towers)
         self.train_op = self.make_step()
 
-    def build_train_tower(self, *inputs: tf.Tensor) -> Scalars:
+    def build_train_tower(self, *args: Any, **kwargs: Any) -> Scalars:  # so any may override it
         """Train on one element; gives scalars to monitor, which are averaged over the towers."""
         raise InvalidFlow(
             f"{type(self).__name__} does not say what a tower does with its element: define "

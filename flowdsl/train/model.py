@@ -143,10 +143,16 @@ def named_scalars(
     for name, value in scalars.items():
         if value.shape.rank != 0:
             raise InvalidFlow(
-                f"{type(model).__name__}.loss: {name!r} has shape {tuple(value.shape)}, a scalar "
+                f"{type(model).__name__}.loss: {name!r} has shape {_told(value.shape)}, a scalar "
                 f"is needed: reduce it over the batch, e.g. with tf.reduce_mean"
             )
     return {name: tf.cast(value, tf.float32) for name, value in scalars.items()}
+
+
+def _told(shape: tf.TensorShape) -> str:
+    if shape.rank is None:
+        return "unknown (give it one with tf.ensure_shape(value, []))"
+    return str(tuple(shape))
 
 
 def made_model(given: Callable[[], Model] | Model | tf.keras.Model | None, towers: int) -> Model:

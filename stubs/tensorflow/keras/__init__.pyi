@@ -1,19 +1,22 @@
 from collections.abc import Callable, Sequence
 
 from tensorflow._tensor import Tensor, TensorLike
+from tensorflow._tensor import Variable as _Variable
 from tensorflow.keras import layers as layers
 from tensorflow.keras import losses as losses
 from tensorflow.keras import optimizers as optimizers
 from tensorflow.keras import utils as utils
 from tensorflow.keras.layers import Layer
 
+# No tf.Variable at run time, but taken wherever one is.
+class Variable(_Variable):
+    @property
+    def path(self) -> str: ...
+
 class Model(Layer):
-    @property
-    def inputs(self) -> list[Tensor]: ...
-    @property
-    def output_names(self) -> list[str]: ...
-    @property
-    def optimizer(self) -> optimizers.Optimizer: ...
+    inputs: list[Tensor]
+    output_names: list[str]
+    optimizer: optimizers.Optimizer
     def summary(self) -> None: ...
     def compile(
         self,

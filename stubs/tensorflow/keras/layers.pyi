@@ -1,18 +1,18 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tensorflow._tensor import Tensor, TensorLike, Variable
+from tensorflow._tensor import Tensor, TensorLike
+from tensorflow.keras import Variable
 
 _Activation: TypeAlias = str | Callable[[Tensor], Tensor] | None
 _Size: TypeAlias = int | tuple[int, int]
 
 class Layer:
+    name: str
     def __init__(self, *, name: str | None = None, trainable: bool = True) -> None: ...
     def __call__(
         self, inputs: TensorLike | Sequence[TensorLike], *, training: bool | None = None
     ) -> Tensor: ...
-    @property
-    def name(self) -> str: ...
     @property
     def variables(self) -> list[Variable]: ...
     @property
