@@ -28,16 +28,16 @@ KILLED_AFTER, SAVED_AT = 67, 60  # both within the second epoch
 
 KILL = f"""
 import os, runpy, signal
-from flowdsl.train import Trainer
+from flowdsl.train import FeedfreeTrainerBase
 
-run_step = Trainer.run_step
+run_step = FeedfreeTrainerBase.run_step
 
 def run_step_or_die(trainer):
     run_step(trainer)
     if trainer.global_step == {KILLED_AFTER}:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Trainer.run_step = run_step_or_die
+FeedfreeTrainerBase.run_step = run_step_or_die
 runpy.run_path("digits.py", run_name="__main__")
 """
 

@@ -17,8 +17,8 @@ def test_asking_again_for_no_more_is_fine() -> None:
 
 def test_asking_for_more_after_the_start_is_an_error() -> None:
     tf.constant(0)
-    with pytest.raises(fl.FlowError, match=r"already started, with 2 CPU.*before the first"):
-        logical_cpus(3)
+    with pytest.raises(fl.FlowError, match=r"already started, with 4 CPU.*before the first"):
+        logical_cpus(5)
 
 
 def test_towers_are_the_first_devices() -> None:
@@ -26,7 +26,7 @@ def test_towers_are_the_first_devices() -> None:
 
 
 def test_too_few_devices_are_named_with_the_cure() -> None:
-    with pytest.raises(fl.FlowError, match=r"9 towers need 9 devices.*2 CPU.*logical_cpus\(9\)"):
+    with pytest.raises(fl.FlowError, match=r"9 towers need 9 devices.*4 CPU.*logical_cpus\(9\)"):
         towers(9)
 
 

@@ -56,7 +56,7 @@ queues.batch([1], batch_size="2")  # E: arg-type
 queues.batch([1], 2, alow_smaller_final_batch=True)  # E: call-arg
 
 # -- trainers --------------------------------------------------------------------------------------
-TrainConfig(dataflow=numbers, model=Linear(), optimizer=sgd)  # E: arg-type
+TrainConfig(dataflow=numbers, model=numbers, optimizer=sgd)  # E: arg-type
 TrainConfig(dataflow=numbers, model=Linear, optimizer=sgd, remainder="keep")  # E: arg-type
 TrainConfig(dataflow=numbers, model=Linear, optimizer=sgd, steps_per_call="2")  # E: arg-type
 TrainConfig(data=numbers, model=Linear, optimizer=sgd)  # E: arg-type
