@@ -25,6 +25,7 @@ from flowdsl.wanted import while_wanted
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
+    from flowdsl.statistics.run import RunStatistics
 
 T = TypeVar("T")
 
@@ -136,6 +137,10 @@ class Pump(Generic[T]):
         """The seconds that the consumer has waited in ``take``."""
         return self._transfer.waited
 
+    def statistics(self) -> RunStatistics:
+        """The statistics of the run so far, whatever its thread does meanwhile."""
+        return self._transfer.statistics()
+
     def take(self, n: int = 1) -> None:
         """Wait until ``n`` elements are queued, and count them as taken: all of them, or none.
 
@@ -219,6 +224,9 @@ class _Transfer(Generic[T]):
     def fill(self) -> int:
         with self._changed:
             return self._queued - self._taken
+
+    def statistics(self) -> RunStatistics:
+        return self._run.statistics()
 
     @property
     def position(self) -> int:

@@ -20,6 +20,7 @@ from flowdsl.graph.source import InputSource, State, Taken, epoch_and_run, taken
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
+    from flowdsl.statistics.run import RunStatistics
 
 
 class FeedInput(InputSource):
@@ -124,6 +125,9 @@ class FeedInput(InputSource):
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         return list(args)
+
+    def statistics(self) -> RunStatistics | None:
+        return None if self._run is None else self._run.statistics()
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
         run = self._begun()

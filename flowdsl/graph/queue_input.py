@@ -23,6 +23,7 @@ from flowdsl.graph.source import InputSource, State, Taken, epoch_and_run, taken
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
+    from flowdsl.statistics.run import RunStatistics
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +87,9 @@ class QueuedInput(InputSource):
     @property
     def waited(self) -> float:
         return self._waited + (self._pass.pump.waited if self._pass else 0.0)
+
+    def statistics(self) -> RunStatistics | None:
+        return None if self._pass is None else self._pass.pump.statistics()
 
     def reset(self, epoch: int = 0) -> None:
         self._pump(self._begin(checked_int(f"{type(self).__name__}: epoch", epoch, 0)))

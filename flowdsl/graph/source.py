@@ -13,6 +13,7 @@ from flowdsl.errors import StateMismatch
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
+    from flowdsl.statistics.run import RunStatistics
 
 State: TypeAlias = Mapping[str, object]
 """A position in the data, as JSON values."""
@@ -128,6 +129,10 @@ class InputSource(ABC):
         """
         return 0.0
 
+    def statistics(self) -> RunStatistics | None:
+        """The statistics of the run that makes the elements; None where no flow makes them."""
+        return None
+
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
         """What a flow gave for the last ``elements`` that a step took.
 
@@ -225,6 +230,9 @@ class InputOver(InputSource):
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         return self.source.tensors(*args)
+
+    def statistics(self) -> RunStatistics | None:
+        return self.source.statistics()
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
         return self.source.taken(elements, behind)

@@ -49,18 +49,19 @@ def _tracked(trainer: Trainer) -> tf.train.Checkpoint:
         ) from error
 
 
-def _directory(logdir: Path | None) -> Path:
+def directory_in(logdir: Path | None, name: str = "checkpoints") -> Path:
+    """A folder for checkpoints; raises FlowError without a ``logdir``."""
     if logdir is None:
         raise FlowError("checkpoints need a place: give TrainConfig(logdir=...)")
-    return logdir / "checkpoints"
+    return logdir / name
 
 
 class CheckpointWriter:
     """Writes the checkpoints of one training."""
 
-    def __init__(self, trainer: Trainer, max_to_keep: int) -> None:
+    def __init__(self, trainer: Trainer, max_to_keep: int, directory: Path) -> None:
         self._trainer = trainer
-        self._directory = str(_directory(trainer.config.logdir))
+        self._directory = str(directory)
         self._manager = tf.train.CheckpointManager(_tracked(trainer), self._directory, max_to_keep)
 
     def save(self) -> Path:
@@ -86,7 +87,7 @@ class CheckpointWriter:
 
 def latest_checkpoint(logdir: Path | None) -> str | None:
     """The newest checkpoint under a log directory, if there is one."""
-    return None if logdir is None else tf.train.latest_checkpoint(str(_directory(logdir)))
+    return None if logdir is None else tf.train.latest_checkpoint(str(directory_in(logdir)))
 
 
 def restore(trainer: Trainer, path: str) -> None:

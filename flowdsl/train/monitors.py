@@ -48,10 +48,28 @@ class Monitors(Callback):
         self._sums: dict[str, float] = {}
         self._steps = 0
         self._put: dict[str, float] = {}
+        self._last: dict[str, float] = {}
 
     def put_scalar(self, name: str, value: float) -> None:
         """Record a scalar of this epoch, once."""
         self._put[name] = value
+
+    def latest(self, name: str, *, told: str) -> float:
+        """A scalar of the epoch: as it was put, or its mean so far.
+
+        At the end of the epoch it is that of the epoch, after the monitors have it too.
+
+        Raises:
+            InvalidFlow: None of that name was recorded in the epoch; the message begins with
+                ``told``.
+        """
+        record = self._record() or self._last
+        if name not in record:
+            raise InvalidFlow(
+                f"{told}: no scalar {name!r} was recorded in this epoch, or only later; there are "
+                f"{', '.join(sorted(record))}"
+            )
+        return record[name]
 
     def put_histogram(self, name: str, values: NDArray[Any]) -> None:
         """Record how the values of an array are spread, after this step."""
@@ -86,12 +104,14 @@ class Monitors(Callback):
             monitor.process_step(self.trainer.global_step, scalars)
 
     def trigger_epoch(self) -> None:
-        means = {name: total / self._steps for name, total in self._sums.items()}
-        record = means | self._put
+        self._last = record = self._record()
         self._sums, self._steps, self._put = {}, 0, {}
         for monitor in self._monitors:
             monitor.process_epoch(self.trainer.epoch_num, self.trainer.global_step, record)
         self.flush()
+
+    def _record(self) -> dict[str, float]:
+        return {name: total / self._steps for name, total in self._sums.items()} | self._put
 
     def after_train(self) -> None:
         for monitor in self._started:

@@ -18,7 +18,6 @@ from flowdsl.graph import EndOfPass, InputSource
 from flowdsl.graph.source import LeftOver, State
 from flowdsl.train.callbacks.base import Callback, StopTraining
 from flowdsl.train.callbacks.group import Callbacks
-from flowdsl.train.callbacks.saver import ModelSaver
 from flowdsl.train.checkpoint import latest_checkpoint, restore
 from flowdsl.train.config import TrainConfig
 from flowdsl.train.finite import non_finite_loss
@@ -246,8 +245,8 @@ class Trainer(ABC):
         given = [*self.config.callbacks, *self.config.extra_callbacks, *self._registered]
         if not self.is_chief:
             given = [callback for callback in given if not callback.chief_only]
-        savers = [callback for callback in given if isinstance(callback, ModelSaver)]
-        others = [callback for callback in given if not isinstance(callback, ModelSaver)]
+        savers = [callback for callback in given if callback.saves]
+        others = [callback for callback in given if not callback.saves]
         return [*others, self.monitors, *savers]
 
     def _run_epochs(self, callbacks: Callbacks) -> None:

@@ -47,6 +47,9 @@ class Callback:
     chief_only: bool = True
     """Whether it runs in the first process alone, where several train together."""
 
+    saves: bool = False
+    """Whether it comes after all others, as what writes checkpoints has to."""
+
     trainer: Trainer
 
     def setup(self, trainer: Trainer) -> None:

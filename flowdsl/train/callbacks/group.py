@@ -39,8 +39,8 @@ class Callbacks:
     def before_train(self, ends: ExitStack) -> None:
         """Call each at the start, and at ``ends`` in reverse order, those that were begun."""
         for callback in self.all:
-            ends.callback(callback.after_train)
             callback.before_train()
+            ends.callback(callback.after_train)
 
     def state_dict(self) -> dict[str, Mapping[str, object]]:
         states = {key: callback.state_dict() for key, callback in self._named()}

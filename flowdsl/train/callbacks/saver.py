@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowdsl.arguments import checked_int
 from flowdsl.train.callbacks.base import Callback
-from flowdsl.train.checkpoint import CheckpointWriter
+from flowdsl.train.checkpoint import CheckpointWriter, directory_in
 
 
 class ModelSaver(Callback):
@@ -19,6 +19,8 @@ class ModelSaver(Callback):
     Source: ``ModelSaver`` in tensorpack, which saves variables only.
     """
 
+    saves = True
+
     def __init__(self, *, every_steps: int | None = None, max_to_keep: int = 3) -> None:
         if every_steps is not None:
             every_steps = checked_int("ModelSaver: every_steps", every_steps, 1)
@@ -26,7 +28,9 @@ class ModelSaver(Callback):
         self.max_to_keep = checked_int("ModelSaver: max_to_keep", max_to_keep, 1)
 
     def before_train(self) -> None:
-        self._writer = CheckpointWriter(self.trainer, self.max_to_keep)
+        self._writer = CheckpointWriter(
+            self.trainer, self.max_to_keep, directory_in(self.trainer.config.logdir)
+        )
 
     def trigger_step(self) -> None:
         within = self.trainer.local_step < self.trainer.steps_per_epoch  # its end is saved anyway
