@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import isfinite
 
@@ -13,7 +13,7 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.train.config import TrainConfig
 from flowdsl.train.multi_gpu import MultiGPUTrainerBase, shared_variables
 from flowdsl.train.single_cost import SingleCost
-from flowdsl.train.towers import Computed
+from flowdsl.train.towers import Computed, Element
 
 
 class AsyncMultiGPUTrainer(MultiGPUTrainerBase):
@@ -55,9 +55,11 @@ class AsyncMultiGPUTrainer(MultiGPUTrainerBase):
         args = self.next_args(self.towers)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.towers, type(self).__name__)
-        for k in range(self.towers):
+        # Taken here, so that tower k has the k-th of the step however fast the others are.
+        elements = [self.input.tensors(*args) for _ in range(self.towers)]
+        for k, element in enumerate(elements):
             self._settle(k)
-            self._under_way[k] = self.global_step, self._threads.submit(self._train, k, args)
+            self._under_way[k] = self.global_step, self._threads.submit(self._train, k, element)
         if self.reached(self.config.record_every) and len(self._latest) == self.towers:
             each = [*self._latest.values()]
             means = {name: sum(s[name] for s in each) / self.towers for name in each[0]}
@@ -90,17 +92,17 @@ class AsyncMultiGPUTrainer(MultiGPUTrainerBase):
     def _computed_on(self, device: str) -> Callable[..., Computed]:
         share = 1.0 / self.towers if self.scale_gradient else 1.0
 
-        @tf.function(input_signature=self.input.signature, autograph=False)
-        def computed(*args: tf.Tensor) -> Computed:
+        @tf.function(input_signature=self.input.specs, autograph=False)
+        def computed(*element: tf.Tensor) -> Computed:
             with tf.device(device):
-                return self._cost.computed(self.input.tensors(*args), share)
+                return self._cost.computed(element, share)
 
         computed.get_concrete_function()  # TensorFlow traces in one thread at a time
         return computed
 
-    def _train(self, k: int, args: Sequence[tf.Tensor]) -> dict[str, float]:
+    def _train(self, k: int, element: Element) -> dict[str, float]:
         """Train on an element, in the thread of a tower."""
-        scalars, gradients = self._computing[k](*args)
+        scalars, gradients = self._computing[k](*element)
         with self._apply_lock:
             self._applied(gradients)
             self.updates += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from flowdsl.errors import FlowError, NotResumable, UnknownLength
 from flowdsl.graph.source import InputSource, Taken
@@ -32,9 +33,10 @@ def non_finite_loss(
     origins = [] if taken is None else _origins(taken)
     rows = ", ".join(map(str, origins[:_MOST_ROWS]))
     more = f" and {len(origins) - _MOST_ROWS} more" if len(origins) > _MOST_ROWS else ""
+    told = "not finite" if isfinite(loss) else str(loss)
     made_of = f"; its elements were made of {rows}{more}" if origins else ""
     return NonFiniteLoss(
-        f"the loss of step {step}, in epoch {epoch}, is {loss}{made_of}{_again(taken)}. To train "
+        f"the loss of step {step}, in epoch {epoch}, is {told}{made_of}{_again(taken)}. To train "
         f"on and count such steps: TrainConfig(non_finite='count')",
         *(step, epoch, origins),
     )

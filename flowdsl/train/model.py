@@ -180,7 +180,7 @@ def made_model(given: Callable[[], Model] | Model | tf.keras.Model | None, tower
         model = given()
     if not isinstance(model, tf.keras.Model) or not _has_keras_loss(model):
         return cast("Model", model)
-    if model.optimizer is None:
+    if getattr(model, "optimizer", None) is None:  # it is there once it is compiled
         raise InvalidFlow(
             f"TrainConfig: the Keras model {model.name!r} is not compiled, so it has no loss: call "
             f"its compile(optimizer=..., loss=...), or derive a model from ModelDesc"

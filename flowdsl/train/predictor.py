@@ -76,10 +76,11 @@ def _output(
 ) -> Callable[[Mapping[str, tf.Tensor]], Any]:
     if isinstance(model, CompiledModel):
         net = model.net
-        if name not in ("output", *net.output_names) or len(inputs) != len(net.inputs):
+        if name not in _outputs_of_keras(net) or len(inputs) != len(net.inputs):
             raise InvalidFlow(
-                f"get_predictor: the Keras model {net.name!r} has the output 'output' and "
-                f"{len(net.inputs)} input(s), asked for {name!r} of {len(inputs)}"
+                f"get_predictor: the Keras model {net.name!r} has the output(s) "
+                f"{', '.join(_outputs_of_keras(net))} and {len(net.inputs)} input(s), asked for "
+                f"{name!r} of {len(inputs)}"
             )
         used.update(inputs)
         return lambda values: _of_keras(net, name, [values[each] for each in inputs])
@@ -105,8 +106,13 @@ def _output(
     return output
 
 
+def _outputs_of_keras(net: tf.keras.Model) -> list[str]:
+    """What an output may be called: the only one, or the first, ``"output"``."""
+    return ["output", *getattr(net, "output_names", ())]  # a Sequential names none
+
+
 def _of_keras(net: tf.keras.Model, name: str, values: Sequence[tf.Tensor]) -> Any:
     given: Any = net(values[0] if len(values) == 1 else [*values], training=False)
     if isinstance(given, (list, tuple)):
-        return given[net.output_names.index(name) if name in net.output_names else 0]
+        return given[max(0, _outputs_of_keras(net).index(name) - 1)]
     return given[name] if isinstance(given, dict) else given

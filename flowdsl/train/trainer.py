@@ -26,7 +26,7 @@ from flowdsl.train.monitors import Monitors
 from flowdsl.train.predictor import OnlinePredictor, predictor_of
 from flowdsl.train.session import configure
 from flowdsl.train.step import Counts
-from flowdsl.train.towers import Replicas, Towers
+from flowdsl.train.towers import SharedVariables, Towers
 from flowdsl.train.values import begin_with
 
 _log = logging.getLogger(__name__)
@@ -285,9 +285,13 @@ class Trainer(ABC):
         """The end of training, by an error too: steps that are still running are waited for."""
 
     def _require_finite(self) -> None:
-        loss = self.scalars.get("loss")
-        if loss is not None and not isfinite(loss) and self.reached(self.config.record_every):
-            self.refuse_non_finite(loss, int(self.counts.first_not_finite.numpy()))
+        every, loss = self.config.record_every, self.scalars.get("loss", 0.0)
+        read = self.reached(every) or self.local_step >= self.steps_per_epoch
+        if not read or (every == 1 and isfinite(loss)):
+            return
+        first = int(self.counts.first_not_finite.numpy())  # of steps whose loss was not read too
+        if first or not isfinite(loss):
+            self.refuse_non_finite(loss, first)
 
     def refuse_non_finite(self, loss: float, step: int) -> None:
         """Raise the error for the loss of a step, 0 if it is the latest; unless it is to count."""
@@ -439,7 +443,7 @@ def _one_tower(trainer: str, config: TrainConfig) -> Towers:
             f"{trainer} has one tower, got {', '.join(devices)}; for several use "
             f"SyncMultiGPUTrainerReplicated"
         )
-    return Replicas(tf.distribute.OneDeviceStrategy(devices[0]), devices)
+    return SharedVariables(devices, devices)
 
 
 def _warn_of_left_over(left: int, towers: int) -> None:
