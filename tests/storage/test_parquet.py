@@ -491,3 +491,16 @@ def test_bad_arguments_are_named(path: Path) -> None:
     path.write_bytes(b"PAR1 encrypted PARE")
     with pytest.raises(SourceError, match="is encrypted"):
         fl.from_parquet(path)
+
+
+def test_a_footer_with_both_of_its_keys_damaged_is_no_file_of_others(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    fl.from_items([(1, 2.0)]).write_parquet(path)
+    content = path.read_bytes()
+    path.write_bytes(
+        content.replace(b"flowdsl.parquet", b"flowdsl.parqugt").replace(
+            b"flowdsl.seal", b"flo7dsl.seal"
+        )
+    )
+    with pytest.raises(fl.SourceError, match="is damaged: its footer has no seal"):
+        fl.from_parquet(path)

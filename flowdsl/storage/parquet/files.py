@@ -27,6 +27,8 @@ VERSION = 1
 UNSEALED = "xxh3:" + "0" * 16
 _SEALED = re.compile(rb"flowdsl\.seal\x18\x15xxh3:([0-9a-f]{16})")
 """The entry in the footer: a key, the byte of a field, the length of a text, and the text."""
+_TRACES = (ABOUT.encode(), SEAL.encode(), b"xxh3:", b'"digests":"')
+"""What tells that the footer of a file had a seal, also where some of it is damaged."""
 _DIGESTS = re.compile(rb'"digests":"([0-9a-f]*)"')
 _TAIL = 8
 _BATCH_ROWS = 1 << 10
@@ -262,7 +264,7 @@ def _checked(reader: str, path: str, file: ByteFile) -> tuple[bytes, str]:
     raw = file.read(file.size - _TAIL - size, size)
     found = next(reversed(list(_SEALED.finditer(raw))), None)
     if found is None:
-        if ABOUT.encode() in raw:
+        if any(trace in raw for trace in _TRACES):
             raise SourceError(f"{reader}: {path!r} is damaged: its footer has no seal")
         return raw, xxhash.xxh3_64_hexdigest(raw)
     unsealed = raw[: found.start(1)] + b"0" * 16 + raw[found.end(1) :]
