@@ -19,7 +19,7 @@ from flowdsl.train.callbacks.progress import ProgressBar
 from flowdsl.train.callbacks.summaries import MergeAllSummaries, MovingAverageSummary
 from flowdsl.train.callbacks.updates import RunUpdateOps
 from flowdsl.train.events import TFEventWriter
-from flowdsl.train.model import Model, Optimizer
+from flowdsl.train.model import GivenModel, Optimizer
 from flowdsl.train.monitors import JSONWriter, Monitor, ScalarPrinter
 from flowdsl.train.session import SessionConfig
 from flowdsl.train.step import Remainder
@@ -138,7 +138,7 @@ class TrainConfig:
     data: InputSource | None = None
     """Your own input source of the elements to train on, instead of ``dataflow``."""
 
-    model: Callable[[], Model] | Model | tf.keras.Model | None = attrs.field(
+    model: Callable[[], GivenModel] | GivenModel | None = attrs.field(
         default=None, validator=_makes_model
     )
     """Makes the model: called once, where variables are made for all towers.

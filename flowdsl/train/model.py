@@ -36,6 +36,10 @@ class Model(Protocol):
     def loss(self) -> Callable[..., Loss]: ...
 
 
+GivenModel: TypeAlias = Model | tf.Module | tf.keras.Model
+"""A model with a loss; one without, for a trainer that has a step of its own; or one of Keras."""
+
+
 class ModelDesc(tf.Module):
     """A base for models, which finds the variables of its attributes, Keras layers included.
 
@@ -111,6 +115,11 @@ def binding_of_loss(model: Model, source: InputSource) -> Binding:
         InvalidFlow: It does not, or the model has nothing to train; it says what to write instead.
     """
     name = type(model).__name__
+    if not callable(getattr(model, "loss", None)):
+        raise InvalidFlow(
+            f"{name} has no method loss(self, <components of an element>): define it, or train "
+            f"with a step of your own, by FeedfreeTrainerBase.build_train_tower"
+        )
     if not model.trainable_variables:
         raise InvalidFlow(
             f"{name} has no trainable variables: derive it from ModelDesc, which finds those of "
@@ -155,7 +164,7 @@ def _told(shape: tf.TensorShape) -> str:
     return str(tuple(shape))
 
 
-def made_model(given: Callable[[], Model] | Model | tf.keras.Model | None, towers: int) -> Model:
+def made_model(given: Callable[[], GivenModel] | GivenModel | None, towers: int) -> Model:
     """The model of a configuration: made by the function that was given, or what was given.
 
     Raises:

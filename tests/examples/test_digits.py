@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import runpy
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +189,40 @@ def test_it_recognises_the_held_out_digits(tmp_path: Path) -> None:
     last = read_stats(tmp_path / "out")[-1]
     assert last["validation_rows"] == 360
     assert (last["validation_accuracy"] or 0) >= 0.95
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_killed_at_twenty_random_moments_it_trains_what_it_would_have(
+    undisturbed: tuple[Path, str], tmp_path: Path
+) -> None:
+    reference, _ = undisturbed
+    script = tmp_path / "digits.py"
+    script.write_text(EXAMPLE.read_text().replace("max_epoch=40", f"max_epoch={EPOCHS}"))
+    kills, rng = 0, random.Random(5)
+    while kills < 20:
+        process = subprocess.Popen(
+            [sys.executable, str(script)],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        # Until it trains, and then for a moment: a step takes some milliseconds.
+        files = len(event_files(tmp_path))
+        while process.poll() is None and len(event_files(tmp_path)) == files:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.6))
+        process.kill()
+        assert process.wait() in (0, -signal.SIGKILL)
+        kills += 1
+        stats = read_stats(tmp_path / "out")
+        if stats and stats[-1]["global_step"] == STEPS * EPOCHS:
+            shutil.rmtree(tmp_path / "out")  # it came to its end: once more
+    again = run(tmp_path)
+    assert again.returncode == 0, again.stderr
+    losses, expected = (read_events(folder / "out")["loss"] for folder in (tmp_path, reference))
+    assert [*losses] == [*expected]  # each step once
+    # Equal losses at each step are of equal rows in equal order: each batch is augmented anew.
+    np.testing.assert_allclose([*losses.values()], [*expected.values()], atol=1e-6)
+    for name, values in learnt(reference).items():
+        np.testing.assert_allclose(learnt(tmp_path)[name], values, atol=1e-6, err_msg=name)

@@ -9,9 +9,11 @@ from flowdsl.arguments import checked_int
 from flowdsl.errors import InvalidFlow
 from flowdsl.train.callbacks.base import Callback
 
+_OF_INPUT = ("queue_fill", "input_wait")
+
 
 class MovingAverageSummary(Callback):
-    """Reports a moving average of each scalar at the end of an epoch, as ``moving_loss`` and so on.
+    """Reports a moving average of each scalar of the model at the end of an epoch: ``moving_loss``.
 
     At each step that is recorded the average moves by ``1 - decay`` of the way to the new value; it
     begins with the first. So it tells of the last steps, where the mean of an epoch tells of all.
@@ -34,6 +36,8 @@ class MovingAverageSummary(Callback):
         if not self.trainer.reached(self.trainer.config.record_every):
             return
         for name, value in self.trainer.scalars.items():
+            if name in _OF_INPUT:
+                continue
             average = self._averages.get(name, value)
             self._averages[name] = average + (1 - self.decay) * (value - average)
 

@@ -61,6 +61,14 @@ class Dropout(Layer):
         self, rate: float, *, seed: int | None = None, name: str | None = None
     ) -> None: ...
 
+class Embedding(Layer):
+    def __init__(self, input_dim: int, output_dim: int, *, name: str | None = None) -> None: ...
+
+class GRU(Layer):
+    def __init__(
+        self, units: int, *, return_sequences: bool = False, name: str | None = None
+    ) -> None: ...
+
 class Flatten(Layer):
     def __init__(self, *, name: str | None = None) -> None: ...
 
