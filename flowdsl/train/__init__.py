@@ -5,7 +5,7 @@ model.py         the protocols of a model and an optimizer; ModelDesc; Keras mod
 trainer.py       the loop: epochs, steps, callbacks
 feedfree.py      a step as one function of TensorFlow (step.py), of a model's loss (single_cost.py)
 towers.py        the devices of a step; placement.py says where variables are
-simple.py, multi_gpu.py, asynchronous.py    the trainers, by their devices
+simple.py, multi_gpu.py, asynchronous.py, distributed.py    the trainers, by their devices
 predictor.py     functions from inputs to outputs of the model
 callbacks/       actions during training: progress, evaluation, checkpoints
 monitors.py      where scalars go; events.py for TensorBoard; picture.py draws them
@@ -37,6 +37,7 @@ from flowdsl.train.callbacks import (
     StopTraining,
 )
 from flowdsl.train.config import TrainConfig
+from flowdsl.train.distributed import DistributedReplicatedTrainer
 from flowdsl.train.events import TFEventWriter, read_events
 from flowdsl.train.feedfree import FeedfreeTrainerBase, SingleCostFeedfreeTrainer
 from flowdsl.train.finite import NonFiniteLoss
@@ -59,6 +60,7 @@ __all__ = [
     "Callback",
     "Curves",
     "DataReport",
+    "DistributedReplicatedTrainer",
     "EarlyStopping",
     "FeedfreeTrainerBase",
     "History",

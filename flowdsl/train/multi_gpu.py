@@ -44,15 +44,13 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
 
     def make_input(self) -> InputSource:
         source = super().make_input()
-        config = self.config
-        staged = (
-            self._gpu_prefetch
-            and self.towers > 1
-            and config.dataflow is not None
-            and config.steps_per_call == 1
-            and config.remainder == "drop"
-        )
-        return StagingInput(source) if staged else source
+        return StagingInput(source) if self.config.data is None and self.stages else source
+
+    @property
+    def stages(self) -> bool:
+        """Whether elements are brought to the devices a step ahead."""
+        whole = self.config.steps_per_call == 1 and self.config.remainder == "drop"
+        return self._gpu_prefetch and self.towers > 1 and whole
 
     @staticmethod
     def build_on_multi_tower(

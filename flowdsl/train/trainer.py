@@ -96,7 +96,7 @@ class Trainer(ABC):
         with self.devices.scope():
             self.model: Model = made_model(config.model, self.devices.total)
             self._optimizer = self.make_optimizer()
-        self.monitors = Monitors(config.monitors)
+        self.monitors = Monitors(config.monitors if self.is_chief else ())
         self._registered: list[Callback] = []
         self._callbacks: Callbacks | None = None
         self._input_state: State | None = None

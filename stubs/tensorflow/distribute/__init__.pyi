@@ -4,6 +4,7 @@ from typing import Any, TypeVar
 
 from tensorflow._tensor import Tensor, Variable
 from tensorflow.data import Dataset
+from tensorflow.distribute import cluster_resolver as cluster_resolver
 from tensorflow.distribute import experimental as experimental
 
 _R = TypeVar("_R")
@@ -34,7 +35,11 @@ class InputContext:
 
 class ReductionToOneDevice: ...
 
+class _Extended:
+    worker_devices: tuple[str, ...]
+
 class Strategy:
+    extended: _Extended
     @property
     def num_replicas_in_sync(self) -> int: ...
     def distribute_datasets_from_function(
@@ -61,4 +66,9 @@ class MirroredStrategy(Strategy):
         self,
         devices: Sequence[str] | None = None,
         cross_device_ops: ReductionToOneDevice | None = None,
+    ) -> None: ...
+
+class MultiWorkerMirroredStrategy(Strategy):
+    def __init__(
+        self, cluster_resolver: cluster_resolver.ClusterResolver | None = None
     ) -> None: ...
