@@ -11,7 +11,7 @@ PAGES := $(wildcard README.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-regression \
+.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-regression \
 	faults format lock clean
 
 say = printf '==> %s\n'
@@ -33,6 +33,7 @@ help:
 	echo 'make bench     time flowdsl beside others: make bench OPTIONS=--quick for a minute of it'
 	echo '  make bench-storage  time the readers of files beside others'
 	echo '  make bench-graph  time the ways into a step of TensorFlow beside others'
+	echo '  make bench-training  time steps of training beside a loop by hand and fit'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
@@ -118,6 +119,10 @@ bench-storage: $(VENV)/bench/ready
 bench-graph: $(VENV)/bench/ready
 	$(say) 'Steps and rows a second'
 	$(VENV)/bench/bin/python -m bench.graph $(OPTIONS)
+
+bench-training: $(VENV)/bench/ready
+	$(say) 'Steps of training a second'
+	$(VENV)/bench/bin/python -m bench.training $(OPTIONS)
 
 bench-regression: $(VENV)/dev
 	$(say) 'Benches of flowdsl alone; add OPTIONS=--benchmark-compare for the difference'

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from flowdsl.errors import FlowError, StateMismatch
+from flowdsl.errors import FlowError, SourceError, StateMismatch
 
 if TYPE_CHECKING:
     from flowdsl.train.trainer import Trainer
@@ -86,8 +86,16 @@ class CheckpointWriter:
 
 
 def latest_checkpoint(logdir: Path | None) -> str | None:
-    """The newest checkpoint under a log directory, if there is one."""
-    return None if logdir is None else tf.train.latest_checkpoint(str(directory_in(logdir)))
+    """The newest checkpoint under a log directory, if there is one.
+
+    It is that of the last step whose files are there. TensorFlow's own list names the latest alone,
+    and where that one was removed there seems to be none.
+    """
+    if logdir is None:
+        return None
+    indices = directory_in(logdir).glob("ckpt-*.index")
+    steps = [int(path.stem.removeprefix("ckpt-")) for path in indices]
+    return str(directory_in(logdir) / f"ckpt-{max(steps)}") if steps else None
 
 
 def restore(trainer: Trainer, path: str) -> None:
@@ -95,6 +103,7 @@ def restore(trainer: Trainer, path: str) -> None:
 
     Raises:
         StateMismatch: It is of another model or optimizer.
+        SourceError: It is damaged.
     """
     try:
         _tracked(trainer).restore(path).assert_consumed()
@@ -102,6 +111,11 @@ def restore(trainer: Trainer, path: str) -> None:
         raise StateMismatch(
             f"{path} does not fit this model and optimizer: use those it was saved with, or give "
             f"another logdir ({error})"
+        ) from error
+    except (tf.errors.OpError, OSError, IndexError) as error:  # of a short file: IndexError
+        raise SourceError(
+            f"{path} is damaged: remove its files, {path}.*, to go on from the checkpoint before "
+            f"it ({error})"
         ) from error
     trainer.go_on_after(int(trainer.counts.finished.numpy()))
     _log.info("training goes on after step %d, from %s", trainer.global_step, path)

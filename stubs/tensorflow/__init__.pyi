@@ -48,8 +48,8 @@ from tensorflow._ops import maximum as maximum
 from tensorflow._ops import minimum as minimum
 from tensorflow._ops import name_scope as name_scope
 from tensorflow._ops import not_equal as not_equal
-from tensorflow._ops import one_hot as one_hot
 from tensorflow._ops import numpy_function as numpy_function
+from tensorflow._ops import one_hot as one_hot
 from tensorflow._ops import ones as ones
 from tensorflow._ops import ones_like as ones_like
 from tensorflow._ops import range as range

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import flowdsl as fl
+from flowdsl.errors import SourceError
 from flowdsl.graph import logical_cpus
 from flowdsl.train import (
     Callback,
@@ -28,6 +29,7 @@ from flowdsl.train import (
     read_events,
     read_stats,
 )
+from flowdsl.train.checkpoint import latest_checkpoint
 from tests.train.regression import Floats, Linear, adam, points
 
 STEPS, EPOCHS, SAVE_EVERY = 7, 3, 4
@@ -225,6 +227,37 @@ def test_saving_needs_a_place() -> None:
     )
     with pytest.raises(fl.FlowError, match="logdir"):
         SimpleTrainer(config).train()
+
+
+def test_a_removed_checkpoint_is_followed_by_the_one_before_it(tmp_path: Path) -> None:
+    trainer(tmp_path).train()
+    folder = tmp_path / "checkpoints"
+    kept = sorted(int(path.stem.removeprefix("ckpt-")) for path in folder.glob("ckpt-*.index"))
+    for path in folder.glob(f"ckpt-{kept[-1]}.*"):
+        path.unlink()
+    again = trainer(tmp_path)
+    again.setup()
+    assert again.global_step == kept[-2]
+    for path in folder.glob("ckpt-*"):
+        path.unlink()
+    anew = trainer(tmp_path)
+    anew.setup()
+    assert anew.global_step == 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+@pytest.mark.parametrize("suffix", ["index", "data-00000-of-00001"])
+def test_a_damaged_checkpoint_is_not_taken_for_none(
+    tmp_path: Path, suffix: str, damage: str
+) -> None:
+    trainer(tmp_path).train()
+    path = Path(f"{latest_checkpoint(tmp_path)}.{suffix}")
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle] ^= 1
+    path.write_bytes(content[:middle] if damage == "cut" else content)
+    with pytest.raises(SourceError, match="is damaged: remove its files"):
+        trainer(tmp_path).setup()
 
 
 if __name__ == "__main__":  # the process to be killed
