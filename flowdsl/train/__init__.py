@@ -6,6 +6,7 @@ trainer.py       the loop: epochs, steps, callbacks
 feedfree.py      a step as one function of TensorFlow (step.py), of a model's loss (single_cost.py)
 towers.py        the devices of a step; placement.py says where variables are
 simple.py, multi_gpu.py, asynchronous.py, distributed.py    the trainers, by their devices
+cluster.py       the processes that take part in a training
 predictor.py     functions from inputs to outputs of the model
 callbacks/       actions during training: progress, evaluation, checkpoints
 monitors.py      where scalars go; events.py for TensorBoard; picture.py draws them
@@ -37,7 +38,7 @@ from flowdsl.train.callbacks import (
     StopTraining,
 )
 from flowdsl.train.config import TrainConfig
-from flowdsl.train.distributed import DistributedReplicatedTrainer
+from flowdsl.train.distributed import AsyncDistributedTrainer, DistributedReplicatedTrainer
 from flowdsl.train.events import TFEventWriter, read_events
 from flowdsl.train.feedfree import FeedfreeTrainerBase, SingleCostFeedfreeTrainer
 from flowdsl.train.finite import NonFiniteLoss
@@ -56,6 +57,7 @@ from flowdsl.train.simple import QueueInputTrainer, SimpleFeedfreeTrainer, Simpl
 from flowdsl.train.trainer import Trainer
 
 __all__ = [
+    "AsyncDistributedTrainer",
     "AsyncMultiGPUTrainer",
     "Callback",
     "Curves",

@@ -1,4 +1,4 @@
-"""AsyncMultiGPUTrainer: towers that update common variables without waiting for each other."""
+"""Asynchronous training: towers that update common variables without waiting for each other."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.train.config import TrainConfig
 from flowdsl.train.multi_gpu import MultiGPUTrainerBase, shared_variables
 from flowdsl.train.single_cost import SingleCost
-from flowdsl.train.towers import Computed, Element
+from flowdsl.train.towers import Computed, Element, SharedVariables
 
 
-class AsyncMultiGPUTrainer(MultiGPUTrainerBase):
+class AsyncTrainerBase(MultiGPUTrainerBase):
     """Each tower updates the common variables by its own gradients, as soon as it has them.
 
     A step gives each tower an element, in a thread of its own, and does not wait: a tower may be
@@ -26,19 +26,16 @@ class AsyncMultiGPUTrainer(MultiGPUTrainerBase):
     number of towers. The scalars of a step are means over the towers' latest elements.
 
     All towers wait for each other at the end of an epoch and before a checkpoint.
-
-    Source: ``AsyncMultiGPUTrainer`` in tensorpack.
     """
 
-    def __init__(self, config: TrainConfig, scale_gradient: bool = True) -> None:
+    def __init__(self, config: TrainConfig, towers: SharedVariables, scale_gradient: bool) -> None:
         self.scale_gradient = scale_gradient
         if config.steps_per_call > 1 or config.remainder != "drop":
             raise InvalidFlow(
-                "AsyncMultiGPUTrainer: each tower takes an element at a time: leave "
-                "steps_per_call and remainder as they are"
+                f"{type(self).__name__}: each tower takes an element at a time: leave "
+                f"steps_per_call and remainder as they are"
             )
-        name = type(self).__name__
-        super().__init__(config, shared_variables(name, config, "gpu"), gpu_prefetch=False)
+        super().__init__(config, towers, gpu_prefetch=False)
         self.updates = 0
         """How many gradients were applied."""
         self._apply_lock = threading.Lock()
@@ -108,3 +105,17 @@ class AsyncMultiGPUTrainer(MultiGPUTrainerBase):
             self.updates += 1
         share = self.towers if self.scale_gradient else 1
         return {name: float(value) * share for name, value in scalars.items()}
+
+
+class AsyncMultiGPUTrainer(AsyncTrainerBase):
+    """Devices of this process that update common variables, none of which waits for another.
+
+    Each is a tower; the variables are spread over them by their bytes. With ``scale_gradient`` the
+    gradients are divided by the number of towers.
+
+    Source: ``AsyncMultiGPUTrainer`` in tensorpack.
+    """
+
+    def __init__(self, config: TrainConfig, scale_gradient: bool = True) -> None:
+        towers = shared_variables(type(self).__name__, config, "gpu")
+        super().__init__(config, towers, scale_gradient)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_BY_THIS_PROCESS = tf.train.CheckpointOptions(experimental_io_device="/cpu:0")
+"""Where variables are on other machines, each would write its own to its own disk."""
+
 
 class _PythonState(tf.train.experimental.PythonState):
     """The trainer's own state as JSON, inside the checkpoint."""
@@ -76,7 +79,8 @@ class CheckpointWriter:
         trainer.counts.finished.assign(trainer.global_step)
         before = self._manager.latest_checkpoint
         try:
-            return Path(self._manager.save(checkpoint_number=trainer.global_step))
+            path = self._manager.save(trainer.global_step, options=_BY_THIS_PROCESS)
+            return Path(path)
         except (OSError, tf.errors.OpError) as error:
             stays = f"the last good one is {before}" if before else "there is none before it"
             raise FlowError(

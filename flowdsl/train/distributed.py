@@ -1,18 +1,25 @@
-"""DistributedReplicatedTrainer: one training by the processes of several machines."""
+"""Trainers of several processes, on one machine or many."""
 
 from __future__ import annotations
 
-import json
-import os
+import sys
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import FlowError, InvalidFlow
 from flowdsl.graph import InputSource, StagingInput
 from flowdsl.graph.sharded_input import ShardedInput
+from flowdsl.train.asynchronous import AsyncTrainerBase
+from flowdsl.train.cluster import (
+    Cluster,
+    await_all,
+    require_jobs,
+    serve,
+    told_by_the_environment,
+)
 from flowdsl.train.config import TrainConfig
 from flowdsl.train.multi_gpu import MultiGPUTrainerBase
-from flowdsl.train.towers import Replicas
+from flowdsl.train.towers import Element, Replicas, SharedVariables
 
 
 class DistributedReplicatedTrainer(MultiGPUTrainerBase):
@@ -41,7 +48,7 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
     def __init__(
         self,
         config: TrainConfig,
-        server: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+        server: Cluster | None = None,
         *,
         gpu_prefetch: bool = True,
     ) -> None:
@@ -55,12 +62,10 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
                 "DistributedReplicatedTrainer: remainder must be 'drop': processes end a pass "
                 "together"
             )
-        resolver = server if server is not None else _told_by_the_environment()
-        if "worker" not in resolver.cluster_spec().jobs:
-            raise InvalidFlow(
-                f"DistributedReplicatedTrainer: the cluster has no workers, only "
-                f"{', '.join(resolver.cluster_spec().jobs) or 'nothing'}"
-            )
+        example = '{"worker": ["a:5000", "b:5000"]}'
+        name = type(self).__name__
+        resolver = server if server is not None else told_by_the_environment(name, example)
+        require_jobs(name, resolver, ["worker"])
         try:
             strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
         except RuntimeError as error:
@@ -84,16 +89,63 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
         return StagingInput(source) if self.stages else source
 
 
-def _told_by_the_environment() -> tf.distribute.cluster_resolver.ClusterResolver:
-    told = os.environ.get("TF_CONFIG")
-    if not told:
-        raise InvalidFlow(
-            "DistributedReplicatedTrainer: the environment variable TF_CONFIG is missing, which "
-            'says who takes part, e.g. {"cluster": {"worker": ["a:5000", "b:5000"]}, "task": '
-            '{"type": "worker", "index": 0}}; or give server='
+class AsyncDistributedTrainer(AsyncTrainerBase):
+    """Trains one model by several processes, none of which waits for another.
+
+    Of the processes one is the ``chief``, some are ``worker`` and some ``ps``, parameter servers;
+    all run the same program, and ``server``, by default ``TF_CONFIG``, tells which one is which.
+    The chief runs the training: the flow, with its own workers, and the callbacks; each worker is a
+    tower that gets its elements from there; the variables are spread over the parameter servers by
+    their bytes. An element is trained on once, and no update is lost; otherwise this is
+    ``AsyncMultiGPUTrainer``.
+
+    In a process that is not the chief the program ends in here, with the chief (``SystemExit``).
+
+    When a worker or a parameter server dies, the chief ends with an error at the next step that it
+    has a part in, within a second or so, and the others end with the chief. Run the program again,
+    with as many workers or with others: it goes on from the last checkpoint, and no element is
+    trained on twice or left out, but for those after the checkpoint.
+
+    Raises:
+        InvalidFlow: ``TF_CONFIG`` is missing, or names no chief, workers or parameter servers.
+        FlowError: Another process did not come within five minutes.
+
+    Source: ``tf.distribute.ParameterServerStrategy``. Its ``ClusterCoordinator`` is not used: it
+    runs a step again whose worker died, after which that step's rows may have been trained on.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        server: Cluster | None = None,
+        scale_gradient: bool = True,
+    ) -> None:
+        name = type(self).__name__
+        example = '{"chief": ["a:5000"], "ps": ["a:5001"], "worker": ["b:5000", "c:5000"]}'
+        resolver = server if server is not None else told_by_the_environment(name, example)
+        require_jobs(name, resolver, ["chief", "worker", "ps"])
+        if resolver.task_type != "chief":
+            serve(name, resolver)
+            sys.exit()
+        spec = resolver.cluster_spec()
+        await_all(name, [*spec.job_tasks("worker"), *spec.job_tasks("ps")])
+        tf.distribute.ParameterServerStrategy(resolver)  # which connects the processes
+        workers, servers = (
+            [
+                device.name
+                for device in tf.config.list_logical_devices()
+                if f"/job:{job}/" in device.name
+            ]
+            for job in ("worker", "ps")
         )
-    try:
-        json.loads(told)
-    except ValueError as error:
-        raise InvalidFlow(f"DistributedReplicatedTrainer: TF_CONFIG is no JSON: {error}") from error
-    return tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        super().__init__(config, SharedVariables(workers, servers), scale_gradient)
+
+    def _train(self, k: int, element: Element) -> dict[str, float]:
+        try:
+            return super()._train(k, element)
+        except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+            raise FlowError(
+                f"AsyncDistributedTrainer: {self.devices.devices[k]} or one of the parameter "
+                f"servers has ended; run the program again to go on from the last checkpoint "
+                f"({str(error).strip().splitlines()[-1]})"
+            ) from error

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from itertools import chain
 from pathlib import Path
@@ -18,21 +14,18 @@ import pytest
 
 import flowdsl as fl
 from flowdsl.graph import QueueInput
-from flowdsl.train import DistributedReplicatedTrainer, SimpleTrainer, TrainConfig
+from flowdsl.train import (
+    AsyncDistributedTrainer,
+    DistributedReplicatedTrainer,
+    SimpleTrainer,
+    TrainConfig,
+    cluster,
+)
+from tests.train.cluster import Processes, free_ports
 from tests.train.distributed import OPTIMIZERS, Recording, batches
 
 ENDS_WITHIN = 60
 """Seconds after the death of one process in which the others have to end; about 10 were seen."""
-
-
-def free_ports(n: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(n)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Together:
@@ -40,28 +33,15 @@ class Together:
 
     def __init__(self, folder: Path, name: str, n: int, rows: int, kill_last_at: int = 0) -> None:
         self.folder, self.names = folder, [f"{name}{k}" for k in range(n)]
-        workers = [f"127.0.0.1:{port}" for port in free_ports(n)]
-        self.processes: list[subprocess.Popen[str]] = []
+        self._processes = Processes("tests.train.distributed", worker=n)
         for k, own in enumerate(self.names):
-            told = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": k}}
-            environment = {**os.environ, "TF_CONFIG": json.dumps(told)}
-            kill = [str(kill_last_at)] if kill_last_at and k == n - 1 else []
-            command = [sys.executable, "-m", "tests.train.distributed", str(folder), own, "adam"]
-            self.processes.append(
-                subprocess.Popen(
-                    [*command, str(rows), *kill],
-                    env=environment,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    cwd=Path(__file__).parents[2],
-                )
-            )
+            kill = [kill_last_at] if kill_last_at and k == n - 1 else []
+            self.last = self._processes.start("worker", k, folder, own, "adam", rows, *kill)
 
     def end(self) -> list[int]:
-        """Wait for all; gives their exit codes."""
-        self.said = [process.communicate(timeout=240)[0] for process in self.processes]
-        return [process.returncode for process in self.processes]
+        codes = self._processes.end()
+        self.said = self._processes.said
+        return codes
 
     def told(self) -> list[dict[str, Any]]:
         return [json.loads((self.folder / f"{name}.json").read_text()) for name in self.names]
@@ -108,7 +88,7 @@ def test_two_processes_train_what_one_device_trains_on_the_joined_batches(tmp_pa
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_after_the_death_of_one_no_row_is_trained_on_twice(after: int, tmp_path: Path) -> None:
     killed = Together(tmp_path, "killed", 2, rows=96, kill_last_at=7)
-    killed.processes[1].wait()
+    killed.last.wait()
     died = time.monotonic()
     assert killed.end() == [1, -signal.SIGKILL], killed.said
     assert time.monotonic() - died < ENDS_WITHIN
@@ -127,12 +107,95 @@ def test_after_the_death_of_one_no_row_is_trained_on_twice(after: int, tmp_path:
     assert following == second[: len(following)]
 
 
+class Chief:
+    """An asynchronous training: a chief, two servers of parameters, and some workers."""
+
+    def __init__(
+        self, folder: Path, name: str, workers: int, rows: int, kill: bool = False
+    ) -> None:
+        self.folder, self.name = folder, name
+        self._processes = Processes("tests.train.asynchronous", chief=1, ps=2, worker=workers)
+        started = [
+            self._processes.start(job, k, folder, f"{name}-{job}{k}", rows)
+            for job, n in [("ps", 2), ("worker", workers)]
+            for k in range(n)
+        ]
+        victim = [started[-1].pid] if kill else []
+        self._processes.start("chief", 0, folder, name, rows, *victim)
+
+    def end(self) -> list[int]:
+        codes = self._processes.end()
+        self.said = self._processes.said
+        return codes
+
+    def told(self) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads((self.folder / f"{self.name}.json").read_text())
+        return told
+
+    def batches(self) -> list[list[int]]:
+        """The batches that were trained on, in the order in which the workers were done."""
+        lines = (self.folder / f"{self.name}.rows").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@pytest.mark.slow
+def test_workers_that_do_not_wait_train_on_each_element_once(tmp_path: Path) -> None:
+    run = Chief(tmp_path, "chief", 2, rows=92)  # 23 batches: one is left over in each pass
+    assert run.end() == [0] * 5, run.said
+    told = run.told()
+    assert (told["steps"], told["updates"]) == (22, 44)
+    assert "/job:ps/" in told["on"]
+    expected = [batch for each in rows_of(2, 92) for batch in each[:22]]
+    assert sorted(run.batches()) == sorted(expected)
+    assert [*(tmp_path / "log" / "checkpoints").glob("*.index")]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_after_the_death_of_a_worker_no_element_is_trained_on_twice(
+    after: int, tmp_path: Path
+) -> None:
+    killed = Chief(tmp_path, "killed", 2, rows=96, kill=True)
+    began = time.monotonic()
+    assert killed.end() == [0, 0, 0, -signal.SIGKILL, 1], killed.said
+    assert time.monotonic() - began < ENDS_WITHIN
+    assert "/job:worker/replica:0/task:1/device:CPU:0 or one of the parameter" in killed.said[-1]
+
+    again = Chief(tmp_path, "again", after, rows=96)
+    assert again.end() == [0] * (3 + after), again.said
+    assert again.told()["began"] == 4
+    first, second, *_ = rows_of(3, 96)
+    rest = 24 - 8 - (24 - 8) % after  # of the first pass: a part that is too small is left over
+    trained = killed.batches()[:8] + again.batches()
+    assert sorted(trained[:8]) == sorted(first[:8])
+    assert sorted(trained[8 : 8 + rest]) == sorted(first[8 : 8 + rest])
+    following = trained[8 + rest : 8 + rest + 24 - 24 % after]
+    assert {*map(tuple, following)} <= {*map(tuple, second)}
+    assert len({*map(tuple, following)}) == len(following)
+
+
+def test_processes_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE", 0.1)
+    port, other = free_ports(2)
+    with pytest.raises(fl.FlowError, match=rf"nothing answers at 127.0.0.1:{port}, "):
+        cluster.await_all("Trainer", [f"127.0.0.1:{port}", f"127.0.0.1:{other}"])
+
+
+@pytest.mark.parametrize("missing", ["chief", "ps", "worker"])
+def test_what_an_asynchronous_cluster_needs(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {job: ["127.0.0.1:1"] for job in ("chief", "ps", "worker") if job != missing}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": told}))
+    config = TrainConfig(batches(96), model=Recording, optimizer=OPTIMIZERS["sgd"])
+    with pytest.raises(fl.InvalidFlow, match=f"the cluster has no {missing}, only "):
+        AsyncDistributedTrainer(config)
+
+
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
         (None, "TF_CONFIG is missing, which says who takes part"),
         ("{", "TF_CONFIG is no JSON"),
-        ('{"cluster": {"ps": ["127.0.0.1:1"]}}', "the cluster has no workers, only ps"),
+        ('{"cluster": {"ps": ["127.0.0.1:1"]}}', "the cluster has no worker, only ps"),
     ],
 )
 def test_what_the_environment_has_to_say(

@@ -6,6 +6,7 @@ from tensorflow._tensor import Tensor, Variable
 from tensorflow.data import Dataset
 from tensorflow.distribute import cluster_resolver as cluster_resolver
 from tensorflow.distribute import experimental as experimental
+from tensorflow.train import ClusterSpec
 
 _R = TypeVar("_R")
 _V = TypeVar("_V", Tensor, Variable)
@@ -71,4 +72,15 @@ class MirroredStrategy(Strategy):
 class MultiWorkerMirroredStrategy(Strategy):
     def __init__(
         self, cluster_resolver: cluster_resolver.ClusterResolver | None = None
+    ) -> None: ...
+
+class ParameterServerStrategy(Strategy):
+    def __init__(self, cluster_resolver: cluster_resolver.ClusterResolver) -> None: ...
+
+class Server:
+    def __init__(
+        self,
+        server_or_cluster_def: ClusterSpec,
+        job_name: str | None = None,
+        task_index: int | None = None,
     ) -> None: ...
