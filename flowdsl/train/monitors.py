@@ -148,9 +148,14 @@ def read_stats(logdir: Path | str) -> list[dict[str, float | None]]:
     if not path.exists():
         return []
     try:
-        return cast("list[dict[str, float | None]]", json.loads(path.read_text()))
-    except ValueError as error:
-        raise SourceError(f"{path} is no JSON: {error}; move it away to begin a new one") from error
+        entries = json.loads(path.read_text())
+        for entry in entries:
+            int(entry["global_step"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise SourceError(
+            f"{path} is no list of epochs: {error!r}; move it away to begin a new one"
+        ) from error
+    return cast("list[dict[str, float | None]]", entries)
 
 
 class ScalarPrinter(Monitor):

@@ -129,6 +129,31 @@ def test_sparse_gradients_of_towers_are_those_of_the_joined_elements(
     np.testing.assert_allclose(table(make, 2, 4), table(SimpleTrainer, 1, 8), atol=1e-6)
 
 
+class Normed(ModelDesc):
+    """With a layer that keeps the mean of its batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = tf.keras.layers.BatchNormalization(momentum=0.75)
+        self.norm.build((None, 5))
+
+    def loss(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_mean((self.norm(x, training=True) - y) ** 2)
+
+
+@pytest.mark.parametrize("make", SYNCHRONOUS[:2])
+def test_statistics_of_batches_are_of_all_towers(make: Callable[[TrainConfig], Trainer]) -> None:
+    trainer = make(
+        config(2, model=Normed, dataflow=points().batch(ROWS), steps_per_epoch=1)
+    )
+    trainer.train()
+    assert isinstance(trainer.model, Normed)
+    first, second = (0.25 * X[k * ROWS : (k + 1) * ROWS].mean(0) for k in range(2))
+    mean_of_both, in_turn = (first + second) / 2, 0.75 * first + second
+    expected = mean_of_both if make is SyncMultiGPUTrainerReplicated else in_turn
+    np.testing.assert_allclose(trainer.model.norm.moving_mean.numpy(), expected, atol=1e-6)
+
+
 def test_the_variables_of_a_parameter_server_are_spread_over_its_devices() -> None:
     trainer = SyncMultiGPUTrainer(config(2))
     assert isinstance(trainer.model, Linear)

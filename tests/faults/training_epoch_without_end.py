@@ -1,0 +1,32 @@
+"""A flow has no end, and nothing says how long an epoch is.
+
+It is refused before anything runs, with the cure.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+import flowdsl as fl
+from flowdsl.train import ModelDesc, SimpleTrainer, TrainConfig
+
+
+class Mean(ModelDesc):
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = tf.Variable(0.0)
+
+    def loss(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_mean((self.at - x) ** 2)
+
+
+config = TrainConfig(
+    fl.from_items([np.float32(1)] * 8).batch(2).repeat(),
+    model=Mean,
+    optimizer=tf.keras.optimizers.SGD,
+)
+SimpleTrainer(config)
+
+# Seen:
+# flowdsl.errors.EndlessFlow: ...steps_per_epoch...
