@@ -147,5 +147,5 @@ class AsyncDistributedTrainer(AsyncTrainerBase):
             raise FlowError(
                 f"AsyncDistributedTrainer: {self.devices.devices[k]} or one of the parameter "
                 f"servers has ended; run the program again to go on from the last checkpoint "
-                f"({str(error).strip().splitlines()[-1]})"
+                f"({type(error).__name__})"
             ) from error

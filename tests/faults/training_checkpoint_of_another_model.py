@@ -29,6 +29,7 @@ def train(size: int) -> None:
         callbacks=[ModelSaver()],
         extra_callbacks=(),
         monitors=(),
+        max_epoch=1,
         logdir="out",
     )
     SimpleTrainer(config).train()

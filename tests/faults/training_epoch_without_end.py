@@ -29,4 +29,5 @@ config = TrainConfig(
 SimpleTrainer(config)
 
 # Seen:
-# flowdsl.errors.EndlessFlow: ...steps_per_epoch...
+# flowdsl.errors.InvalidFlow: TrainConfig: steps_per_epoch must be given: repeat() never ends; put
+# .take(n) after it

@@ -71,4 +71,4 @@ finally:
 # three steps are done
 # flowdsl.errors.FlowError: AsyncDistributedTrainer: /job:worker/replica:0/task:0/device:CPU:0 or
 # one of the parameter servers has ended; run the program again to go on from the last checkpoint
-# (...
+# (UnavailableError)

@@ -44,4 +44,5 @@ QueueInputTrainer(config).train()
 # step 1
 # step 2
 # flowdsl.errors.ElementError: map(inverse) failed on element 5 (row 5 of from_range(8)):
-# ZeroDivisionError: division by zero; the element was 5
+# ZeroDivisionError('division by zero'); the
+# element was 5

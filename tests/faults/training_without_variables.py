@@ -25,4 +25,5 @@ config = TrainConfig(
 SimpleTrainer(config)
 
 # Seen:
-# flowdsl.errors.InvalidFlow: ...
+# flowdsl.errors.InvalidFlow: Nothing has no trainable variables: derive it from ModelDesc, which
+# finds those of Keras layers, and build these with an input shape (tf.keras.Input)

@@ -30,7 +30,7 @@ from flowdsl.train import (
     TrainConfig,
     Trainer,
 )
-from tests.train.regression import Floats, Linear, adam, points, sgd
+from tests.train.regression import Floats, Linear, X, adam, points, sgd
 
 STEPS, ROWS = 10, 4
 
@@ -143,9 +143,7 @@ class Normed(ModelDesc):
 
 @pytest.mark.parametrize("make", SYNCHRONOUS[:2])
 def test_statistics_of_batches_are_of_all_towers(make: Callable[[TrainConfig], Trainer]) -> None:
-    trainer = make(
-        config(2, model=Normed, dataflow=points().batch(ROWS), steps_per_epoch=1)
-    )
+    trainer = make(config(2, model=Normed, dataflow=points().batch(ROWS), steps_per_epoch=1))
     trainer.train()
     assert isinstance(trainer.model, Normed)
     first, second = (0.25 * X[k * ROWS : (k + 1) * ROWS].mean(0) for k in range(2))

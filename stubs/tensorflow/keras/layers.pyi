@@ -13,6 +13,7 @@ class Layer:
     def __call__(
         self, inputs: TensorLike | Sequence[TensorLike], *, training: bool | None = None
     ) -> Tensor: ...
+    def build(self, input_shape: tuple[int | None, ...]) -> None: ...
     @property
     def variables(self) -> list[Variable]: ...
     @property
@@ -22,6 +23,8 @@ class Activation(Layer):
     def __init__(self, activation: _Activation, *, name: str | None = None) -> None: ...
 
 class BatchNormalization(Layer):
+    moving_mean: Variable
+    moving_variance: Variable
     def __init__(
         self,
         axis: int = -1,
