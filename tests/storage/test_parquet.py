@@ -301,6 +301,19 @@ def test_a_long_text_in_many_rows_does_not_fill_the_memory(
         assert "bytes and more, of much fewer in the file" in str(raised.value.__cause__)
 
 
+def test_a_category_that_its_dictionary_has_not(path: Path) -> None:
+    codes = pa.array([2] * 100, pa.int32())
+    column = pa.DictionaryArray.from_arrays(codes, ["a", "b", "c"])
+    pq.write_table(table(s=column), path, compression="none")
+    content = path.read_bytes()
+    run_of_twos = b"\x02\xc8\x01\x02"  # codes of 2 bits, 100 times, the code 2
+    assert content.count(run_of_twos) == 1
+    path.write_bytes(content.replace(run_of_twos, b"\x02\xc8\x01\x03"))
+    with pytest.raises(ElementError) as raised:
+        fl.from_parquet(path).collect()
+    assert "has a row group 0 that cannot be read" in str(raised.value.__cause__)
+
+
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_damage_to_a_file_of_another_program_ends_in_an_error_or_rows(
     path: Path, version: str

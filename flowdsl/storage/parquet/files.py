@@ -154,12 +154,19 @@ class ParquetFile:
             try:
                 table = self._decoded(group, columns, most)
                 table.validate()
+                for column in table.columns:
+                    if self._has_codes(column.type):  # which may lie outside of their words
+                        column.validate(full=True)
             finally:
                 self._bytes.held = []
             rows = self.lengths[group]
             if table.num_rows != rows:
                 raise ValueError(f"{table.num_rows} rows where its footer says {rows}")
         return table
+
+    def _has_codes(self, form: Any) -> bool:
+        parts = [form.field(k).type for k in range(form.num_fields)]
+        return self._pa.types.is_dictionary(form) or any(map(self._has_codes, parts))
 
     def _decoded(self, group: int, columns: Sequence[str], most: int | None) -> Any:
         """The columns; text a few rows at a time, as a long one may stand in all of them."""
