@@ -158,8 +158,9 @@ class SyncMultiGPUTrainerReplicated(MultiGPUTrainerBase):
     """Data-parallel training: each device holds a copy of the model and takes an element a step.
 
     Gradients are added up over the devices and applied to every copy, so the copies stay equal.
-    Layers that keep statistics of their batches (``BatchNormalization``) take the mean over the
-    towers. ``devices`` are those of the configuration, unless given here.
+    Layers that keep statistics of their batches (``BatchNormalization``) keep those of their own
+    tower; those of the first tower are in checkpoints. ``devices`` are those of the configuration,
+    unless given here.
 
     Source: ``SyncMultiGPUTrainerReplicated`` in tensorpack; here on ``tf.distribute``.
     """

@@ -7,17 +7,20 @@ import sys
 
 from rich.console import Console
 
-from tests.faults.scene import faults, seen
+from tests.faults.scene import SLOW, faults, seen
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("names", nargs="*", help="of those, by default all")
     parser.add_argument("--show", action="store_true", help="print what each prints")
+    parser.add_argument("--quick", action="store_true", help="leave out those that take seconds")
     options = parser.parse_args()
     console, wrong = Console(), 0
     for fault in faults():
         if options.names and fault.name not in options.names:
+            continue
+        if options.quick and fault.name in SLOW:
             continue
         text = seen(fault)
         ended = fault.ends_so(text)

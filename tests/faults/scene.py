@@ -25,6 +25,8 @@ import attrs
 import flowdsl as fl
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what it logs is no part of a fault
+SLOW = {"training_process_dies"}
+"""Those that take seconds: this one starts TensorFlow in two more processes."""
 _SECONDS = 60
 _SEEN = "\n# Seen:\n"
 _OF_TENSORFLOW = re.compile(r"^(WARNING: All log messages|[IWE]0000 ).*\n", re.MULTILINE)

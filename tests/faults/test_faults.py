@@ -8,15 +8,15 @@ import sys
 import pytest
 
 from docs.generate_reliability import PAGE, page
-from tests.faults.scene import faults
+from tests.faults.scene import SLOW, faults
 
 
 @pytest.mark.slow
-def test_each_fault_ends_as_it_says() -> None:
+@pytest.mark.parametrize("options", [["--quick"], pytest.param([*SLOW], marks=pytest.mark.long)])
+def test_each_fault_ends_as_it_says(options: list[str]) -> None:
     """In a program of its own: it forks, which a process with threads must not."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults"], capture_output=True, text=True, timeout=250
-    )
+    command = [sys.executable, "-m", "tests.faults", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith(f"{len(faults())} faults; 0 end otherwise\n")
 
