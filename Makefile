@@ -162,9 +162,10 @@ $(VENV)/demo: requirements/demo.txt pyproject.toml | $(BIN)/python
 	$(INSTALL) --no-deps --no-build-isolation -e .
 	touch $@
 
-$(VENV)/dev: requirements/dev.txt $(VENV)/demo
+$(VENV)/dev: requirements/dev.txt requirements/torch.txt $(VENV)/demo
 	$(say) 'Installing the development tools into .venv'
 	$(INSTALL) --only-binary :all: --require-hashes -r requirements/dev.txt
+	$(INSTALL) --only-binary :all: -r requirements/torch.txt
 	touch $@
 
 # Whom flowdsl is timed beside, in an environment of their own.

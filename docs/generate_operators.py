@@ -146,6 +146,22 @@ def _from_others(read: Callable[[str], AnyFlow]) -> AnyFlow:
         return read(folder)
 
 
+def _from_tf_dataset(change: Callable[[Any], Any]) -> AnyFlow:
+    import tensorflow as tf  # here, as below: only these two rows need it
+
+    return fl.from_tf_dataset(change(tf.data.Dataset.range(5)))
+
+
+def _without_some(dataset: Any) -> Any:
+    return dataset.filter(lambda i: i > 0)
+
+
+def _from_grain(change: Callable[[Any], Any]) -> AnyFlow:
+    import grain
+
+    return fl.from_grain(change(grain.MapDataset.range(5)))
+
+
 FAMILIES: dict[str, list[Operator]] = {
     "Sources": [
         _source(fl.from_items, [1, 2]),
@@ -184,6 +200,33 @@ FAMILIES: dict[str, list[Operator]] = {
                 "with several `senders`": lambda _: fl.from_zmq("ipc://a", senders=2),
                 "with `senders=None`": lambda _: fl.from_zmq("ipc://a", senders=None),
                 'with `format="zmq_ops"`': lambda _: fl.from_zmq("ipc://a", format="zmq_ops"),
+            },
+            _numbers,
+        ),
+        Operator(
+            "from_tf_dataset",
+            {
+                "": lambda _: _from_tf_dataset(lambda ds: ds),
+                "of unknown length": lambda _: _from_tf_dataset(_without_some),
+                "without end": lambda _: _from_tf_dataset(lambda ds: ds.repeat()),
+            },
+            _numbers,
+        ),
+        Operator(
+            "from_torch_dataset",
+            {
+                "": lambda _: fl.from_torch_dataset([1, 2]),
+                "of an `IterableDataset`": lambda _: fl.from_torch_dataset(_numbers().to_torch()),
+            },
+            _numbers,
+        ),
+        Operator(
+            "from_grain",
+            {
+                "": lambda _: _from_grain(lambda ds: ds),
+                "of one that filters": lambda _: _from_grain(lambda ds: ds.filter(bool)),
+                "without end": lambda _: _from_grain(lambda ds: ds.repeat()),
+                "of an `IterDataset`": lambda _: _from_grain(lambda ds: ds.to_iter_dataset()),
             },
             _numbers,
         ),

@@ -3,15 +3,15 @@
 ``flow``      the Flow type: chain, run, explain        ``effects``     what each operator promises
 ``ops``       the operators, a family a file            ``elements``    components, records
 ``storage``   files: sources, writers, the codec        ``specs``       what is known of elements
+``datasets``  datasets of other libraries               ``kinds``       what a planner knows of it
 ``remote``    flows from and to other machines          ``arrays``      what is an array
 ``plan``      from the chain to stages                  ``stacking``    how rows become a batch
 ``runtime``   running stages, here or in workers        ``batch_specs`` what is known of a batch
 ``report``    where the time goes, and what to do       ``arguments``   what every operator checks
 ``graph``     into TensorFlow                           ``node``        the tree that a flow is
-``train``     trainers; these two need TensorFlow       ``kinds``       what a planner knows of it
-``errors``    what can go wrong, as a tree              ``probing``     specs from one element, made
-``batches``   the type of a batch, for checkers         ``testing``   the laws, for all packages
-``worker_kinds``  who can run a stage
+``train``     trainers; these two need TensorFlow       ``probing``     specs from one element, made
+``errors``    what can go wrong, as a tree              ``testing``   the laws, for all packages
+``batches``   the type of a batch, for checkers         ``worker_kinds``  who can run a stage
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ from flowdsl.stacking import lists, stack
 
 if TYPE_CHECKING:
     from flowdsl import remote
+    from flowdsl.datasets.grain_data import from_grain
+    from flowdsl.datasets.tf_data import from_tf_dataset
+    from flowdsl.datasets.torch_data import from_torch_dataset
     from flowdsl.remote.receiving import from_zmq
     from flowdsl.report.judging import verdict
     from flowdsl.report.profiling import Profile
@@ -135,6 +138,7 @@ __all__ = [
     "from_caffe_lmdb",
     "from_csv",
     "from_files",
+    "from_grain",
     "from_hdf5",
     "from_images",
     "from_items",
@@ -149,7 +153,9 @@ __all__ = [
     "from_svmlight",
     "from_tensorpack_lmdb",
     "from_text",
+    "from_tf_dataset",
     "from_tfrecord",
+    "from_torch_dataset",
     "from_webdataset",
     "from_zmq",
     "image_size",
@@ -171,6 +177,9 @@ _LATER = {
     "Verdict": "report.verdict",
     "fetch": "storage.fetching",
     "from_csv": "storage.csv.reading",
+    "from_grain": "datasets.grain_data",
+    "from_tf_dataset": "datasets.tf_data",
+    "from_torch_dataset": "datasets.torch_data",
     "decode_image": "storage.images.decoding",
     "from_hdf5": "storage.arrays.hdf5",
     "from_images": "storage.images.files",

@@ -52,6 +52,13 @@ class FlowError(Exception):
     """The root of every error that flowdsl raises on purpose."""
 
 
+FORKED = (
+    "this run belongs to the process that began it, and this process is a fork of that one; "
+    "iterate the flow here, which begins a new run"
+)
+"""What a fork of the process that began a run is told when it goes on with it."""
+
+
 class InvalidFlow(FlowError, ValueError):
     """A chain that cannot be built; raised by the operator's method, before anything runs.
 
@@ -148,6 +155,8 @@ _MOST_OF_A_REASON = 1000
 def _reason(cause: BaseException) -> str:
     try:
         text = repr(cause)
+        if text == f"{type(cause).__name__}()" and str(cause):  # so TensorFlow's tell nothing
+            text = f"{type(cause).__name__}({str(cause)!r})"
     except Exception as error:  # an error message must not fail itself
         text = f"{type(cause).__name__}, whose repr raised {type(error).__name__}"
     return text if len(text) <= _MOST_OF_A_REASON else f"{text[: _MOST_OF_A_REASON - 3]}..."

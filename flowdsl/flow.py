@@ -12,6 +12,7 @@ import attrs
 from flowdsl.arguments import MOST_ELEMENTS, is_int
 from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
 from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
+from flowdsl.feeding.loading import Loading
 from flowdsl.node import AnyNode, E_any, FlowBase, Node, T, endless_part, provide_surface
 from flowdsl.ops.augmenting import Augmenting
 from flowdsl.ops.batching import Batching
@@ -62,6 +63,7 @@ class Flow(
     Inspecting[T, E_any],
     Storing[T, E_any],
     Sending[T, E_any],
+    Loading[T, E_any],
     Generic[T, E_any],
 ):
     """An immutable description of a pipeline of elements ``T``, with the effects ``E`` on its rows.

@@ -56,6 +56,20 @@ print(*new)
     assert not (SLOW | LATER) & loaded
 
 
+def test_a_dataset_is_looked_at_without_its_library() -> None:
+    program = """
+import sys, flowdsl as fl
+assert fl.from_torch_dataset([1, 2]).batch(2).collect()[0].tolist() == [1, 2]
+for operator in (fl.from_torch_dataset, fl.from_grain, fl.from_tf_dataset):
+    try:
+        operator(iter([1]))
+    except fl.InvalidFlow:
+        print(*sys.modules)
+"""
+    assert not {"torch", "grain", "tensorflow", "datasets", "PIL"} & set(fresh(program).split())
+    assert fresh(program).count("flowdsl.datasets.foreign") == 3
+
+
 def test_every_public_name_is_there() -> None:
     fresh("import flowdsl; [getattr(flowdsl, name) for name in flowdsl.__all__]")
     assert fresh("import flowdsl; print(sorted(flowdsl.__all__) == flowdsl.__all__)") == "True\n"

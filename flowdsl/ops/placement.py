@@ -86,7 +86,7 @@ class Prefetch(Placement[T, E], Generic[T, E]):
         limits = ("memory", "deaths", "timeout")
         return titled(
             "prefetch",
-            unless(workers.kind.keyword, "auto" if workers.auto else workers.count, 0),
+            unless(workers.kind.keyword, "auto" if workers.auto else workers.count, None),
             *(unless(name, getattr(workers, name), getattr(plain, name)) for name in limits),
         )
 
@@ -105,8 +105,8 @@ class Placing(FlowBase[T, E]):
     @overload
     def prefetch(
         self,
-        procs: Number = 0,
-        threads: Number = 0,
+        procs: Number | None = None,
+        threads: Number | None = None,
         *,
         ordered: Literal[True] = True,
         memory: int | None = None,
@@ -118,8 +118,8 @@ class Placing(FlowBase[T, E]):
     @overload
     def prefetch(
         self,
-        procs: Number = 0,
-        threads: Number = 0,
+        procs: Number | None = None,
+        threads: Number | None = None,
         *,
         ordered: bool,
         memory: int | None = None,
@@ -131,8 +131,8 @@ class Placing(FlowBase[T, E]):
     @overload
     def prefetch(
         self,
-        procs: Number = 0,
-        threads: Number = 0,
+        procs: Number | None = None,
+        threads: Number | None = None,
         *,
         ordered: Literal[True] = True,
         memory: int | None = None,
@@ -144,8 +144,8 @@ class Placing(FlowBase[T, E]):
     @overload
     def prefetch(
         self,
-        procs: Number = 0,
-        threads: Number = 0,
+        procs: Number | None = None,
+        threads: Number | None = None,
         *,
         ordered: bool,
         memory: int | None = None,
@@ -163,8 +163,8 @@ class Placing(FlowBase[T, E]):
     )
     def prefetch(
         self,
-        procs: Number = 0,
-        threads: Number = 0,
+        procs: Number | None = None,
+        threads: Number | None = None,
         *,
         ordered: bool = True,
         memory: int | None = None,
@@ -175,12 +175,14 @@ class Placing(FlowBase[T, E]):
         """Run everything up to here ahead of the consumer, in worker processes or in threads.
 
         The elements and their order are the same for any number of ``procs`` or ``threads``, 0
-        included, which runs it in the consumer's own. Threads are for functions that release the
-        interpreter lock, as much of NumPy and most decoders do: nothing is copied between them.
-        Workers are started by the first ``next`` and hold a few leases of work ahead each; those of
-        a flow that is iterated again are still there. Processes need Linux. What must see the whole
-        sequence runs in the consumer's thread; below it the work is done by ``procs`` others, and
-        where several streams come together there they share them, at least one for each.
+        included, which runs it in the consumer's own. Without a number it is one thread, or
+        a process where ``timeout`` needs one. Threads
+        are for functions that release the interpreter lock, as much of NumPy and most decoders do:
+        nothing is copied between them. Workers are started by the first ``next`` and hold a few
+        leases of work ahead each; those of a flow that is iterated again are still there. Processes
+        need Linux. What must see the whole sequence runs in the consumer's thread; below it the
+        work is done by ``procs`` others, and where several streams come together there they share
+        them, at least one for each.
 
         ``procs="auto"``, or ``threads``, finds as many workers as pay, from one to as many as there
         are cores: more are tried where the consumer waits for elements, and kept if they make it
@@ -215,8 +217,11 @@ class Placing(FlowBase[T, E]):
         made of the others. That those do not stack, or that a ``flat_map``'s function fails, is
         still an error.
 
-        A stream is read ahead of the consumer, in its thread: one that waits for the consumer's
-        answer to an element needs no workers.
+        A stream is read ahead in a thread of the consumer's process, two leases for each worker;
+        where there is nothing else to do, that thread is all, and it reads 64 elements ahead. One
+        that waits for the consumer's answer to an element needs ``procs=0``. A source that is at
+        work on its next element when the run ends is given a second; after that a line in the log
+        tells of it, and it is closed when that element has come.
 
         Length: as many elements as before; with ``on_error``, it is known at the end.
 
@@ -245,7 +250,9 @@ class Placing(FlowBase[T, E]):
         ``MultiThreadMapData``; tf.data ``prefetch``, ``ignore_errors``; Grain ``mp_prefetch``;
         torchdata ``DataLoader``, ``ParallelMapper``.
         """
-        one, other = _asked(PROCESSES, procs), _asked(THREADS, threads)
+        if procs is None and threads is None:
+            procs, threads = (None, 1) if timeout is None else (1, None)
+        one, other = _asked(PROCESSES, procs or 0), _asked(THREADS, threads or 0)
         if one.count and other.count:
             raise InvalidFlow(
                 f"prefetch: give procs or threads, not both; got {procs=}, {threads=}"

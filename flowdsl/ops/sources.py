@@ -179,6 +179,22 @@ def _spec_of_entry(columns: Columns, probe: bool) -> Spec:
     return ArraySpec(columns.dtype.newbyteorder("="), ())  # a scalar has native byte order
 
 
+def refuse_splits(argument: str, given: object) -> None:
+    """Refuse a dict of datasets, such as the splits that ``load_dataset`` of Hugging Face gives.
+
+    Raises:
+        InvalidFlow: It is one; the message names them.
+    """
+    if not isinstance(given, Mapping) or type(given) is dict or not given:
+        return
+    if all(hasattr(part, "column_names") and hasattr(part, "features") for part in given.values()):
+        names = ", ".join(map(repr, given))
+        raise InvalidFlow(
+            f"{argument} must be one dataset, and this {type(given).__name__} has several: "
+            f"{names}; give one of them, such as [{next(iter(given))!r}]"
+        )
+
+
 def _has_rows(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
@@ -301,6 +317,7 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     Elsewhere: tensorpack ``DataFromList``; tf.data ``from_tensor_slices``; Grain
     ``MapDataset.source``; torchdata ``SequenceWrapper``.
     """
+    refuse_splits("from_items: items", items)
     rows = _rows_of(items)
     numbered = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
     if not numbered or isinstance(rows, Mapping) or getattr(rows, "shape", None) == ():
@@ -521,6 +538,7 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     Elsewhere: tensorpack ``DataFromIterable``, ``DataFromGenerator``; tf.data ``from_generator``;
     Grain none; torchdata ``IterableWrapper``.
     """
+    refuse_splits("from_iterable: iterable", iterable)
     if isinstance(iterable, Iterator):
         return flow(FromIterable(Once(iterable, _LIVE), False, name_of(iterable)))
     if isinstance(iterable, Iterable):

@@ -12,12 +12,14 @@ from flowdsl.kinds import Copying, Merging
 from flowdsl.node import AnyNode
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.plan import Base, Hosted, Plan, Stage
+from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
 from flowdsl.plan.tree import Step, steps_of, walk
 from flowdsl.probing import spec_of_all
 from flowdsl.specs import Spec
 from flowdsl.worker_kinds import Workers
 
+_HERE = "in this process"
+_AHEAD = "in this process, in a thread that reads ahead"
 _HEADER = ("#", "operator", "effects", "length", "element")
 
 
@@ -86,7 +88,8 @@ def _shuffled_by(node: AnyNode) -> AnyNode | None:
 def _placed(part: Base) -> Iterator[tuple[str, Step]]:
     """Every operator with its place; the bases of a stage come before the stage."""
     if isinstance(part, Stage):
-        yield from _all_placed(part.bases)
+        for base in part.bases:
+            yield from _placed(base) if isinstance(base, Lookup) else _read_ahead(base)
         yield from ((_where(part), step) for step in part.steps)
     elif isinstance(part, Hosted):
         if isinstance(part.top.node, Copying):
@@ -96,9 +99,15 @@ def _placed(part: Base) -> Iterator[tuple[str, Step]]:
             yield from ((where, step) for _, step in _placed(part.sources[0]))
         else:
             yield from _all_placed(part.sources)
-        yield "in this process", part.top
+        yield _HERE, part.top
+    elif isinstance(part, Ahead):
+        yield from _read_ahead(part.source)
     else:
-        yield from (("in this process", step) for step in part.steps)
+        yield from ((_HERE, step) for step in part.steps)
+
+
+def _read_ahead(part: Base) -> Iterator[tuple[str, Step]]:
+    return ((_AHEAD if where == _HERE else where, step) for where, step in _placed(part))
 
 
 def _all_placed(parts: Iterable[Base]) -> Iterator[tuple[str, Step]]:
@@ -108,7 +117,7 @@ def _all_placed(parts: Iterable[Base]) -> Iterator[tuple[str, Step]]:
 
 def _where(stage: Stage) -> str:
     if not stage.workers.count:
-        return "in this process"
+        return _HERE
     sent = "elements" if stage.bases else "positions"
     order = "in order" if stage.ordered else "as they are ready"
     return f"in {stage.workers}: {sent} go there, elements come back {order}"

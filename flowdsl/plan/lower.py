@@ -15,13 +15,13 @@ import attrs
 from flowdsl.attempts import LeaveOut
 from flowdsl.capabilities import Holding
 from flowdsl.effects import Effect, Tag
-from flowdsl.kinds import Copying, Counting, Elementwise, Gathering, Placement, Unordered
+from flowdsl.kinds import Copying, Gathering, Placement, Unordered
 from flowdsl.node import AnyNode, Node, Passes, Row, T, with_sources
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.plan import NOBODY, Base, Hosted, Lookup, Part, Plan, Stage
-from flowdsl.plan.tree import Step, bases_of, steps_of, walk
+from flowdsl.plan.plan import NOBODY, Ahead, Base, Hosted, Lookup, Part, Plan, Stage
+from flowdsl.plan.tree import Step, bases_of, from_positions, is_read_alone, steps_of, walk
 from flowdsl.specs import UNKNOWN, Spec
-from flowdsl.worker_kinds import PROCESSES, Workers
+from flowdsl.worker_kinds import PROCESSES
 
 
 @attrs.frozen(repr=False)
@@ -79,19 +79,21 @@ class _Lowering:
     def part(self, step: Step) -> Part:
         node = step.node
         if isinstance(node, Placement):
-            return self._worked(step.sources[0], node.workers)
+            return self._placed(step)
         below = step.sources[0] if step.sources else None
         if isinstance(node, Unordered) and below and isinstance(below.node, Placement):
-            return Hosted(
-                step, (self._worked(below.sources[0], below.node.workers, ordered=False),)
-            )
+            return Hosted(step, (self._placed(below, ordered=False),))
         if isinstance(node, Copying) and not node.indexable:
             return Hosted(step, tuple(self._copy(step.sources[0]) for _ in range(node.n)))
-        if _from_positions(node) and not any(isinstance(s.node, Placement) for s in walk(step)):
+        if from_positions(node) and not any(isinstance(s.node, Placement) for s in walk(step)):
             return self._stage(step, ())
         return Hosted(step, tuple(map(self.part, step.sources)))
 
-    def _worked(self, top: Step, workers: Workers, ordered: bool = True) -> Stage:
+    def _placed(self, prefetch: Step, ordered: bool = True) -> Stage | Ahead:
+        assert isinstance(prefetch.node, Placement)
+        (top,), workers = prefetch.sources, prefetch.node.workers
+        if is_read_alone(top):
+            return Ahead(self.part(top), workers)
         bases = tuple(map(self._base, bases_of(top)))
         return self._stage(top, bases, workers=workers, ordered=ordered)
 
@@ -116,13 +118,6 @@ class _Lowering:
         return stage
 
 
-def _from_positions(node: AnyNode) -> bool:
-    """Whether it is random-access, or made elementwise from a random-access flow."""
-    if isinstance(node, Elementwise) and not isinstance(node, Counting):
-        return _from_positions(node.source)
-    return node.indexable
-
-
 def _supplied(step: Step, slots: dict[int, int]) -> AnyNode:
     """The program: with ``Supplied`` in place of the bases, and without handlers of failures."""
     if id(step) in slots:
@@ -142,6 +137,8 @@ def _held(part: Base, stage: Stage) -> tuple[int, int] | None:
         return 1, 0
     if isinstance(part, Lookup):
         return None
+    if isinstance(part, Ahead):
+        return _held(part.source, stage)
     for source in part.sources if isinstance(part, Hosted) else part.bases:
         if (below := _held(source, stage)) is not None:
             if isinstance(part, Stage):

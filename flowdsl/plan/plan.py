@@ -45,6 +45,25 @@ class Hosted:
 
 
 @attrs.frozen(eq=False)
+class Ahead:
+    """What a thread of the consumer's process reads ahead of it: no worker could run any of it."""
+
+    source: Part
+    workers: Workers
+    """What the prefetch asked for; of it only ``memory`` matters here."""
+
+    @property
+    def top(self) -> Step:
+        """The last operator that the thread runs."""
+        return self.source.top
+
+    @property
+    def sources(self) -> tuple[Part, ...]:
+        """What it reads, as of other parts."""
+        return (self.source,)
+
+
+@attrs.frozen(eq=False)
 class Stage:
     """Operators that run together as a program, in workers or in the consumer's thread."""
 
@@ -58,7 +77,7 @@ class Stage:
     """The operators as they are run, over ``Supplied`` where elements are sent to the stage."""
 
     bases: tuple[Base, ...] = ()
-    """The parts that the consumer's thread reads and sends to workers; none if these read."""
+    """The parts that this process reads and sends to workers; none if these read."""
 
     workers: Workers = NOBODY
     """The workers that run the stage; with none, the consumer's thread does."""
@@ -121,8 +140,8 @@ class Stage:
         return (node for node in walk(self.program) if isinstance(node, Gathering))
 
 
-Part: TypeAlias = Stage | Hosted
-Base: TypeAlias = Stage | Hosted | Lookup
+Part: TypeAlias = Stage | Hosted | Ahead
+Base: TypeAlias = Part | Lookup
 
 
 @attrs.frozen(eq=False)

@@ -18,6 +18,7 @@ from flowdsl.kinds import (
     Indexing,
     Joining,
     Merging,
+    Placement,
 )
 from flowdsl.node import AnyNode, with_sources
 
@@ -123,3 +124,29 @@ def is_work(step: Step) -> bool:
     node = step.node
     light = isinstance(node, Elementwise) and node.light
     return not light and runs_in_worker(node) and all(base is not step for base in bases_of(step))
+
+
+def is_read_alone(step: Step) -> bool:
+    """Whether a prefetch over this has nothing for workers, and a stream to read ahead."""
+    return not from_positions(step.node) and _is_read_here(step) and not has_own_work(step)
+
+
+def _is_read_here(step: Step) -> bool:
+    """Whether it reads more than what comes from the workers of prefetches further down."""
+    if isinstance(step.node, Placement):
+        return False
+    return not step.sources or from_positions(step.node) or any(map(_is_read_here, step.sources))
+
+
+def from_positions(node: AnyNode) -> bool:
+    """Whether it is random-access, or made elementwise from a random-access flow."""
+    if isinstance(node, Elementwise) and not isinstance(node, Counting):
+        return from_positions(node.source)
+    return node.indexable
+
+
+def has_own_work(step: Step) -> bool:
+    """Whether there is work for workers down to the next prefetch."""
+    if isinstance(step.node, Placement):
+        return False
+    return is_work(step) or any(map(has_own_work, step.sources))

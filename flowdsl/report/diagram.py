@@ -13,7 +13,7 @@ import attrs
 from flowdsl.effects import Endless, describe
 from flowdsl.kinds import Aside, Copying
 from flowdsl.node import AnyNode
-from flowdsl.plan.plan import Base, Hosted, Lookup, Plan, Stage
+from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
 from flowdsl.plan.tree import Step, runs_in_worker
 from flowdsl.report.sums import as_one
 from flowdsl.statistics.run import RunStatistics, StageStatistics
@@ -47,6 +47,8 @@ class Box:
     """The boxes that this box gets its elements from."""
     receives: Sent | None = None
     """What the workers are sent; None if the consumer's thread runs the operators."""
+    ahead: bool = False
+    """Whether a thread of its own reads it ahead of those above."""
     stage: int | None = None
     """The number of the stage, in the diagram, whose elements leave the box."""
 
@@ -119,6 +121,8 @@ class _Drawing:
             return self._worked(part) if part.workers.count else self._inline(part)
         if isinstance(part, Lookup):
             return Box("this process", tuple(_lines(part.steps, part.top, None)))
+        if isinstance(part, Ahead):
+            return self._ahead(part.source)
         if isinstance(part.top.node, Copying):
             return self._copied(part)
         if isinstance(part.top.node, Aside):  # it sets where or how to run, and makes no elements
@@ -130,15 +134,22 @@ class _Drawing:
         return len(self.stages) - 1
 
     def _worked(self, stage: Stage) -> Box:
-        sources = tuple(map(self._box, stage.bases))
+        sources = tuple(map(self._ahead, stage.bases))
         number = self._stage(stage.number)
         return Box(
             str(stage.workers) + ("" if stage.ordered else ", in any order"),
             tuple(_lines(stage.steps, stage.top, number)),
             sources,
             "elements" if stage.bases else "positions",
-            number,
+            stage=number,
         )
+
+    def _ahead(self, part: Base) -> Box:
+        """The box of what a thread reads ahead, where it runs in this process."""
+        box = self._box(part)
+        if isinstance(part, Lookup) or box.receives is not None:
+            return box
+        return attrs.evolve(box, where="this process, read ahead", ahead=True)
 
     def _inline(self, stage: Stage) -> Box:
         number = self._stage(stage.number)
@@ -157,14 +168,14 @@ class _Drawing:
         lines: list[Operator] = []
         sources: list[Box] = []
         for k, box in enumerate(below):
-            if box.receives is None:
+            if box.receives is None and not box.ahead:
                 lines += [attrs.evolve(line, depth=line.depth + (k > 0)) for line in box.operators]
                 sources += box.sources
             else:
                 sources.append(box)
         stage = self._host(step.node, lines)
         lines += _lines([step], step, stage)
-        return Box("this process", tuple(lines), tuple(sources), None, stage)
+        return Box("this process", tuple(lines), tuple(sources), stage=stage)
 
     def _host(self, node: AnyNode, below: list[Operator]) -> int:
         """Add an operator of the consumer's thread to the last such stage, or begin a new one."""

@@ -19,8 +19,10 @@ from flowdsl.making.make import Tell
 from flowdsl.node import Row
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import Step, is_of_prefetch
-from flowdsl.runtime.places import Standing
+from flowdsl.runtime.places import Place, Standing
 from flowdsl.statistics.run import OperatorCost, StageStatistics
+from flowdsl.workers.pool import Pool
+from flowdsl.workers.read_ahead import ReadAhead
 
 _END = object()
 
@@ -75,6 +77,10 @@ class Spent:
                 return
             self.calls += 1
             yield row  # type: ignore[misc]  # it is a row, since it is not the end
+
+
+ROWS_AHEAD = 64
+"""The most rows that are read ahead where no workers are."""
 
 
 @attrs.frozen(eq=False)
@@ -143,7 +149,7 @@ def _closable(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
 
 @attrs.frozen(eq=False)
 class HostedChannel:
-    """The rows of an operator that is part of no stage and runs in the consumer's thread."""
+    """The rows of an operator that is part of no stage, in the thread that reads it."""
 
     step: Step
     sources: tuple[Channel, ...]
@@ -191,7 +197,99 @@ class HostedChannel:
         return cost_of(self.step, self.clocked.calls, own)
 
 
-Channel: TypeAlias = StageChannel | HostedChannel
+@attrs.define(eq=False)
+class Below:
+    """What one thread reads, and closes when it has done with it."""
+
+    hosted: list[HostedChannel | AheadChannel] = attrs.field(factory=list[Any])
+    """The channels of its operators outside of stages, each after its sources."""
+    pools: list[Pool] = attrs.field(factory=list[Pool])
+    """Its pools, each after those that it reads from."""
+    failures: list[FlowError] = attrs.field(factory=list[FlowError])
+    """Errors raised by closing generators, not reported yet."""
+
+    def end(self) -> None:
+        """Close all that is still open: first what reads, and then what it reads."""
+        for pool in reversed(self.pools):
+            pool.end_reading()
+        for hosted in reversed(self.hosted):
+            hosted.end()
+
+
+@attrs.define(eq=False)
+class AheadChannel:
+    """The rows of a part that a thread reads ahead, where there is nothing for workers to do."""
+
+    source: Channel
+    below: Below
+    memory: int
+    clocked: Spent | None = None
+    """The time spent waiting for its rows; None unless the operator above it is timed."""
+    note: Callable[[], tuple[Place, ...]] | None = None
+    """Tells where the operators of the thread stand, for states; None if they have no places."""
+    shown: tuple[Place, ...] = ()
+    """Where they stood after the last row that came from here."""
+    _reader: ReadAhead[Any] | None = None
+
+    @property
+    def step(self) -> Step:
+        """The last operator that the thread runs."""
+        return self.source.step
+
+    def rows(self, epoch: int) -> Iterator[Row[Any]]:
+        """The rows of one pass, from the place at which the run begins or resumes."""
+        rows = self._rows(epoch)
+        return rows if self.clocked is None else self.clocked.timed(rows)
+
+    def _rows(self, epoch: int) -> Iterator[Row[Any]]:
+        self.end()
+        note = self.note
+        if note is not None:
+            self.shown = note()
+        reader: ReadAhead[Any] = ReadAhead(
+            self.step.node.title,
+            lambda: self._noting(epoch),
+            self.below.end,
+            lambda: ROWS_AHEAD,
+            self.memory,
+        )
+        self._reader = reader
+        try:
+            while rows := self._next(reader):
+                rows.reverse()
+                while rows:
+                    yield self._given(*rows.pop())  # a name here would hold the element
+            if note is not None:  # the thread has ended
+                self.shown = note()
+        finally:
+            reader.stop()
+
+    def _given(self, position: int, noted: tuple[Any, tuple[Place, ...]]) -> Row[Any]:
+        x, self.shown = noted
+        return position, x
+
+    def _noting(self, epoch: int) -> Iterator[Row[Any]]:
+        """The rows, each element with the places after it; in the thread."""
+        note = self.note or tuple
+        return ((position, (x, note())) for position, x in self.source.rows(epoch))
+
+    def _next(self, reader: ReadAhead[Any]) -> list[Row[Any]]:
+        while (rows := reader.take(ROWS_AHEAD)) is None:
+            reader.wait()
+        if not rows and reader.error is not None:
+            raise reader.error
+        return rows
+
+    def end(self) -> None:
+        """Read no more; what the thread reads is closed."""
+        if self._reader is not None:
+            self._reader.stop()
+
+    def cost(self) -> None:
+        """Nothing: its operators have costs of their own."""
+
+
+Channel: TypeAlias = StageChannel | HostedChannel | AheadChannel
 
 
 def is_timed(step: Step) -> bool:

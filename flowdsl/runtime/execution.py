@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import compress, islice, pairwise, repeat
 from operator import itemgetter, length_hint
 from typing import Any, Generic, TypeVar
@@ -15,18 +15,26 @@ import attrs
 from flowdsl.arguments import MOST_ELEMENTS
 from flowdsl.attempts import LeaveOut
 from flowdsl.capabilities import Continuing
-from flowdsl.errors import FlowError
+from flowdsl.errors import FORKED, FlowError
 from flowdsl.node import Passes, Row
 from flowdsl.plan.lower import held_above
-from flowdsl.plan.plan import Lookup, Part, Plan, Stage
+from flowdsl.plan.plan import Ahead, Lookup, Part, Plan, Stage
 from flowdsl.plan.tree import walk
-from flowdsl.runtime.channels import Channel, HostedChannel, Runner, Spent, StageChannel
+from flowdsl.runtime.channels import (
+    AheadChannel,
+    Below,
+    Channel,
+    HostedChannel,
+    Runner,
+    Spent,
+    StageChannel,
+)
 from flowdsl.runtime.inline import Inline
 from flowdsl.runtime.places import BEGINNING, Mark, Place, Standing, passes_on, way
 from flowdsl.runtime.skips import Skips
 from flowdsl.statistics.run import RunStatistics, StageStatistics
 from flowdsl.workers import warm
-from flowdsl.workers.crew import FORKED
+from flowdsl.workers.leases import BYTES_IN_FLIGHT
 from flowdsl.workers.pool import Pool
 
 T = TypeVar("T")
@@ -51,20 +59,16 @@ class Execution(Generic[T]):
         self._profile = profile
         self._runners: dict[int, Runner] = {}
         """The runner of each stage, by the stage's number."""
-        self._hosted: list[HostedChannel] = []
-        """The operators that run in this process outside of stages, each after its sources."""
-        self._failures: list[FlowError] = []
-        """Errors raised by closing generators, not reported yet."""
+        self._below = [Below()]
+        """What the consumer's thread reads, and then what each thread does that reads ahead."""
         self._stages: tuple[StageStatistics, ...] | None = None
         self._to_come = repeat(True, MOST_ELEMENTS)
         self._mark = mark
         """Where the pass stood when a mark was last taken."""
         self._marks = [mark]
         """The marks that were kept, the oldest first; at the start, where the pass began."""
-        self._standings: list[Standing] = []
-        """The standings of the operators that have a place, the last operator of the flow first."""
-        self._bottom: Runner | None = None
-        """The runner of the lowest of these operators, if a stage runs it."""
+        self._told: Callable[[], tuple[Place, ...]] | None = None
+        """Tells the places of the operators that have one, the last operator of the flow first."""
         self._skips = Skips()
         self._told_ahead = False
         """Whether elements left out below a pool may be reported ahead of their turn."""
@@ -113,12 +117,12 @@ class Execution(Generic[T]):
         Raises:
             FlowError: One failed as it was closed; where there is an error already, its notes tell.
         """
-        for hosted in reversed(self._hosted):
-            hosted.end()
-        if not self._failures:
+        self._below[0].end()
+        failures = [failure for below in self._below for failure in below.failures]
+        if not failures:
             return
-        failures = self._failures.copy()
-        self._failures.clear()
+        for below in self._below:
+            below.failures.clear()
         told = failures.pop(0) if because is None else because
         for failure in failures:
             told.add_note(f"and {failure}")
@@ -150,7 +154,12 @@ class Execution(Generic[T]):
             consumer_seconds=outside,
             stages=self._stages or self._stages_now(),
             profiled=self._profile,
-            hosted=tuple(filter(None, (hosted.cost() for hosted in self._hosted))),
+            hosted=tuple(
+                cost
+                for below in self._below
+                for hosted in below.hosted
+                if (cost := hosted.cost()) is not None
+            ),
             skipped=self._skips.count,
             skips=tuple(self._skips.first),
             length=self.node.length,
@@ -185,13 +194,9 @@ class Execution(Generic[T]):
 
     def _places(self) -> tuple[Place, ...]:
         """The places of the operators that have one; empty if they are not known."""
-        if not self._standings or self._cut_short:
+        if self._told is None or self._cut_short:
             return ()
-        *above, last = self._standings
-        row = None
-        if self._bottom is not None and (row := self._bottom.place) is None:
-            return ()
-        return (*(standing.place() for standing in above), last.place(row))
+        return self._told()
 
     def fork(self) -> None:
         """Called in a fork of the process that began this pass and owns its workers."""
@@ -199,7 +204,7 @@ class Execution(Generic[T]):
 
     def _begin(self) -> Iterator[T]:
         self._began = time.perf_counter()
-        root = self._bind(self.plan.root)
+        root = self._bind(self.plan.root, self._below[0])
         elements: Iterator[T]
         self._delivers = isinstance(root, StageChannel)
         if isinstance(root, StageChannel) and not root.stage.drops:
@@ -215,7 +220,7 @@ class Execution(Generic[T]):
             self._skips.muted = not self._told_ahead  # the resumed run has reported them already
             next(islice(elements, again, again), None)
             self._skips.muted = False
-        if self.pools:
+        if self.pools or len(self._below) > 1:
             _with_workers.add(self)
             elements = self._unless_forked(elements)
         return self._clocked(elements) if self._profile else elements
@@ -223,26 +228,30 @@ class Execution(Generic[T]):
     def _go_on(self, root: Channel) -> int:
         """Set the operators to where the mark says; gives the elements delivered by then."""
         placed, passed = way(self.node), list(_way(root))
-        for (_, standing), (_, below) in pairwise(passed):
-            standing.below = below
-        if placed and passed:
+        standing = [
+            (one, one.standing)
+            for one in passed
+            if not isinstance(one, AheadChannel) and one.standing is not None
+        ]
+        for (_, upper), (_, lower) in pairwise(standing):
+            upper.below = lower
+        if placed and standing:
             count, mark = len(placed), self._mark
-        elif passed and self.node.indexable:  # the position alone tells where all operators stood
+        elif standing and self.node.indexable:  # the position alone tells where all stood
             count, mark = 1, Mark(self.start, ((0, self.start),))
         else:
             return 0
-        self._standings = [standing for _, standing in passed[:count]] if placed else []
-        last, _ = passed[count - 1]
-        self._bottom = last.runner if isinstance(last, StageChannel) else None
+        if placed:
+            self._told = _places_of(passed, count)
         if not mark.places:
             return 0
-        for (_, standing), place in zip(passed, mark.places, strict=False):
-            standing.begins_at = place
+        for (_, one), place in zip(standing, mark.places, strict=False):
+            one.begins_at = place
         _, given = mark.places[-1]
-        for (channel, _), (_, below) in pairwise(passed[count - 1 :]):
+        for (channel, _), (_, lower) in pairwise(standing[count - 1 :]):
             node = channel.step.node
             assert isinstance(node, Continuing)
-            below.begins_at = _, given = node.taken(given)
+            lower.begins_at = _, given = node.taken(given)
         return mark.delivered
 
     def _unless_forked(self, elements: Iterator[T]) -> Iterator[T]:
@@ -258,30 +267,45 @@ class Execution(Generic[T]):
             yield element
             self._outside += time.perf_counter() - began
 
-    def _bind(self, part: Part) -> Channel:
-        """The channel for the rows of a part of the plan."""
+    def _bind(self, part: Part, below: Below) -> Channel:
+        """The channel for the rows of a part of the plan, which one thread reads."""
         spent = Spent() if self._profile else None
         if isinstance(part, Stage):
-            return StageChannel(part, self._runner(part), clocked=spent)
-        sources = tuple(map(self._bind, part.sources))
-        standing = Standing() if isinstance(part.top.node, Continuing) else None
-        hosted = HostedChannel(part.top, sources, standing, self._skips.tell, self._failures, spent)
-        self._hosted.append(hosted)
-        return hosted
+            return StageChannel(part, self._runner(part, below), clocked=spent)
+        channel: HostedChannel | AheadChannel
+        if isinstance(part, Ahead):
+            ahead, source = self._ahead(part.source)
+            memory = part.workers.memory or BYTES_IN_FLIGHT
+            channel = AheadChannel(source, ahead, memory, spent)
+        else:
+            sources = tuple(self._bind(source, below) for source in part.sources)
+            standing = Standing() if isinstance(part.top.node, Continuing) else None
+            how = sources, standing, self._skips.tell, below.failures, spent
+            channel = HostedChannel(part.top, *how)
+        below.hosted.append(channel)
+        return channel
 
-    def _runner(self, stage: Stage) -> Runner:
+    def _ahead(self, part: Part) -> tuple[Below, Channel]:
+        """What a thread will read, and its channel."""
+        self._told_ahead |= any(isinstance(step.node, LeaveOut) for step in walk(part.top))
+        self._below.append(below := Below())
+        return below, self._bind(part, below)
+
+    def _runner(self, stage: Stage, below: Below) -> Runner:
         if not stage.workers.count:
             inline = Inline(stage, self._skips.tell, self._profile)
             self._runners[stage.number] = inline
             return inline
-        streams = [self._bind(base) for base in stage.bases if not isinstance(base, Lookup)]
+        streams = [self._ahead(base) for base in stage.bases if not isinstance(base, Lookup)]
         ahead = (step for base in stage.bases for step in walk(base.top))
         self._told_ahead |= any(isinstance(step.node, LeaveOut) for step in ahead)
         crew = warm.take(self.plan, stage, self._profile)
-        passes: tuple[Passes, ...] = tuple(stream.rows for stream in streams)
+        passes: tuple[Passes, ...] = tuple(stream.rows for _, stream in streams)
         held = held_above(self.plan.root, stage)
         count = warm.found(self.plan, stage)
-        pool = Pool(stage, passes, crew, self._skips.tell, held, count)
+        close = [ahead.end for ahead, _ in streams]  # there is one stream at most
+        pool = Pool(stage, passes, crew, self._skips.tell, held, count, *close)
+        below.pools.append(pool)
         self.pools.append(pool)
         self._runners[stage.number] = pool
         return pool
@@ -296,25 +320,48 @@ class Execution(Generic[T]):
             )
 
 
-def _way(root: Channel) -> Iterator[tuple[Channel, Standing]]:
-    """The channels from this one down that have a standing, and their standings.
+def _way(root: Channel) -> Iterator[StageChannel | HostedChannel | AheadChannel]:
+    """The channels from this one down that have a standing, and those that are read ahead.
 
     The last is a stage that can begin at any position; empty if the way leads to no such stage.
     """
-    found, channel = list[tuple[Channel, Standing]](), root
-    while isinstance(channel, HostedChannel):
+    found, channel = list[Channel](), root
+    while not isinstance(channel, StageChannel):
+        if isinstance(channel, AheadChannel):
+            found.append(channel)
+            channel = channel.source
+            continue
         if channel.standing is not None:
-            found.append((channel, channel.standing))
+            found.append(channel)
         elif not passes_on(channel.step.node):
             return
         (channel,) = channel.sources
     if channel.runner.by_position:
         yield from found
-        yield channel, channel.standing
+        yield channel
+
+
+def _places_of(passed: Sequence[Channel], count: int) -> Callable[[], tuple[Place, ...]]:
+    """Tells where the first ``count`` of these channels that have a standing stand.
+
+    Below a thread that reads ahead, it is where they stood after the last row that came from it.
+    """
+    first, *rest = passed
+    if isinstance(first, AheadChannel):
+        first.note = _places_of(rest, count)
+        return lambda: first.shown
+    standing, runner = first.standing, first.runner if isinstance(first, StageChannel) else None
+    assert standing is not None
+    if count > 1:
+        below = _places_of(rest, count - 1)
+        return lambda: (standing.place(), *places) if (places := below()) else ()
+    if runner is None:
+        return lambda: (standing.place(),)
+    return lambda: () if (row := runner.place) is None else (standing.place(row),)
 
 
 _with_workers: WeakSet[Execution[Any]] = WeakSet()
-"""The executions of this process that have workers, which a fork of it cannot use."""
+"""The executions of this process that have workers or threads, which a fork of it cannot use."""
 
 
 def _forked() -> None:

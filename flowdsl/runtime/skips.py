@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import attrs
 
@@ -24,6 +25,8 @@ class Skips:
     first: list[Skip] = attrs.field(factory=list[Skip])
     muted: bool = False
     """True while a resumed run makes elements again: the run before has reported those already."""
+    _lock: threading.RLock = attrs.field(factory=threading.RLock, repr=False)
+    """Threads that read ahead tell of elements, too; handlers are called one at a time."""
     _passes: dict[int, _Pass] = attrs.field(factory=dict[int, "_Pass"])
     """The count for each operator that leaves elements out, by the identity of its step."""
 
@@ -33,6 +36,10 @@ class Skips:
         Raises:
             EndlessFlow: A whole pass was left out of what is repeated for ever.
         """
+        with self._lock:
+            self._tell(step, failed)
+
+    def _tell(self, step: Step, failed: Failed) -> None:
         if self.muted:
             return
         node = step.node

@@ -3,6 +3,7 @@
 ``check_operator``  an operator, on random chains     ``check_source``  a source, by its rows
 ``check_format``    a reader and a writer of files    ``check_input``   the input of a step function
 ``check_other_input``  such an input, of other data than a flow
+``check_consumer``  what feeds another framework
 
 Call them in tests of your own. They are made of these modules:
 
@@ -12,8 +13,8 @@ Call them in tests of your own. They are made of these modules:
 ``recipes``    a flow and its model, side by side           ``elements``   rows with identities
 ``catalogue``  random chains of sources and operators       ``standard``   flowdsl's own catalogue
 ``sources``, ``operators``, ``combining``                   how sources and operators are drawn
-``functions``  functions of chains
-``checks``, ``formats``, ``inputs``, ``other_inputs``       the five calls above
+``functions``  functions of chains                          ``endings``    what is left behind
+``checks``, ``formats``, ``inputs``, ``other_inputs``, ``consumers``   the six calls above
 
 Hypothesis draws the chains: ``pip install "flowdsl[testing]"``.
 """
@@ -41,6 +42,7 @@ if not _is_installed("hypothesis"):
 if TYPE_CHECKING:
     from flowdsl.testing.catalogue import Catalogue, Draw
     from flowdsl.testing.checks import check_operator, check_source
+    from flowdsl.testing.consumers import CONSUMER_LAWS, ConsumerKind, check_consumer
     from flowdsl.testing.formats import FORMAT_LAWS, Format, check_format
     from flowdsl.testing.inputs import INPUT_LAWS, check_input
     from flowdsl.testing.laws import LAWS
@@ -51,11 +53,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BAD",
+    "CONSUMER_LAWS",
     "FORMAT_LAWS",
     "INPUT_LAWS",
     "LAWS",
     "OTHER_INPUT_LAWS",
     "Catalogue",
+    "ConsumerKind",
     "Draw",
     "Failed",
     "Format",
@@ -63,6 +67,7 @@ __all__ = [
     "Recipe",
     "Source",
     "chains",
+    "check_consumer",
     "check_format",
     "check_input",
     "check_operator",
@@ -72,11 +77,13 @@ __all__ = [
 
 _PLACES = {
     "BAD": "model",
+    "CONSUMER_LAWS": "consumers",
     "FORMAT_LAWS": "formats",
     "INPUT_LAWS": "inputs",
     "LAWS": "laws",
     "OTHER_INPUT_LAWS": "other_inputs",
     "Catalogue": "catalogue",
+    "ConsumerKind": "consumers",
     "Draw": "catalogue",
     "Failed": "model",
     "Format": "formats",
@@ -84,6 +91,7 @@ _PLACES = {
     "Recipe": "recipes",
     "Source": "recipes",
     "chains": "standard",
+    "check_consumer": "consumers",
     "check_format": "formats",
     "check_input": "inputs",
     "check_operator": "checks",

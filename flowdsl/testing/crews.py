@@ -397,6 +397,27 @@ def hear_returns_when_nothing_happens(trial: Trial) -> None:
         assert hired.elements(piece) == [1]
 
 
+def hear_is_woken(trial: Trial) -> None:
+    """``wake`` ends the wait of ``hear``, or of the next one; other events are not lost by it."""
+    with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
+        (worker,) = hired.all_ready()
+        took = list[float]()
+        for k in range(6):
+            timer = threading.Timer(SECONDS_TO_HEAR / 10 * (k % 2), hired.crew.wake)
+            timer.start()
+            if k % 2 == 0:  # before the wait, and not within it
+                timer.join()
+            began = time.monotonic()
+            assert hired.crew.hear() == []
+            took.append(time.monotonic() - began)
+            timer.join()
+        assert min(took) < SECONDS_TO_HEAR, f"what was woken waited for {took} seconds"
+        piece = hired.give(worker, 1, 2)
+        hired.crew.wake()
+        gate.open()
+        assert hired.elements(piece) == [1]
+
+
 def one_that_is_dismissed_goes(trial: Trial) -> None:
     """It ends, without an event, and what it gave stays valid; the others work on."""
     before = _alive_without(trial)
@@ -688,6 +709,7 @@ LAWS: tuple[Law, ...] = (
     a_function_that_fails_is_no_death,
     gaps_are_told,
     hear_returns_when_nothing_happens,
+    hear_is_woken,
     operators_are_timed_if_asked,
     nobody_rests_who_holds_a_piece,
     those_who_rest_serve_again,

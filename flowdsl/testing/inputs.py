@@ -6,13 +6,9 @@ TensorFlow is imported where an input is checked, and not before.
 from __future__ import annotations
 
 import gc
-import signal
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -20,6 +16,7 @@ import numpy as np
 
 from flowdsl.errors import ElementError, EndlessFlow, FlowError, UnknownLength
 from flowdsl.ops.sources import from_iterable, from_range
+from flowdsl.testing.endings import error_of, is_interrupted, no_thread_is_left
 from flowdsl.testing.outcomes import element_difference, require
 from flowdsl.testing.recipes import AnyFlow
 
@@ -31,8 +28,6 @@ InputLaw: TypeAlias = Callable[[MakeInput], None]
 
 _N = 11
 _BAD = 4
-_PATIENCE = 20.0
-"""Seconds that a thread may take to end: far more than it needs on a busy machine."""
 
 
 def _element(i: int) -> tuple[np.int64, np.ndarray[Any, np.dtype[np.float32]]]:
@@ -313,8 +308,7 @@ def an_interrupt_comes_at_once(make: MakeInput) -> None:
 
     It is sent to this process, and so is left out where another thread than the main one checks.
     """
-    main = threading.current_thread()
-    if main is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         return
     gate = threading.Event()
 
@@ -323,41 +317,18 @@ def an_interrupt_comes_at_once(make: MakeInput) -> None:
             gate.wait()
         return _element(i)
 
-    def interrupt() -> None:
-        _until_it_waits(main)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with make(from_range(_N).map(stuck)) as source:
             source.reset()
             feeding = Feeding(source)
             feeding.take(1)
-            thread = threading.Thread(target=interrupt)
-            thread.start()
-            interrupted = False
-            try:
-                feeding.take(_BAD)
-            except KeyboardInterrupt:
-                interrupted = True
-            thread.join()
+            interrupted = is_interrupted(lambda: feeding.take(_BAD))
             require(interrupted, "a step that waited for data was not interrupted")
             gate.set()
             source.reset()
             _are("after an interrupt", feeding.take(_N), [_element(i) for i in range(_N)])
     finally:
         gate.set()
-        signal.signal(signal.SIGINT, before)
-
-
-def _until_it_waits(thread: threading.Thread) -> None:
-    """Return once a thread has stood at one place for a while."""
-    times, before = 0, None
-    while times < 10:
-        frame = sys._current_frames()[thread.ident or 0]
-        now = (id(frame), frame.f_lasti)
-        times, before = times + 1 if now == before else 0, now
-        sleep(0.02)
 
 
 def _of_arrays(flow: AnyFlow) -> AnyFlow:
@@ -368,27 +339,6 @@ def _of_arrays(flow: AnyFlow) -> AnyFlow:
 def _as_it_is(x: Any) -> tuple[np.int64, Any]:
     number, array = x
     return np.int64(number), array
-
-
-def error_of(use: Callable[[], object]) -> Exception | None:
-    """The error that a call ends with, if it does."""
-    try:
-        use()
-    except Exception as error:
-        return error
-    return None
-
-
-@contextmanager
-def no_thread_is_left() -> Iterator[None]:
-    """Require that threads begun in the block have ended after it, or soon after."""
-    before = {*threading.enumerate()}
-    yield
-    until = monotonic() + _PATIENCE
-    while left := [one for one in threading.enumerate() if one not in before and one.is_alive()]:
-        if monotonic() > until:
-            raise AssertionError(f"after close there are the threads {left}")
-        sleep(0.01)
 
 
 INPUT_LAWS: tuple[InputLaw, ...] = (

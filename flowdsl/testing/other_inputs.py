@@ -16,7 +16,8 @@ import attrs
 import numpy as np
 
 from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
-from flowdsl.testing.inputs import Feeding, error_of, no_thread_is_left
+from flowdsl.testing.endings import error_of, no_thread_is_left
+from flowdsl.testing.inputs import Feeding
 from flowdsl.testing.outcomes import element_difference, require
 
 if TYPE_CHECKING:

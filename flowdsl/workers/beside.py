@@ -2,15 +2,18 @@
 
 An array of many megabytes, such as a table that a function looks into, is written once into shared
 memory. Each worker maps it: privately, so that what a function writes into it is its own, as it
-would be in a copy. A ``numpy.memmap`` is not read at all: each worker maps the file.
+would be in a copy. A ``numpy.memmap`` is not read at all: each worker maps the file. A tensor of
+PyTorch, as in a dataset, travels as the array that it is.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import sys
 import weakref
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from itertools import accumulate
 from typing import Any
 
@@ -106,3 +109,24 @@ def _mapped_file(
     again: Any = "r+" if mode == "w+" else mode
     whole: np.memmap[Any, Any] = np.memmap(path, np.uint8, again, start, (nbytes,))
     return np.ndarray.__new__(np.memmap, shape, dtype, whole, offset, strides)
+
+
+def reduced_tensor(value: object) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+    """How to make a large tensor of PyTorch of its array; None if it is none, or has no array.
+
+    PyTorch itself would put a copy of its values into the pickle.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or type(value) is not getattr(torch, "Tensor", None):
+        return None
+    tensor: Any = value
+    try:
+        array = tensor.numpy()  # refused on another device, with a gradient, of a dtype of its own
+    except (RuntimeError, TypeError):
+        return None
+    whole = array.flags.c_contiguous and not vars(tensor)  # what else it is would be lost
+    return (_tensor, (array,)) if whole and array.nbytes >= LARGE else None
+
+
+def _tensor(array: np.ndarray[Any, Any]) -> Any:
+    return import_module("torch").from_numpy(array)

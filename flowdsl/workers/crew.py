@@ -14,16 +14,11 @@ from typing import Any, Protocol, TypeAlias
 
 import attrs
 
-from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.errors import FORKED, FlowError, InvalidFlow
 from flowdsl.making.loop import Path
 from flowdsl.making.make import Failure, Left, Made
 from flowdsl.plan.plan import Stage
 from flowdsl.workers.leases import Lease, Piece, Rows
-
-FORKED = (
-    "this run belongs to the process that began it, and this process is a fork of that one; "
-    "iterate the flow here, which begins a new run"
-)
 
 SECONDS_TO_HEAR = 0.5
 """The longest time that ``Crew.hear`` waits for an event."""
@@ -160,8 +155,15 @@ class Crew(Protocol):
     def hear(self) -> list[Event]:
         """The events since the last call, each once.
 
-        Waits for an event for ``SECONDS_TO_HEAR`` at most, and gives an empty list if none came.
-        Raises any error after which no worker can continue.
+        Waits for an event for ``SECONDS_TO_HEAR`` at most, or until ``wake``, and gives an empty
+        list if none came. Raises any error after which no worker can continue.
+        """
+        ...
+
+    def wake(self) -> None:
+        """End the wait of a ``hear`` that is under way, or else of the next one.
+
+        It is called from another thread, between ``start`` and ``close``.
         """
         ...
 

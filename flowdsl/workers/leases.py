@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import count, islice
 from typing import Any, TypeAlias
@@ -14,6 +13,7 @@ from flowdsl.errors import ElementError
 from flowdsl.making.program import CutShort, OperatorFailed, Program, failure_in, needed
 from flowdsl.node import Addresses, Passes, Row
 from flowdsl.plan.plan import Base, Lookup, Stage
+from flowdsl.workers.read_ahead import ReadAhead
 from flowdsl.workers.wire import first_unpackable
 
 SECONDS_A_LEASE = 0.03
@@ -23,9 +23,6 @@ SECONDS_A_SMALL_LEASE = 0.15
 """The seconds that a lease with a small result should take. Around each lease, worker and consumer
 do about a millisecond of other work on cold caches, 2.4% of 0.03 seconds; a large result would
 itself be out of the caches by its end."""
-
-SECONDS_A_READ = 0.01
-"""The longest time that a stream is read for one lease."""
 
 BYTES_A_LEASE = 8 << 20
 BYTES_A_SMALL_LEASE = 1 << 20
@@ -121,6 +118,11 @@ class Pace:
             return self._size
         return max(1, min(self._size, remaining // (2 * self._workers)))
 
+    @property
+    def ahead(self) -> int:
+        """How many elements a stream is read ahead: two leases for each worker."""
+        return 2 * self._workers * self._size
+
     def observe(self, count: int, seconds: float, nbytes: int) -> None:
         """Adjust the size to the cost of a finished lease."""
         each, size = max(seconds, 1e-6) / count, max(nbytes, 1) / count
@@ -128,7 +130,7 @@ class Pace:
         self._size = int(max(1, min(allowed, 2 * self._size, MOST_A_LEASE)))
 
 
-@attrs.frozen
+@attrs.define
 class Work:
     """Cuts the work of a stage into pieces, each with the rows that it needs from this process."""
 
@@ -137,6 +139,14 @@ class Work:
     """Functions that begin a pass over a base of the stage; empty unless its base is a stream."""
     pace: Pace
     pack: Pack
+    close: Callable[[], None] = lambda: None
+    """Closes what the stream reads, in the thread that does."""
+    wake: Callable[[], None] | None = None
+    """Called in that thread when there are rows that were not there."""
+    memory: int = BYTES_IN_FLIGHT
+    """The most bytes of the stream that may be read ahead of the workers."""
+    reading: ReadAhead[Any] | None = attrs.field(default=None, init=False)
+    """The reader of the stream in the pass that is under way."""
     numbers: Iterator[int] = attrs.field(factory=count)
     programs: list[Program] = attrs.field(factory=list[Program])
     """The programs of the bases whose rows lie in this process's memory."""
@@ -146,9 +156,10 @@ class Work:
     def __attrs_post_init__(self) -> None:
         self.programs.extend(Program(b.top.node) for b in self.stage.bases if isinstance(b, Lookup))
 
-    def pieces(self, epoch: int, start: int) -> Iterator[Piece]:
-        """The pieces of one pass, from the element ``start`` on.
+    def pieces(self, epoch: int, start: int) -> Iterator[Piece | None]:
+        """The pieces of one pass, from the element ``start`` on; None where one is not there yet.
 
+        A stream is read ahead, in a thread, which ``wake`` tells of the rows that were not there.
         If a base fails, the last piece is of the elements up to the one that cannot be made, with
         the rows that there are, and ``CutShort``.
 
@@ -237,24 +248,37 @@ class Work:
         rows = [CutShort(one, slot) if slot in failed else one for slot, one in enumerate(found)]
         return Piece(lease, rows, *self.pack(rows))
 
-    def _streamed(self, epoch: int, start: int) -> Iterator[Piece]:
-        """Pieces from a stream: each has the rows that come within ``SECONDS_A_READ``."""
-        (read,), (base,) = self.bases, self.stage.bases
-        ratio = self.stage.rows_per_element
-        stream = islice(read(epoch), start * ratio, None)
+    def _streamed(self, epoch: int, start: int) -> Iterator[Piece | None]:
+        """Pieces from a stream: each has what rows are there, up to a lease of them."""
+        (read,), (base,), ratio = self.bases, self.stage.bases, self.stage.rows_per_element
+        pace = self.pace  # the thread must not hold this: the crew would be kept with it
+        stream: ReadAhead[Any] = ReadAhead(
+            base.top.node.title,
+            lambda: islice(read(epoch), start * ratio, None),
+            self.close,
+            lambda: pace.ahead * ratio,
+            self.memory,
+            self.wake,
+        )
+        self.reading = stream
+        try:
+            yield from self._cut(stream, epoch, start)
+        finally:
+            stream.stop()
+
+    def _cut(self, stream: ReadAhead[Any], epoch: int, start: int) -> Iterator[Piece | None]:
+        ratio, (base,) = self.stage.rows_per_element, self.stage.bases
         ended = False
         while not ended and not self.failures:
-            rows: list[Row[Any]] = []
-            deadline = time.monotonic() + SECONDS_A_READ
-            for _ in range(self.pace.size(None)):
-                before = len(rows)
-                try:
-                    rows.extend(islice(stream, ratio))
-                except Exception as error:
-                    self.failures[0] = error
-                ended = len(rows) - before < ratio
-                if ended or time.monotonic() > deadline:
-                    break
+            rows = stream.take(self.pace.size(None) * ratio, ratio)
+            if rows is None:
+                yield None
+                continue
+            ended = not rows or bool(len(rows) % ratio)
+            if ended and stream.error is not None:
+                if not isinstance(stream.error, Exception):
+                    raise stream.error
+                self.failures[0] = stream.error
             packed, bad = self._packed([[x for _, x in rows]])
             if bad:
                 at = Addresses.at(epoch, [position for position, _ in rows])

@@ -1,9 +1,9 @@
 """A pool: hands the work of one stage to its workers, and delivers their results in order.
 
 The consumer's own thread coordinates: each time it needs a result, it hands out more leases and
-takes in the results that have come. flowdsl adds no thread to the consumer's process. Credit bounds
-the work in flight, by count and by bytes, so when the consumer stops reading, the workers soon stop
-too.
+takes in the results that have come. Only a stream is read ahead, in a thread of its own. Credit
+bounds the work in flight and the rows read ahead, by count and by bytes, so when the consumer stops
+reading, the workers and the stream soon stop too.
 
 Contract: every lease is delivered once, in the order of its elements, whichever worker finishes
 first and whichever dies. A worker that dies is replaced, and the leases it held are handed out
@@ -14,7 +14,7 @@ died is cut into single elements, to find the one that kills workers.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import length_hint
 from typing import Any
@@ -30,6 +30,7 @@ from flowdsl.node import Failed, Passes, Row
 from flowdsl.plan.plan import Stage
 from flowdsl.statistics.books import Books, Times
 from flowdsl.statistics.run import StageStatistics, WorkerStatistics
+from flowdsl.wanted import is_wanted
 from flowdsl.workers.crew import Crew, Delivery, Died, Done, Result, Worker
 from flowdsl.workers.leases import BYTES_IN_FLIGHT, Lease, Pace, Piece, Work
 from flowdsl.workers.staff import Staff
@@ -66,8 +67,11 @@ class Pool:
         tell: Tell,
         held: int = 0,
         found: int | None = None,
+        close: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare a pool; ``bases`` begin passes over the stage's bases that are streams.
+
+        These are read in a thread, which ``close`` is called in when it has done with them.
 
         ``tell`` is called with each element that is left out. ``held`` is the number of elements
         kept by the operators above, which count as in flight. ``found`` is the number of workers
@@ -80,7 +84,8 @@ class Pool:
         self._staff = Staff.of(crew, stage.workers, found)
         self._memory = stage.workers.memory or BYTES_IN_FLIGHT
         self._pace = Pace(self._staff.count, self._bytes_a_lease, stage.workers.timeout)
-        self._work = Work(stage, bases, self._pace, crew.pack)
+        ahead = self._memory // 4
+        self._work = Work(stage, bases, self._pace, crew.pack, close, crew.wake, ahead)
         self._clear()
         self._delivering: tuple[int, Sequence[int], Iterator[Any]] | None = None
         """The lease being delivered: its start, its elements' positions, and the elements left."""
@@ -148,6 +153,11 @@ class Pool:
         given = len(positions) - length_hint(to_come)
         return positions[given - 1] + 1 if given else start
 
+    def end_reading(self) -> None:
+        """Read no more of a stream; what it reads is closed."""
+        if self._work.reading is not None:
+            self._work.reading.stop()
+
     def end(self) -> None:
         """End the pass, however far it came, so that the workers may rest."""
         turn = self.place
@@ -156,6 +166,7 @@ class Pool:
 
     def close(self) -> None:
         """End the workers; arrays that the consumer holds stay valid."""
+        self.end_reading()
         self._ended = self._ended or time.perf_counter()
         self._turn, self._delivering = self.place, None
         self._arrived.clear()
@@ -214,10 +225,13 @@ class Pool:
         self._in_flight = 0
         """Bytes in flight: rows sent and not answered, and results that wait to be delivered."""
         self._exhausted = False
+        self._starved = False
+        """Whether a worker could be given more, and the stream has no more yet."""
         self._failed: Exception | None = None
         self._turn = 0
 
-    def _hand_out(self, work: Iterator[Piece]) -> None:
+    def _hand_out(self, work: Iterator[Piece | None]) -> None:
+        self._starved = False
         while self._may_hand_out():
             worker = self._idle()
             if worker is None:
@@ -229,7 +243,7 @@ class Pool:
             else:
                 began = time.perf_counter()
                 try:
-                    piece = next(work)
+                    found = next(work)
                 except StopIteration:
                     self._exhausted = True
                     return
@@ -239,6 +253,10 @@ class Pool:
                 finally:
                     if self.stage.bases:
                         self._reading += time.perf_counter() - began
+                if found is None:
+                    self._starved = True
+                    return
+                piece = found
                 self._books.entered += 0 if self.stage.end_to_end else piece.size
             self._leased[piece.lease.number] = piece.lease
             self._in_flight += piece.nbytes
@@ -283,7 +301,9 @@ class Pool:
             )
         next_one = self._pace.size(None)
         coming = (expected + next_one) * self._most_bytes + next_one * self._most_sent
-        return self._in_flight + held + coming <= self._memory
+        stream = self._work.reading
+        ahead = 0 if stream is None else stream.nbytes
+        return self._in_flight + held + ahead + coming <= self._memory
 
     # -- taking in -----------------------------------------------------------------------------
 
@@ -292,8 +312,13 @@ class Pool:
         self._staff.complete()
         began = time.perf_counter()
         events = self.crew.hear()
+        if not is_wanted():
+            raise FlowError(f"{self.stage.meaning.title}: the pass was given up")
         waited = time.perf_counter() - began
-        self._waited += waited
+        if self._starved:  # more workers would wait for the stream, too
+            self._reading += waited
+        else:
+            self._waited += waited
         self._filled += waited * len(self._arrived)
         for event in events:
             if isinstance(event, Done):

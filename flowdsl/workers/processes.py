@@ -164,9 +164,11 @@ class Processes:
         self._address = f"ipc://@flowdsl-{os.getpid()}-{secrets.token_hex(8)}"
         self._control.bind(self._address)
         self._poller.register(self._control, zmq.POLLIN)
-        told = (self._owner, self._members, self._leaving, context, self._control)
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller.register(self._bell, zmq.POLLIN)
+        told = (self._owner, self._members, self._leaving, context, self._control, self._bell)
         crew: Processes = self
-        self._end = weakref.finalize(crew, _end, weakref.ref(crew), *told)
+        self._end = weakref.finalize(crew, _end, *told)
 
     def pack(self, rows: Rows) -> tuple[Any, int]:
         frames = supply(rows)
@@ -185,13 +187,18 @@ class Processes:
 
     def hear(self) -> list[Event]:
         self._owner.check()
-        ready = dict(self._poller.poll(int(_TICK * 1000)))
+        with self._owner.hearing:
+            if self._owner.closed:
+                raise FlowError("the workers of this run were ended by another thread")
+            ready = dict(self._poller.poll(int(_TICK * 1000)))
+            if self._bell in ready:
+                os.eventfd_read(self._bell)
+            received = list[list[bytes]]()
+            with contextlib.suppress(zmq.Again):
+                while self._control in ready:
+                    received.append(self._control.recv_multipart(zmq.NOBLOCK))
         heard: list[Event] = []
-        while self._control in ready:
-            try:
-                identity, *frames = self._control.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                break
+        for identity, *frames in received:
             worker = self._members.get(identity)
             if worker is not None and (event := self._received(worker, frames)) is not None:
                 heard.append(event)
@@ -201,6 +208,9 @@ class Processes:
                 heard.append(Died(worker, self._buried(worker), worker.window.begun))
         self._look()
         return heard
+
+    def wake(self) -> None:
+        os.eventfd_write(self._bell, 1)
 
     def replace(self, worker: Worker) -> None:
         assert isinstance(worker, Process)
@@ -219,12 +229,11 @@ class Processes:
             worker.window.settle()
             self._tell_to_wait(worker, int(SECONDS_AT_REST * 1000))
             worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
-        self._owner.thread = None
         return True
 
     def serves(self, stage: Stage, clock: bool) -> bool:
         now = (stage.workers, clock, (os.getcwd(), Surroundings()))
-        if now != (self._asked, self.clock, self._surroundings) or not self._owner.take_over():
+        if now != (self._asked, self.clock, self._surroundings) or not self._owner.is_here:
             return False
         shipped = ship(stage.program, stage.workers.kind, beside=True)
         beside = self._beside.holds(shipped.beside) if self._beside else not shipped.beside
@@ -331,15 +340,11 @@ class Processes:
 
 @attrs.define
 class _Owner(Owner):
-    """The process that a crew belongs to, and the thread that waits for events of its workers."""
+    """The process that a crew belongs to, and what closing it from another thread needs."""
 
-    thread: int | None = attrs.field(factory=threading.get_ident)
-    """The waiting thread; None while the workers rest."""
-
-    def take_over(self) -> bool:
-        """Make this thread the one that waits; gives whether this is the owning process."""
-        self.thread = threading.get_ident()
-        return self.is_here
+    hearing: threading.Lock = attrs.field(factory=threading.Lock)
+    """Held while a thread waits for events: a socket must not be closed under it."""
+    closed: bool = False
 
 
 def _is_stopped(pid: int) -> bool:
@@ -373,12 +378,12 @@ def _attach_slab(worker: Process) -> bool:
 
 
 def _end(
-    crew: weakref.ref[Processes],
     owner: _Owner,
     members: dict[bytes, Process],
     leaving: list[Process],
     context: zmq.Context[zmq.Socket[bytes]],
     control: zmq.Socket[bytes],
+    bell: int,
 ) -> None:
     if not owner.is_here:
         return
@@ -392,7 +397,10 @@ def _end(
         except subprocess.TimeoutExpired:
             worker.process.kill()
             worker.process.wait()
-    mine = owner.thread in (None, threading.get_ident())  # at exit, another thread may be waiting
-    if mine or crew() is None:  # no thread waits on a crew that was collected
+    os.eventfd_write(bell, 1)  # at exit, another thread may be waiting
+    if owner.hearing.acquire(timeout=SECONDS_TO_LEAVE):
+        owner.closed = True
         control.close(0)  # explicitly: a context collected in a cycle forgets its sockets
         context.destroy(0)
+        os.close(bell)
+        owner.hearing.release()

@@ -52,7 +52,7 @@ class Threads:
     def __init__(self, stage: Stage, clock: bool = False) -> None:
         self._stage = stage
         self._clock = clock
-        self._events: SimpleQueue[Event | BaseException] = SimpleQueue()
+        self._events: SimpleQueue[Event | BaseException | None] = SimpleQueue()
         self._leave = threading.Event()
         self._threads: list[_Thread] = []
         self._owner = Owner()
@@ -92,9 +92,13 @@ class Threads:
             while True:
                 if isinstance(event, BaseException):
                     raise event
-                heard.append(event)
+                if event is not None:
+                    heard.append(event)
                 event = self._events.get_nowait()
         return heard
+
+    def wake(self) -> None:
+        self._events.put(None)
 
     def replace(self, worker: Worker) -> None:
         raise AssertionError("a thread does not die")
@@ -119,7 +123,7 @@ def _serve(
     stage: Stage,
     clock: bool,
     worker: _Thread,
-    events: SimpleQueue[Event | BaseException],
+    events: SimpleQueue[Event | BaseException | None],
     leave: threading.Event,
 ) -> None:
     try:

@@ -22,7 +22,7 @@ from flowdsl.errors import NotShippable
 from flowdsl.node import AnyNode
 from flowdsl.plan.tree import walk
 from flowdsl.worker_kinds import WorkerKind
-from flowdsl.workers.beside import LARGE, reduced
+from flowdsl.workers.beside import LARGE, reduced, reduced_tensor
 from flowdsl.workers.by_value import made_of
 from flowdsl.workers.modules import installed, module_of
 from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
@@ -77,7 +77,7 @@ class _Pickler(cloudpickle.Pickler):
             raise TypeError(f"cannot pickle the open file {obj.name!r}")
         if isinstance(obj, np.memmap) and (how := reduced(obj)) is not None:
             return how
-        if (how := made_of(obj)) is not None:
+        if (how := reduced_tensor(obj) or made_of(obj)) is not None:
             return how
         return super().reducer_override(obj)
 

@@ -83,6 +83,12 @@ def main(fd: int) -> None:
     serve(link, setup, Heap(setup.memory_of_its_own))
 
 
+def _draw_apart() -> None:
+    """Seed the generators that begin alike in each process: or all workers would draw alike."""
+    if seed := getattr(sys.modules.get("torch"), "seed", None):
+        seed()
+
+
 def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
     """Process leases until the link closes."""
     shared = setup.memory - setup.memory_of_its_own
@@ -94,6 +100,7 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         try:
             beside = [] if setup.beside is None else mapped(setup.beside)
             program = unpack(setup.program, beside)
+            _draw_apart()
             making = maker(program, setup.end_to_end, slabs.allocate, setup.clock)
         except Exception:
             control.send_multipart([READY, traceback.format_exc().encode()])

@@ -71,9 +71,11 @@ def _fault(path: Path) -> Fault:
 
 def seen(fault: Fault) -> str:
     """What the program prints, with the last line of a traceback."""
-    # Imported before the fork: it is quicker. TensorFlow may be, as long as it has done nothing.
+    # Imported before the fork: it is quicker. They may be, as long as they have done nothing; but
+    # JAX, once it is there, warns of every fork.
     fl.from_range(1).prefetch(procs=0).collect()
-    import_module("flowdsl.train")
+    for module in ("flowdsl.train", "torch"):
+        import_module(module)
     reading, writing = os.pipe()
     with tempfile.TemporaryDirectory() as folder:
         child = os.fork()

@@ -11,7 +11,7 @@ import tensorflow as tf
 import flowdsl as fl
 from flowdsl.graph import EndOfPass, InputSource, QueueInput
 from flowdsl.graph.source import State
-from flowdsl.testing import check_input, inputs
+from flowdsl.testing import check_input, endings
 from flowdsl.testing.inputs import (
     INPUT_LAWS,
     InputLaw,
@@ -148,7 +148,7 @@ def fed(change: Callable[[AnyFlow], Any]) -> MakeInput:
 def test_what_is_broken_is_noticed(
     broken: MakeInput, noticed_by: InputLaw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "_PATIENCE", 0.3)
+    monkeypatch.setattr(endings, "PATIENCE", 0.3)
     with pytest.raises((AssertionError, tf.errors.OpError, EndOfPass)):
         noticed_by(broken)
     while KEPT:

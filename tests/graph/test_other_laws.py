@@ -208,7 +208,7 @@ def test_what_is_broken_is_noticed(
 
 
 def test_a_thread_that_is_left_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flowdsl.testing.inputs._PATIENCE", 0.1)
+    monkeypatch.setattr("flowdsl.testing.endings.PATIENCE", 0.1)
     with pytest.raises(AssertionError, match="after close there are the threads"):
         check_other_input(broken(LeavesAThread), ZEROS)
 

@@ -682,7 +682,7 @@ class TestPlan:
             STREAM.repeat(2),
             STREAM.concat(fl.from_iterable([1])),
             ROWS.batch(2, collate=list),
-            ROWS.prefetch(on_error="skip").batch(2, collate=list),
+            ROWS.prefetch(procs=0, on_error="skip").batch(2, collate=list),
         ):
             plan = plan_of(flow.prefetch(procs=2, on_error="skip").node).root
             assert not isinstance(plan, Stage)

@@ -352,7 +352,7 @@ class TestUnordered:
         assert picture(stage.meaning) == "from_range(20) > map(double)"
 
     def test_with_nobody_to_be_ready_first_it_runs_here(self) -> None:
-        flow = fl.from_range(20).map(double).prefetch(ordered=False)
+        flow = fl.from_range(20).map(double).prefetch(0, ordered=False)
         (stage,) = stages(flow)
         assert (stage.ordered, stage.workers) == (True, NOBODY)
 

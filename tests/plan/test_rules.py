@@ -42,7 +42,7 @@ def draw(i: int, rng: np.random.Generator) -> float:
 def picture(node: AnyNode) -> str:
     """A chain in one line, without what the rules do not look at."""
     words = _spelled(node)
-    return words.replace("procs=", "").replace("buffer=", "").replace("prefetch()", "prefetch(0)")
+    return words.replace("procs=", "").replace("buffer=", "")
 
 
 def _spelled(node: AnyNode) -> str:
@@ -213,14 +213,17 @@ CASES: list[tuple[Rule, AnyFlow, str, str]] = [
     # -- what needs the whole sequence stays with the consumer
     (
         sink_prefetch,
-        STREAM.map(double).interleave(STREAM, RANGE.map(abs)).prefetch(5),  # two share five
+        STREAM.map(double)
+        .interleave(STREAM, RANGE.map(abs))
+        .prefetch(5),  # two share five, and one is read
         (
             "from_iterable(range) > map(double) > "
             "interleave(from_iterable(range); from_range(20) > map(abs)) > prefetch(5)"
         ),
         (
             "from_iterable(range) > map(double) > prefetch(2) > "
-            "interleave(from_iterable(range); from_range(20) > map(abs) > prefetch(2))"
+            "interleave(from_iterable(range) > prefetch(2); "
+            "from_range(20) > map(abs) > prefetch(2))"
         ),
     ),
     (
@@ -277,9 +280,9 @@ CASES: list[tuple[Rule, AnyFlow, str, str]] = [
     ),
     (
         drop_idle_prefetch,
-        STREAM.prefetch(2),
+        STREAM.prefetch(2),  # a thread reads it ahead
         "from_iterable(range) > prefetch(2)",
-        "from_iterable(range)",
+        "from_iterable(range) > prefetch(2)",
     ),
     (
         drop_idle_prefetch,
@@ -303,7 +306,7 @@ CASES: list[tuple[Rule, AnyFlow, str, str]] = [
         drop_idle_prefetch,
         STREAM.shuffle(4).prefetch(2),
         "from_iterable(range) > shuffle(4) > prefetch(2)",
-        "from_iterable(range) > shuffle(4)",
+        "from_iterable(range) > shuffle(4) > prefetch(2)",
     ),
     (
         drop_idle_prefetch,
@@ -319,9 +322,9 @@ CASES: list[tuple[Rule, AnyFlow, str, str]] = [
     ),
     (
         drop_idle_prefetch,
-        STREAM.prefetch(2, on_error="skip"),  # to leave out is no work
+        STREAM.prefetch(2, on_error="skip"),  # to leave out is no work, but it is read ahead
         'from_iterable(range) > on_error="skip" > prefetch(2)',
-        'from_iterable(range) > on_error="skip"',
+        'from_iterable(range) > on_error="skip" > prefetch(2)',
     ),
     (
         drop_idle_prefetch,
@@ -346,7 +349,7 @@ CASES: list[tuple[Rule, AnyFlow, str, str]] = [
     ),
     (
         split_prefetch,
-        STREAM.shuffle(4).prefetch(on_error="skip").batch(2).prefetch(2),  # no work below
+        STREAM.shuffle(4).prefetch(0, on_error="skip").batch(2).prefetch(2),  # no work below
         (
             'from_iterable(range) > shuffle(4) > on_error="skip" > prefetch(0) > '
             "batch(2) > prefetch(2)"
@@ -376,7 +379,10 @@ ALL_TOGETHER: list[tuple[AnyFlow, str]] = [
         RANGE.map(double).shuffle(4).shuffle(3).prefetch(2),
         "from_range(20) > map(double) > prefetch(2) > shuffle(4) > shuffle(3)",
     ),
-    (STREAM.shuffle(4).repeat(2).prefetch(2), "from_iterable(range) > shuffle(4) > repeat(2)"),
+    (
+        STREAM.shuffle(4).repeat(2).prefetch(2),
+        "from_iterable(range) > shuffle(4) > repeat(2) > prefetch(2)",
+    ),
     (
         STREAM.filter(odd).batch(2).map(len).prefetch(2),
         "from_iterable(range) > filter(odd) > prefetch(2) > batch(2) > map(len) > prefetch(2)",
@@ -402,7 +408,7 @@ ALL_TOGETHER: list[tuple[AnyFlow, str]] = [
         STREAM.map(double).concat(STREAM.shuffle(4)).map(abs).prefetch(4),
         (
             "from_iterable(range) > map(double) > prefetch(4) > "
-            "concat(from_iterable(range) > shuffle(4)) > map(abs) > prefetch(4)"
+            "concat(from_iterable(range) > shuffle(4) > prefetch(4)) > map(abs) > prefetch(4)"
         ),
     ),
 ]

@@ -111,7 +111,7 @@ CASES: list[tuple[Flow[Any, Any], bool, str | None]] = [
     (fl.from_range(6).filter(_keeps).map(str), True, None),
     (fl.from_range(6).filter(_keeps).take(3), False, "take(3)"),
     (fl.from_range(6).filter(_keeps).take(3).batch(2), False, "batch(2)"),
-    (fl.from_range(6).filter(_keeps).prefetch().batch(2), False, "batch(2)"),
+    (fl.from_range(6).filter(_keeps).prefetch(0).batch(2), False, "batch(2)"),
     (fl.from_range(6).filter(_keeps).shuffle(2).batch(2), True, "shuffle(buffer=2)"),
     (fl.from_range(6).filter(_keeps).repeat(2).batch(2), True, "repeat(2)"),
     (fl.from_range(6).filter(_keeps).batch(2).map(len).batch(2), True, "batch(2)"),
@@ -124,7 +124,7 @@ CASES: list[tuple[Flow[Any, Any], bool, str | None]] = [
     (fl.from_iterable([1]), False, "from_iterable(list)"),
     (fl.from_iterable([1]).batch(2), True, "from_iterable(list)"),
     (fl.from_iterable([1]).repeat().batch(2), True, "repeat()"),
-    (fl.from_range(6).prefetch(), True, "prefetch()"),
+    (fl.from_range(6).prefetch(0), True, "prefetch(procs=0)"),
 ]
 
 

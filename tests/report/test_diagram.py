@@ -48,7 +48,7 @@ def test_operators_that_run_together_are_in_a_box() -> None:
 def test_what_supplies_workers_has_a_box_of_its_own() -> None:
     flow = fl.from_iterable(words).shuffle(8).map(double).prefetch(threads=1).map(double)
     assert drawn(flow) == [
-        ("this process", ["from_iterable(words)", "shuffle(buffer=8)"]),
+        ("this process, read ahead", ["from_iterable(words)", "shuffle(buffer=8)"]),
         ("1 thread", ["map(double)"]),
         ("this process", ["map(double)"]),
     ]

@@ -73,7 +73,7 @@ STEPS: dict[str, Callable[[Flow[Any, Any], int], Flow[Any, Any]]] = {
     "shard": lambda flow, n: flow.shard(n + 1, n // 2),
     "enumerate": lambda flow, n: flow.enumerate(),
     "inspect": lambda flow, n: flow.inspect(0),
-    "skip": lambda flow, n: flow.map(failing_of(n)).prefetch(on_error="skip"),
+    "skip": lambda flow, n: flow.map(failing_of(n)).prefetch(0, on_error="skip"),
     "threads": lambda flow, n: flow.prefetch(threads=n + 1),
     "procs": lambda flow, n: flow.prefetch(procs=n + 1),
 }
@@ -352,7 +352,7 @@ class TestWhatGoesOn:
         flow = (
             fl.from_range(30)
             .map(failing_of(2))
-            .prefetch(on_error=lambda error: told.append(str(error.__cause__)))
+            .prefetch(0, on_error=lambda error: told.append(str(error.__cause__)))
             .batch(4, collate=list)
         )
         run = iter(flow)

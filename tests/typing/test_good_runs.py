@@ -16,6 +16,7 @@ import pytest
 
 import flowdsl as fl
 from flowdsl.effects import Exact
+from flowdsl.feeding.loader import Loader
 
 GOOD = [file.stem for file in Path(__file__).parent.glob("good*.py")]
 
@@ -29,6 +30,9 @@ def fits(value: Any, form: Any) -> bool:
         row = set(get_args(args[1]) or (args[1],)) - {Exact}
         elements = list(islice(value, 3))  # none would be of any type
         return value.effects <= row and elements != [] and all(fits(x, args[0]) for x in elements)
+    if isinstance(origin, type) and issubclass(origin, Loader):
+        elements = list(islice(value, 3))
+        return isinstance(value, origin) and all(fits(x, args[0]) for x in elements)
     if origin is Literal:
         return value in args
     if origin in (Union, UnionType):

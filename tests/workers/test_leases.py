@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import cycle, islice
 from threading import Lock
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +24,6 @@ from flowdsl.workers.leases import (
     BYTES_A_LEASE,
     MOST_A_LEASE,
     SECONDS_A_LEASE,
-    SECONDS_A_READ,
     SECONDS_A_SMALL_LEASE,
     Lease,
     Pace,
@@ -48,6 +46,34 @@ class Whim(Pace):
         return next(self._whims)
 
 
+class AtOnce:
+    """Reads no more than is taken, in this thread: so the whims alone say how pieces are cut."""
+
+    def __init__(self, title: str, begin: Callable[[], Iterator[Any]], *_: Any) -> None:
+        self._rows = begin()
+        self.error: Exception | None = None
+        self.nbytes = 0
+
+    def take(self, most: int, each: int) -> list[Any]:
+        rows: list[Any] = []
+        try:
+            for row in islice(self._rows, most):
+                rows.append(row)  # noqa: PERF402  # what came before the error counts
+        except Exception as error:
+            self.error = error
+        return rows
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_thread() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flowdsl.workers.leases.ReadAhead", AtOnce)
+        yield
+
+
 whims = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 
@@ -65,7 +91,7 @@ def work_of(stage: Stage, pace: Pace) -> Work:
 def work_off(work: Work, epoch: int = 0, start: int = 0, one_by_one: bool = False) -> Iterator[Any]:
     """What workers make of the leases, one after another; or each cut, as if a worker had died."""
     program = Program(work.stage.program)
-    pieces: Iterable[Piece] = work.pieces(epoch, start)
+    pieces = there(work.pieces(epoch, start))
     if one_by_one:
         pieces = (part for piece in pieces for part in work.split(piece))
     for piece in pieces:
@@ -124,9 +150,16 @@ def test_any_stage_from_the_middle_on(recipe: Recipe, sizes: list[int], start: i
     assert same(got.elements, expected.elements[start:])
 
 
-def taken(pieces: Iterable[Piece]) -> list[tuple[Lease, list[Frame]]]:
+def there(pieces: Iterable[Piece | None]) -> Iterator[Piece]:
+    """The pieces, each of which is there at once."""
+    for piece in pieces:
+        assert piece is not None
+        yield piece
+
+
+def taken(pieces: Iterable[Piece | None]) -> list[tuple[Lease, list[Frame]]]:
     """Each lease, with the frames of what it is supplied with."""
-    return [(piece.lease, piece.packed or []) for piece in pieces]
+    return [(piece.lease, piece.packed or []) for piece in there(pieces)]
 
 
 def leases_of(
@@ -190,7 +223,7 @@ class TestSupplied:
         flow = fl.from_items(Failing(range(9))).map(str).batch(2, collate=list)
         stage = stage_of(flow)
         assert stage is not None
-        work = work_of(stage, Whim([3])).pieces(0, 0)
+        work = there(work_of(stage, Whim([3])).pieces(0, 0))
         ((lease, frames),) = taken(islice(work, 1))
         assert (lease.start, lease.stop) == (0, 3)
         assert before_it_ran_out(only(frames)) == [0, 1, 2, 3, 4]
@@ -204,7 +237,7 @@ class TestSupplied:
 
         stage = stage_of(fl.from_iterable(stream).map(str).batch(3, collate=list))
         assert stage is not None
-        work = work_of(stage, Whim([4])).pieces(0, 0)
+        work = there(work_of(stage, Whim([4])).pieces(0, 0))
         assert only(next(work).packed) == [0, 1, 2]
         piece = next(work)
         assert (piece.lease.start, piece.lease.stop) == (1, 2)
@@ -217,7 +250,7 @@ class TestSupplied:
         flow = source([1, 2, Lock(), 4]).map(str)
         stage = stage_of(flow)
         assert stage is not None
-        work = work_of(stage, Whim([4])).pieces(0, 0)
+        work = there(work_of(stage, Whim([4])).pieces(0, 0))
         assert before_it_ran_out(only(next(work).packed)) == [1, 2]
         with pytest.raises(ElementError, match="failed on element 2") as caught:
             next(work)
@@ -260,16 +293,10 @@ class TestSupplied:
         flow = fl.from_iterable(stream).map(str)
         stage = stage_of(flow)
         assert stage is not None
-        work = work_of(stage, Whim([4])).pieces(0, 0)
+        work = there(work_of(stage, Whim([4])).pieces(0, 0))
         assert [only(next(work).packed), only(next(work).packed)] == [[0, 1, 2, 3], [4]]
         with pytest.raises(ElementError, match="failed on element 5"):
             next(work)
-
-    def test_a_slow_stream_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        clock = iter(np.arange(0.0, 10.0, SECONDS_A_READ * 0.6))
-        monkeypatch.setattr("flowdsl.workers.leases.time.monotonic", lambda: next(clock))
-        leases = leases_of(fl.from_iterable(range(5)).map(str), [100])
-        assert [only(frames) for _, frames in leases] == [[0, 1], [2, 3], [4]]
 
 
 class TestPace:

@@ -6,6 +6,7 @@ courses of events are tried, and one in which nothing can happen any more is an 
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, cycle, islice, repeat
@@ -68,6 +69,7 @@ class Anyhow:
     most_held: int = 0
     members: list[Worker] = attrs.field(factory=list[Worker])
     makers: dict[int, Any] = attrs.field(factory=dict[int, Any])
+    bell: threading.Event = attrs.field(factory=threading.Event)
 
     @property
     def workers(self) -> list[Worker]:
@@ -88,7 +90,10 @@ class Anyhow:
 
     def hear(self) -> list[Event]:
         able = [w for w in self.members if not w.ready or w.held]
-        assert able, "wedged: nobody has anything to do"
+        if not able:
+            assert self.bell.wait(10), "wedged: nobody has anything to do"
+            self.bell.clear()
+            return []
         return [self._act(able[next(self.choices) % len(able)])]
 
     def _act(self, worker: Worker) -> Event:
@@ -106,6 +111,9 @@ class Anyhow:
         self.makers[id(worker)] = making
         made = make(making, piece.lease.addresses(), piece.rows)
         return Done(worker, result_of(made, piece.lease), Handed(self, made.elements))
+
+    def wake(self) -> None:
+        self.bell.set()
 
     def replace(self, worker: Worker) -> None:
         assert not worker.held

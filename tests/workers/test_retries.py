@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
@@ -33,6 +34,7 @@ class Rehearsed:
         self.workers = [Worker(f"worker {k}", ready=True) for k in range(workers)]
         self._dying = self.workers[:dying]
         self._begun = begun
+        self._bell = threading.Event()
         self._making = maker(stage.program, end_to_end=False)
 
     def start(self, count: int) -> None:
@@ -55,8 +57,14 @@ class Rehearsed:
                 events.append(Done(worker, result, _Handed(made.elements, nbytes)))
         if not events:
             events += [Died(w, "a rehearsal", self._begun(w)) for w in self._dying if w.held]
+            if not events and self._bell.wait(10):
+                self._bell.clear()
+                return []
             assert events, "nobody has anything to do, or ever will"
         return events
+
+    def wake(self) -> None:
+        self._bell.set()
 
     def replace(self, worker: Worker) -> None:
         self.workers[self.workers.index(worker)] = Worker("another", ready=True)

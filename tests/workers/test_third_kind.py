@@ -62,6 +62,8 @@ KIND = WorkerKind(
 
 SECONDS_TO_LEAVE = 0.5
 READY, REST = b"ready", b"rest"
+NOBODY = 0
+"""The number of no worker: what it says only ends a wait."""
 _numbers = count(1)
 
 Said: TypeAlias = bytes | str
@@ -146,6 +148,9 @@ class Wired:
             if late and not worker.dead:
                 heard.append(_died(worker, f"at work for more than {limit:g} seconds"))
         return heard
+
+    def wake(self) -> None:
+        self._outbox.put((NOBODY, READY))
 
     def replace(self, worker: Worker) -> None:
         assert isinstance(worker, Wire)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from flowdsl.kinds import Placement
-from flowdsl.plan.tree import Step, has_work, runs_in_worker
+from flowdsl.plan.tree import Step, has_work, is_read_alone, runs_in_worker
 
 
 def sink_prefetch(step: Step) -> Step:
@@ -13,17 +13,19 @@ def sink_prefetch(step: Step) -> Step:
 
     Where a batch starts depends on how many rows were dropped before it, so the consumer forms it,
     and the workers run the operators below it. Below an operator over several flows, the flows with
-    work share the processes.
+    work share the processes, and streams are read ahead. Without work the prefetch stays.
     """
     if isinstance(step.node, Placement):
         (below,) = step.sources
         placed = isinstance(below.node, Placement)
         if not placed and below.sources and not runs_in_worker(below.node):
             busy = list(map(has_work, below.sources))
+            if not any(busy):  # a thread can run all of it ahead
+                return step
             share = step.node.workers.share(sum(busy))
             moved = (
                 attrs.evolve(step.over(source, workers=share), depth=source.depth)
-                if works
+                if works or is_read_alone(source)
                 else source
                 for source, works in zip(below.sources, busy, strict=True)
             )

@@ -1,0 +1,67 @@
+"""A dataset with a length and numbered items, which workers read by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, final
+
+import attrs
+
+from flowdsl.datasets.foreign import name_of_class
+from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.kinds import IndexedSource
+from flowdsl.node import T, remembered
+from flowdsl.ops.sources import Items
+from flowdsl.probing import settled
+from flowdsl.specs import UNKNOWN, Spec
+
+
+@attrs.frozen(eq=False, repr=False)
+class FromNumbered(IndexedSource[T], Generic[T]):
+    """The items of a dataset, which each worker has a copy of."""
+
+    operator: str
+    dataset: Items[Any]
+    convert: Callable[[Any], T]
+    """Makes an element of an item."""
+    count: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "count", length_of(self.operator, self.dataset))
+
+    @property
+    def title(self) -> str:
+        return f"{self.operator}({type(self.dataset).__name__}, {self.count} items)"
+
+    @property
+    def length(self) -> int:
+        return self.count
+
+    @final
+    def open(self) -> Callable[[int], T]:
+        dataset, convert = self.dataset, self.convert
+        if len(dataset) != self.count:
+            raise SourceError(
+                f"{self.operator}: there were {self.count} items when this flow was built, and "
+                f"there are {len(dataset)} now; build a new flow of them"
+            )
+        return lambda i: convert(dataset[i])
+
+    @remembered
+    def spec(self, probe: bool) -> Spec:
+        return settled(self, UNKNOWN, probe)
+
+
+def length_of(operator: str, dataset: Any) -> int:
+    """The length of a dataset that was given to an operator.
+
+    Raises:
+        InvalidFlow: It does not tell one.
+    """
+    try:
+        return len(dataset)
+    except Exception as error:  # whatever the dataset raises
+        raise InvalidFlow(
+            f"{operator}: dataset must have a length, and {name_of_class(dataset)} has none "
+            f"({error}); for one that is only read in order use from_iterable"
+        ) from error

@@ -1,0 +1,117 @@
+"""A dataset that is read in order, in the consumer's process, and begun anew for each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
+
+import attrs
+
+from flowdsl.effects import Endless, Exact, Unsized
+from flowdsl.errors import FlowError, SourceError
+from flowdsl.node import E, Node, Passes, Row, T, flow, remembered
+from flowdsl.ops.sources import Opened, numbered
+from flowdsl.probing import settled
+from flowdsl.specs import UNKNOWN, Spec
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+
+@attrs.frozen(eq=False, repr=False)
+class _Stream(Node[T, E], Generic[T, E]):
+    """The elements of a dataset, in its order."""
+
+    many: ClassVar[str]
+    """How many elements a title says that it has."""
+
+    operator: str
+    dataset: Any
+    begin: Callable[[Any], Iterable[T]]
+    """Begins a pass over the dataset."""
+    known: Spec
+    count: int | None
+
+    @property
+    def title(self) -> str:
+        many = self.many.format(self.count)
+        return f"{self.operator}({type(self.dataset).__name__}, {many})"
+
+    @property
+    def fingerprint(self) -> str:
+        return self.title if self.known == UNKNOWN else f"{self.title} {self.known}"
+
+    @property
+    def length(self) -> int | None:
+        return self.count
+
+    @remembered
+    def spec(self, probe: bool) -> Spec:
+        return settled(self, self.known, probe)
+
+    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+        given = 0
+        with closing(cast("Any", numbered(self, partial(self._open, epoch), epoch))) as rows:
+            for position, x in rows:
+                if given == self.count:
+                    raise self._miscounted("more")
+                given += 1
+                yield position, x
+                del x  # nothing here keeps an element while the next is made
+        if Endless in self.adds or (self.count is not None and given < self.count):
+            raise self._miscounted(f"{given}")
+
+    def _open(self, epoch: int) -> Opened[T]:
+        try:
+            return Opened(iter(self.begin(self.dataset)), True)
+        except FlowError:
+            raise
+        except Exception as error:
+            raise SourceError(
+                f"{self.title}: the dataset cannot be read for epoch {epoch}: {error}"
+            ) from error
+
+    def _miscounted(self, given: str) -> SourceError:
+        says = "never ends" if self.count is None else f"has {self.count} elements"
+        return SourceError(
+            f"{self.title}: the dataset says that it {says}, and a pass gave {given}"
+        )
+
+
+class CountedStream(_Stream[T, Exact]):
+    """One that says how many elements it has."""
+
+    many = "{} elements"
+
+
+class UncountedStream(_Stream[T, Unsized]):
+    """One that ends, nobody knows when."""
+
+    many = "of unknown length"
+
+
+class EndlessStream(_Stream[T, Endless]):
+    """One that never ends."""
+
+    many = "without end"
+
+
+ENDLESS = -1
+"""The count of a dataset that never ends."""
+
+
+def stream(
+    operator: str,
+    dataset: Any,
+    begin: Callable[[Any], Iterable[Any]],
+    known: Spec = UNKNOWN,
+    count: int | None = None,
+) -> Flow[Any, Any]:
+    """A flow of a dataset's elements; ``count`` is None if it is not known how many there are."""
+    if count is None:
+        return flow(UncountedStream[Any](operator, dataset, begin, known, None))
+    if count == ENDLESS:
+        return flow(EndlessStream[Any](operator, dataset, begin, known, None))
+    return flow(CountedStream[Any](operator, dataset, begin, known, count))

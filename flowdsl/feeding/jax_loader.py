@@ -1,0 +1,110 @@
+"""to_jax: the elements of a flow as arrays of JAX, on their devices before they are asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+import attrs
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.feeding.converting import called, converted
+from flowdsl.feeding.loader import Loader, Ranks, Remainder
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+X = TypeVar("X")
+
+
+class Device(Protocol):
+    """A device of JAX, one of ``jax.devices()``, whose own class type checkers do not know."""
+
+    id: int
+    platform: str
+
+
+Target: TypeAlias = Device | jax.sharding.Sharding | None
+"""Where arrays are brought: None for the first device that JAX has."""
+
+
+class JaxLoader(Loader[X]):
+    """The passes of a flow as arrays of JAX: what ``flow.to_jax`` gives, and documents."""
+
+    def __init__(
+        self,
+        flow: Flow[Any, Any],
+        device: Target = None,
+        *,
+        buffer: int = 2,
+        ranks: tuple[int, int] | None = None,
+        remainder: Remainder = "drop",
+    ) -> None:
+        if device is not None and not isinstance(device, jax.Device | jax.sharding.Sharding):
+            raise InvalidFlow(
+                f"to_jax: device must be None, a device such as jax.devices()[0], or a sharding, "
+                f"got {device!r}"
+            )
+        here = (jax.process_index(), jax.process_count())
+        super().__init__(
+            flow,
+            _Placing(device),
+            buffer=buffer,
+            ranks=Ranks.asked("to_jax", here if ranks is None else ranks, remainder),
+            name="to_jax",
+        )
+
+
+@attrs.frozen
+class _Placing:
+    """Brings the arrays of an element to their devices, in the thread of a pump."""
+
+    device: Target
+
+    def __call__(self, element: Any, position: int) -> Any:
+        def place(array: NDArray[Any], component: str) -> jax.Array:
+            try:
+                _refuse_loss(array)
+                return self._placed(array)
+            except (SpecMismatch, TypeError, ValueError) as error:
+                raise SpecMismatch(
+                    f"to_jax: {called(component, position)}, an array of {array.dtype} of shape "
+                    f"{array.shape}, cannot be placed: {self._why(array, error)}"
+                ) from error
+
+        return converted(element, place)
+
+    def _why(self, array: NDArray[Any], error: Exception) -> str:
+        if isinstance(self.device, jax.sharding.Sharding):
+            try:
+                self.device.shard_shape(array.shape)
+            except ValueError:
+                return (
+                    "its sharding does not divide it evenly; give all batches as many rows, which "
+                    "the number of devices divides: .batch(n, drop_remainder=True)"
+                )
+        return str(error)
+
+    def _placed(self, array: NDArray[Any]) -> jax.Array:
+        device = self.device
+        if isinstance(device, jax.sharding.Sharding) and not device.is_fully_addressable:
+            placed = jax.make_array_from_process_local_data(device, array)
+        else:
+            placed = jax.device_put(array, device)
+        assert isinstance(placed, jax.Array)
+        return placed
+
+
+def _refuse_loss(array: NDArray[Any]) -> None:
+    """Refuse whole numbers that JAX would cut off: without ``jax_enable_x64`` it has 32 bits."""
+    dtype = array.dtype
+    if dtype.kind not in "iu" or not array.size:
+        return
+    room = np.iinfo(jax.dtypes.canonicalize_dtype(dtype))
+    if room.bits < 8 * dtype.itemsize and not room.min <= array.min() <= array.max() <= room.max:
+        raise SpecMismatch(
+            f"it has numbers from {array.min()} to {array.max()}, and JAX keeps {room.bits} bits; "
+            f'call jax.config.update("jax_enable_x64", True) first, or map them to smaller ones'
+        )

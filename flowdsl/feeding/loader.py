@@ -1,0 +1,357 @@
+"""A loader: the passes of a flow one after another, each element as a framework has it.
+
+It depends on no framework. One is served by a function that converts an element (see
+``torch_loader`` and ``jax_loader``), which the thread of a pump calls ahead of the consumer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar
+
+import attrs
+
+from flowdsl.arguments import checked_int, is_int
+from flowdsl.effects import Endless
+from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.feeding.pump import EndOfPass, Pump, Sink
+from flowdsl.node import AnyNode
+from flowdsl.ops.sizing import Shard, Skip
+from flowdsl.plan.lower import plan_of
+from flowdsl.runtime.places import BEGINNING, Mark
+from flowdsl.runtime.run import Run
+from flowdsl.runtime.state import place_of, state_of
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+    from flowdsl.plan.plan import Plan
+    from flowdsl.statistics.run import RunStatistics
+
+X = TypeVar("X")
+
+Convert: TypeAlias = Callable[[Any, int], X]
+"""Gives an element as a framework has it, from the element and its position in the pass."""
+
+Remainder: TypeAlias = Literal["drop", "keep"]
+"""What becomes of the elements at the end of a pass that are too few for all ranks."""
+
+_log = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class Ranks:
+    """Which of the processes that train together this one is: each gets every ``n``-th element."""
+
+    n: int = 1
+    i: int = 0
+    remainder: Remainder = "drop"
+
+    @classmethod
+    def asked(cls, name: str, ranks: tuple[int, int], remainder: Remainder) -> Ranks:
+        """From the arguments ``ranks=(i, n)`` and ``remainder=``.
+
+        Raises:
+            InvalidFlow: They are no such thing.
+        """
+        if remainder not in ("drop", "keep"):
+            raise InvalidFlow(f"{name}: remainder must be 'drop' or 'keep', got {remainder!r}")
+        match ranks:
+            case (i, n) if is_int(n, 1) and is_int(i, 0) and i < n:
+                return cls(int(n), int(i), remainder)
+        raise InvalidFlow(
+            f"{name}: ranks must be (rank, number of ranks), two ints such as (0, 4), got {ranks!r}"
+        )
+
+
+ALONE = Ranks()
+"""One process, which gets every element."""
+
+
+class Loader(Generic[X]):
+    """The passes of a flow, one after another: each ``for`` goes through the next epoch.
+
+    A thread makes elements, and converts each by ``convert(element, position)``, at most ``buffer``
+    ahead of those that were taken; ``arrived`` is called with each as it is taken, in the thread of
+    the consumer. One pass is open at a time: to begin the next one ends it, and a pass that was
+    begun and never asked for an element counts as none. A loader belongs to one thread; it stops
+    when it is closed, when it is garbage-collected, and when the program ends.
+
+    Of several ``ranks`` each has every ``n``-th element, as ``shard`` gives them. They take equally
+    many, so that none waits for the others: the elements at the end of a pass that are too few for
+    all ranks are left out, which the log tells, unless ``remainder`` is ``"keep"``.
+
+    >>> import flowdsl as fl
+    >>> flow = fl.from_range(4).shuffle(seed=1)
+    >>> loader = Loader(flow, lambda element, position: -element)
+    >>> [[x for x in loader] for epoch in range(2)]
+    [[-2, -1, -3, 0], [0, -3, -1, -2]]
+    >>> state = loader.state_dict()
+    >>> again = Loader(flow, lambda element, position: -element)
+    >>> again.load_state_dict(state)
+    >>> again.epoch, list(again) == [-x for x in flow.epoch(2)]
+    (2, True)
+
+    Raises:
+        InvalidFlow: ``buffer`` is no int of at least 1; or the length of the flow is not known,
+            and several ranks are to end a pass together.
+
+    Source: ``DataLoader`` of PyTorch, and the states of torchdata's ``StatefulDataLoader``.
+    """
+
+    def __init__(
+        self,
+        flow: Flow[Any, Any],
+        convert: Convert[X],
+        *,
+        buffer: int = 2,
+        ranks: Ranks = ALONE,
+        arrived: Callable[[X], None] | None = None,
+        name: str = "Loader",
+    ) -> None:
+        self._name = name
+        self._flow = flow
+        self._convert = convert
+        self._arrived = arrived
+        self._buffer = checked_int(f"{name}: buffer", buffer, 1)
+        self._ranks = ranks
+        _refuse_unequal(name, flow, ranks)
+        self._whole: Plan[Any] = plan_of(self._part(0))
+        self._pass: Pass[X] = self._begin(0)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the pass that is under way, or else of the next one."""
+        return self._pass.epoch + self._pass.ended
+
+    @property
+    def taken(self) -> int:
+        """The elements of the pass taken so far, by all ranks, those before a resume included."""
+        return self._pass.taken
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go on with the beginning of another epoch, at the next ``for``.
+
+        Raises:
+            InvalidFlow: ``epoch`` is no int of at least 0.
+        """
+        epoch = checked_int(f"{self._name}: epoch", epoch, 0)
+        self._pass.close()
+        self._pass = self._begin(epoch)
+
+    def __iter__(self) -> Iterator[X]:
+        before = self._pass
+        if before.asked:
+            before.close()
+            self._pass = self._begin(before.epoch + 1)
+        else:  # who wraps a loader may begin a pass only to look at it
+            self._pass = self._begin(*before.place)
+        return self._pass
+
+    def __len__(self) -> int:
+        """How many elements this process gets of a whole pass."""
+        length = len(self._flow)
+        ranks = self._ranks
+        if ranks.remainder == "drop":
+            return length // ranks.n
+        return len(range(ranks.i, length, ranks.n))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this loader stands, as plain JSON values: after the last element that was taken.
+
+        Once a pass has ended, it is the beginning of the next. It is a state of the flow, all ranks
+        together, which have taken equally many: that of any one is good for all, for another number
+        of them, and for ``flow.resume``.
+
+        Raises:
+            NotResumable: No position tells what this flow has given.
+        """
+        return self._pass.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Go on from a state at the next ``for``, which first has the rest of that pass.
+
+        Raises:
+            StateMismatch: It is a state of another flow, or is no state. This loader stays where
+                it was.
+        """
+        place = place_of(self._flow.node, state)
+        self._pass.close()
+        self._pass = self._begin(*place)
+
+    def statistics(self) -> RunStatistics | None:
+        """The statistics of the pass that is under way, or of the last one; None before it."""
+        return self._pass.statistics()
+
+    def close(self) -> None:
+        """End the pass that is under way, and its workers; the next ``for`` begins another one."""
+        self._pass.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{self._flow!r}.{self._name}()"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self._name}: a loader cannot be copied or sent to another process, as it would give "
+            f"its elements again there; where it is for a DataLoader, give that num_workers=0 and "
+            f"the flow .prefetch(procs=n)"
+        )
+
+    def _begin(self, epoch: int, position: int = 0, mark: Mark = BEGINNING) -> Pass[X]:
+        alone = self._ranks.n == 1
+        plan = self._whole if alone or not position else plan_of(self._part(position))
+        return Pass(
+            self._flow.node,
+            (epoch, position, mark),
+            partial(Run, plan, epoch, *((position, mark) if alone else ())),
+            self._ranks,
+            self._convert,
+            self._arrived,
+            self._buffer,
+            self._name,
+        )
+
+    def _part(self, position: int) -> AnyNode:
+        """What this rank gets of the flow from a position on."""
+        node, ranks = self._flow.node, self._ranks
+        if ranks.n == 1:
+            return node
+        rest = Skip[Any, Any](node, position) if position else node
+        return Shard[Any, Any](rest, ranks.n, ranks.i)
+
+
+def _refuse_unequal(name: str, flow: Flow[Any, Any], ranks: Ranks) -> None:
+    if ranks.n == 1 or ranks.remainder == "keep" or Endless in flow.node.effects:
+        return
+    length = flow.node.length
+    if length is None:
+        raise InvalidFlow(
+            f"{name}: the length of this flow is not known, and {ranks.n} ranks are to take "
+            f"equally many elements; let them take as many as there are with .repeat(), store the "
+            f"rows first, or give remainder='keep', where no rank waits for another"
+        )
+    if left := length % ranks.n:
+        _log.warning(
+            "%s: %d of %d elements of each pass are left out, so that %d ranks take equally many; "
+            "remainder='keep' gives them to the first ranks",
+            *(name, left, length, ranks.n),
+        )
+
+
+class _Converted(Sink[Any], Generic[X]):
+    """The elements that were made ahead."""
+
+    def __init__(self, convert: Convert[X]) -> None:
+        self._convert = convert
+        self.elements = deque[X]()
+
+    def put(self, element: Any, position: int) -> None:
+        self.elements.append(self._convert(element, position))
+
+
+class Pass(Iterator[X], Generic[X]):
+    """One pass of a loader. It begins with the first element that is asked for.
+
+    After an error or ``close``, ``next`` raises an error each time, so that a pass which was cut
+    short is not mistaken for a complete one.
+    """
+
+    def __init__(
+        self,
+        node: AnyNode,
+        place: tuple[int, int, Mark],
+        run: Callable[[], Run[Any]],
+        ranks: Ranks,
+        convert: Convert[X],
+        arrived: Callable[[X], None] | None,
+        buffer: int,
+        name: str,
+    ) -> None:
+        self.place = place
+        """The epoch, the position and the mark of the flow, all ranks together, at its beginning.
+        """
+        self.asked = False
+        """Whether it was asked for an element."""
+        self.ended = False
+        """Whether it was asked for an element when it had given all."""
+        self._node = node
+        self._run = run
+        self._ranks = ranks
+        _, position, _ = place
+        drops = ranks.n > 1 and ranks.remainder == "drop" and node.length is not None
+        self._most = ((node.length or 0) - position) // ranks.n if drops else None
+        """How many elements this rank may take, so that all end together; None for all there are.
+        """
+        self._ready = _Converted(convert)
+        self._arrived = arrived
+        self._buffer = buffer
+        self._name = name
+        self._pump: Pump[Any] | None = None
+        self._closed = False
+        self._given = 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it goes through."""
+        epoch, _, _ = self.place
+        return epoch
+
+    @property
+    def taken(self) -> int:
+        """The elements of the flow's pass taken so far, by all ranks."""
+        _, position, _ = self.place
+        return position + self._given * self._ranks.n
+
+    def __next__(self) -> X:
+        pump = self._pump or self._start()
+        if self._given == self._most:
+            self.ended = True
+            pump.stop()
+            raise StopIteration
+        try:
+            pump.take()
+        except EndOfPass:
+            self.ended = True
+            raise StopIteration from None
+        self._given += 1
+        element = self._ready.elements.popleft()
+        if self._arrived is not None:
+            self._arrived(element)
+        return element
+
+    def _start(self) -> Pump[Any]:
+        if self._closed:
+            raise FlowError(f"{self._name}: this pass was closed; begin another one")
+        self.asked = True
+        self._pump = Pump(self._run(), self._ready, self._buffer, name=self._name)
+        return self._pump
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands; after its end, the beginning of the next epoch."""
+        epoch, position, mark = self.place
+        if self.ended:
+            return {**state_of(self._node, epoch + 1, 0)}
+        if self._pump is None:
+            return {**state_of(self._node, epoch, position, mark)}
+        if self._ranks.n == 1:
+            return self._pump.state_dict()
+        return {**state_of(self._node, epoch, self.taken)}
+
+    def statistics(self) -> RunStatistics | None:
+        """The statistics of its run; None before that."""
+        return None if self._pump is None else self._pump.statistics()
+
+    def close(self) -> None:
+        """End it; elements that were taken stay valid."""
+        self._closed = True
+        self._ready.elements.clear()
+        if self._pump is not None:
+            self._pump.stop()

@@ -1,0 +1,181 @@
+"""to_torch: the elements of a flow as tensors of PyTorch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import attrs
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import IterableDataset, get_worker_info
+
+from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.feeding.converting import called, converted, leaves_of
+from flowdsl.feeding.loader import Loader, Ranks, Remainder
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+X = TypeVar("X")
+
+_BITS = {1: np.uint8, 2: np.uint16}
+
+
+class TorchLoader(Loader[X], IterableDataset[X]):
+    """The passes of a flow as tensors of PyTorch: what ``flow.to_torch`` gives, and documents."""
+
+    def __init__(
+        self,
+        flow: Flow[Any, Any],
+        device: str | int | torch.device | None = None,
+        pin_memory: bool | None = None,
+        *,
+        copy: bool | None = None,
+        buffer: int = 2,
+        ranks: tuple[int, int] | None = None,
+        remainder: Remainder = "drop",
+    ) -> None:
+        for argument, value in (("pin_memory", pin_memory), ("copy", copy)):
+            if value is not None and not isinstance(value, bool):
+                raise InvalidFlow(f"to_torch: {argument} must be None or a bool, got {value!r}")
+        tensors = _Tensors(_device(device), bool(pin_memory), copy)
+        if pin_memory and not torch.accelerator.is_available():
+            warnings.warn(
+                "to_torch: pin_memory=True has no effect: PyTorch sees no accelerator here",
+                stacklevel=3,
+            )
+            tensors = attrs.evolve(tensors, pinned=False)
+        elif pin_memory is None:
+            tensors = attrs.evolve(tensors, pinned=tensors.is_on_cuda)
+        super().__init__(
+            flow,
+            tensors,
+            buffer=buffer,
+            ranks=Ranks.asked("to_torch", _here() if ranks is None else ranks, remainder),
+            arrived=tensors.taken if tensors.is_on_cuda else None,
+            name="to_torch",
+        )
+
+    def __iter__(self) -> Iterator[X]:
+        if get_worker_info() is not None:
+            _refuse_workers()
+        return super().__iter__()
+
+
+def _refuse_workers() -> NoReturn:
+    raise InvalidFlow(
+        "to_torch: each worker of a DataLoader would give all elements once more; give the "
+        "DataLoader num_workers=0, and the flow .prefetch(procs=n)"
+    )
+
+
+def _here() -> tuple[int, int]:
+    """The rank of this process and their number, where ``torch.distributed`` is initialized."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
+
+
+def _device(given: str | int | torch.device | None) -> torch.device | None:
+    """The device to bring tensors to; None if they stay where the flow makes them."""
+    if given is None:
+        return None
+    try:
+        device = torch.device(given)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidFlow(
+            f"to_torch: device must be None or what torch.device takes, such as 'cuda:0', "
+            f"got {given!r} ({error})"
+        ) from error
+    return None if device.type == "cpu" else device
+
+
+@attrs.frozen
+class _Tensors:
+    """Makes tensors of the arrays of an element, in the thread of a pump."""
+
+    device: torch.device | None
+    pinned: bool
+    copy: bool | None
+    stream: torch.cuda.Stream | None = attrs.field(init=False)
+    """What is brought to a GPU goes beside the consumer's work, in a stream of its own."""
+
+    def __attrs_post_init__(self) -> None:
+        stream = torch.cuda.Stream(self.device) if self.is_on_cuda else None
+        object.__setattr__(self, "stream", stream)
+
+    @property
+    def is_on_cuda(self) -> bool:
+        return self.device is not None and self.device.type == "cuda"
+
+    def __call__(self, element: Any, position: int) -> Any:
+        def tensor(array: NDArray[Any], component: str) -> torch.Tensor:
+            try:
+                return self._moved(tensor_of(array, self.copy))
+            except (SpecMismatch, TypeError, ValueError, RuntimeError) as error:
+                raise SpecMismatch(
+                    f"to_torch: {called(component, position)}, an array of "
+                    f"{array.dtype}, cannot be a tensor: {error}"
+                ) from error
+
+        if self.stream is None:
+            return converted(element, tensor)
+        with torch.cuda.stream(self.stream):
+            moved = converted(element, tensor)
+        self.stream.synchronize()  # of this thread: the consumer's goes on
+        return moved
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.pinned:
+            tensor = tensor.pin_memory()
+        return tensor if self.device is None else tensor.to(self.device, non_blocking=self.pinned)
+
+    def taken(self, element: Any) -> None:
+        """Tell PyTorch that the consumer's stream uses the memory, which another one allocated."""
+        for leaf in leaves_of(element):
+            if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
+                leaf.record_stream(torch.cuda.current_stream(leaf.device))
+
+
+def tensor_of(array: NDArray[Any], copy: bool | None = None) -> torch.Tensor:
+    """A tensor of the array: a view of its memory, if ``copy`` and the array allow that.
+
+    With ``copy=None`` memory that must not be written to, or that a tensor cannot describe (bytes
+    in the other order, negative steps), is copied; ``True`` always copies, ``False`` never.
+
+    >>> array = np.zeros(3, np.float32)
+    >>> tensor_of(array).add_(1), array
+    (tensor([1., 1., 1.]), array([1., 1., 1.], dtype=float32))
+
+    Raises:
+        SpecMismatch: PyTorch has no such dtype; or it would have to be copied, and ``copy`` is
+            False.
+    """
+    why = _must_be_copied(array)
+    if why and copy is False:
+        raise SpecMismatch(f"{why}, so it has to be copied, and copy=False was given")
+    if why or copy:
+        array = np.array(array, array.dtype.newbyteorder("="), order="C", subok=False)
+    # NumPy has these of another package, which PyTorch does not know: the bits are alike.
+    own = getattr(torch, array.dtype.name, None) if array.dtype.isbuiltin == 2 else None
+    if isinstance(own, torch.dtype) and array.dtype.itemsize in _BITS:
+        return torch.from_numpy(array.view(_BITS[array.dtype.itemsize])).view(own)
+    try:
+        return torch.from_numpy(array)
+    except TypeError as error:
+        raise SpecMismatch("PyTorch has no such dtype; map it to another one") from error
+
+
+def _must_be_copied(array: NDArray[Any]) -> str | None:
+    """Why no tensor can view the array; None if one can."""
+    if not array.flags.writeable:
+        return "its memory is read-only"
+    if not array.dtype.isnative:
+        return "its bytes are in the other order"
+    if any(step < 0 or step % array.dtype.itemsize for step in array.strides):
+        return "its strides are none that a tensor has"
+    return None

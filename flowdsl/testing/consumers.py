@@ -1,0 +1,460 @@
+"""The laws of consumers: a framework is fed exactly the elements of the flow, epoch by epoch."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import sleep
+from typing import Any, Protocol, TypeAlias
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.errors import ElementError, StateMismatch
+from flowdsl.ops.sources import from_iterable, from_range
+from flowdsl.storage.arrays.npy import from_npy
+from flowdsl.testing.endings import error_of, is_interrupted, no_thread_is_left
+from flowdsl.testing.outcomes import element_difference, require
+from flowdsl.testing.recipes import AnyFlow
+
+_N = 11
+_BATCH = 2
+_BAD = 3
+"""The batch that fails, where one does."""
+_WIDTH = 20_000
+_ALIGNMENT = 64
+"""That of the memory which workers fill: what a framework needs to share it."""
+
+
+class Consumer(Protocol):
+    """What feeds a framework from a flow: each ``iter`` goes through the next epoch."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place after the last element that was taken, as JSON values."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, object], /) -> None:
+        """Go on from there at the next ``iter``."""
+        ...
+
+    def close(self) -> None:
+        """End the pass that is under way."""
+        ...
+
+
+@attrs.frozen
+class ConsumerKind:
+    """A kind of consumers, and what it promises besides."""
+
+    make: Callable[[AnyFlow], Consumer]
+    """Makes one from a flow whose elements are pairs of arrays, int32 and float32."""
+    address: Callable[[Any], int] | None = None
+    """Where an array that came lies in memory; None if the memory of the flow is not shared."""
+    use: Callable[[Any], object] | None = None
+    """What programs do with an element, such as writing into it: no other element may notice."""
+    ahead: int | None = None
+    """The most elements that are made ahead of those taken; None if that is not promised."""
+
+
+ConsumerLaw: TypeAlias = Callable[[ConsumerKind], None]
+
+
+def _row(i: int) -> tuple[np.int32, NDArray[np.float32]]:
+    return np.int32(i), np.full(_WIDTH, i / 2, np.float32)
+
+
+def _fails(i: int) -> tuple[np.int32, NDArray[np.float32]]:
+    if i == _BAD * _BATCH:
+        raise ValueError("the disk is on fire")
+    return _row(i)
+
+
+def _rows(n: int = _N, procs: int = 0) -> AnyFlow:
+    flow: AnyFlow = from_range(n).map(_row).batch(_BATCH)
+    return flow.prefetch(procs=procs) if procs else flow
+
+
+def _procs() -> tuple[int, ...]:
+    return (0, 2) if hasattr(os, "memfd_create") else (0,)
+
+
+def _are(what: str, got: Iterator[Any] | list[Any], expected: Any) -> None:
+    arrays = [tuple(np.asarray(part) for part in element) for element in got]
+    wanted = [tuple(np.asarray(part) for part in element) for element in expected]
+    found = element_difference(arrays, wanted)
+    require(found is None, f"{what}: {found}")
+
+
+# -- what comes ------------------------------------------------------------------------------------
+
+
+def elements_come_once_and_in_order(kind: ConsumerKind) -> None:
+    """A pass is the elements of the flow: each once, in order, unchanged, the small last one too.
+
+    That holds with workers and without, and where the length is not known.
+    """
+    for n in (0, 1, _N):
+        for procs in _procs():
+            for flow in (_rows(n, procs), _rows(n, procs).filter(_is_there)):
+                consumer = kind.make(flow)
+                _are(f"a pass of {n} rows, procs={procs}", [*consumer], flow)
+                consumer.close()
+
+
+def each_pass_is_the_next_epoch(kind: ConsumerKind) -> None:
+    """The first pass is epoch 0 of the flow, the next one epoch 1, wherever the last one ended."""
+    flow = _shuffled()
+    consumer = kind.make(flow)
+    for epoch, most in enumerate((None, 2, 1, None, None)):
+        got = [*islice(iter(consumer), most)]
+        _are(f"epoch {epoch}", got, islice(flow.epoch(epoch), most))
+    consumer.close()
+
+
+def an_unasked_pass_is_none(kind: ConsumerKind) -> None:
+    """A pass that gave no element, since none was asked for, does not count as an epoch.
+
+    What wraps a consumer may begin one only to look at it, as torchdata does.
+    """
+    flow = _shuffled()
+    consumer = kind.make(flow)
+    iter(consumer)
+    _are("the pass after one that was not asked", [*consumer], flow)
+    iter(consumer)
+    _are("the second", [*consumer], flow.epoch(1))
+    consumer.close()
+
+
+def an_endless_flow_goes_on(kind: ConsumerKind) -> None:
+    """A pass over an endless flow gives as many elements as are asked for."""
+    flow = _shuffled().repeat()
+    consumer = kind.make(flow)
+    _are("an endless pass", [*islice(iter(consumer), 2 * _N)], islice(iter(flow), 2 * _N))
+    consumer.close()
+
+
+def an_error_comes_at_its_place(kind: ConsumerKind) -> None:
+    """The elements before an error come first; then it is raised as itself, at every call.
+
+    It is never the end of the pass, which would look as if there were no more.
+    """
+    for procs in _procs():
+        flow: AnyFlow = from_range(_N).map(_fails).batch(_BATCH)
+        consumer = kind.make(flow.prefetch(procs=procs))
+        elements = iter(consumer)
+        _are("before the error", [*islice(elements, _BAD)], islice(iter(_rows()), _BAD))
+        for _ in range(2):
+            error = error_of(partial(next, elements))
+            told = isinstance(error, ElementError) and isinstance(error.__cause__, ValueError)
+            require(told, f"a flow that fails raised {error!r}")
+        consumer.close()
+
+
+def what_is_held_stays(kind: ConsumerKind) -> None:
+    """Elements that are kept to the end of the pass, and after ``close``, are what they were."""
+    for procs in _procs():
+        flow = _rows(procs=procs)
+        consumer = kind.make(flow)
+        held = [*consumer]
+        _are("held to the end", held, flow)
+        consumer.close()
+        _are("held after close", held, flow)
+
+
+def it_makes_few_ahead(kind: ConsumerKind) -> None:
+    """No more elements are made ahead of the consumer than is promised."""
+    if kind.ahead is None:
+        return
+    made: list[int] = []
+
+    def row(i: int) -> tuple[np.int32, NDArray[np.float32]]:
+        made.append(i)
+        return _row(i)
+
+    consumer = kind.make(from_range(100).map(row).batch(1))
+    next(iter(consumer))
+    before = -1
+    while before != len(made):  # until it has made all that it will
+        before = len(made)
+        sleep(0.1)
+    most = 1 + kind.ahead + 1  # what was taken, what is ready, and what is being put there
+    require(len(made) <= most, f"{len(made)} elements were made for one that was taken")
+    consumer.close()
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def no_memory_is_copied(kind: ConsumerKind) -> None:
+    """What is promised to share the memory of the flow, does: arrays lie where they were made.
+
+    That is in this process, or in the shared memory that a worker has filled.
+    """
+    if kind.address is None:
+        return
+    made: list[NDArray[Any]] = []
+
+    def row(i: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        made.extend((_aligned(_BATCH, np.int32), _aligned(_WIDTH, np.float32)))
+        return made[-2], made[-1]
+
+    consumer = kind.make(from_range(_N).map(row))
+    lie = [kind.address(part) for element in consumer for part in element]
+    require(lie == [array.ctypes.data for array in made], "arrays of this process were copied")
+    consumer.close()
+    if 2 not in _procs():
+        return
+    consumer = kind.make(_rows(procs=2))
+    for _, array in consumer:
+        require(_is_shared(kind.address(array)), "an array that a worker made was copied")
+    consumer.close()
+
+
+def no_use_of_an_element_shows_in_another(kind: ConsumerKind) -> None:
+    """What programs and frameworks do with an element changes no other, and no file.
+
+    The others are those held already, those to come, and those of the next pass.
+    """
+    if kind.use is None:
+        return
+    with TemporaryDirectory() as folder:
+        stored = Path(folder, "rows.npy")
+        np.save(stored, np.arange(4 * _WIDTH, dtype=np.float32).reshape(4, _WIDTH))
+        before = stored.read_bytes()
+        mapped: AnyFlow = from_npy(stored).map(_numbered)
+        for flow in (*(_rows(procs=procs) for procs in _procs()), mapped):
+            consumer = kind.make(flow)
+            for _ in range(2):
+                held: list[tuple[Any, ...]] = []
+                for i, element in enumerate(consumer):
+                    if i % 2:
+                        kind.use(element)
+                    else:
+                        held.append((i, element))
+                numbers, elements = [i for i, _ in held], [element for _, element in held]
+                _are("held", elements, [x for i, x in enumerate(flow) if i in numbers])
+            consumer.close()
+        require(stored.read_bytes() == before, "the file has changed")
+
+
+# -- position --------------------------------------------------------------------------------------
+
+
+def resuming_gives_the_rest(kind: ConsumerKind) -> None:
+    """A state is the place after the last element taken; from there any other consumer goes on.
+
+    Elements that were made ahead count as not taken, and the epochs after it are those after it.
+    """
+    for flow in (_shuffled(), _rows().filter(_is_there)):
+        for epoch, taken in ((0, 0), (0, 1), (1, 3), (2, 6)):
+            consumer = kind.make(flow)
+            for _ in range(epoch):
+                for _ in consumer:
+                    pass
+            first = [*islice(iter(consumer), taken)]
+            state = json.loads(json.dumps(consumer.state_dict()))
+            consumer.close()
+            other = kind.make(flow)
+            other.load_state_dict(state)
+            where = f"{taken} elements of epoch {epoch} and the rest"
+            _are(where, [*first, *other], flow.epoch(epoch))
+            _are(f"the epoch after {where}", [*other], flow.epoch(epoch + 1))
+            other.close()
+
+
+def a_state_at_the_end_begins_the_next_epoch(kind: ConsumerKind) -> None:
+    """Once a pass has ended, the state is the beginning of the next one."""
+    flow = _shuffled()
+    consumer, other = kind.make(flow), kind.make(flow)
+    for _ in consumer:
+        pass
+    other.load_state_dict(consumer.state_dict())
+    _are("from the end of epoch 0", [*other], flow.epoch(1))
+    consumer.close()
+    other.close()
+
+
+def a_state_of_another_flow_is_refused(kind: ConsumerKind) -> None:
+    """It is a ``StateMismatch``, and the consumer stays where it was."""
+    flow = _shuffled()
+    consumer, other = kind.make(flow), kind.make(_rows(2 * _N))
+    elements = iter(consumer)
+    next(elements)
+    for wrong in (other.state_dict(), {}, {"epoch": 1}):
+        error = error_of(partial(consumer.load_state_dict, wrong))
+        require(isinstance(error, StateMismatch), f"a wrong state raised {error!r}")
+    _are("after wrong states", [*elements], islice(iter(flow), 1, None))
+    consumer.close()
+    other.close()
+
+
+# -- what is left behind ---------------------------------------------------------------------------
+
+
+def closing_leaves_nothing(kind: ConsumerKind) -> None:
+    """After ``close`` no thread and no worker is left, and what the flow reads is closed.
+
+    The pass may not have begun, be in its middle, at its end or at an error; ``close`` may be
+    called twice, and another pass may follow.
+    """
+    opened: list[int] = []
+
+    def rows() -> Iterator[Any]:
+        opened.append(1)
+        try:
+            yield from map(_row, range(_N))
+        finally:
+            opened.pop()
+
+    failing: AnyFlow = from_range(_N).map(_fails).batch(_BATCH)
+    streamed: AnyFlow = from_iterable(rows).batch(_BATCH)
+    for flow, taken in (
+        *((_rows(procs=procs), taken) for procs in _procs() for taken in (0, 2, _N)),
+        (failing, _BAD),
+        (streamed, 2),
+    ):
+        with no_thread_is_left():
+            consumer = kind.make(flow)
+            consumer.close()
+            elements = iter(consumer)
+            for _ in islice(elements, taken):
+                pass
+            if flow is failing:
+                error_of(partial(next, elements))
+            consumer.close()
+            consumer.close()
+        require(not opened, "after close, what the flow reads is still open")
+        if flow is not failing:
+            require(next(iter(consumer), None) is not None, "after close there is no other pass")
+        consumer.close()
+
+
+def nobody_keeps_it(kind: ConsumerKind) -> None:
+    """A consumer that is given up in the middle of a pass ends it, and nobody keeps it."""
+    for procs in _procs():
+        with no_thread_is_left():
+            consumer = kind.make(_rows(procs=procs).repeat())
+            elements = iter(consumer)
+            next(elements)
+            gone = weakref.ref(consumer)
+            del consumer, elements
+            gc.collect()
+            require(gone() is None, "a consumer that was given up is kept by someone")
+
+
+def an_interrupt_comes_at_once(kind: ConsumerKind) -> None:
+    """Ctrl-C while an element is waited for is a KeyboardInterrupt; then another pass may begin.
+
+    It is sent to this process, and so is left out where another thread than the main one checks.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    gate = threading.Event()
+
+    def stuck(i: int) -> Any:
+        if i == _BAD:
+            gate.wait()
+        return _row(i)
+
+    consumer = kind.make(from_range(_N).map(stuck).batch(1))
+    try:
+        with no_thread_is_left():
+            elements = iter(consumer)
+            next(elements)
+            interrupted = is_interrupted(lambda: [*islice(elements, _BAD)])
+            require(interrupted, "the wait for an element was not interrupted")
+            gate.set()
+            expected = [*from_range(_N).map(_row).batch(1)]
+            _are("the pass after an interrupt", [*iter(consumer)], expected)
+            consumer.close()
+    finally:
+        gate.set()
+
+
+def _is_there(element: Any) -> bool:
+    return len(element) > 0
+
+
+def _shuffled() -> AnyFlow:
+    flow: AnyFlow = from_range(_N).shuffle(seed=3).map(_row).batch(_BATCH)
+    return flow
+
+
+def _numbered(row: NDArray[np.float32]) -> tuple[np.int32, NDArray[np.float32]]:
+    return np.int32(0), row
+
+
+def _aligned(n: int, dtype: type[np.generic]) -> NDArray[Any]:
+    size = n * np.dtype(dtype).itemsize
+    memory = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype)
+
+
+def _is_shared(address: int) -> bool:
+    """Whether there is memory at this address that another process can see, too."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, access, _ = line.split(" ", 2)
+        begin, end = (int(part, 16) for part in span.split("-"))
+        if begin <= address < end:
+            return access.endswith("s")
+    return False
+
+
+CONSUMER_LAWS: tuple[ConsumerLaw, ...] = (
+    elements_come_once_and_in_order,
+    each_pass_is_the_next_epoch,
+    an_unasked_pass_is_none,
+    an_endless_flow_goes_on,
+    an_error_comes_at_its_place,
+    what_is_held_stays,
+    it_makes_few_ahead,
+    no_memory_is_copied,
+    no_use_of_an_element_shows_in_another,
+    resuming_gives_the_rest,
+    a_state_at_the_end_begins_the_next_epoch,
+    a_state_of_another_flow_is_refused,
+    closing_leaves_nothing,
+    nobody_keeps_it,
+    an_interrupt_comes_at_once,
+)
+
+
+def check_consumer(
+    make: Callable[[AnyFlow], Consumer],
+    *,
+    address: Callable[[Any], int] | None = None,
+    use: Callable[[Any], object] | None = None,
+    ahead: int | None = None,
+) -> None:
+    """Check what feeds a framework against all of its laws; ``make`` makes one from a flow.
+
+    The flows are of pairs, arrays of int32 and float32, which ``np.asarray`` has to give back from
+    what comes. ``address`` tells where an array lies, if it shares memory; ``use`` does with an
+    element what programs do; ``ahead`` is how many elements may be made ahead.
+
+    >>> from flowdsl.feeding.loader import Loader
+    >>> from flowdsl.testing import check_consumer
+    >>> check_consumer(lambda flow: Loader(flow, lambda element, position: element), ahead=2)
+
+    Raises:
+        AssertionError: A law is broken; a note says which.
+    """
+    kind = ConsumerKind(make, address, use, ahead)
+    for law in CONSUMER_LAWS:
+        try:
+            law(kind)
+        except Exception as error:
+            error.add_note(f"the law: {(law.__doc__ or law.__name__).splitlines()[0]}")
+            raise

@@ -1,0 +1,93 @@
+"""Datasets of Hugging Face: from_items by the sequence protocol, from_torch_dataset in workers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+import flowdsl as fl
+from flowdsl import InvalidFlow
+from flowdsl.testing import check_source
+from flowdsl.testing.elements import same
+
+DATA: Any = datasets.Dataset  # it has no complete types
+ROWS = [{"x": [i, i + 1], "y": i} for i in range(6)]
+
+
+@pytest.fixture(scope="module")
+def rows() -> Any:
+    return DATA.from_list(ROWS)
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Any:
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    images = [Image.new("RGB", (5, 4), (i, 0, 0)) for i in range(3)]
+    return DATA.from_dict({"image": images, "label": [0, 1, 2]}, features=features)
+
+
+class TestDataset:
+    def test_keeps_the_laws(self, rows: Any) -> None:
+        check_source(lambda: fl.from_items(rows), ROWS, examples=4)
+
+    def test_of_files(self, rows: Any, tmp_path: Path) -> None:
+        rows.save_to_disk(str(tmp_path / "rows"))
+        stored = datasets.load_from_disk(str(tmp_path / "rows"))
+        for flow in (fl.from_items(stored), fl.from_torch_dataset(stored)):
+            assert (
+                flow.shuffle(seed=1).prefetch(procs=2).collect() == flow.shuffle(seed=1).collect()
+            )
+
+    def test_in_a_format(self, rows: Any) -> None:
+        arrays = fl.from_items(rows.with_format("numpy"))
+        assert str(arrays.spec) == "{x: int64[2], y: int64[]}"
+        assert same(arrays.batch(6).collect()[0]["x"], np.array([row["x"] for row in ROWS]))
+        tensors = fl.from_torch_dataset(rows.with_format("torch"))
+        assert str(tensors.spec) == "{x: int64[2], y: int64[]}"
+
+    def test_a_column(self, rows: Any) -> None:
+        assert fl.from_items(rows["y"]).collect() == list(range(6))
+
+    def test_pictures(self, pictures: Any) -> None:
+        sums = [(0, 0), (20, 1), (40, 2)]
+        there = fl.from_items(pictures).map(
+            lambda row: (np.asarray(row["image"]).sum(), row["label"])
+        )
+        arrays = fl.from_torch_dataset(pictures).map(lambda row: (row["image"].sum(), row["label"]))
+        assert there.collect() == arrays.collect() == arrays.prefetch(procs=2).collect() == sums
+        assert str(fl.from_torch_dataset(pictures).spec) == "{image: uint8[4, 5, 3], label: int}"
+
+    def test_who_decodes(self, rows: Any) -> None:
+        rows = rows.with_transform(lambda batch: {"pid": [os.getpid()] * len(batch["y"])})
+        here, there = fl.from_items(rows), fl.from_torch_dataset(rows)
+        assert {row["pid"] for row in here.map(dict).prefetch(procs=2)} == {os.getpid()}
+        assert os.getpid() not in {row["pid"] for row in there.prefetch(procs=2)}
+
+
+class TestOthers:
+    def test_an_iterable_dataset_is_a_stream(self, rows: Any) -> None:
+        flow = fl.from_iterable(rows.to_iterable_dataset())
+        assert flow.repeat(2).collect() == ROWS * 2
+        with pytest.raises(InvalidFlow, match="for any other iterable use from_iterable"):
+            fl.from_items(rows.to_iterable_dataset())
+
+    @pytest.mark.parametrize(
+        ("operator", "argument"),
+        [("from_items", "items"), ("from_iterable", "iterable"), ("from_torch_dataset", "dataset")],
+    )
+    def test_the_splits_are_named(self, rows: Any, operator: str, argument: str) -> None:
+        splits = datasets.DatasetDict({"train": rows, "test": rows})
+        streams = datasets.IterableDatasetDict({"train": rows.to_iterable_dataset()})
+        for given, names in ((splits, "'train', 'test'"), (streams, "'train'")):
+            with pytest.raises(InvalidFlow) as caught:
+                getattr(fl, operator)(given)
+            assert str(caught.value) == (
+                f"{operator}: {argument} must be one dataset, and this {type(given).__name__} has "
+                f"several: {names}; give one of them, such as ['train']"
+            )

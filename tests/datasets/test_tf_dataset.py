@@ -1,0 +1,211 @@
+"""from_tf_dataset: the elements, what the dataset says of itself, and what is refused."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, NamedTuple, assert_type
+
+import numpy as np
+import pytest
+import tensorflow
+
+import flowdsl as fl
+from flowdsl import ElementError, EndlessFlow, InvalidFlow, NotShippable, SourceError
+from flowdsl.effects import Endless, Unsized
+from flowdsl.graph import dataflow_to_dataset
+from flowdsl.testing import check_source
+from flowdsl.testing.elements import same
+
+tf: Any = tensorflow  # its stub has what flowdsl uses
+DATA: Any = tf.data.Dataset
+
+
+class Pair(NamedTuple):
+    x: Any
+    y: Any
+
+
+def pairs(n: int) -> Any:
+    return DATA.range(n).map(lambda i: (i * i, {"i": tf.fill([2], i)}))
+
+
+def rows(n: int) -> list[Any]:
+    return [(np.int64(i * i), {"i": np.full(2, i)}) for i in range(n)]
+
+
+class TestLaws:
+    def test_of_known_length(self) -> None:
+        check_source(lambda: fl.from_tf_dataset(pairs(6)), rows(6), examples=4)
+
+    def test_of_unknown_length(self) -> None:
+        kept = pairs(6).filter(lambda x, y: x >= 0)
+        check_source(lambda: fl.from_tf_dataset(kept), rows(6), examples=4)
+
+
+class TestElements:
+    @pytest.mark.parametrize(
+        ("element", "expected", "spec"),
+        [
+            (np.float32(2), np.float32(2), "float32[]"),
+            (np.ones((2, 3), np.uint8), np.ones((2, 3), np.uint8), "uint8[2, 3]"),
+            (b"text", b"text", "bytes"),
+            ("text", b"text", "bytes"),
+            (
+                (1, (2.5, b"a")),
+                (np.int32(1), (np.float32(2.5), b"a")),
+                "(int32[], (float32[], bytes))",
+            ),
+            ({"b": 1, "a": 2}, {"b": np.int32(1), "a": np.int32(2)}, "{b: int32[], a: int32[]}"),
+            (OrderedDict(b=1), OrderedDict(b=np.int32(1)), "{b: int32[]}"),
+            (Pair(1, 2), Pair(np.int32(1), np.int32(2)), "Pair(x=int32[], y=int32[])"),
+            ((1, None), (np.int32(1), None), "(int32[], NoneType)"),
+            (True, np.True_, "bool[]"),
+        ],
+    )
+    def test_keep_their_form(self, element: Any, expected: Any, spec: str) -> None:
+        flow = fl.from_tf_dataset(DATA.from_tensors(element))
+        (got,) = flow.collect()
+        assert same(got, expected)
+        assert str(flow.node.spec(probe=False)).replace(": ", "=") == spec.replace(": ", "=")
+
+    def test_texts_are_bytes_in_an_array_of_objects(self) -> None:
+        flow = fl.from_tf_dataset(DATA.from_tensors([["a", "bc"]]))
+        assert str(flow.spec) == "object[1, 2]"
+        assert flow.collect()[0].tolist() == [[b"a", b"bc"]]
+
+    def test_nobody_can_write_to_one(self) -> None:
+        (x,) = fl.from_tf_dataset(DATA.range(4).batch(4))
+        assert not x.flags.writeable
+
+    def test_sizes_that_differ_are_open(self) -> None:
+        flow = fl.from_tf_dataset(DATA.range(4).map(tf.range))
+        assert str(flow.node.spec(probe=False)) == "int64[?]"
+        ragged: Any = DATA.from_generator(
+            lambda: iter([[1], [[2]]]), output_signature=tf.TensorSpec(None, tf.int32)
+        )
+        assert str(fl.from_tf_dataset(ragged).node.spec(probe=False)) == "int32[...]"
+        assert [x.ndim for x in fl.from_tf_dataset(ragged)] == [1, 2]
+
+    def test_a_bfloat16_has_its_dtype(self) -> None:
+        flow = fl.from_tf_dataset(DATA.from_tensors(tf.ones(2, tf.bfloat16)))
+        assert str(flow.spec) == "bfloat16[2]"
+        assert flow.collect()[0].dtype.name == "bfloat16"
+
+    def test_there_and_back(self) -> None:
+        flow = fl.from_range(7).map(lambda i: {"n": np.int64(i), "x": np.full(2, i)}).batch(3)
+        back = fl.from_tf_dataset(dataflow_to_dataset(flow))
+        assert same(back.collect(), flow.collect())
+        assert len(back) == len(flow)
+
+
+class TestWhatItSays:
+    def test_no_element_is_made_for_the_spec(self) -> None:
+        def never() -> Iterator[int]:
+            raise AssertionError("an element was made")
+
+        spec = tf.TensorSpec([], tf.int32)
+        flow = fl.from_tf_dataset(DATA.from_generator(never, output_signature=spec))
+        assert str(flow.spec) == "int32[]"
+        assert flow.batch(2).effects == {Unsized}
+
+    def test_a_length(self) -> None:
+        flow = fl.from_tf_dataset(DATA.range(5))
+        assert (len(flow), flow.effects) == (5, frozenset())
+        assert sorted(flow.shuffle(seed=1)) == list(range(5))
+        assert repr(flow) == "from_tf_dataset(_RangeDataset, 5 elements)"
+        assert_type(flow, fl.Flow[Any, Any])
+
+    def test_no_end(self) -> None:
+        flow = fl.from_tf_dataset(DATA.range(3).repeat())
+        assert flow.effects == {Endless}
+        with pytest.raises(EndlessFlow):
+            len(flow)
+        with pytest.raises(InvalidFlow, match="never ends"):
+            flow.shuffle()
+
+    def test_no_end_that_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        dataset = DATA.range(0)
+        monkeypatch.setattr(dataset, "cardinality", lambda: tf.constant(-1))
+        flow = fl.from_tf_dataset(dataset)
+        with pytest.raises(SourceError, match=r"says that it never ends, and a pass gave 0$"):
+            flow.take(3).collect()
+
+    @pytest.mark.parametrize(("n", "told"), [(3, "more"), (9, "5")])
+    def test_a_length_that_is_not_true(
+        self, n: int, told: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        dataset = DATA.range(5)
+        monkeypatch.setattr(dataset, "cardinality", lambda: tf.constant(n))
+        with pytest.raises(SourceError, match=rf"^from_tf.*says that it has {n}.*gave {told}$"):
+            fl.from_tf_dataset(dataset).collect()
+        checked = DATA.range(5).apply(tf.data.experimental.assert_cardinality(n))
+        with pytest.raises(ElementError, match="FailedPrecondition"):
+            fl.from_tf_dataset(checked).collect()
+
+
+class TestPasses:
+    def test_an_error_is_at_its_place(self) -> None:
+        checked = DATA.range(5).map(
+            lambda i: tf.debugging.check_numerics(1 / tf.cast(i - 3, tf.float32), "of the user")
+        )
+        run = iter(fl.from_tf_dataset(checked))
+        assert len([next(run) for _ in range(3)]) == 3
+        with pytest.raises(ElementError, match=r"failed on element 3 .*of the user"):
+            next(run)
+
+    def test_one_that_is_left_lets_go_of_the_dataset(self) -> None:
+        dataset = DATA.range(100)
+        alive = weakref.ref(dataset)
+        run = iter(fl.from_tf_dataset(dataset))
+        next(run)
+        run.close()
+        del dataset, run
+        gc.collect()
+        assert alive() is None
+
+    def test_each_shuffles_anew_where_the_dataset_does(self) -> None:
+        flow = fl.from_tf_dataset(DATA.range(50).shuffle(50))
+        assert flow.collect() != flow.collect()
+        steady = DATA.range(50).shuffle(50, seed=1, reshuffle_each_iteration=False)
+        kept = fl.from_tf_dataset(steady)
+        assert kept.collect() == kept.collect()
+        run = iter(kept)
+        begun = [next(run) for _ in range(7)]
+        assert begun + list(kept.resume(run.state_dict())) == kept.collect()
+        run.close()
+
+    def test_workers_run_what_is_above(self) -> None:
+        flow = fl.from_tf_dataset(pairs(20)).map(lambda pair: pair[1]["i"] + pair[0]).batch(3)
+        assert same(flow.prefetch(procs=2).collect(), flow.collect())
+
+    def test_a_dataset_does_not_travel(self) -> None:
+        with pytest.raises(NotShippable, match=r"^from_tf_dataset\(.*: dataset cannot be sent"):
+            fl.from_tf_dataset(DATA.range(3)).replicate(procs=2).collect()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("given", [None, [1], tf.constant(1), tf.data.Dataset, iter([1])])
+    def test_of_what_is_no_dataset(self, given: Any) -> None:
+        with pytest.raises(InvalidFlow, match=r"^from_tf_dataset: dataset must be a tf\.data\.D"):
+            fl.from_tf_dataset(given)
+
+    @pytest.mark.parametrize(
+        ("dataset", "told"),
+        [
+            (DATA.range(5).window(2), r"the element .* DatasetSpec.*x\.batch\(n\)"),
+            (
+                DATA.from_tensors({"x": (1, tf.ragged.constant([[1], [2, 3]]))}),
+                r"component 'x\.1' .* RaggedTensorSpec.*x\.to_tensor\(\)",
+            ),
+            (
+                DATA.from_tensors((1, tf.sparse.from_dense([[1, 0]]))),
+                r"component '1' .* SparseTensorSpec.*tf\.sparse\.to_dense\(x\)",
+            ),
+        ],
+    )
+    def test_of_what_is_no_array(self, dataset: Any, told: str) -> None:
+        with pytest.raises(InvalidFlow, match=f"^from_tf_dataset: {told}"):
+            fl.from_tf_dataset(dataset)

@@ -1,0 +1,300 @@
+"""from_torch_dataset: what becomes of an item, who reads it, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict, UserDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, assert_type
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    get_worker_info,
+)
+
+import flowdsl as fl
+from flowdsl import ElementError, Exact, Flow, InvalidFlow, NotShippable, SourceError, Unsized
+from flowdsl.datasets.arrays import as_arrays
+from flowdsl.testing import check_source
+from flowdsl.testing.elements import same
+from flowdsl.workers.beside import LARGE, reduced_tensor
+
+
+class Squares(Dataset[tuple[torch.Tensor, int]]):
+    def __init__(self, n: int, bad: int | None = None) -> None:
+        self.n, self.bad = n, bad
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if not 0 <= index < self.n:
+            raise IndexError(index)
+        if index == self.bad:
+            raise OSError("the file is cut off")
+        return torch.tensor([index * index]), index
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __init__(self, n: int) -> None:
+        self.n, self.open = n, 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        assert get_worker_info() is None
+        self.open += 1
+        try:
+            for i in range(self.n):
+                yield torch.tensor([i, i])
+        finally:
+            self.open -= 1
+
+
+def squares(n: int) -> list[tuple[NDArray[np.int64], int]]:
+    return [(np.array([i * i]), i) for i in range(n)]
+
+
+class Given(Dataset[Any]):
+    def __init__(self, *items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index]
+
+
+def only(item: object) -> Any:
+    (element,) = fl.from_torch_dataset(Given(item))
+    return element
+
+
+class TestLaws:
+    def test_of_a_map_style_dataset(self) -> None:
+        check_source(lambda: fl.from_torch_dataset(Squares(7)), squares(7), examples=6)
+
+    def test_of_an_iterable_dataset(self) -> None:
+        rows = [np.array([i, i]) for i in range(5)]
+        check_source(lambda: fl.from_torch_dataset(Stream(5)), rows, examples=4)
+
+
+@dataclass(frozen=True)
+class Sample:
+    x: Any
+    name: str
+
+
+class Pair(NamedTuple):
+    x: Any
+    y: Any
+
+
+class TestItems:
+    @pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int64", "float16", "float64"])
+    def test_a_tensor_is_an_array_that_shares_its_memory(self, dtype: str) -> None:
+        tensor = torch.ones(2, 3, dtype=getattr(torch, dtype))
+        array = only(tensor)
+        assert (array.dtype, array.shape) == (np.dtype(dtype), (2, 3))
+        tensor[0, 0] = 0
+        assert array[0, 0] == 0
+
+    def test_a_gradient_is_left_behind(self) -> None:
+        assert same(only(torch.nn.Parameter(torch.ones(2))), np.ones(2, np.float32))
+
+    def test_containers_keep_their_class(self) -> None:
+        x, array = torch.ones(2), np.ones(2, np.float32)
+        for item, expected in [
+            ((x, 3), (array, 3)),
+            ([x, x], [array, array]),
+            (Pair(x, {"a": x}), Pair(array, {"a": array})),
+            ({"a": (x, "text")}, {"a": (array, "text")}),
+            (Sample(x, "n"), Sample(array, "n")),
+            (OrderedDict(b=x, a=1), {"b": array, "a": 1}),
+            (UserDict(a=x), {"a": array}),
+            (torch.ones(1, 2).max(1), (np.ones(1, np.float32), np.zeros(1, np.int64))),
+        ]:
+            made = only(item)
+            assert same(made, expected), item
+            assert type(made) is type(expected)
+
+    @pytest.mark.parametrize(
+        "item", [1, 2.5, "text", b"b", None, np.float32(1), torch.Size([1]), (1, ("a",)), {"a": 1}]
+    )
+    def test_what_holds_no_tensor_is_the_same_object(self, item: object) -> None:
+        assert as_arrays(item) is item
+
+    def test_a_picture_is_an_array(self) -> None:
+        picture = Image.new("RGB", (5, 4), (1, 2, 3))
+        image, label = only((picture, 7))
+        assert (image.dtype, image.shape, label) == (np.dtype(np.uint8), (4, 5, 3), 7)
+        assert image[0, 0].tolist() == [1, 2, 3]
+        mask = Image.new("P", (5, 4), 2)
+        assert same(only(mask), np.full((4, 5), 2, np.uint8))
+
+    @pytest.mark.parametrize(
+        ("tensor", "told"),
+        [
+            (torch.zeros(2, dtype=torch.bfloat16), r"a Tensor \(torch.bfloat16, cpu\)"),
+            (torch.eye(2).to_sparse(), r"a Tensor \(torch.float32, cpu\)"),
+            (torch.zeros(2, device="meta"), r"a Tensor \(torch.float32, meta\)"),
+        ],
+    )
+    def test_what_numpy_cannot_read_is_named(self, tensor: torch.Tensor, told: str) -> None:
+        flow = fl.from_torch_dataset(Given(({"x": tensor}, 1)))
+        with pytest.raises(ElementError, match=rf"failed on element 0 .*component '0.x' is {told}"):
+            flow.collect()
+
+    def test_the_spec_is_that_of_an_item(self) -> None:
+        assert str(fl.from_torch_dataset(Squares(3)).spec) == "(int64[1], int)"
+        assert str(fl.from_torch_dataset(Squares(0)).spec) == "?"
+        assert fl.from_torch_dataset(Squares(0)).batch(2).collect() == []
+
+
+class WhoReads(Dataset[int]):
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> int:
+        return os.getpid()
+
+
+class Drawn(Dataset[tuple[float, float, int]]):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> tuple[float, float, int]:
+        time.sleep(0.03)  # so that both workers draw
+        return torch.rand(1).item(), np.random.rand(), os.getpid()  # noqa: NPY002  # what users do
+
+
+class TestWorkers:
+    @pytest.mark.usefixtures("mortals")
+    @pytest.mark.parametrize(
+        "chained",
+        [
+            lambda flow: flow,
+            lambda flow: flow.shuffle(seed=3).batch(4),
+            lambda flow: flow.shard(3, 1).repeat(2),
+            lambda flow: flow.split(0.5, seed=1)[0],
+        ],
+    )
+    def test_they_change_no_element(self, chained: Callable[[Any], Flow[Any, Any]]) -> None:
+        flow = chained(fl.from_torch_dataset(Squares(20)))
+        assert same(flow.prefetch(procs=2).collect(), flow.collect())
+
+    def test_they_read_the_items(self) -> None:
+        flow = fl.from_torch_dataset(WhoReads())
+        assert set(flow.collect()) == {os.getpid()}
+        assert os.getpid() not in flow.prefetch(procs=2).collect()
+
+    def test_each_draws_from_a_generator_of_its_own(self) -> None:
+        drawn = fl.from_torch_dataset(Drawn()).prefetch(procs=2).collect()
+        assert len({pid for _, _, pid in drawn}) == 2
+        assert len({x for x, _, _ in drawn}) == len({y for _, y, _ in drawn}) == 12
+        again = fl.from_torch_dataset(Drawn()).prefetch(procs=2).collect()
+        assert {x for x, _, _ in drawn}.isdisjoint(x for x, _, _ in again)
+
+    def test_an_error_names_the_item(self) -> None:
+        flow = fl.from_torch_dataset(Squares(9, bad=5)).shuffle(seed=1)
+        for run in (flow, flow.prefetch(procs=2)):
+            with pytest.raises(ElementError, match=r"row 5 of .*Squares, 9 items.*cut off"):
+                run.collect()
+
+    @pytest.mark.parametrize("procs", [0, 2])
+    def test_a_damaged_item_can_be_left_out(self, procs: int) -> None:
+        flow = fl.from_torch_dataset(Squares(9, bad=5)).shuffle(seed=1)
+        kept = flow.prefetch(procs=procs, on_error="skip").collect()
+        assert sorted(y for _, y in kept) == [0, 1, 2, 3, 4, 6, 7, 8]
+
+    def test_what_cannot_travel_is_named(self) -> None:
+        with open(os.devnull) as file:
+            flow = fl.from_torch_dataset(Given(file, file))
+            with pytest.raises(NotShippable, match=r"^from_torch_dataset\(.*: dataset cannot be"):
+                flow.prefetch(procs=1).collect()
+
+    def test_large_tensors_lie_in_memory_that_they_share(self) -> None:
+        x = torch.arange(LARGE, dtype=torch.uint8).reshape(4, -1)
+        assert reduced_tensor(x) is not None
+        flow = fl.from_torch_dataset(TensorDataset(x, torch.arange(4)))
+        got = flow.prefetch(procs=2).collect()
+        assert same(got, flow.collect())
+
+    @pytest.mark.parametrize(
+        "tensor",
+        [
+            torch.zeros(3),
+            torch.zeros(1).expand(LARGE),
+            torch.zeros(LARGE, requires_grad=True),
+            torch.zeros(LARGE, dtype=torch.bfloat16),
+            torch.nn.Parameter(torch.zeros(LARGE)),
+            np.zeros(LARGE),
+        ],
+    )
+    def test_others_travel_as_pytorch_says(self, tensor: object) -> None:
+        assert reduced_tensor(tensor) is None
+
+
+class TestDatasets:
+    def test_those_that_are_made_of_others(self) -> None:
+        both: Any = ConcatDataset([Squares(3), Subset(Squares(9), [8, 0])])
+        assert [y for _, y in fl.from_torch_dataset(both)] == [0, 1, 2, 8, 0]
+
+    def test_a_loader_of_ours_gives_it_back(self) -> None:
+        flow = fl.from_torch_dataset(Squares(4))
+        assert same(fl.from_torch_dataset(flow.to_torch()).collect(), flow.collect())
+
+    def test_an_iterable_dataset_is_closed_with_its_pass(self) -> None:
+        stream = Stream(9)
+        flow = fl.from_torch_dataset(stream)
+        with iter(flow) as run:
+            next(run)
+            assert stream.open == 1
+        assert stream.open == 0
+        assert len(flow.repeat(2).take(15).prefetch(procs=1).collect()) == 15
+
+    def test_its_length_is_held_to(self) -> None:
+        dataset = Squares(3)
+        flow = fl.from_torch_dataset(dataset)
+        flow.collect()
+        dataset.n = 4
+        with pytest.raises(SourceError, match=r"^from_torch_dataset: there were 3 items .* are 4"):
+            flow.collect()
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            (None, "must have numbered items and a length, or be an IterableDataset, got NoneType"),
+            (Squares, "must have numbered .*, got the class Squares; for any other iterable use"),
+            ({"a": 1}, "must have numbered .*, got dict"),
+            (iter([1]), "must have numbered .*, got list_iterator"),
+            (DataLoader(Squares(3)), "must be the dataset of the DataLoader, loader.dataset"),
+            (Dataset(), "must have a length, and Dataset has none"),
+        ],
+    )
+    def test_what_is_none_is_refused(self, given: Any, told: str) -> None:
+        with pytest.raises(InvalidFlow, match=f"^from_torch_dataset: dataset {told}"):
+            fl.from_torch_dataset(given)
+
+    def test_the_arguments_of_a_loader_are_refused(self) -> None:
+        load: Any = fl.from_torch_dataset
+        with pytest.raises(InvalidFlow, match=r"no num_workers=; write .*\.prefetch\(procs=4\)"):
+            load(Squares(3), num_workers=4)
+
+
+def test_types() -> None:
+    assert_type(fl.from_torch_dataset(Squares(3)), Flow[tuple[NDArray[Any], int], Exact])
+    assert_type(fl.from_torch_dataset(Stream(3)), Flow[NDArray[Any], Unsized])
+    assert_type(fl.from_torch_dataset(Given(3)), Flow[Any, Exact])
+    assert_type(fl.from_torch_dataset(WhoReads()), Flow[int, Exact])

@@ -1,0 +1,22 @@
+"""The last batch of an epoch does not divide among the devices of a sharding.
+
+The error names the element and says what to write. The batches before it are placed.
+"""
+
+from __future__ import annotations
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+import flowdsl as fl
+
+jax.config.update("jax_num_cpu_devices", 2)
+halves = NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
+for batch in fl.from_range(7).batch(4).to_jax(halves):
+    print([shard.data.tolist() for shard in batch.addressable_shards])
+
+# Seen:
+# [[0, 1], [2, 3]]
+# flowdsl.errors.SpecMismatch: to_jax: element 1, an array of int64 of shape (3,), cannot be
+# placed: its sharding does not divide it evenly; give all batches as many rows, which the number
+# of devices divides: .batch(n, drop_remainder=True)

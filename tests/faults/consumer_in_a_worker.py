@@ -1,0 +1,23 @@
+"""A DataLoader with workers of its own is given what `to_torch` gives.
+
+Each of its workers would give all elements once more: it is refused, and the error says what to
+write.
+"""
+
+from __future__ import annotations
+
+from torch.utils.data import DataLoader
+
+import flowdsl as fl
+
+loader = DataLoader(
+    fl.from_range(4).to_torch(), batch_size=None, num_workers=1, multiprocessing_context="fork"
+)
+try:
+    list(loader)
+except fl.InvalidFlow as error:
+    print(str(error).splitlines()[-1])
+
+# Seen:
+# flowdsl.errors.InvalidFlow: to_torch: each worker of a DataLoader would give all elements once
+# more; give the DataLoader num_workers=0, and the flow .prefetch(procs=n)

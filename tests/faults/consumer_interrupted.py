@@ -1,0 +1,35 @@
+"""Ctrl-C is pressed while a loop of PyTorch waits for a batch.
+
+The loop ends at once, and so do the workers, whatever they are doing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import flowdsl as fl
+
+
+def read(i: int) -> int:
+    if i > 1:
+        time.sleep(60)
+    return i
+
+
+loader = fl.from_range(4).map(read).prefetch(procs=2).to_torch()
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+began = time.monotonic()
+try:
+    for element in loader:
+        print(element)
+except KeyboardInterrupt:
+    loader.close()
+    print("interrupted, after less than 10 s:", time.monotonic() - began < 10)
+
+# Seen:
+# 0
+# 1
+# interrupted, after less than 10 s: True

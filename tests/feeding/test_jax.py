@@ -1,0 +1,175 @@
+"""to_jax: what becomes of an element, where it is placed, and how Orbax keeps a state."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+import flowdsl as fl
+
+KEPT = [
+    *("bool", "uint8", "uint16", "uint32", "int8", "int16", "int32"),
+    *("float16", "float32", "complex64"),
+    *(ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn),
+]
+
+
+def array_of(array: object, **options: Any) -> Any:
+    (element,) = fl.from_items([array]).to_jax(**options)
+    return element
+
+
+def output(program: str, *args: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *args], capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+class TestConverting:
+    @pytest.mark.parametrize("dtype", KEPT, ids=str)
+    def test_a_dtype_is_kept(self, dtype: Any) -> None:
+        array = np.arange(6).reshape(2, 3).astype(dtype)
+        got = array_of(array)
+        assert isinstance(got, jax.Array)
+        assert got.dtype == array.dtype
+        np.testing.assert_array_equal(np.asarray(got), array)
+
+    @pytest.mark.parametrize(
+        ("dtype", "kept"), [("int64", "int32"), ("uint64", "uint32"), ("float64", "float32")]
+    )
+    def test_64_bits_become_32_as_everywhere_in_jax(self, dtype: str, kept: str) -> None:
+        assert array_of(np.arange(3).astype(dtype)).dtype == kept
+
+    @pytest.mark.parametrize("number", [2**31, -(2**31) - 1])
+    def test_a_number_that_would_be_cut_off_is_an_error(self, number: int) -> None:
+        elements = iter(fl.from_items([(np.int64(1),), (np.array([1, number]),)]).to_jax())
+        next(elements)
+        for _ in range(2):
+            with pytest.raises(fl.SpecMismatch, match=r"component '0' of element 1.*keeps 32 bits"):
+                next(elements)
+
+    def test_with_64_bits_all_is_kept(self) -> None:
+        program = """
+import jax, numpy as np, flowdsl as fl
+jax.config.update("jax_enable_x64", True)
+(x,) = fl.from_items([np.array([2**62, -1])]).to_jax()
+print(x.dtype, x.tolist())
+"""
+        assert output(program) == f"int64 [{2**62}, -1]\n"
+
+    def test_what_is_no_array_of_numbers_stays(self) -> None:
+        text = np.array(["a"])
+        got = array_of({"x": np.float32(1), "t": text, "n": 3, "l": ["a", np.zeros(2)]})
+        assert isinstance(got["x"], jax.Array)
+        assert got["t"] is text
+        assert got["n"] == 3
+        assert isinstance(got["l"][1], jax.Array)
+
+    def test_what_jax_does_not_have_is_an_error_with_its_place(self) -> None:
+        with pytest.raises(fl.SpecMismatch, match=r"to_jax: element 0, an array of datetime64"):
+            array_of(np.zeros(2, "M8[s]"))
+
+    def test_without_jax_the_message_says_what_to_install(self) -> None:
+        program = """
+import sys
+sys.modules["jax"] = None
+import flowdsl as fl
+try:
+    fl.from_range(3).to_jax()
+except fl.MissingLibrary as error:
+    print(error)
+"""
+        assert 'pip install "flowdsl[jax]"' in output(program)
+
+
+class TestPlacing:
+    def test_a_device_is_where_it_is_said_to_be(self) -> None:
+        (device,) = jax.devices()[:1]
+        assert array_of(np.zeros(3), device=device).devices() == {device}
+
+    @pytest.mark.parametrize("device", ["cpu", 0])
+    def test_what_is_no_device_is_refused_at_once(self, device: Any) -> None:
+        with pytest.raises(fl.InvalidFlow, match="to_jax: device must be None, a device such as"):
+            fl.from_range(3).to_jax(device)
+
+    def test_a_sharding_divides_each_array_among_its_devices(self) -> None:
+        program = """
+import jax, numpy as np, flowdsl as fl
+jax.config.update("jax_num_cpu_devices", 4)
+from jax.sharding import NamedSharding, PartitionSpec
+mesh = jax.make_mesh((4,), ("data",))
+sharding = NamedSharding(mesh, PartitionSpec("data"))
+flow = fl.from_range(18).map(lambda i: (np.full(3, i, np.float32), i)).batch(8)
+elements = iter(flow.to_jax(sharding))
+for x, y in [next(elements), next(elements)]:
+    print(x.sharding == sharding, [shard.data.shape for shard in x.addressable_shards])
+    print([shard.data.tolist() for shard in y.addressable_shards])
+try:
+    next(elements)
+except fl.SpecMismatch as error:
+    print(error)
+"""
+        lines = output(program).splitlines()
+        assert lines[0] == "True [(2, 3), (2, 3), (2, 3), (2, 3)]"
+        assert lines[1] == "[[0, 1], [2, 3], [4, 5], [6, 7]]"
+        assert lines[3] == "[[8, 9], [10, 11], [12, 13], [14, 15]]"
+        assert "component '0' of element 2" in lines[4]
+        assert "drop_remainder=True" in lines[4]
+
+    def test_the_processes_of_jax_distributed_make_one_array_of_their_parts(self) -> None:
+        program = """
+import sys, jax, numpy as np, flowdsl as fl
+rank, address = int(sys.argv[1]), sys.argv[2]
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(address, 2, rank)
+from jax.sharding import NamedSharding, PartitionSpec
+sharding = NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
+flow = fl.from_range(10).batch(2)
+loader = flow.to_jax(sharding)
+total = jax.jit(lambda x: x.sum())
+print(len(loader), [(x.shape, int(total(x))) for x in loader])
+"""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, str(rank), address],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        ended = [one.communicate(timeout=120) for one in started]
+        for out, err in ended:
+            assert out.splitlines()[-1] == "2 [((4,), 6), ((4,), 22)]", err
+
+
+def test_orbax_keeps_a_state(tmp_path: Path) -> None:
+    flow = fl.from_range(20).shuffle(seed=1).batch(3)
+    loader = flow.to_jax()
+    elements = iter(loader)
+    for _ in range(3):
+        next(elements)
+    with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as saver:
+        saved = ocp.args.Composite(input=ocp.args.JsonSave(loader.state_dict()))
+        saver.save(tmp_path / "step", saved)
+        restored = saver.restore(
+            tmp_path / "step", ocp.args.Composite(input=ocp.args.JsonRestore())
+        )
+    other = flow.to_jax()
+    other.load_state_dict(restored["input"])
+    assert [x.tolist() for x in other] == [x.tolist() for x in elements]
+    loader.close()

@@ -1,0 +1,202 @@
+"""to_keras: fit, evaluate and predict on each backend of Keras, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+BACKENDS = ["tensorflow", "jax", "torch"]
+
+BEGIN = """
+import json, warnings
+import keras, numpy as np, flowdsl as fl
+
+def row(i):
+    return np.full(3, i, np.float32), np.float32(i)
+
+def numbers(batches):
+    return [batch[1].tolist() for batch in batches]
+
+flow = fl.from_range(10).shuffle(seed=1).map(row).batch(4)
+
+class Watched:
+    '''A dataset, and what Keras took of it: a list for each pass.'''
+
+    def __init__(self, flow):
+        self.data, self.passes = flow.to_keras(), []
+        begin = self.data._pass
+        def noted():
+            taken = []
+            self.passes.append(taken)
+            for batch in begin():
+                taken.append(batch[1].tolist())
+                yield batch
+        self.data._pass = noted
+
+    def forget_looks(self):
+        '''A model that is not built yet takes a batch of its own, to see what it is.'''
+        if len(self.passes[0]) == 1:
+            del self.passes[0]
+
+def model_of():
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(loss="mse", optimizer=keras.optimizers.Adam(0.1))
+    return model
+
+warnings.filterwarnings("ignore", ".*__array__ implementation.*")
+model = model_of()
+"""
+
+FITS = """
+warnings.filterwarnings("error", "Your input ran out")
+watched = Watched(flow.prefetch(procs=2))
+model.fit(watched.data, epochs=3, verbose=0, shuffle=True, validation_data=flow.to_keras())
+watched.forget_looks()
+assert watched.passes == [numbers(flow.epoch(k)) for k in range(3)], watched.passes
+model.fit(watched.data, initial_epoch=3, epochs=4, verbose=0)
+watched.forget_looks()
+assert watched.passes[3] == numbers(flow.epoch(3))
+assert watched.data.epoch == 4
+
+watched = Watched(flow.repeat())
+model.fit(watched.data, epochs=2, steps_per_epoch=4, verbose=0)
+*_, taken = watched.passes
+assert taken[:8] == [x for k, x in zip(range(8), numbers(flow.repeat().take(8)))]
+watched.data.close()
+"""
+
+LOOKS = """
+expected = [x for x, _ in fl.from_range(10).map(row)]
+plain = fl.from_range(10).map(row).batch(4)
+got = model.predict(plain.to_keras(), verbose=0)
+np.testing.assert_allclose(got, model.predict(np.stack(expected), verbose=0), rtol=1e-5)
+loss = model.evaluate(plain.to_keras(), verbose=0)
+np.testing.assert_allclose(
+    loss, model.evaluate(np.stack(expected), np.arange(10.0), batch_size=4, verbose=0), rtol=1e-5
+)
+only_inputs = fl.from_range(10).map(lambda i: row(i)[0]).batch(4)
+assert model.predict(only_inputs.to_keras(), verbose=0).shape == (10, 1)
+inputs = {name: keras.Input((3,), name=name) for name in "ab"}
+two = keras.Model(inputs, inputs["a"] + 2 * inputs["b"])
+named = fl.from_range(5).map(lambda i: ({"b": np.full(3, i, "f4"), "a": np.full(3, 9, "f4")}, 1.0))
+assert two.predict(named.batch(2).to_keras(), verbose=0)[:, 0].tolist() == [9, 11, 13, 15, 17]
+"""
+
+UNKNOWN = """
+warnings.filterwarnings("ignore", "Your input ran out")
+watched = Watched(flow.unbatch().filter(lambda pair: pair[1] != 3).batch(4))
+model.fit(watched.data, epochs=2, verbose=0)
+watched.forget_looks()
+expected = [[[y for y in ys if y != 3] for ys in numbers(flow.epoch(k))] for k in range(2)]
+assert [sorted(sum(taken, [])) for taken in watched.passes] == [
+    sorted(sum(epoch, [])) for epoch in expected
+], watched.passes
+"""
+
+FAILS = """
+warnings.filterwarnings("ignore", "Your input ran out")
+def bad(i):
+    if i == 6:
+        raise ValueError("the disk is on fire")
+    return row(i)
+steps = []
+class Count(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        steps.append(batch)
+for procs in (0, 2):
+    steps.clear()
+    failing = fl.from_range(10).map(bad).batch(2).prefetch(procs=procs)
+    try:
+        model_of().fit(failing.to_keras(), verbose=0, callbacks=[Count()])
+    except fl.ElementError as error:
+        assert "failed on element 6 (row 6 of from_range(10))" in str(error), error
+        assert "the disk is on fire" in str(error.__notes__), error  # Keras drops the cause itself
+    else:
+        raise AssertionError("no error")
+    assert steps == [0, 1, 2], steps
+"""
+
+RESUMES = """
+warnings.filterwarnings("ignore", "Your input ran out")
+undisturbed = model_of()
+undisturbed.fit(flow.to_keras(), epochs=3, verbose=0)
+
+class Stop(Exception):
+    pass
+class Save(keras.callbacks.Callback):
+    def __init__(self, data):
+        super().__init__()
+        self.data, self.steps = data, 0
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
+        if self.steps == 5:  # the second batch of the second epoch
+            self.model.save(path)
+            self.state = json.loads(json.dumps(self.data.state_dict(batch + 1)))
+        if self.steps == 6:
+            raise Stop
+
+import tempfile
+with tempfile.TemporaryDirectory() as folder:
+    path = folder + "/model.keras"
+    data = flow.to_keras()
+    saving = Save(data)
+    try:
+        model_of().fit(data, epochs=3, verbose=0, callbacks=[saving])
+    except Stop:
+        pass
+    data.close()
+    resumed = keras.models.load_model(path)
+data = flow.prefetch(procs=2).to_keras()
+data.load_state_dict(saving.state)
+assert data.epoch == 1
+warnings.filterwarnings("error", "Your input ran out")
+resumed.fit(data, initial_epoch=1, epochs=2, verbose=0)
+resumed.fit(data, initial_epoch=2, epochs=3, verbose=0)
+for one, other in zip(undisturbed.weights, resumed.weights):
+    one, other = map(keras.ops.convert_to_numpy, (one, other))
+    np.testing.assert_array_equal(one, other)
+"""
+
+REFUSES = """
+data.load_state_dict(saving.state)
+try:
+    resumed.fit(data, initial_epoch=1, epochs=3, verbose=0)
+except fl.FlowError as error:
+    assert "call fit for it alone" in str(error)
+else:
+    raise AssertionError("the epochs after a short one were as short")
+for wrong in (fl.from_range(3).map(lambda i: (i, i, i, i)).batch(2), fl.from_range(3)):
+    try:
+        model_of().fit(wrong.to_keras(), verbose=0)
+    except (fl.FlowError, ValueError) as error:
+        assert "to_keras" in str(error), error
+    else:
+        raise AssertionError("no error")
+try:
+    flow.to_keras().load_state_dict(flow.take(1).to_torch().state_dict())
+except fl.StateMismatch:
+    pass
+import threading
+assert not [thread for thread in threading.enumerate() if thread.name == "to_keras"]
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_on(backend: str) -> None:
+    program = "\n".join([BEGIN, FITS, LOOKS, UNKNOWN, FAILS, RESUMES, REFUSES, "print('all')"])
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1:] == ["all"], done.stdout + done.stderr

@@ -1,0 +1,311 @@
+"""to_torch: what becomes of an element, and how the loaders of PyTorch take it."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import attrs
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import flowdsl as fl
+from flowdsl.testing.recipes import AnyFlow
+
+KNOWN = [
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+    *(ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2),
+]
+
+
+def only(flow: AnyFlow, **options: Any) -> Any:
+    (element,) = flow.to_torch(**options)
+    return element
+
+
+def tensor_of(array: object, **options: Any) -> Any:
+    return only(fl.from_items([array]), **options)
+
+
+class Pair(NamedTuple):
+    x: Any
+    y: Any
+
+
+@attrs.frozen
+class Point:
+    x: Any
+    name: str
+
+
+class TestConverting:
+    @pytest.mark.parametrize("dtype", KNOWN, ids=str)
+    def test_a_dtype_keeps_its_name_and_its_bits(self, dtype: Any) -> None:
+        array = np.arange(6).reshape(2, 3).astype(dtype)
+        tensor = tensor_of(array)
+        assert str(tensor.dtype) == f"torch.{array.dtype.name}"
+        assert tensor.shape == (2, 3)
+        assert tensor.data_ptr() == array.ctypes.data
+        assert bytes(tensor.flatten().view(torch.uint8)) == array.tobytes()
+
+    @pytest.mark.parametrize(
+        "array",
+        [
+            np.arange(6.0)[::-1],
+            np.arange(6, dtype=">i4"),
+            np.broadcast_to(np.arange(3), (2, 3)),
+            np.zeros(3, [("a", "u1"), ("b", "f4")])["b"],
+        ],
+        ids=["negative step", "other byte order", "read-only", "part of a record"],
+    )
+    def test_what_no_tensor_can_view_is_copied_unless_that_is_forbidden(
+        self, array: np.ndarray[Any, Any]
+    ) -> None:
+        before = array.copy()
+        tensor = tensor_of(array)
+        np.testing.assert_array_equal(tensor.numpy(), array)
+        tensor += 1
+        np.testing.assert_array_equal(array, before)
+        with pytest.raises(fl.SpecMismatch, match=r"element 0.*has to be copied, and copy=False"):
+            tensor_of(array, copy=False)
+
+    def test_copy_true_copies_all(self) -> None:
+        array = np.arange(3)
+        assert tensor_of(array, copy=True).data_ptr() != array.ctypes.data
+
+    def test_an_empty_array_and_a_scalar_are_tensors(self) -> None:
+        assert tensor_of(np.zeros((0, 4), np.float32)).shape == (0, 4)
+        assert tensor_of(np.float32(3)).shape == ()
+        assert tensor_of(np.array(7)).item() == 7
+
+    def test_what_elements_are_packed_in_stays(self) -> None:
+        x = np.arange(2)
+        element = {"pair": Pair(x, 3), "point": Point(x, "a"), "list": [x, "b", None], "n": 1.5}
+        got = tensor_of(element)
+        assert isinstance(got["pair"], Pair)
+        assert isinstance(got["point"], Point)
+        assert isinstance(got["pair"].x, torch.Tensor)
+        assert isinstance(got["point"].x, torch.Tensor)
+        assert isinstance(got["list"][0], torch.Tensor)
+        assert (got["pair"].y, got["point"].name, got["list"][1:], got["n"]) == (
+            *(3, "a"),
+            *(["b", None], 1.5),
+        )
+
+    @pytest.mark.parametrize("dtype", ["U3", "S3", "O"])
+    def test_text_and_objects_stay_arrays(self, dtype: str) -> None:
+        array = np.array(["a", "b"], dtype)
+        assert tensor_of((array,))[0] is array
+
+    @pytest.mark.parametrize(
+        "array",
+        [np.zeros(2, "M8[s]"), np.zeros(2, [("a", "i4")]), np.zeros(2, np.longdouble)],
+        ids=["dates", "records", "long doubles"],
+    )
+    def test_what_torch_has_no_dtype_for_is_an_error_with_its_place(self, array: Any) -> None:
+        flow = fl.from_items([{"x": np.zeros(2)}, {"x": array}])
+        elements = iter(flow.to_torch())
+        next(elements)
+        for _ in range(2):
+            with pytest.raises(fl.SpecMismatch, match="component 'x' of element 1, an array of"):
+                next(elements)
+
+    def test_rows_of_a_mapped_file_can_be_written_to_and_the_file_stays(
+        self, tmp_path: Path
+    ) -> None:
+        np.save(tmp_path / "rows.npy", np.zeros((4, 3), np.float32))
+        for row in fl.from_npy(tmp_path / "rows.npy").to_torch():
+            row += 1
+        assert not np.load(tmp_path / "rows.npy").any()
+
+
+class TestPlacing:
+    def test_elements_are_brought_to_a_device(self) -> None:
+        x, name = only(fl.from_items([(np.zeros((2, 3), np.float32), "a")]), device="meta")
+        assert (x.device.type, tuple(x.shape), x.dtype, name) == (
+            "meta",
+            (2, 3),
+            torch.float32,
+            "a",
+        )
+
+    @pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
+    def test_the_cpu_is_where_they_are(self, device: Any) -> None:
+        array = np.zeros(3)
+        assert tensor_of(array, device=device).data_ptr() == array.ctypes.data
+
+    def test_pinning_without_an_accelerator_is_told(self) -> None:
+        if torch.accelerator.is_available():
+            return
+        with pytest.warns(UserWarning, match="pin_memory=True has no effect"):
+            tensor_of(np.zeros(3), pin_memory=True)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"device": "gpu"}, "to_torch: device must be None or what torch.device takes"),
+            ({"device": 1.5}, "to_torch: device must be None or what torch.device takes"),
+            ({"pin_memory": "yes"}, "to_torch: pin_memory must be None or a bool, got 'yes'"),
+            ({"copy": 1}, "to_torch: copy must be None or a bool, got 1"),
+            ({"buffer": 0}, "to_torch: buffer must be an int >= 1, got 0"),
+            ({"ranks": (2, 2)}, r"ranks must be \(rank, number of ranks\).* got \(2, 2\)"),
+            ({"ranks": 3}, r"ranks must be \(rank, number of ranks\).* got 3"),
+            ({"remainder": "pad"}, "remainder must be 'drop' or 'keep', got 'pad'"),
+        ],
+    )
+    def test_wrong_arguments_are_refused_at_once(self, options: Any, message: str) -> None:
+        with pytest.raises(fl.InvalidFlow, match=message):
+            fl.from_range(3).to_torch(**options)
+
+
+def numbers(elements: Any) -> list[Any]:
+    return [x.tolist() for x in elements]
+
+
+def shuffled() -> fl.Flow[Any, Any]:
+    return fl.from_range(20).shuffle(seed=1).batch(3)
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
+class TestInALoader:
+    def test_it_gives_what_the_flow_gives(self) -> None:
+        loader = DataLoader(shuffled().to_torch(), batch_size=None)
+        assert len(loader) == 7
+        for epoch in range(2):
+            assert numbers(loader) == numbers(shuffled().epoch(epoch))
+
+    def test_rows_can_be_batched_there(self) -> None:
+        rows = fl.from_range(5).map(np.float32)
+        loader = DataLoader(rows.to_torch(), batch_size=2)
+        assert numbers(loader) == [[0, 1], [2, 3], [4]]
+
+    def test_unknown_lengths_are_no_trouble(self) -> None:
+        flow = fl.from_range(9).filter(bool).batch(2)
+        loader = DataLoader(flow.to_torch(), batch_size=None)
+        assert numbers(loader) == numbers(flow)
+        with pytest.raises(fl.UnknownLength):
+            len(loader)
+
+    @pytest.mark.filterwarnings("ignore:Got pickle error")  # and then raises it
+    @pytest.mark.parametrize("start", ["fork", "spawn"])
+    def test_workers_of_a_loader_are_refused(self, start: str) -> None:
+        loader = DataLoader(
+            fl.from_range(3).to_torch(),
+            batch_size=None,
+            num_workers=1,
+            multiprocessing_context=start,
+        )
+        with pytest.raises((TypeError, fl.InvalidFlow), match=r"num_workers=0"):
+            list(loader)
+
+    def test_a_loader_is_not_copied(self) -> None:
+        with pytest.raises(TypeError, match=r"to_torch: a loader cannot be copied"):
+            pickle.dumps(fl.from_range(3).to_torch())
+
+    @pytest.mark.parametrize("taken", [0, 1, 4, 7])
+    @pytest.mark.parametrize("epoch", [0, 1])
+    def test_a_stateful_loader_goes_on_exactly(self, taken: int, epoch: int) -> None:
+        loader = StatefulDataLoader(shuffled().to_torch(), batch_size=None)
+        for _ in range(epoch):
+            list(loader)
+        elements = iter(loader)
+        for _ in range(taken):
+            next(elements)
+        state = loader.state_dict()
+        rest = numbers(elements)
+        other = StatefulDataLoader(shuffled().to_torch(), batch_size=None)
+        other.load_state_dict(state)
+        assert numbers(other) == rest == numbers(shuffled().epoch(epoch))[taken:]
+        assert numbers(other) == numbers(shuffled().epoch(epoch + 1))
+
+    def test_a_stateful_loader_goes_on_from_the_end_of_an_epoch(self) -> None:
+        loader = StatefulDataLoader(shuffled().to_torch(), batch_size=None)
+        list(loader)
+        other = StatefulDataLoader(shuffled().to_torch(), batch_size=None)
+        other.load_state_dict(loader.state_dict())
+        for epoch in (1, 2):
+            assert numbers(other) == numbers(shuffled().epoch(epoch))
+
+
+class TestRanks:
+    def test_ranks_divide_the_elements_and_end_together(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        flow = fl.from_range(11)
+        parts = [list(flow.to_torch(ranks=(i, 3))) for i in range(3)]
+        assert parts == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+        assert "2 of 11 elements of each pass are left out" in caplog.text
+        assert [len(flow.to_torch(ranks=(i, 3))) for i in range(3)] == [3, 3, 3]
+
+    def test_what_is_left_can_be_kept(self) -> None:
+        loaders = [fl.from_range(11).to_torch(ranks=(i, 3), remainder="keep") for i in range(3)]
+        assert [list(loader) for loader in loaders] == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8]]
+        assert list(map(len, loaders)) == [4, 4, 3]
+
+    def test_a_length_that_is_not_known_is_refused(self) -> None:
+        flow = fl.from_range(11).filter(bool)
+        with pytest.raises(fl.InvalidFlow, match="length of this flow is not known, and 2 ranks"):
+            flow.to_torch(ranks=(0, 2))
+        assert list(flow.to_torch(ranks=(0, 2), remainder="keep")) == [1, 3, 5, 7, 9]
+        endless = flow.repeat().to_torch(ranks=(1, 2))
+        assert [x for _, x in zip(range(4), endless, strict=False)] == [2, 4, 6, 8]
+
+    def test_a_state_of_one_rank_is_good_for_all_and_for_another_number(self) -> None:
+        flow = fl.from_range(24).shuffle(seed=1)
+        loader = flow.to_torch(ranks=(0, 2))
+        elements = iter(loader)
+        taken = 3
+        for _ in range(taken):
+            next(elements)
+        state = loader.state_dict()
+        assert list(flow.resume(state)) == list(flow)[2 * taken :]
+        for n in (1, 2, 3):
+            rest: list[Sequence[int]] = []
+            for i in range(n):
+                other = flow.to_torch(ranks=(i, n))
+                other.load_state_dict(state)
+                rest.append(list(other))
+            together = [x for step in zip(*rest, strict=True) for x in step]
+            assert together == list(flow)[2 * taken :]
+
+    def test_those_of_torch_distributed_are_taken(self, tmp_path: Path) -> None:
+        program = f"""
+import sys, torch.distributed as dist, flowdsl as fl
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=rank, world_size=2)
+print(rank, list(fl.from_range(7).to_torch()), len(fl.from_range(7).to_torch()))
+dist.destroy_process_group()
+"""
+        children = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, str(rank)],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        lines = [child.communicate(timeout=60)[0] for child in children]
+        assert lines == ["0 [0, 2, 4] 3\n", "1 [1, 3, 5] 3\n"]
+
+
+def test_without_torch_the_message_says_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["torch"] = None
+import flowdsl as fl
+try:
+    fl.from_range(3).to_torch()
+except fl.MissingLibrary as error:
+    print(error)
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert 'pip install "flowdsl[torch]"' in told.stdout
