@@ -90,7 +90,7 @@ def spec_of_parts(spec: Spec, collate: CollateParts, n: int | None) -> Spec:
             return UNKNOWN
         raise no_components(str(spec))
     names = _names_in(spec)
-    functions = functions_of(collate, names)
+    functions = functions_of(collate, names, spec.form)
     fields = tuple(
         (field, UNKNOWN if name in functions else spec_of_batch(part, n, f"element.{name}"))
         for name, (field, part) in zip(names, spec.fields, strict=True)
@@ -115,7 +115,7 @@ def spec_of_padded_batch(spec: Spec, n: int | None, padding: Padding, at: str = 
         SpecMismatch: Rows of this spec cannot stack, or not with this padding.
     """
     if isinstance(spec, StructSpec):
-        paddings = padding_of(padding, _names_in(spec), at).values()
+        paddings = padding_of(padding, _names_in(spec), spec.form, at).values()
         fields = tuple(
             (name, spec_of_padded_batch(part, n, value, f"{at}.{name}"))
             for (name, part), value in zip(spec.fields, paddings, strict=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import reduce
 from inspect import isabstract
+from itertools import zip_longest
 from typing import (
     Annotated,
     Any,
@@ -82,10 +83,24 @@ class ValueSpec:
 
 @attrs.frozen
 class StructSpec:
-    """A value with named components: a tuple, NamedTuple, dict or record."""
+    """A value with named components: a tuple, NamedTuple, dict or record.
+
+    The components of a dict go by name. Their order says in which order consumers take them, such
+    as a step of TensorFlow; specs that differ in it alone are equal.
+    """
 
     form: type
     fields: tuple[tuple[str, Spec], ...]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StructSpec) or self.form is not other.form:
+            return False
+        if self.fields == other.fields:
+            return True
+        return self.form is dict and dict(self.fields) == dict(other.fields)
+
+    def __hash__(self) -> int:
+        return hash((self.form, frozenset(self.fields) if self.form is dict else self.fields))
 
     def __str__(self) -> str:
         if self.form is tuple:
@@ -228,8 +243,8 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
     if isinstance(declared, StructSpec) and isinstance(seen, StructSpec):
         named = _named(declared, seen)
         if named is not None:
-            pairs = zip(named.fields, declared.fields, seen.fields, strict=True)
-            fields = tuple((n, meet(a, b, f"{at}.{n}")) for (n, _), (_, a), (_, b) in pairs)
+            pairs = zip(named.fields, _paired(declared, seen), strict=True)
+            fields = tuple((n, meet(a, b, f"{at}.{n}")) for (n, _), (_, a, b) in pairs)
             return StructSpec(named.form, fields)
     if isinstance(declared, ArraySpec) and isinstance(seen, ArraySpec):
         dtypes = {_narrower(declared.dtype, seen.dtype), _narrower(seen.dtype, declared.dtype)}
@@ -338,7 +353,22 @@ Dims: TypeAlias = tuple[int | None, ...] | None
 
 
 def _alike(a: StructSpec, b: StructSpec) -> bool:
-    return a.form is b.form and [name for name, _ in a.fields] == [name for name, _ in b.fields]
+    if a.form is not b.form:
+        return False
+    ours, theirs = [name for name, _ in a.fields], [name for name, _ in b.fields]
+    return ours == theirs or (a.form is dict and {*ours} == {*theirs})
+
+
+def _paired(a: StructSpec, b: StructSpec) -> list[tuple[str, Spec, Spec]]:
+    """The components of ``a``, each with that of ``b``: of dicts by name, of others by place.
+
+    Where ``b`` has none, nothing is known.
+    """
+    if a.form is dict and b.form is dict:
+        theirs = dict(b.fields)
+        return [(name, part, theirs.get(name, UNKNOWN)) for name, part in a.fields]
+    pairs = zip_longest(a.fields, b.fields[: len(a.fields)], fillvalue=("", UNKNOWN))
+    return [(name, part, other) for (name, part), (_, other) in pairs]
 
 
 def _named(a: StructSpec, b: StructSpec) -> StructSpec | None:
@@ -400,8 +430,7 @@ def join(a: Spec, b: Spec) -> Spec:
             shape = tuple(x if x == y else None for x, y in zip(a.shape, b.shape, strict=True))
         return ArraySpec(_shared(a.dtype, b.dtype), shape)
     if isinstance(a, StructSpec) and isinstance(b, StructSpec) and _alike(a, b):
-        pairs = zip(a.fields, b.fields, strict=True)
-        return StructSpec(a.form, tuple((n, join(x, y)) for (n, x), (_, y) in pairs))
+        return StructSpec(a.form, tuple((n, join(x, y)) for n, x, y in _paired(a, b)))
     if isinstance(a, ListSpec) and isinstance(b, ListSpec):
         return ListSpec(join(a.item, b.item), a.length if a.length == b.length else None)
     return UNKNOWN
@@ -467,13 +496,13 @@ def varying_axes(spec: Spec, seen: Spec, axis: int = 0) -> frozenset[tuple[int, 
     if spec == UNKNOWN:
         spec = with_sizes(seen, UNKNOWN)
     if isinstance(spec, StructSpec) and isinstance(seen, StructSpec):
-        parts = zip(spec.fields, seen.fields, strict=False)
-        return frozenset().union(*(varying_axes(x, y, axis) for (_, x), (_, y) in parts))
+        pairs = _paired(spec, seen)
+        return frozenset().union(*(varying_axes(x, y, axis) for _, x, y in pairs))
     if isinstance(spec, ArraySpec) and isinstance(seen, ArraySpec):
         sizes = seen.shape or ()
         dims = (None,) * len(sizes) if spec.shape is None else spec.shape
-        pairs = enumerate(zip(dims, sizes, strict=False), axis)
-        return frozenset((i, size) for i, (dim, size) in pairs if dim is None and size)
+        axes = enumerate(zip(dims, sizes, strict=False), axis)
+        return frozenset((i, size) for i, (dim, size) in axes if dim is None and size)
     if isinstance(spec, ListSpec) and isinstance(seen, ListSpec):
         own = [(axis, seen.length)] if spec.length is None and seen.length else []
         return varying_axes(spec.item, seen.item, axis + 1).union(own)
@@ -501,10 +530,9 @@ def with_sizes(seen: Spec, declared: Spec) -> Spec:
     '(float64[?, ?], int)'
     """
     if isinstance(seen, StructSpec):
-        unknown = tuple((name, UNKNOWN) for name, _ in seen.fields)
-        parts = declared.fields if isinstance(declared, StructSpec) else unknown
-        pairs = zip(seen.fields, parts, strict=True)
-        return StructSpec(seen.form, tuple((n, with_sizes(s, d)) for (n, s), (_, d) in pairs))
+        known_parts = declared if isinstance(declared, StructSpec) else StructSpec(seen.form, ())
+        pairs = _paired(seen, known_parts)
+        return StructSpec(seen.form, tuple((n, with_sizes(s, d)) for n, s, d in pairs))
     if isinstance(seen, ArraySpec) and seen.shape is not None:
         dims = declared.shape if isinstance(declared, ArraySpec) else None
         return ArraySpec(seen.dtype, (None,) * len(seen.shape) if dims is None else dims)

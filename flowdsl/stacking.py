@@ -102,7 +102,7 @@ def pad(
     columns = _columns(rows, at)
     if columns is None:
         return _gathered(arrays_of_tensors(rows, at), padding, allocate, at)
-    paddings = padding_of(padding, [name for name, _ in columns], at)
+    paddings = padding_of(padding, [name for name, _ in columns], kind, at)
     batch = {
         name: pad(column, paddings[name], allocate, f"{at}.{name}") for name, column in columns
     }
@@ -133,7 +133,7 @@ def collated(
     columns = _columns(rows, "element")
     if columns is None:
         raise no_components(str(spec_of(rows[0])))
-    functions = functions_of(collate, [name for name, _ in columns])
+    functions = functions_of(collate, [name for name, _ in columns], type(rows[0]))
     batch = {
         name: functions[name](list(column))
         if name in functions
@@ -143,13 +143,14 @@ def collated(
     return assemble(batch_form(type(rows[0])), batch)
 
 
-def functions_of(collate: CollateParts, names: Sequence[str]) -> dict[str, Collate]:
-    """The functions of those components that have one.
+def functions_of(collate: CollateParts, names: Sequence[str], form: type) -> dict[str, Collate]:
+    """The functions of those components that have one, of elements of this class.
 
     Raises:
-        SpecMismatch: There are no such components.
+        SpecMismatch: There are no such components, or they are those of a dict, and have no places.
     """
     if isinstance(collate, tuple):
+        _refuse_places("collate", names, form, "element")
         if len(collate) != len(names):
             raise SpecMismatch(
                 f"element: it has {len(names)} components, and collate {len(collate)}; give a "
@@ -162,6 +163,15 @@ def functions_of(collate: CollateParts, names: Sequence[str]) -> dict[str, Colla
             f"{', '.join(map(str, unknown))}"
         )
     return {name: func for name, func in collate.items() if func is not None}
+
+
+def _refuse_places(argument: str, names: Sequence[str], form: type, at: str) -> None:
+    """Refuse a tuple for the components of a dict, whose order may differ from row to row."""
+    if issubclass(form, dict):
+        raise SpecMismatch(
+            f"{at}: the components of a dict go by name; {argument} must be a dict with the keys "
+            f"{', '.join(map(repr, names))}, got a tuple"
+        )
 
 
 def no_components(what: str) -> SpecMismatch:
@@ -320,9 +330,14 @@ def _pad_arrays(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: s
 # -- what arrays are padded with -------------------------------------------------------------------
 
 
-def padding_of(padding: Padding, names: Sequence[str], at: str) -> dict[str, Padding]:
-    """The padding of each of these components."""
+def padding_of(padding: Padding, names: Sequence[str], form: type, at: str) -> dict[str, Padding]:
+    """The padding of each of these components, which are those of an element of this class.
+
+    Raises:
+        SpecMismatch: There are no such components, or they are those of a dict, and have no places.
+    """
     if isinstance(padding, tuple):
+        _refuse_places("padding", names, form, at)
         if len(padding) != len(names):
             raise SpecMismatch(f"{at}: {len(names)} components, and padding has {len(padding)}")
         return dict(zip(names, padding, strict=True))

@@ -14,8 +14,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from flowdsl.arrays import NUMBERS, dtype_of_number
-from flowdsl.elements import components, from_dlpack, is_tensor, leaves
+from flowdsl.elements import components, form_of, from_dlpack, is_tensor
 from flowdsl.errors import SpecMismatch
+from flowdsl.flattening import Flatten, flattener, flattener_of_first, order_of
 from flowdsl.specs import (
     UNKNOWN,
     ArraySpec,
@@ -72,6 +73,8 @@ class Layout:
     source: str
     """The name of the input source, for messages."""
     slots: tuple[Slot, ...]
+    flatten: Flatten
+    """Gives the components of an element in the order of the slots."""
     by_place: bool = True
     """Whether the components may be told apart by their places."""
 
@@ -85,7 +88,14 @@ class Layout:
         Raises:
             SpecMismatch: It is not what was announced; the message names the element and component.
         """
-        values = leaves(element)
+        try:
+            values = self.flatten(element)
+        except SpecMismatch as error:
+            raise SpecMismatch(
+                f"{self.source}: element {position}: {error}; give all elements components of the "
+                f"same names with .map, or name them with spec=[tf.TensorSpec(shape, dtype, name), "
+                f"...]"
+            ) from error
         if len(values) != len(self.slots):
             raise SpecMismatch(
                 f"{self.source}: element {position} has {len(values)} component(s), but its spec "
@@ -147,19 +157,35 @@ def layout_of(source: str, spec: Spec, declared: Sequence[tf.TensorSpec] | None 
     known = leaf_specs(spec)
     by_place = not isinstance(spec, StructSpec) or issubclass(spec.form, tuple)
     if declared is None:
-        return Layout(source, tuple(_slot(source, name, leaf) for name, leaf in known), by_place)
-    if known == [("element", UNKNOWN)]:
-        known = [(tensor.name or str(i), UNKNOWN) for i, tensor in enumerate(declared)]
+        own = tuple(_slot(source, name, leaf) for name, leaf in known)
+        return Layout(source, own, flattener(spec), by_place)
+    names = _names_of(declared)
+    if spec == UNKNOWN:
+        known = [(name, UNKNOWN) for name in names or map(str, range(len(declared)))]
     if len(known) != len(declared):
         raise SpecMismatch(
             f"{source}: spec= lists {len(declared)} tensor(s), but an element has {len(known)} "
             f"component(s): {', '.join(name for name, _ in known)}"
         )
+    try:
+        order = range(len(known)) if names is None else order_of(spec, names)
+    except SpecMismatch as error:
+        raise SpecMismatch(f"{source}: spec=: {error}") from error
+    if spec != UNKNOWN:
+        known = [known[k] for k in order]
+    flatten = flattener_of_first(names) if spec == UNKNOWN else flattener(spec, names)
     slots = [
         _slot(source, name, _declared(source, name, leaf, tensor))
         for (name, leaf), tensor in zip(known, declared, strict=True)
     ]
-    return Layout(source, tuple(slots), by_place)
+    return Layout(source, tuple(slots), flatten, by_place)
+
+
+def _names_of(declared: Sequence[tf.TensorSpec]) -> list[str] | None:
+    """The names that tensors were declared with; None if they have none."""
+    if all(tensor.name is None for tensor in declared):
+        return None
+    return [tensor.name or str(k) for k, tensor in enumerate(declared)]
 
 
 def layout_of_tensors(source: str, structure: object) -> Layout:
@@ -180,7 +206,15 @@ def layout_of_tensors(source: str, structure: object) -> Layout:
         dtype = _TEXT if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype)
         shape = None if spec.shape.rank is None else tuple(spec.shape.as_list())
         slots.append(Slot(name, dtype, shape))
-    return Layout(source, tuple(slots), by_place)
+    return Layout(source, tuple(slots), flattener(_form_of(structure)), by_place)
+
+
+def _form_of(structure: object) -> Spec:
+    """The names and forms of such elements, without what the components are."""
+    parts = components(structure)
+    if parts is None:
+        return UNKNOWN
+    return StructSpec(form_of(structure), tuple((key, _form_of(part)) for key, part in parts))
 
 
 def _named(name: str, structure: object) -> list[tuple[str, object]]:

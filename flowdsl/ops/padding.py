@@ -86,10 +86,10 @@ class PaddedBatching(FlowBase[T, E]):
         batch; ranks and dtypes must agree. Lists of numbers are arrays. Anything else, and what an
         element becomes, is as in ``batch``.
 
-        ``padding`` is one value for all arrays, or a tuple or dict (by name) of one a component;
-        ``None`` says that an array must not be padded. A value must be one that the dtype has:
-        300 for uint8 or 0.5 for int64 is an error. Unless said otherwise, arrays of text are padded
-        with ``""``.
+        ``padding`` is one value for all arrays; or one for each component: a tuple of them, or, for
+        dicts, a dict. ``None`` says that an array must not be padded. A value must be one that the
+        dtype has: 300 for uint8 or 0.5 for int64 is an error. Unless said otherwise, arrays of text
+        are padded with ``""``.
 
         Length: that of the source divided by ``n``, rounded up, or down with ``drop_remainder``.
 

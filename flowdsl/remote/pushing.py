@@ -22,6 +22,8 @@ from flowdsl.remote.declared import Declared
 from flowdsl.remote.intake import Tally
 from flowdsl.remote.links import BEAT, LINGER, Ends, Link
 from flowdsl.remote.message import Frame, Kind, Packed, packed
+from flowdsl.remote.zmq_ops import Encoder
+from flowdsl.specs import Spec
 
 Format: TypeAlias = Literal["flowdsl", "zmq_ops"]
 
@@ -60,11 +62,14 @@ def pulled(ends: Ends, declared: Declared, timeout: float | None, tally: Tally) 
                 )
 
 
-def push(ends: Ends, elements: Iterator[object], timeout: float | None) -> int:
-    """Send elements to the connected receivers in turn; returns how many the system has taken."""
+def push(ends: Ends, elements: Iterator[object], spec: Spec, timeout: float | None) -> int:
+    """Send elements to the connected receivers in turn; returns how many the system has taken.
+
+    ``spec`` is what is known of the elements, such as the order of their components.
+    """
     with Link(ends, zmq.PUSH) as link:
         pushed = _Pushed(f"{ends.who}: {ends.spelled}", link, timeout)
-        for frame in _made(elements, pushed):
+        for frame in _made(elements, Encoder(spec), pushed):
             pushed.put(frame)
         pushed.settle()
         link.close(LINGER)
@@ -119,18 +124,14 @@ class _Pushed:
             )
 
 
-def _made(elements: Iterator[object], pushed: _Pushed) -> Iterator[Frame]:
+def _made(elements: Iterator[object], encode: Encoder, pushed: _Pushed) -> Iterator[Frame]:
     """The frames of the elements; an error is raised once the system has all before it."""
     try:
         for i, x in enumerate(elements):
-            yield packed(_pack_arrays, x, i).frames[0]
+            yield packed(lambda x: Packed(Kind.ELEMENT, (encode(x),)), x, i).frames[0]
     except Exception as error:
         try:
             pushed.settle()
         except SourceError as late:
             error.add_note(str(late))
         raise
-
-
-def _pack_arrays(element: object) -> Packed:
-    return Packed(Kind.ELEMENT, (zmq_ops.encode(element),))

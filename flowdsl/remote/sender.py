@@ -15,6 +15,8 @@ from flowdsl.errors import SourceError
 from flowdsl.remote.links import BEAT, LINGER, LINGER_OF_ERRORS, Ends, Link
 from flowdsl.remote.message import Frame, Packed, Route, pack, pack_trusted, packed
 from flowdsl.remote.outbox import Outbox
+from flowdsl.specs import spec_of
+from flowdsl.storage.codec import SamePlaces
 
 
 @attrs.define
@@ -124,7 +126,7 @@ def send(
         SourceError: No receiver takes anything in ``timeout`` seconds, or it leaves too early.
         SpecMismatch: An element cannot be sent.
     """
-    kind, dump = zmq.ROUTER if ends.bind else zmq.DEALER, pack_trusted if trusted else pack
+    kind, dump = zmq.ROUTER if ends.bind else zmq.DEALER, pack_trusted if trusted else _packing()
     with Link(ends, kind) as link:
 
         def is_gone(route: Route) -> bool:
@@ -148,6 +150,16 @@ def send(
             link.send(box.route, box.done())
         link.close(LINGER)
         return box.taken
+
+
+def _packing() -> Callable[[object], Packed]:
+    places = SamePlaces()
+
+    def dump(element: object) -> Packed:
+        places.check(spec_of(element))
+        return pack(element)
+
+    return dump
 
 
 def _next(made: Iterator[Packed], post: _Post) -> Packed | None:

@@ -56,7 +56,9 @@ class Sending(FlowBase[T, E]):
         that was bound, which for ``tcp://127.0.0.1:*`` has a port that was free.
 
         ``format="zmq_ops"`` is what tensorpack's ``ZMQInput`` reads: arrays and numbers only, in
-        one frame (the layout is in ``flowdsl.remote.zmq_ops``). It is sent from a ``PUSH`` socket,
+        one frame (the layout is in ``flowdsl.remote.zmq_ops``). It has no names: those of a dict go
+        in the order that an annotation declares, else in that of the first element, and then an
+        element in another order is refused. It is sent from a ``PUSH`` socket,
         as there: to whoever connects, in turn; nobody says what arrived, and the receiver is told
         of no end. It gives the number of elements when the system has them all to be carried; what
         a connection still holds when it is cut, or the sender has gone, may be lost. ``timeout`` is
@@ -92,5 +94,5 @@ class Sending(FlowBase[T, E]):
         check_format(who, format, trusted=trusted, serve=serve)
         with closing(iter(self)) as elements:
             if format == "zmq_ops":
-                return push(ends, elements, timeout)
+                return push(ends, elements, self.node.spec(False), timeout)
             return send(ends, elements, trusted, serve, timeout)

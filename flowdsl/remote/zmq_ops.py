@@ -14,14 +14,16 @@ One frame an element, a list of arrays, all numbers little-endian (there: as the
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.elements import components
 from flowdsl.errors import SourceError, SpecMismatch
+from flowdsl.flattening import InSpecOrder
 from flowdsl.remote.message import Frame
+from flowdsl.specs import UNKNOWN, Spec, StructSpec, spec_of
 from flowdsl.storage.codec import array_of_bytes
 
 _CODES: Final = {
@@ -49,6 +51,37 @@ _MOST_INT32 = 2**31 - 1
 _INT32, _INT64 = struct.Struct("<i"), struct.Struct("<q")
 
 
+class Encoder:
+    """Encodes the elements of a flow, each with its arrays in the same order.
+
+    The format has no names. So the components of a dict or record go in the order of the flow's
+    spec, or else of the first element; then a dict whose keys come in another order is an error.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._order = None if _is_plain(spec) else InSpecOrder(cast("StructSpec", spec))
+
+    def __call__(self, element: object) -> bytes:
+        """The bytes of the element; raises SpecMismatch as ``encode``, or for other components."""
+        if self._order is None:
+            spec = UNKNOWN if isinstance(element, list) else spec_of(element)
+            if _is_plain(spec):
+                return encode(element)
+            self._order = InSpecOrder(cast("StructSpec", spec), fixed=True)
+        try:
+            values = self._order(element)
+        except SpecMismatch as error:
+            raise SpecMismatch(f"element: {error}; the format zmq_ops has no names") from error
+        return _encoded(list(zip(self._order.names, values, strict=True)))
+
+
+def _is_plain(spec: Spec) -> bool:
+    """Whether elements have no names for their components."""
+    if not isinstance(spec, StructSpec):
+        return True
+    return issubclass(spec.form, tuple) and not spec.has_names
+
+
 def encode(element: object) -> bytes:
     """The bytes of one element: its components are arrays or numbers; names are left out.
 
@@ -59,10 +92,12 @@ def encode(element: object) -> bytes:
         SpecMismatch: A component is no array or number that the format has; the message names it.
     """
     if isinstance(element, list):
-        parts = [(str(i), value) for i, value in enumerate(element)]
-    else:
-        named = components(element)
-        parts = [("", element)] if named is None else named
+        return _encoded([(str(i), value) for i, value in enumerate(element)])
+    named = components(element)
+    return _encoded([("", element)] if named is None else named)
+
+
+def _encoded(parts: list[tuple[str, Any]]) -> bytes:
     pieces = [_INT32.pack(len(parts))]
     for name, value in parts:
         at = f"element.{name}" if name else "element"

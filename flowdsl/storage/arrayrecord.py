@@ -17,10 +17,10 @@ from flowdsl.effects import Exact, Finite
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import FlowBase, T
-from flowdsl.specs import Spec, ValueSpec, spec_declared
+from flowdsl.specs import Spec, ValueSpec, spec_declared, spec_of
 from flowdsl.storage.ahead import by_number
 from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.codec import decode, encode
+from flowdsl.storage.codec import SamePlaces, decode, encode
 from flowdsl.storage.declared import RowsHeld
 from flowdsl.storage.index import Shards
 from flowdsl.storage.libraries import library
@@ -237,6 +237,7 @@ def _write(path: Path, rows: Iterable[object], group_size: int) -> None:
     module = library(_MODULE, "write_arrayrecord", "arrayrecord")
     writer = module.ArrayRecordWriter(str(path), f"group_size:{group_size}")
     raw: bool | None = None
+    places = SamePlaces()
     try:
         for row in rows:
             is_raw = type(row) is bytes
@@ -248,6 +249,7 @@ def _write(path: Path, rows: Iterable[object], group_size: int) -> None:
             raw = is_raw
             if is_raw and cast("bytes", row).startswith(_MARK):
                 raise SpecMismatch("element: bytes that begin as elements that are encoded do")
+            places.check(spec_of(row))
             record = cast("bytes", row) if is_raw else _MARK + encode(row)
             _told(writer.write, record)
     finally:

@@ -240,6 +240,38 @@ _trusting_decoder = msgspec.msgpack.Decoder(ext_hook=_trusted_extension)
 _array_decoder = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], memoryview])
 
 
+class SamePlaces:
+    """Refuses NamedTuples of other names than those before, as only their places are kept.
+
+    They would come back as tuples that look alike, with one component in the place of another.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, list[str]] = {}
+
+    def check(self, spec: Spec, at: str = "element") -> None:
+        """Look at the spec of the next element.
+
+        Raises:
+            SpecMismatch: A NamedTuple has as many components as before, under other names.
+        """
+        if isinstance(spec, ListSpec):
+            self.check(spec.item, f"{at}[]")
+        if not isinstance(spec, StructSpec):
+            return
+        for name, part in spec.fields:
+            self.check(part, f"{at}.{name}")
+        if not issubclass(spec.form, tuple) or not spec.has_names:
+            return
+        names = [name for name, _ in spec.fields]
+        before = self._names.setdefault(f"{at}/{len(names)}", names)
+        if names != before:
+            raise SpecMismatch(
+                f"{at}: a NamedTuple of {', '.join(names)} after one of {', '.join(before)}: a "
+                f"tuple is kept without its names; make them alike, or dicts, with .map"
+            )
+
+
 def spec_to_plain(spec: Spec) -> dict[str, Any]:
     """The spec as plain values for a file's header; records and NamedTuples lose their class."""
     if not _is_plain(spec):

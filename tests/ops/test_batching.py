@@ -213,6 +213,13 @@ def test_components_without_a_function_are_known_to_stack_or_not() -> None:
     assert str(words(Named, 4).batch(2, collate=(joined, None)).spec) == "(str, int64[2])"
 
 
+def test_functions_for_the_components_of_a_dict_are_given_by_name() -> None:
+    flow: Flow[Any, Any] = fl.from_items([{"x": {1}, "y": 1}])
+    said = r"a dict go by name; collate must be a dict with the keys 'x', 'y', got a tuple"
+    with pytest.raises(InvalidFlow, match=said):
+        flow.batch(1, collate=(len, None))
+
+
 def test_the_dict_of_functions_is_a_copy() -> None:
     functions: Any = {"text": joined}
     flow = words(Named, 2).batch(2, collate=functions)

@@ -229,6 +229,16 @@ class TestRefusals:
             "element: padding must be a value that uint8 has, got -1"
         )
 
+    def test_the_components_of_a_dict_have_names_and_no_places(self) -> None:
+        rows = fl.from_items([{"x": u8[0], "y": u8[1]}, {"y": u8[1], "x": u8[0]}])
+        said = r"a dict go by name; padding must be a dict with the keys 'x', 'y', got a tuple"
+        with pytest.raises(InvalidFlow, match=said):
+            rows.padded_batch(1, padding=(1, 2))
+        unknown = fl.from_iterable(iter(rows)).padded_batch(1, padding=(1, 2))
+        with pytest.raises(ElementError) as caught:
+            unknown.collect()
+        assert "a dict go by name" in str(caught.value.__cause__)
+
     def test_what_must_not_be_padded(self) -> None:
         rows = [(u8[0], u8[0]), (u8[0], u8[1])]
         flow = fl.from_items(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.remote.zmq_ops import decode, encode
+from flowdsl.remote.zmq_ops import Encoder, decode, encode
+from flowdsl.specs import UNKNOWN, spec_of_type
 from tests.storage.test_codec import same
 
 # The numbers of tensorflow/core/framework/types.proto.
@@ -97,6 +98,36 @@ def test_numbers_and_names() -> None:
     assert flag.dtype == np.bool_
     (array,) = decode(encode(np.arange(6, dtype=">i4").reshape(2, 3).T))
     assert (array.dtype.str, array.tolist()) == ("<i4", [[0, 3], [1, 4], [2, 5]])
+
+
+class Row(TypedDict):
+    x: int
+    y: float
+
+
+class Swapped(NamedTuple):
+    y: float
+    x: int
+
+
+def test_a_dict_is_sent_in_the_order_of_the_spec() -> None:
+    encoder = Encoder(spec_of_type(Row))
+    for element in ({"x": 1, "y": 2.5}, {"y": 2.5, "x": 1}):
+        assert encoder(element) == encode((1, 2.5))
+
+
+def test_where_nothing_declares_the_order_another_one_is_refused() -> None:
+    encoder = Encoder(UNKNOWN)
+    assert encoder({"x": 1, "y": 2.5}) == encode((1, 2.5))
+    with pytest.raises(SpecMismatch, match=r"its keys are y, x, those of the first .* x, y"):
+        encoder({"y": 2.5, "x": 1})
+
+
+def test_a_named_tuple_with_other_names_is_not_sent() -> None:
+    encoder = Encoder(UNKNOWN)
+    assert encoder(Pair(1, 2.5)) == encoder((1, 2.5)) == encode((1, 2.5))
+    with pytest.raises(SpecMismatch, match=r"it is Swapped\(y.*expected is Pair\(x"):
+        encoder(Swapped(2.5, 1))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import msgspec
@@ -16,7 +16,9 @@ from xxhash import xxh3_64_intdigest
 from flowdsl.effects import Finite
 from flowdsl.elements import components
 from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.flattening import InSpecOrder
 from flowdsl.node import FlowBase
+from flowdsl.specs import StructSpec, spec_of
 from flowdsl.storage.arrays.columns import Column, column_of, content_of, same_column
 from flowdsl.storage.arrays.hdf5 import HEADER, VERSION, Header, paths_of
 from flowdsl.storage.libraries import library
@@ -56,9 +58,9 @@ def _write(
     h5py: Any, names: list[str], single: bool, path: Path, elements: Iterable[object]
 ) -> None:
     with _Disk(path) as disk, h5py.File(disk, "w", libver="latest") as file:
-        block = _Block(h5py, file, names)
+        block, parts_of = _Block(h5py, file, names), _Parts(names)
         for element in elements:
-            block.add([element] if single else _parts(element, names))
+            block.add([element] if single else parts_of(element))
             disk.check()
         block.flush()
         block.finish()
@@ -116,15 +118,30 @@ class _Disk(io.RawIOBase):
         super().close()
 
 
-def _parts(element: object, names: list[str]) -> list[Any]:
-    parts = components(element)
-    if parts is None or isinstance(element, dict):
-        raise SpecMismatch(
-            f"element: {type(element).__name__} is no tuple with a component for each of data_paths"
-        )
-    if len(parts) != len(names):
-        raise SpecMismatch(f"element: {len(parts)} components, and {len(names)} data_paths")
-    return [part for _, part in parts]
+class _Parts:
+    """Gives the component of each element for each of ``data_paths``, as in the first one."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+        self._order: InSpecOrder | None = None
+
+    def __call__(self, element: object) -> list[Any]:
+        parts = components(element)
+        if parts is None or isinstance(element, dict):
+            raise SpecMismatch(
+                f"element: {type(element).__name__} is no tuple with a component for each of "
+                f"data_paths"
+            )
+        if len(parts) != len(self._names):
+            raise SpecMismatch(
+                f"element: {len(parts)} components, and {len(self._names)} data_paths"
+            )
+        if self._order is None or not self._order.has_names:
+            self._order = InSpecOrder(cast("StructSpec", spec_of(element)))
+        try:
+            return self._order(element)
+        except SpecMismatch as error:
+            raise SpecMismatch(f"element: {error}") from error
 
 
 @attrs.define(eq=False)

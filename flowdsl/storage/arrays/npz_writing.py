@@ -75,6 +75,10 @@ class _Parts:
         if not self.length:
             self.columns = [column_of(x, at) for x, at in zip(values, ats, strict=True)]
             self._begin(form, names, ats)
+        if form == "dict" and names != self.names and {*names} == {*self.names}:
+            by_name = dict(zip(names, values, strict=True))
+            names, values = self.names, [by_name[name] for name in self.names]
+            ats = [f"element.{name}" for name in names]
         if (form, names) != (self.form, self.names):
             raise SpecMismatch(
                 f"element: a {form} of {', '.join(names)}; the first row is a {self.form} of "

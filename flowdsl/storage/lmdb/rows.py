@@ -20,7 +20,7 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl.errors import SourceError
 from flowdsl.specs import UNKNOWN, Spec, join, spec_of
-from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
+from flowdsl.storage.codec import SamePlaces, decode, encode, spec_from_plain, spec_to_plain
 from flowdsl.storage.lmdb.pages import BIG, MOST_KEPT, Page, Tree
 
 VERSION = 2
@@ -213,6 +213,7 @@ class Batch:
     stored: Spec | None = None
     """What the header said of the rows before."""
     _spec: Spec | None = None
+    _places: SamePlaces = attrs.field(factory=SamePlaces)
     _pairs: list[tuple[bytes, bytes]] = attrs.field(factory=list)
     _bytes: int = 0
     _due: float = attrs.field(factory=lambda: monotonic() + _COMMIT_SECONDS)
@@ -221,6 +222,7 @@ class Batch:
         """Add the next row; raises SpecMismatch if it cannot be written."""
         sealed = seal(self.length, encode(row, self.trusted))
         seen = spec_of(row)
+        self._places.check(seen)
         self._spec = seen if self._spec is None else join(self._spec, seen)
         self.digest = xxh3_64_intdigest(sealed[-_CHECKSUM_BYTES:], self.digest)
         self._pairs.append((key_of(self.length), sealed))
