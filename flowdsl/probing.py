@@ -34,7 +34,7 @@ def spec_of_result(function: object) -> Spec:
         hint = get_type_hints(function, include_extras=True).get("return")
     except Exception:  # an annotation that cannot be evaluated declares nothing
         return UNKNOWN
-    return spec_of_type(hint) if hint is not None else UNKNOWN
+    return spec_of_type(hint, exact=False) if hint is not None else UNKNOWN
 
 
 def refuse_mismatch(node: AnyNode) -> None:

@@ -6,7 +6,7 @@ among them is an error. TensorFlow's input sources are made from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import reduce
 from inspect import isabstract
@@ -14,6 +14,8 @@ from itertools import zip_longest
 from typing import (
     Annotated,
     Any,
+    NotRequired,
+    Required,
     TypeAlias,
     cast,
     get_args,
@@ -24,7 +26,7 @@ from typing import (
 
 import attrs
 import numpy as np
-from typing_extensions import TypeForm, is_protocol
+from typing_extensions import ReadOnly, TypeForm, is_protocol
 
 from flowdsl.elements import (
     arguments_of,
@@ -171,8 +173,12 @@ def _spec_of_list(items: list[object]) -> ListSpec:
     return ListSpec(reduce(join, specs) if items else UNKNOWN, len(items))
 
 
-def spec_of_type(form: TypeForm[Any]) -> Spec:
+def spec_of_type(form: TypeForm[Any], exact: bool = True) -> Spec:
     """The spec that an annotation declares: the checker and the plan read the same words.
+
+    A reader makes instances of ``exact``ly the class that is declared; a function may return those
+    of a subclass, which may stack where the class does not. So of a function's result the spec says
+    nothing where the annotation is a base class, or a TypedDict whose keys may be missing.
 
     >>> from numpy.typing import NDArray
     >>> str(spec_of_type(tuple[Annotated[NDArray[np.uint8], Shape(None, 3)], np.int64]))
@@ -182,32 +188,59 @@ def spec_of_type(form: TypeForm[Any]) -> Spec:
     origin, args = get_origin(tp), get_args(tp)
     alias = getattr(origin or tp, "__value__", None)
     if alias is not None:  # a lazy alias, as NumPy >= 2.5 makes of ``NDArray``
-        return spec_of_type(alias[args] if args else alias)
+        return spec_of_type(alias[args] if args else alias, exact)
+    if origin in (Required, NotRequired, ReadOnly):
+        return spec_of_type(args[0], exact)
     if origin is Annotated:
-        spec = spec_of_type(args[0])
+        spec = spec_of_type(args[0], exact)
         dims = next((note.dims for note in args[1:] if isinstance(note, Shape)), None)
         return attrs.evolve(spec, shape=dims) if isinstance(spec, ArraySpec) else spec
     if origin is np.ndarray or tp is np.ndarray:
         scalars = [scalar for arg in args[1:] for scalar in get_args(arg)]
         return ArraySpec(_NUMERIC.get(scalars[0]) if scalars else None)
     if origin is tuple and Ellipsis not in args:
-        return StructSpec(tuple, tuple((str(i), spec_of_type(a)) for i, a in enumerate(args)))
+        fields = tuple((str(i), spec_of_type(a, exact)) for i, a in enumerate(args))
+        return StructSpec(tuple, fields)
     if origin is list:
-        return ListSpec(spec_of_type(args[0]))
+        return ListSpec(spec_of_type(args[0], exact))
     cls = origin or tp
     if not isinstance(cls, type):
         return UNKNOWN
     names = _declared_names(cls)
     if names is not None:
         hints = _hints(cls)
-        fields = tuple((name, spec_of_type(hints.get(name, object))) for name in names)
+        if not exact and _is_open(cls, hints):
+            return UNKNOWN
+        fields = tuple((name, spec_of_type(hints.get(name, object), exact)) for name in names)
         return StructSpec(dict if is_typeddict(cls) else cls, fields)
     if issubclass(cls, np.generic):
         return ArraySpec(_NUMERIC.get(cls), ())
     if is_tensor(cls):
         return ArraySpec()
     vague = origin is not None or cls in (Any, tuple, dict) or isabstract(cls) or is_protocol(cls)
-    return UNKNOWN if vague else ValueSpec(cls)
+    return UNKNOWN if vague or (not exact and _is_open(cls, {})) else ValueSpec(cls)
+
+
+_STACKING = (bool, int, float, complex, str, bytes)
+"""Classes whose subclasses stack as they do."""
+
+
+def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
+    """Whether what is annotated with a class may stack otherwise than the class itself."""
+    if is_typeddict(cls):
+        optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+        required = {name for name, hint in hints.items() if get_origin(hint) is Required}
+        return bool((optional | getattr(cls, "__optional_keys__", set())) - required)
+    if issubclass(cls, _STACKING):
+        return False
+    if type.__subclasses__(cls) or isabstract(cls):
+        return True
+    if _declared_names(cls) is not None:
+        return False
+    # A class that says itself what its instances are, as ``numbers.Number`` does, has others.
+    kind: Any = type(cls)
+    decides = kind.__instancecheck__ is not type.__instancecheck__
+    return decides or issubclass(cls, (np.ndarray, tuple, dict, list))
 
 
 _NUMERIC: dict[object, np.dtype[Any]] = {

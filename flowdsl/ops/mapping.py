@@ -213,9 +213,9 @@ def _annotation(function: object) -> Any:
 def _spec_but_none(hint: Any) -> Spec:
     """The spec of ``B``, from ``B | None``."""
     if get_origin(hint) not in (Union, UnionType):
-        return UNKNOWN if hint is NoneType else spec_of_type(hint)
+        return UNKNOWN if hint is NoneType else spec_of_type(hint, exact=False)
     others = [arg for arg in get_args(hint) if arg is not NoneType]
-    return spec_of_type(others[0]) if len(others) == 1 else UNKNOWN
+    return spec_of_type(others[0], exact=False) if len(others) == 1 else UNKNOWN
 
 
 _ITERABLES = (Iterable, Iterator, Generator, Collection, Sequence, list)
@@ -225,7 +225,7 @@ def _spec_of_items(hint: Any) -> Spec:
     """The spec of ``B``, from ``Iterable[B]`` and the like."""
     origin, args = get_origin(hint), get_args(hint)
     items = origin in _ITERABLES or (origin is tuple and args[1:] == (...,))
-    return spec_of_type(args[0]) if items else UNKNOWN
+    return spec_of_type(args[0], exact=False) if items else UNKNOWN
 
 
 # -- numbers ---------------------------------------------------------------------------------------
