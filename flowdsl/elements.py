@@ -8,7 +8,10 @@ of its batches. An element is immutable once yielded.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from operator import is_
 from typing import Any, Generic, Protocol, TypeAlias, cast, get_args, get_origin
 
 import attrs
@@ -199,6 +202,95 @@ def leaves(element: object) -> list[object]:
     if parts is None:
         return [element]
     return [leaf for _, value in parts for leaf in leaves(value)]
+
+
+PLAIN = frozenset(
+    {type(None), bool, int, float, complex, str, bytes}
+    | {np.dtype(code).type for code in np.typecodes["All"] if code != "V"}
+)
+"""Common classes of values that nobody can change."""
+
+
+def _view_to_read(array: NDArray[Any]) -> NDArray[Any]:
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def read_only(
+    element: Any, of_array: Callable[[NDArray[Any]], NDArray[Any]] = _view_to_read
+) -> Any:
+    """The element as it is given to several readers: none of them can change what another gets.
+
+    Its arrays become read-only views (``of_array`` may copy them instead). The dicts, lists and
+    records that hold them are copied, so a reader may change its own. Objects of other classes
+    stay as they are.
+
+    >>> image = np.zeros(2)
+    >>> row = read_only({"image": image, "label": 7})
+    >>> row["label"] = 8
+    >>> row["image"][0] = 1.0
+    Traceback (most recent call last):
+        ...
+    ValueError: assignment destination is read-only
+    """
+    kind = type(element)
+    if kind in PLAIN:
+        return element
+    if isinstance(element, np.ndarray):
+        return of_array(element)
+    if kind is dict:
+        return {
+            name: value if type(value) in PLAIN else read_only(value, of_array)
+            for name, value in element.items()
+        }
+    if kind is list:
+        if PLAIN.issuperset(map(type, element)):
+            return element.copy()
+        return [read_only(value, of_array) for value in element]
+    if isinstance(element, tuple):
+        made = [x if type(x) in PLAIN else read_only(x, of_array) for x in element]
+        return element if all(map(is_, made, element)) else tuple.__new__(kind, made)
+    if isinstance(element, np.void):  # a view of a row of a structured array
+        return element.copy() if element.flags.writeable else element
+    return _read_only_record(element, of_array)
+
+
+def _read_only_record(element: Any, of_array: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+    kind = type(element)
+    names, can_be_changed = _fields_of(kind)
+    if names is None:
+        return element
+    made: dict[str, Any] = {}
+    for name in element if isinstance(element, dict) else names:
+        value = element[name] if isinstance(element, dict) else getattr(element, name)
+        one = value if type(value) in PLAIN else read_only(value, of_array)
+        if can_be_changed or one is not value:
+            made[name] = one
+    if not made and not can_be_changed:
+        return element
+    twin = copy(element)
+    if isinstance(twin, dict):
+        twin.update(made)
+    else:
+        for name, value in made.items():
+            object.__setattr__(twin, name, value)  # no constructor: converters have run
+    return twin
+
+
+@lru_cache(maxsize=256)
+def _fields_of(kind: type) -> tuple[tuple[str, ...] | None, bool]:
+    """The names of a record's fields, None for another class; and whether they can be set."""
+    if issubclass(kind, dict):
+        return (), True
+    fields = arguments_of(kind)
+    if fields is None:
+        return None, False
+    # attrs has a method of its own that converts and validates what is set
+    by_attrs = bool(vars(kind).get("__attrs_own_setattr__", False))
+    return tuple(fields), by_attrs or kind.__setattr__ is object.__setattr__
 
 
 def nbytes_of(element: object) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Generic, final
 import attrs
 
 from flowdsl.datasets.foreign import name_of_class
+from flowdsl.elements import read_only
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import T, remembered
@@ -45,7 +46,7 @@ class FromNumbered(IndexedSource[T], Generic[T]):
                 f"{self.operator}: there were {self.count} items when this flow was built, and "
                 f"there are {len(dataset)} now; build a new flow of them"
             )
-        return lambda i: convert(dataset[i])
+        return lambda i: read_only(convert(dataset[i]))  # it may be the dataset's own memory
 
     @remembered
     def spec(self, probe: bool) -> Spec:

@@ -100,7 +100,8 @@ def from_torch_dataset(dataset: Any) -> Flow[Any, Any]:
 
     Tensors become arrays of NumPy that share their memory, and PIL images become arrays as
     ``np.asarray`` makes them, ``uint8[height, width, 3]`` of a colour image: in tuples, dicts,
-    lists, dataclasses, which stay what they are. So do numbers, text and all else.
+    lists, dataclasses, which stay what they are. So do numbers, text and all else. The arrays of a
+    map-style dataset are read-only, since they may be its own memory: copy one to write to it.
 
     A map-style dataset has a length and numbered items, which are read in any order. Workers of
     ``prefetch(procs=n)`` each have a copy of the dataset and read its items there, as those of a

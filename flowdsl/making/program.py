@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from flowdsl.arguments import the_group
 from flowdsl.attempts import Attempt, AttemptToRead, LeaveOut
 from flowdsl.batch_rows import Allocate
+from flowdsl.elements import read_only
 from flowdsl.errors import ElementError
 from flowdsl.kinds import Elementwise, Gathering, IndexedSource, Indexing, Joining, Merging
 from flowdsl.making.loop import LEAVES_OUT, Form, Line, Path, elements
@@ -211,6 +212,8 @@ class Program:
         members, fresh, shared = members_of(node, at)
         rows = self._elements(node.source, members, supplied, (*path, 0))
         overlaps = node.stride < node.n
+        if overlaps:  # groups share rows; here, so that one pickle has each array once
+            rows = map(read_only, rows)
         before: list[Any] = []
         for new, old in zip(fresh.tolist(), shared.tolist(), strict=True):
             # By the clock, what stacking takes is to show on its operator, and not below it.

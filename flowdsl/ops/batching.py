@@ -26,7 +26,7 @@ from flowdsl.arguments import (
 from flowdsl.batch_rows import Allocate, BatchRows
 from flowdsl.batch_specs import spec_of_batch, spec_of_parts
 from flowdsl.effects import Endless, Resampled, Tag
-from flowdsl.elements import Record
+from flowdsl.elements import Record, read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import Gathering, Grouping
 from flowdsl.node import A, AnyNode, E, FlowBase, Passes, Row, T, U, flow, remembered
@@ -157,7 +157,7 @@ class Window(Gathering[A, tuple[A, ...], E | Resampled], Generic[A, E]):
         return None if rows is None else max(0, (rows - self.n) // self.stride + 1)
 
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> tuple[A, ...]:
-        return tuple(group)
+        return tuple(map(read_only, group))  # other windows have these elements too
 
     @remembered
     def spec(self, probe: bool) -> Spec:
@@ -169,7 +169,7 @@ class Window(Gathering[A, tuple[A, ...], E | Resampled], Generic[A, E]):
         for begin, (_, x) in enumerate(sources[0](epoch), 1 - self.n):
             latest.append(x)
             if begin >= 0 and begin % self.stride == 0:
-                yield begin // self.stride, tuple(latest)
+                yield begin // self.stride, self.gather(latest)
 
 
 class Batching(FlowBase[T, E]):

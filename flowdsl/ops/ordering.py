@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 
 from flowdsl.arguments import at_least, elsewhere, plain_int, titled, unless
 from flowdsl.capabilities import Holding, Moving, Traceable, Transparent
 from flowdsl.effects import Counted, Endless, Finite, Reordered
-from flowdsl.elements import assemble, components
+from flowdsl.elements import read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.kinds import Indexing
 from flowdsl.node import (
@@ -201,15 +201,16 @@ class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
         kept = self.kept.rows
         if kept is not None:
-            yield from kept
+            for position, x in kept:
+                yield position, read_only(x)
             return
         rows: list[Row[T]] = []
         try:
             for position, x in sources[0](0):
-                rows.append((position, _kept(x)))
+                rows.append((position, read_only(x, _own)))
                 if len(rows) == self.length:  # take(n) never asks for the end
                     self.kept.keep(rows)
-                yield rows[-1]
+                yield position, read_only(rows[-1][1])
         except Exception:
             self.kept.forget(rows)
             raise
@@ -222,32 +223,13 @@ class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
         return Members.one_each(Addresses(np.zeros_like(at.epoch), at.position))
 
 
-def _kept(element: Any) -> Any:
-    """The element with read-only arrays, copied where they are views, for the cache.
+def _own(array: NDArray[Any]) -> NDArray[Any]:
+    """The array for the cache, read-only: copied if it is a view.
 
-    If the consumer wrote into a cached array, the next pass would give the changed values. And a
-    view keeps the memory it is part of alive: arrays from workers are views of shared memory, of
+    A view keeps the memory it is part of alive: arrays from workers are views of shared memory, of
     which a process can hold only a limited number.
     """
-    if isinstance(element, np.ndarray):
-        array = (element if element.flags.owndata else element.copy(order="K")).view()
-        array.flags.writeable = False
-        return array
-    if type(element) is list:
-        return [_kept(value) for value in element]
-    parts = components(element)
-    if parts is None:
-        return element
-    kept = {name: _kept(value) for name, value in parts}
-    if isinstance(element, tuple):
-        return assemble(type(element), kept)
-    twin = copy(element)
-    for name, value in kept.items():
-        if isinstance(twin, dict):
-            twin[name] = value
-        else:
-            object.__setattr__(twin, name, value)  # no constructor: converters have run
-    return twin
+    return read_only(array if array.flags.owndata else array.copy(order="K"))
 
 
 class Ordering(FlowBase[T, E]):

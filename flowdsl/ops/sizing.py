@@ -22,6 +22,7 @@ from flowdsl.effects import (
     Unmoved,
     Unsized,
 )
+from flowdsl.elements import read_only
 from flowdsl.errors import EndlessFlow, InvalidFlow
 from flowdsl.kinds import Indexing
 from flowdsl.node import Addresses, AnyNode, E, Failed, FlowBase, Passes, Row, T, flow, remembered
@@ -254,7 +255,7 @@ class RepeatEach(Indexing[T, E | Resampled], Generic[T, E]):
         return Addresses(at.epoch, at.position // self.n)
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
-        return enumerate(y for _, x in sources[0](epoch) for y in repeat(x, self.n))
+        return enumerate(read_only(y) for _, x in sources[0](epoch) for y in repeat(x, self.n))
 
 
 @attrs.frozen(repr=False)
@@ -472,7 +473,8 @@ class Sizing(FlowBase[T, E]):
     def repeat_each(self, n: int) -> Flow[T, E | Resampled]:
         """Every element ``n`` times in a row.
 
-        The ``n`` are one element: what is random below is drawn once for all of them. Before
+        The ``n`` are one element: what is random below is drawn once for all of them, and over a
+        stream they share their arrays, which are read-only then. Before
         ``shuffle(buffer)`` it spreads them over the window.
 
         Length: ``n`` times the source's; unknown where that is.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from sys import getrefcount
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from flowdsl.arguments import at_least, elsewhere, name_of, plain_int
 from flowdsl.effects import Effect, Exact, Unsized
-from flowdsl.elements import from_dlpack, is_tensor
+from flowdsl.elements import PLAIN, from_dlpack, is_tensor, read_only
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.kinds import IndexedSource
 from flowdsl.node import Node, Passes, Row, T, flow, remembered
@@ -94,11 +94,19 @@ class FromItems(IndexedSource[T], Generic[T]):
 
     @property
     def line(self) -> str:
-        return "x = {items}[x]"
+        if _gives_read_only(self.given):
+            return "x = {items}[x]"
+        return "x = x if type(x := {items}[x]) in {plain} else {read_only}(x)"
+
+    plain: ClassVar[frozenset[type]] = PLAIN
+    read_only: ClassVar[Callable[[Any], Any]] = staticmethod(read_only)
 
     @final
     def open(self) -> Callable[[int], T]:
-        return self.items.__getitem__
+        items = self.items
+        if _gives_read_only(items):
+            return items.__getitem__
+        return lambda i: read_only(items[i])
 
     def spec(self, probe: bool) -> Spec:
         items = self.items
@@ -139,7 +147,16 @@ def _reader(columns: Columns) -> Callable[[int], Any]:
     if isinstance(columns, dict):
         named = [(name, _reader(part)) for name, part in columns.items()]
         return lambda i: {name: read(i) for name, read in named}
+    if columns.dtype.hasobject and columns.ndim == 1:
+        return lambda i: read_only(columns[i])
     return columns.__getitem__
+
+
+def _gives_read_only(items: object) -> bool:
+    """Whether the items are made of read-only arrays, and so are read-only themselves."""
+    if isinstance(items, np.ndarray):
+        return not items.flags.writeable and not (items.dtype.hasobject and items.ndim == 1)
+    return isinstance(items, Rows | range | str)
 
 
 def _columns(items: Any) -> Any:
@@ -151,7 +168,9 @@ def _columns(items: Any) -> Any:
         return {name: _columns(part) for name, part in items.items()}
     if type(items) is tuple:
         return tuple(map(_columns, items))
-    return from_dlpack(items) if is_tensor(type(items)) else items
+    if is_tensor(type(items)):
+        return read_only(from_dlpack(items))
+    return read_only(items) if isinstance(items, np.ndarray) else items
 
 
 def _arrays(columns: object, at: str = "") -> Iterator[tuple[str, Any]]:
@@ -292,6 +311,11 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     If it computes its items, ``from_range(len(dataset)).map(dataset.__getitem__)`` lets workers
     do so.
 
+    Arrays are read-only, in lists, tuples, dicts and records too: a function that writes to one
+    copies it first, ``x = x.copy()``, and ``augment`` does so by itself. A dict, list or record
+    that is given is a copy, so it may be changed. Tensors of other libraries and objects of other
+    classes are given as they are, and a change to one is seen by the next pass.
+
     The items stay in this process; what workers need of them travels to them. They must not change
     while a pass runs, and there must be as many in each pass as when the flow was built.
 
@@ -319,6 +343,8 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     """
     refuse_splits("from_items: items", items)
     rows = _rows_of(items)
+    if isinstance(rows, np.ndarray):
+        rows = read_only(rows)
     numbered = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
     if not numbered or isinstance(rows, Mapping) or getattr(rows, "shape", None) == ():
         raise InvalidFlow(
@@ -514,7 +540,8 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
 
     A function gives every pass its own iterator, so the flow can be repeated and resumed. A live
     iterator (a generator, say) gives one pass; the second is a ``SourceError``. The iterable is
-    read in the consumer's process.
+    read in the consumer's process. The arrays of a collection, such as a list, are read-only, as
+    with ``from_items``; what a function or an iterator gives is given as it is.
 
     What the function made is closed at the end of its pass, however that ends, if it has a
     ``close``, as generators and files have. A live iterator is let go of, and stays open where
@@ -541,6 +568,8 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     refuse_splits("from_iterable: iterable", iterable)
     if isinstance(iterable, Iterator):
         return flow(FromIterable(Once(iterable, _LIVE), False, name_of(iterable)))
+    if isinstance(iterable, Collection):
+        return flow(FromIterable(Anew(partial(map, read_only, iterable)), True, name_of(iterable)))
     if isinstance(iterable, Iterable):
         return flow(FromIterable(Anew(iterable.__iter__), True, name_of(iterable)))
     if callable(iterable):

@@ -24,7 +24,7 @@ KEPT = [
 
 
 def array_of(array: object, **options: Any) -> Any:
-    (element,) = fl.from_items([array]).to_jax(**options)
+    (element,) = fl.from_range(1).map(lambda _: array).to_jax(**options)
     return element
 
 

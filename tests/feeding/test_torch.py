@@ -33,7 +33,7 @@ def only(flow: AnyFlow, **options: Any) -> Any:
 
 
 def tensor_of(array: object, **options: Any) -> Any:
-    return only(fl.from_items([array]), **options)
+    return only(fl.from_range(1).map(lambda _: array), **options)  # its memory, writable
 
 
 class Pair(NamedTuple):

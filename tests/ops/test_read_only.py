@@ -1,0 +1,149 @@
+"""What a source keeps, or an operator gives more than once, nobody can change from outside."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import attrs
+import numpy as np
+import pytest
+
+import flowdsl as fl
+from flowdsl.elements import leaves, read_only
+from flowdsl.testing.elements import same
+from tests import functions
+
+Chain = Callable[[Any], Any]
+
+
+class Named(NamedTuple):
+    x: Any
+    y: int
+
+
+@attrs.define
+class Open:
+    x: Any
+    y: int
+
+
+@dataclass(frozen=True)
+class Sealed:
+    x: Any
+    y: int
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "an array": lambda a: a,
+    "a structured array": lambda a: a.view([("u", float), ("v", float)])[:, 0],
+    "an array of objects": lambda a: np.array([*a, None], object)[:-1],
+    "columns by name": lambda a: {"x": a, "y": {"z": a}},
+    "columns by place": lambda a: (np.arange(len(a)), a),
+    "a list of arrays": list,
+    "tuples": lambda a: [(row, 1) for row in a],
+    "NamedTuples": lambda a: [Named(row, 1) for row in a],
+    "dicts": lambda a: [{"x": row, "y": 1} for row in a],
+    "attrs records": lambda a: [Open(row, 1) for row in a],
+    "frozen dataclasses": lambda a: [Sealed(row, 1) for row in a],
+    "nested": lambda a: [{"x": [(row, [1, 2])], "y": Named(row, 1)} for row in a],
+}
+CHAINS: dict[str, Chain] = {
+    "alone": lambda flow: flow,
+    "after a map": lambda flow: flow.map(functions.itself),
+    "in threads": lambda flow: flow.map(functions.itself).prefetch(threads=2),
+    "repeated": lambda flow: flow.repeat_each(2),
+    "in windows": lambda flow: flow.window(2),
+    "cached": lambda flow: flow.cache(),
+}
+
+
+def write_to(element: Any) -> None:
+    """Every array refuses to be written to, with NumPy's own error."""
+    for leaf in leaves(element):
+        for one in leaf if isinstance(leaf, list) else [leaf]:
+            if isinstance(one, np.ndarray | np.void):
+                key = "u" if isinstance(one, np.void) else ...
+                with pytest.raises(ValueError, match="assignment destination is read-only"):
+                    one[key] = 7
+            elif isinstance(one, tuple):
+                write_to(one)
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_arrays_of_from_items_refuse_to_be_written_to(form: Chain, chain: Chain) -> None:
+    mine = np.arange(6.0).reshape(3, 2)
+    flow = chain(fl.from_items(form(mine)))
+    elements = flow.collect()
+    for element in elements:
+        write_to(element)
+    assert mine.flags.writeable
+    assert same(flow.collect(), elements)
+
+
+@pytest.mark.usefixtures("mortals")
+def test_arrays_of_from_items_refuse_to_be_written_to_in_a_worker() -> None:
+    def write(row: Any) -> Any:
+        row["x"][:] = 7
+        return row
+
+    for shape in ((3,), (1 << 16,)):  # within the message, and beside it
+        flow = fl.from_items({"x": np.zeros((2, *shape))}).map(write).prefetch(procs=1)
+        with pytest.raises(fl.ElementError, match="assignment destination is read-only"):
+            flow.collect()
+
+
+@pytest.mark.parametrize(
+    "given", [list, tuple, deque, lambda a: a, lambda a: dict(enumerate(a)).values()]
+)
+def test_arrays_of_a_collection_in_from_iterable_refuse_to_be_written_to(given: Chain) -> None:
+    for row in fl.from_iterable(given(np.zeros((3, 2)))):
+        write_to(row)
+
+
+def test_arrays_that_a_function_makes_for_from_iterable_can_be_written_to() -> None:
+    for row in fl.from_iterable(lambda: (np.zeros(2) for _ in range(3))):
+        row[:] = 7
+
+
+def test_items_of_a_dataset_refuse_to_be_written_to() -> None:
+    class Dataset:
+        rows = np.zeros((3, 2))
+
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, i: int) -> Any:
+            return {"x": self.rows[i]}
+
+    for flow in (fl.from_items(Dataset()), fl.from_torch_dataset(Dataset())):
+        for row in flow:
+            write_to(row)
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_a_dict_or_list_that_is_changed_is_the_consumers_own(chain: Chain) -> None:
+    def changed(row: Any) -> Any:
+        for one in row if isinstance(row, tuple) else [row]:
+            one["n"] += 1
+            one["words"].append("more")
+            one["record"].y = 7
+        return row
+
+    items = [{"n": i, "words": ["a"], "record": Open(None, 0)} for i in range(3)]
+    flow = chain(fl.from_items(items)).map(changed)
+    first = repr(flow.collect())
+    assert repr(flow.collect()) == first
+    assert items[0] == {"n": 0, "words": ["a"], "record": Open(None, 0)}
+
+
+def test_what_nobody_can_change_is_not_copied() -> None:
+    rows = [3, "text", None, (1, ("a", 2.0)), Sealed(1, 2), np.float32(1), {1, 2}.__contains__]
+    for row in rows:
+        assert read_only(row) is row
+    array = read_only(np.zeros(3))
+    assert read_only(array) is array
+    assert read_only((array, 1))[0] is array
