@@ -16,7 +16,7 @@ from flowdsl.datasets.streams import stream
 from flowdsl.effects import Exact, Unsized
 from flowdsl.errors import InvalidFlow
 from flowdsl.node import flow
-from flowdsl.ops.sources import refuse_splits
+from flowdsl.ops.sources import refuse_labels, refuse_splits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -143,6 +143,7 @@ def from_torch_dataset(dataset: Any) -> Flow[Any, Any]:
     ``DataLoader``.
     """
     refuse_splits("from_torch_dataset: dataset", dataset)
+    refuse_labels("from_torch_dataset: dataset", dataset)
     if is_a(dataset, "torch.utils.data", "IterableDataset"):
         return stream("from_torch_dataset", dataset, _converted)
     if is_a(dataset, "torch.utils.data", "DataLoader"):

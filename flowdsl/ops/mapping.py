@@ -41,6 +41,7 @@ from flowdsl.errors import ElementError, SpecMismatch
 from flowdsl.kinds import Counting, Elementwise, Spelled
 from flowdsl.node import A, E, FlowBase, Node, Passes, Row, T, U, flow, remembered
 from flowdsl.numbers.randomness import generator
+from flowdsl.ops.sources import refuse_tables
 from flowdsl.probing import settled, spec_of_result
 from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, spec_of_type
 
@@ -192,6 +193,7 @@ class FlatMap(OneByOne[U, E | Unsized], Generic[A, U, E]):
 
 
 def _iterator(made: Iterable[A]) -> Iterator[A]:
+    refuse_tables("flat_map: what the function returns", made)
     try:
         return iter(made)
     except TypeError as error:

@@ -214,6 +214,46 @@ def refuse_splits(argument: str, given: object) -> None:
         )
 
 
+def refuse_tables(argument: str, given: object) -> None:
+    """Refuse a data frame or a table: its items are columns, or rows that a label chooses.
+
+    Raises:
+        InvalidFlow: It is one; the message says what to write.
+    """
+    kind = type(given)
+    is_table = hasattr(kind, "__dataframe__") or (
+        hasattr(kind, "iloc") and hasattr(kind, "columns")
+    )
+    if not is_table or isinstance(given, Mapping):
+        return
+    rows = next((call for method, call in _TO_ROWS.items() if hasattr(given, method)), None)
+    names = next((each for each in ("column_names", "columns") if hasattr(given, each)), "columns")
+    many = f"give its rows, x.{rows}, or its columns" if rows else "give its columns"
+    raise InvalidFlow(
+        f"{argument} must not be a table, whose items are columns or are chosen by label, got "
+        f"{kind.__name__}; {many} as arrays, "
+        f"from_items({{name: x[name].to_numpy() for name in x.{names}}})"
+    )
+
+
+_TO_ROWS = {"to_pylist": "to_pylist()", "to_dicts": "to_dicts()", "to_dict": "to_dict('records')"}
+"""Methods of tables that give a list of dicts, and how they are called."""
+
+
+def refuse_labels(argument: str, given: object) -> None:
+    """Refuse what is numbered by label, such as a Series of pandas, and a table.
+
+    Raises:
+        InvalidFlow: It is one; the message says what to write.
+    """
+    refuse_tables(argument, given)
+    if hasattr(type(given), "iloc"):
+        raise InvalidFlow(
+            f"{argument} must be numbered by position, and the items of a {type(given).__name__} "
+            f"are chosen by label; give its values in their order, x.to_numpy()"
+        )
+
+
 def _has_rows(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
@@ -222,6 +262,8 @@ def _rows_of(items: Any) -> Any:
     """The rows of a dict or tuple of arrays; anything else unchanged."""
     columns = _columns(dict(items) if isinstance(items, Mapping) else items)
     arrays = list(_arrays(columns)) if isinstance(columns, tuple | dict) else []
+    for at, part in arrays:
+        refuse_labels(f"from_items: column {at}", part)
     if not arrays:
         return items
     if isinstance(columns, tuple) and not all(_has_rows(array) for _, array in arrays):
@@ -323,8 +365,10 @@ def from_items(items: Any) -> Flow[Any, Exact]:
 
     Effects: none.
 
-    Errors: ``InvalidFlow`` for what has no length or no numbered items, and for arrays of unequal
-    length; ``SourceError`` when a pass begins, if there are more or fewer items than there were.
+    Errors: ``InvalidFlow`` for what has no length or no numbered items, for what is numbered by
+    label, such as a Series of pandas, for a table (a data frame, a table of Arrow), and for arrays
+    of unequal length; ``SourceError`` when a pass begins, if there are more or fewer items than
+    there were.
 
     >>> import flowdsl as fl
     >>> fl.from_items(["a", "b"]).collect()
@@ -342,6 +386,7 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     ``MapDataset.source``; torchdata ``SequenceWrapper``.
     """
     refuse_splits("from_items: items", items)
+    refuse_labels("from_items: items", items)
     rows = _rows_of(items)
     if isinstance(rows, np.ndarray):
         rows = read_only(rows)
@@ -551,9 +596,10 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
 
     Effects: ``Unsized``.
 
-    Errors: ``InvalidFlow`` for what is neither; an exception that the iterable raises arrives at
-    its place in the sequence, as the cause of an ``ElementError``; ``SourceError`` if the function
-    fails; ``FlowError`` at the end of the pass for one that fails as it is closed.
+    Errors: ``InvalidFlow`` for what is neither, and for a table, which gives names or columns; an
+    exception that the iterable raises arrives at its place in the sequence, as the cause of an
+    ``ElementError``; ``SourceError`` if the function fails; ``FlowError`` at the end of the pass
+    for one that fails as it is closed.
 
     >>> import flowdsl as fl
     >>> squares = fl.from_iterable(lambda: (i * i for i in range(3)))
@@ -566,6 +612,7 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     Grain none; torchdata ``IterableWrapper``.
     """
     refuse_splits("from_iterable: iterable", iterable)
+    refuse_tables("from_iterable: iterable", iterable)
     if isinstance(iterable, Iterator):
         return flow(FromIterable(Once(iterable, _LIVE), False, name_of(iterable)))
     if isinstance(iterable, Collection):

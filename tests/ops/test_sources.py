@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, assert_type
@@ -351,3 +352,48 @@ class TestWhatIsKnownOfItems:
         flow = fl.from_items({"x": np.array(["a", "bb"]), "n": np.array([1, 2], ">i4")})
         assert str(flow.spec) == "{x: str_, n: int32[]}"
         assert flow.batch(2).collect()[0]["x"] == ["a", "bb"]
+
+
+class TestTablesAndLabels:
+    """What others number by label or by column is refused, and told how its rows are had."""
+
+    def test_a_series_is_refused_and_its_values_come_in_their_order(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        series = pandas.Series([10, 20, 30], index=[2, 1, 0])
+        refused: list[Callable[[], object]] = [
+            lambda: fl.from_items(series),
+            lambda: fl.from_items({"x": np.arange(3), "y": series}),
+            lambda: fl.from_items((np.arange(3), series)),
+            lambda: fl.from_items((series, series)),
+            lambda: fl.from_torch_dataset(series),
+        ]
+        for make in refused:
+            with pytest.raises(InvalidFlow, match=r"by label; give .* order, x\.to_numpy\(\)"):
+                make()
+        assert fl.from_items(series.to_numpy()).collect() == [10, 20, 30]
+        assert fl.from_iterable(series).collect() == [10, 20, 30]
+        assert fl.from_items(pandas.Index([3, 1, 2])).collect() == [3, 1, 2]
+
+    @pytest.mark.parametrize("kind", ["DataFrame", "Table", "RecordBatch"])
+    def test_a_table_is_refused_and_its_rows_come_as_the_error_says(self, kind: str) -> None:
+        columns = {"x": [1, 2, 3], "y": [4.0, 5.0, 6.0]}
+        if kind == "DataFrame":
+            table = pytest.importorskip("pandas").DataFrame(columns)
+        else:
+            arrow = pytest.importorskip("pyarrow")
+            table = getattr(arrow, kind).from_pydict(columns)
+        refused: list[Callable[[], object]] = [
+            lambda: fl.from_items(table),
+            lambda: fl.from_items((table, table)),
+            lambda: fl.from_iterable(table),
+            lambda: fl.from_torch_dataset(table),
+        ]
+        for make in refused:
+            with pytest.raises(InvalidFlow, match=f"must not be a table.* got {kind};") as caught:
+                make()
+        with pytest.raises(ElementError, match="must not be a table"):
+            fl.from_range(1).flat_map(lambda _: table).collect()
+        rows, by_column = re.findall(r"x\.to_\w+\([^)]*\)|from_items\(.*\)$", str(caught.value))
+        want = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        assert eval(rows, {"x": table}) == want
+        assert eval(by_column, {"x": table, "from_items": fl.from_items}).collect() == want
