@@ -220,8 +220,8 @@ class Storing(FlowBase[T, E]):
         file has a checksum in its header, which other programs pass over.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
-        ``SpecMismatch`` for an element that cannot be written, with its row, and for a key that is
-        that of the row before; ``SourceError`` if the disk refuses; whatever the flow raises.
+        ``SpecMismatch`` for an element that cannot be written, with its row, and for a key that an
+        earlier row has; ``SourceError`` if the disk refuses; whatever the flow raises.
 
         >>> import flowdsl as fl, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

@@ -160,7 +160,7 @@ def test_what_files_are_not_cannot_be_declared(path: Path, element: Any) -> None
         ({"__key__": "a.b", "jpg": b""}, "row 1: element.__key__: 'a.b' cannot"),
         ({"__key__": "/a", "jpg": b""}, "row 1: element.__key__: '/a' cannot"),
         ({"__key__": "a/../../b", "jpg": b""}, "leads out of the folder"),
-        ({"__key__": "same", "jpg": b""}, "'same' is that of the row before"),
+        ({"__key__": "same", "jpg": b""}, "'same' is the key of an earlier row too"),
         ({"__key__": "a"}, "row 1: element: sample 'a' has no files"),
         ({"__key__": "a", "JPG": b""}, "row 1: element: 'JPG' cannot be the end"),
         ({"__key__": "a", "x/y": b""}, "row 1: element: 'x/y' cannot be the end"),
@@ -261,3 +261,43 @@ def test_a_large_size_is_read_as_gnu_tar_writes_it(path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(SourceError, match=f"says it has {2**60} bytes: it is cut off"):
         fl.from_webdataset(path)
+
+
+def test_a_file_that_is_cut_in_mid_pass_is_an_error_with_the_file_and_the_sample(
+    path: Path,
+) -> None:
+    rows = [{"__key__": f"{i}", "txt": b"%d" % i * 600} for i in range(4)]
+    for write in (
+        lambda: fl.from_items(rows).write_webdataset(path, overwrite=True),
+        lambda: write_tar(path, [(f"{row['__key__']}.txt", row["txt"]) for row in rows]),  # type: ignore[misc]
+    ):
+        write()
+        source = fl.from_webdataset(path)
+        elements = iter(source)
+        assert next(elements) == rows[0]
+        os.truncate(path, path.stat().st_size // 3)
+        with pytest.raises(ElementError, match=r"samples\.tar': row [12] cannot be read.*cut off"):
+            list(elements)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["a.jpg", "b.jpg", "a.txt"], "'a.txt' comes after"),
+        (["a.jpg", "b.jpg", "a.jpg"], "'a.jpg' comes after"),
+        (["a.jpg", "README", "b.jpg", "b.txt", "c.jpg", "a.json"], "'a.json' comes after"),
+    ],
+)
+def test_files_of_a_sample_that_are_apart_are_an_error_with_its_key(
+    path: Path, names: list[str], told: str
+) -> None:
+    write_tar(path, [(name, b"x") for name in names])
+    with pytest.raises(SourceError, match=rf"samples\.tar': sample 'a' is in two places: {told}"):
+        fl.from_webdataset(path)
+
+
+def test_a_key_that_comes_again_later_is_not_written(path: Path) -> None:
+    rows = [{"__key__": key, "x": 1} for key in "xyx"]
+    with pytest.raises(SpecMismatch, match=r"row 2: element.__key__: 'x' is the key of an earlier"):
+        fl.from_items(rows).write_webdataset(path)
+    assert not list(path.parent.iterdir())

@@ -66,16 +66,21 @@ class _File:
 
     def __init__(self, path: str) -> None:
         self._file = open_file("from_webdataset", path)
-        self._index = index_of(self._file, "webdataset 1", _scan)
+        self._index = index_of(self._file, "webdataset 2", _scan)
         self.part = Part(path, self._index.digest, len(self._index))
 
     def sample(self, i: int) -> dict[str, Any]:
         """The sample of this number; raises SourceError if it is damaged."""
         first, end = int(self._index.starts[i]), int(self._index.ends[i])
-        data = self._file.read(first, end - first) + END
+        data = self._file.read(first, end - first)
         path = self._file.path
         sample: dict[str, Any] = {}
         try:
+            if len(data) < end - first:
+                raise ValueError(
+                    f"the file had {self._file.size:,} bytes, and has been cut off since"
+                )
+            data += END
             files = members(lambda at, count: data[at : at + count], 0, len(data))
             ours = [one for one in files if _split(one.name)[0] is not None]
             for k, one in enumerate(ours):
@@ -89,6 +94,8 @@ class _File:
                 if sample.setdefault(KEY, key) != key or extension in sample:
                     raise ValueError(f"{one.name!r} is of another sample than {sample[KEY]!r}")
                 sample[extension] = content
+            if KEY not in sample:
+                raise ValueError("no file of a sample is there any more")
         except ValueError as error:
             raise SourceError(f"{path!r}: row {i} cannot be read: {error}") from error
         return sample
@@ -105,6 +112,10 @@ def _split(name: str) -> tuple[str | None, str]:
     return (found[1], found[2].lower()) if found is not None else (None, "")
 
 
+class _Apart(Exception):
+    """The files of a sample are not side by side."""
+
+
 def _scan(file: ByteFile) -> Index:
     packed = compression(file.read(0, 8))
     if packed is not None:
@@ -115,7 +126,7 @@ def _scan(file: ByteFile) -> Index:
     digest = xxhash.xxh3_64(str(file.size).encode())
     starts: list[int] = []
     ends: list[int] = []
-    key, extensions = None, set[str]()
+    key, extensions, keys = None, set[str](), set[str]()
     try:
         for one in members(_by_windows(file), 0, file.size):
             digest.update(repr((one.name, one.start, one.size, one.digest)).encode())
@@ -123,6 +134,13 @@ def _scan(file: ByteFile) -> Index:
             if found is None:
                 continue
             if found != key:
+                if found in keys:
+                    raise _Apart(
+                        f"sample {found!r} is in two places: {one.name!r} comes after files of "
+                        f"other samples; write the files of a sample one after the other, as "
+                        f"tar --sort=name does, and each sample under a key of its own"
+                    )
+                keys.add(found)
                 starts.append(one.header)
                 ends.append(0)
                 key, extensions = found, set()
@@ -130,6 +148,8 @@ def _scan(file: ByteFile) -> Index:
                 raise ValueError(f"sample {key!r} has two components {extension!r}")
             extensions.add(extension)
             ends[-1] = min(one.end + -one.size % BLOCK, file.size)
+    except _Apart as error:
+        raise SourceError(f"from_webdataset: {file.path!r}: {error}") from error
     except ValueError as error:
         raise SourceError(
             f"from_webdataset: {file.path!r} is damaged, or no tar file: {error}"
@@ -241,8 +261,9 @@ def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
 
     Files that follow each other, and whose names are alike up to the first dot of the last part,
     are one sample: ``a/7.jpg`` and ``a/7.seg.png`` make ``{"__key__": "a/7", "jpg": ...,
-    "seg.png": ...}``. Extensions come in small letters. As in WebDataset, what is no regular file
-    is passed over, and so is what has no dot or is named ``__like_this__``.
+    "seg.png": ...}``. Files of one sample that are apart are an error, where WebDataset gives
+    several samples that each lack something. Extensions come in small letters. As in WebDataset,
+    what is no regular file is passed over, and so is what has no dot or is named ``__like_this__``.
 
     ``element`` declares a sample: a TypedDict or record whose components are extensions, and
     ``__key__`` if it is wanted. ``bytes`` are a file's content, ``str`` its text in UTF-8, ``int``
@@ -321,12 +342,12 @@ def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False
 
 
 def _write(path: Path, rows: Iterable[object]) -> None:
-    before: str | None = None
+    keys = set[str]()
     waiting: list[tuple[str, bytes]] = []
     count = 0
     with path.open("wb") as file:
         for row in rows:
-            before, files = _files(row, before)
+            files = _files(row, keys)
             if waiting:
                 file.writelines(_sample(count, waiting, is_last=False))
                 count += 1
@@ -335,19 +356,19 @@ def _write(path: Path, rows: Iterable[object]) -> None:
         file.write(END)
 
 
-def _files(row: object, before: str | None) -> tuple[str, list[tuple[str, bytes]]]:
-    """The key of a sample, and its files."""
+def _files(row: object, keys: set[str]) -> list[tuple[str, bytes]]:
+    """The files of a sample, whose key is added to those of the samples before."""
     if not isinstance(row, dict):
         raise SpecMismatch(f"element: {type(row).__name__} is no sample, which is a dict")
     if KEY not in row:
         raise SpecMismatch(
             f"element: it has no {KEY!r}, which names the files of a sample: 'folder/name', say"
         )
-    key = _key(row[KEY], before)
+    key = _key(row[KEY], keys)
     if len(row) == 1:
         raise SpecMismatch(f"element: sample {key!r} has no files")
     parts = ((extension, value) for extension, value in row.items() if extension != KEY)
-    return key, [(_name(key, extension), _content(extension, value)) for extension, value in parts]
+    return [(_name(key, extension), _content(extension, value)) for extension, value in parts]
 
 
 def _sample(row: int, files: list[tuple[str, bytes]], is_last: bool) -> Iterator[bytes]:
@@ -355,7 +376,7 @@ def _sample(row: int, files: list[tuple[str, bytes]], is_last: bool) -> Iterator
         yield from member(_place(row, k, len(files), is_last), name, content)
 
 
-def _key(key: object, before: str | None) -> str:
+def _key(key: object, keys: set[str]) -> str:
     at = f"element.{KEY}"
     if type(key) is not str or _split(f"{key}.x") != (key, "x") or _has_no_name(key):
         raise SpecMismatch(
@@ -364,8 +385,12 @@ def _key(key: object, before: str | None) -> str:
         )
     if ".." in key.split("/"):
         raise SpecMismatch(f"{at}: {key!r} leads out of the folder that a file is unpacked in")
-    if key == before:
-        raise SpecMismatch(f"{at}: {key!r} is that of the row before: both would be one sample")
+    if key in keys:
+        raise SpecMismatch(
+            f"{at}: {key!r} is the key of an earlier row too: their files would be one sample, or "
+            f"have the same names; give each row a key of its own"
+        )
+    keys.add(key)
     return key
 
 
