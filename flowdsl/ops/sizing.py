@@ -255,7 +255,10 @@ class RepeatEach(Indexing[T, E | Resampled], Generic[T, E]):
         return Addresses(at.epoch, at.position // self.n)
 
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
-        return enumerate(read_only(y) for _, x in sources[0](epoch) for y in repeat(x, self.n))
+        return ((position, read_only(x)) for position, x in self.traced(epoch, sources))
+
+    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+        return enumerate(y for _, x in sources[0](epoch) for y in repeat(x, self.n))
 
 
 @attrs.frozen(repr=False)
