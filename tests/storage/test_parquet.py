@@ -517,3 +517,14 @@ def test_a_footer_with_both_of_its_keys_damaged_is_no_file_of_others(tmp_path: P
     )
     with pytest.raises(fl.SourceError, match="is damaged: its footer has no seal"):
         fl.from_parquet(path)
+
+
+def test_a_column_that_only_a_later_file_has_is_not_dropped(tmp_path: Path) -> None:
+    first, later = tmp_path / "1.parquet", tmp_path / "2.parquet"
+    pq.write_table(table(x=[1]), first)
+    pq.write_table(table(x=[2], y=["b"]), later)
+    for paths, told in (([first, later], "more columns than .*: 'y'"), ([later, first], "no such")):
+        with pytest.raises(SourceError, match=told):
+            fl.from_parquet(paths)
+    rows = fl.from_parquet([first, later], columns=["x"]).collect()
+    assert rows == [{"x": 1}, {"x": 2}]

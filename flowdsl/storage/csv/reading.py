@@ -25,6 +25,7 @@ from flowdsl.storage.csv.cells import (
 from flowdsl.storage.paths import Paths, all_paths
 from flowdsl.storage.text.blocks import (
     FromBlocks,
+    Quotes,
     TextFile,
     checked_encoding,
     decoded,
@@ -50,9 +51,13 @@ class _Dialect:
     def empty(self) -> bool:
         return False
 
+    @property
+    def quotes(self) -> Quotes | None:
+        return None if self.quote is None else Quotes(self.quote, self.delimiter)
+
     def parse(self, data: bytes, skip: int = 0) -> list[list[str]]:
         """The cells of each record of a block."""
-        records = decoded(data, self.encoding, self.quote)
+        records = decoded(data, self.encoding, self.quotes)
         if "" in records or "\r" in records:
             records = [record for record in records if record not in ("", "\r")]
         records = records[skip:]
@@ -105,8 +110,8 @@ class _Records(Generic[T]):
         return self.dialect.empty
 
     @property
-    def quote(self) -> str | None:
-        return self.dialect.quote
+    def quotes(self) -> Quotes | None:
+        return self.dialect.quotes
 
     def parse(self, data: bytes, skip: int = 0) -> list[T]:
         return self.rows.made(self.dialect.parse(data, skip))
@@ -206,9 +211,9 @@ def from_csv(
     spaces around a number do not count. An empty cell is None for ``A | None``, and an error for a
     number. A column that is not declared is an error: choose with ``columns``.
 
-    A cell in quotes may hold the delimiter, newlines, and quotes, doubled; ``quotechar=None`` takes
-    quotes as characters. An empty line is no row, as for ``csv.DictReader``. Any row is read by its
-    number, as for ``from_text``.
+    A cell in quotes may hold the delimiter, newlines, and quotes, doubled; a quote where no cell
+    begins is a character, as for ``csv.reader``, and with ``quotechar=None`` all are. An empty line
+    is no row, as for ``csv.DictReader``. Any row is read by its number, as for ``from_text``.
 
     Length: the number of rows, without the headers.
 
@@ -216,10 +221,10 @@ def from_csv(
 
     Errors: ``InvalidFlow`` if ``header`` has to be said. ``SourceError`` at once for a file that is
     missing or compressed, a header that is empty or names a column twice, headers that differ, or a
-    quote that is never closed; ``SpecMismatch`` at once if the header or the first row is not what
-    ``element`` declares. At its row, with file, line and column: ``SourceError`` for more or fewer
-    cells than there are columns, and for text that is not in the encoding; ``SpecMismatch`` for a
-    cell of another type.
+    quote that is never closed, or only on a later line in the midst of a cell; ``SpecMismatch`` at
+    once if the header or the first row is not what ``element`` declares. At its row, with file,
+    line and column: ``SourceError`` for more or fewer cells than there are columns, and for text
+    that is not in the encoding; ``SpecMismatch`` for a cell of another type.
 
     >>> import flowdsl as fl, tempfile
     >>> from typing import NamedTuple
@@ -245,7 +250,7 @@ def from_csv(
     named = _named_columns(columns)
     declared = None if element is object else _declared(element)
     files = tuple(
-        text_file("from_csv", path, quotechar, dialect.encoding == "utf-8", empty=False)
+        text_file("from_csv", path, dialect.quotes, dialect.encoding == "utf-8", empty=False)
         for path in all_paths("from_csv", paths)
     )
     first = _first_records(files, dialect)

@@ -245,8 +245,9 @@ def from_parquet(
     """The rows of Parquet files: dicts by the names of columns, or what ``write_parquet`` wrote.
 
     ``paths`` is a path, a pattern, a URL, or a list of these; files are read in the order given,
-    and all have the same columns. ``columns`` names those to read; no others are. ``element``
-    declares what a row is: a NamedTuple, record or TypedDict with the columns as its components.
+    and all have the same columns. ``columns`` names those to read, and files may differ in others.
+    ``element`` declares what a row is: a NamedTuple, record or TypedDict with the columns as its
+    components.
 
     No number changes its dtype: a column of 32-bit integers gives ``np.int32``, as batches need it.
     Where Python's own ``int``, ``float`` or ``bool`` is declared, a row has these. Text is ``str``,
@@ -287,6 +288,8 @@ def from_parquet(
     chosen = _chosen(files[0], columns)
     for file in files[1:]:
         _check_alike(files[0], file, chosen)
+        if columns is None:
+            _check_nothing_more(files[0], file)
     form = files[0].form
     declared = _declared(element, form, chosen)
     seen = [_column(files, name, declared.get(name, Declared())) for name in chosen]
@@ -334,6 +337,16 @@ def _check_alike(first: ParquetFile, file: ParquetFile, chosen: Sequence[str]) -
                 f"from_parquet: {file.path!r} has other columns than {first.path!r}: {name!r} is "
                 f"{here}, and {there} there"
             )
+
+
+def _check_nothing_more(first: ParquetFile, file: ParquetFile) -> None:
+    more = [name for name in file.schema.names if name not in first.types]
+    if more:
+        raise SourceError(
+            f"from_parquet: {file.path!r} has more columns than {first.path!r}: "
+            f"{', '.join(map(repr, more))}; choose those to read with columns="
+            f"{list(first.schema.names)}"
+        )
 
 
 def _declared(element: Any, form: str, names: Sequence[str]) -> dict[str, Declared]:

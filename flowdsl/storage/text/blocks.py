@@ -8,10 +8,11 @@ row costs at most a block to read; the next rows lie in the same one.
 from __future__ import annotations
 
 import codecs
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from typing import AnyStr, Generic, Protocol, TypeVar
+from functools import cache, lru_cache
+from typing import Any, AnyStr, Generic, Protocol, TypeVar
 
 import attrs
 import numpy as np
@@ -50,6 +51,91 @@ _BY_CHARACTER = {"utf-8", "ascii", "iso8859-1", "cp1252"}
 so that what a line says would depend on the lines before it."""
 
 
+# -- quotes ----------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Quotes:
+    """How cells are quoted: a newline in a cell in quotes ends no row.
+
+    A quote opens a cell only where the cell begins, as for Python's ``csv``. Any other quote is a
+    character: taking ``5",1`` for an open cell would take the rows after it for its text.
+    """
+
+    mark: str
+    delimiter: str
+
+    def marks(self, codes: NDArray[np.uint8], before: int, is_open: bool) -> NDArray[np.intp]:
+        """Where quotes open or close a cell, in turn; two that are one character do both.
+
+        ``before`` is the byte before the first; it is a quote only if that one closed a cell.
+        """
+        found = np.flatnonzero(codes == ord(self.mark))
+        if not len(found):
+            return found
+        previous = codes[found - 1]
+        if found[0] == 0:
+            previous[0] = before
+        begins = (previous == ord(self.delimiter)) | (previous == ord("\n"))
+        if (begins | (previous == ord(self.mark)))[int(is_open) :: 2].all():
+            return found
+        kept: list[int] = []
+        closed = -1 if before == ord(self.mark) else -2
+        for at, begins_cell in zip(found.tolist(), begins.tolist(), strict=True):
+            if is_open or begins_cell or closed == at - 1:
+                kept.append(at)
+                closed = at if is_open else closed
+                is_open = not is_open
+        return np.array(kept, np.intp)
+
+    def closed_within(
+        self, codes: NDArray[np.uint8], marks: NDArray[np.intp], after: bytes, is_open: bool
+    ) -> NDArray[np.intp]:
+        """The quotes that close a cell although it goes on."""
+        closing = marks[1 - int(is_open) :: 2]
+        following = np.append(codes, np.frombuffer(after or b"\n", np.uint8))[closing + 1]
+        return closing[
+            ~np.isin(following, np.frombuffer(f"{self._ends}{self.mark}".encode(), np.uint8))
+        ]
+
+    @property
+    def _ends(self) -> str:
+        return f"{self.delimiter}\r\n"
+
+    def ends_in_each_line(self, text: str) -> bool:
+        """Whether all cells are closed by the end of their line: quick, and seldom not so."""
+        return _patterns(self, str).lines.fullmatch(text) is not None
+
+    def is_open(self, line: AnyStr, was_open: bool) -> bool:
+        """Whether a cell is open at the end of a line, of which one may be open before it."""
+        patterns, at = _patterns(self, type(line)), 0
+        if was_open:
+            text = patterns.goes_on.match(line)
+            if not text[1]:
+                return True
+            at = text.end()
+        return any(not text[1] for text in patterns.opened.finditer(line, at))
+
+
+@attrs.frozen
+class _Patterns:
+    goes_on: re.Pattern[Any]
+    """The rest of an open cell, and the quote that closes it if there is one."""
+    opened: re.Pattern[Any]
+    """A cell in quotes, from where it begins, and the quote that closes it if there is one."""
+    lines: re.Pattern[Any]
+    """Rows of one line each."""
+
+
+@cache
+def _patterns(quotes: Quotes, kind: type) -> _Patterns:
+    q, d = re.escape(quotes.mark), re.escape(quotes.delimiter)
+    text = f"(?:[^{q}]++|{q}{q})*+"
+    cell = f"(?:{q}(?:[^{q}\n]++|{q}{q})*+{q}\\r?|(?:[^{q}{d}\n][^{d}\n]*+)?+)"
+    forms = f"{text}({q}?)", f"(?:^|{d}){q}{text}({q}?)", f"{cell}(?:[{d}\n]{cell})*+"
+    return _Patterns(*(re.compile(form if kind is str else form.encode()) for form in forms))
+
+
 # -- files and their blocks ------------------------------------------------------------------------
 
 
@@ -69,7 +155,7 @@ class TextFile:
 
 
 def text_file(
-    operator: str, path: str, quote: str | None = None, bom: bool = False, empty: bool = True
+    operator: str, path: str, quotes: Quotes | None = None, bom: bool = False, empty: bool = True
 ) -> TextFile:
     """Index a text file: a row is a line, or ends at the first newline outside of quotes.
 
@@ -77,14 +163,15 @@ def text_file(
     line with nothing in it is none.
 
     Raises:
-        SourceError: It is missing or compressed, or its last quote is never closed.
+        SourceError: It is missing or compressed, or its last quote is never closed, or one that
+            goes over several lines is closed within a cell.
     """
     file = open_readable(operator, path)
 
     def blocks(file: ByteFile) -> Table:
-        return scan(operator, file, quote, bom, empty)
+        return scan(operator, file, quotes, bom, empty)
 
-    table = table_of(file, f"text 2 {STRETCH} {quote} {bom} {empty}", 3, blocks)
+    table = table_of(file, f"text 3 {STRETCH} {quotes} {bom} {empty}", 3, blocks)
     return TextFile(path, file.stamp, table.digest, table.columns)
 
 
@@ -120,29 +207,49 @@ def _pieces(operator: str, file: ByteFile) -> Iterator[tuple[int, bytes]]:
 
 
 def scan(
-    operator: str, file: ByteFile, quote: str | None = None, bom: bool = False, empty: bool = True
+    operator: str,
+    file: ByteFile,
+    quotes: Quotes | None = None,
+    bom: bool = False,
+    empty: bool = True,
 ) -> Table:
     """Where the blocks of a file begin, as ``TextFile.blocks`` has them.
 
     Raises:
-        SourceError: It is cut off meanwhile, or its last quote is never closed.
+        SourceError: It is cut off meanwhile, or its last quote is never closed, or one that goes
+            over several lines is closed within a cell.
     """
     digest = xxhash.xxh3_64()
     begin = len(_BOM) if bom and file.read(0, len(_BOM)) == _BOM else 0
     found = [np.array([[begin], [0], [0]])]
-    row = line = is_open = 0
+    row = line = 0
+    is_open = False
     last = begin, 0
-    latest = 0  # the byte before a piece
+    latest = behind = ord("\n")  # the byte before a piece; ``behind`` is no quote but a closing one
     for offset, data in _pieces(operator, file):
         digest.update(data)
         codes = np.frombuffer(data, np.uint8)
         ends = np.flatnonzero(codes == ord("\n"))
         lines = line + np.arange(1, len(ends) + 1)
         line += len(ends)
-        if quote is not None:
-            quotes = np.flatnonzero(codes == ord(quote))
-            outside = (np.searchsorted(quotes, ends) + is_open) % 2 == 0
-            is_open = (is_open + len(quotes)) % 2
+        if quotes is not None:
+            skip = begin if not offset else 0
+            marks = quotes.marks(codes[skip:], behind, is_open) + skip
+            after = file.read(offset + len(data), 1)
+            outside = (np.searchsorted(marks, ends) + is_open) % 2 == 0
+            within = quotes.closed_within(codes, marks, after, is_open)
+            rows_at = np.append(last[1], lines[outside])[np.searchsorted(ends[outside], within)]
+            lines_at = line - len(ends) + np.searchsorted(ends, within)
+            for start, end in np.stack([rows_at, lines_at], 1)[rows_at < lines_at]:
+                raise SourceError(
+                    f"{operator}: {file.path!r}: the row that begins on line {start + 1} has a "
+                    f"quote that is closed on line {end + 1}, in the midst of a cell, so it is "
+                    f"uncertain where rows end; quotes in a cell in quotes are doubled, and "
+                    f"quotechar=None reads quotes as characters"
+                )
+            is_open = (is_open + len(marks)) % 2 == 1
+            closes = len(marks) and marks[-1] == len(codes) - 1 and not is_open
+            behind = data[-1] if closes or data[-1] != ord(quotes.mark) else 0
             ends, lines = ends[outside], lines[outside]
         starts = ends + (offset + 1)
         if len(starts):
@@ -202,45 +309,48 @@ def checked_encoding(operator: str, encoding: object) -> str:
     return name
 
 
-def decoded(data: bytes, encoding: str, quote: str | None = None) -> list[str]:
+def decoded(data: bytes, encoding: str, quotes: Quotes | None = None) -> list[str]:
     """The text of each row of a block, without its newline.
 
     Raises:
         UnicodeDecodeError: Some of it is not in this encoding.
     """
     if encoding not in _BY_CHARACTER:
-        return [_without_end(row).decode(encoding) for row in _parted(data, quote)]
+        return [_without_end(row).decode(encoding) for row in _parted(data, quotes)]
     text = data.decode(encoding)
     rows = text.split("\n")
     if not rows[-1]:
         del rows[-1]
-    return rows if quote is None or quote not in text else _joined(rows, quote, "\n".join)
+    if quotes is None or quotes.mark not in text or quotes.ends_in_each_line(text):
+        return rows
+    return _joined(rows, quotes, "\n".join)
 
 
 def _without_end(row: bytes) -> bytes:
     return row.removesuffix(b"\n")
 
 
-def _parted(data: bytes, quote: str | None) -> list[bytes]:
+def _parted(data: bytes, quotes: Quotes | None) -> list[bytes]:
     """The bytes of each row of a block, with its newline."""
     rows = [row + b"\n" for row in data.split(b"\n")]
     rows[-1] = rows[-1][:-1]
     if not rows[-1]:
         del rows[-1]
-    return rows if quote is None else _joined(rows, quote.encode(), b"".join)
+    return rows if quotes is None else _joined(rows, quotes, b"".join)
 
 
 def _joined(
-    lines: list[AnyStr], quote: AnyStr, join: Callable[[list[AnyStr]], AnyStr]
+    lines: list[AnyStr], quotes: Quotes, join: Callable[[list[AnyStr]], AnyStr]
 ) -> list[AnyStr]:
-    """Rows of lines: a quote that is open at the end of a line goes on in the next."""
+    """Rows of lines: a cell that is open at the end of a line goes on in the next."""
     rows: list[AnyStr] = []
     begun: list[AnyStr] = []
     for line in lines:
-        begun.append(line)
-        odd = line.count(quote) % 2 == 1
-        if odd == (len(begun) > 1):  # its last quote is closed
-            rows.append(line if len(begun) == 1 else join(begun))
+        is_open = quotes.is_open(line, bool(begun))
+        if begun or is_open:
+            begun.append(line)
+        if not is_open:
+            rows.append(join(begun) if begun else line)
             begun = []
     if begun:
         rows.append(join(begun))
@@ -251,8 +361,8 @@ class Parser(Protocol[T_co]):
     """What the bytes of rows say."""
 
     @property
-    def quote(self) -> str | None:
-        """The character between two of which a newline ends no row."""
+    def quotes(self) -> Quotes | None:
+        """How a cell is quoted, in which a newline ends no row."""
         ...
 
     @property
@@ -311,14 +421,16 @@ class _Blocks(Generic[T]):
                 return self._found(k, block, i - (row - first - skip), rows, end - start)
         except (FlowError, ValueError):  # of one row, which need not be this one
             pass
-        parted = _parted(data, self._parser.quote)
+        parted = _parted(data, self._parser.quotes)
         empty = self._parser.empty
         places = [k for k, one in enumerate(parted) if empty or one not in _NOTHING]
         if len(places) != after - first:
             raise SourceError(_changed(self._name, file.path))
         own = places[row - first]
         before = b"".join(parted[:own])
-        place = _Place(file.path, lines + before.count(b"\n") + 1, start + len(before))
+        line = lines + before.count(b"\n") + 1
+        end = line + parted[own].rstrip(b"\n").count(b"\n")
+        place = _Place(file.path, line, end, start + len(before))
         return i, self._alone(parted[own], place)
 
     def _found(
@@ -384,10 +496,13 @@ def reader(
 class _Place:
     path: str
     line: int
+    end: int
+    """Its last line."""
     byte: int
 
     def __str__(self) -> str:
-        return f"{self.path!r}, line {self.line} (byte {self.byte})"
+        lines = f"line {self.line}" if self.end == self.line else f"lines {self.line} to {self.end}"
+        return f"{self.path!r}, {lines} (byte {self.byte})"
 
 
 def _changed(name: str, path: str) -> str:

@@ -28,7 +28,7 @@ class _Lines:
     """Lines in an encoding."""
 
     encoding: str
-    quote: None = None
+    quotes: None = None
     empty: bool = True
 
     def parse(self, data: bytes, skip: int = 0) -> list[str]:

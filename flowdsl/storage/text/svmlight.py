@@ -67,7 +67,7 @@ class _Features:
     n_features: int
     first: int
     """The number that the file has for the first feature."""
-    quote: None = None
+    quotes: None = None
     empty: bool = True
 
     def parse(self, data: bytes, skip: int = 0) -> _Samples:
