@@ -258,7 +258,7 @@ def read_only(
     return _read_only_record(element, of_array)
 
 
-def _read_only_record(element: Any, of_array: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+def _read_only_record(element: object, of_array: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
     kind = type(element)
     names, can_be_changed = _fields_of(kind)
     if names is None:

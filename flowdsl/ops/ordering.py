@@ -229,7 +229,8 @@ def _own(array: NDArray[Any]) -> NDArray[Any]:
     A view keeps the memory it is part of alive: arrays from workers are views of shared memory, of
     which a process can hold only a limited number.
     """
-    return read_only(array if array.flags.owndata else array.copy(order="K"))
+    kept: NDArray[Any] = read_only(array if array.flags.owndata else array.copy(order="K"))
+    return kept
 
 
 class Ordering(FlowBase[T, E]):
