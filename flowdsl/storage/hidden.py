@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 _PREFIX = ".flowdsl-"
+_MARK = ".made-by-flowdsl"
+"""An empty file in each folder: what has none is somebody else's, whatever its name."""
 _YOUNG = 60.0
 """Seconds within which a folder may not be locked yet."""
 
@@ -23,6 +25,7 @@ def hidden_folder(parent: str | os.PathLike[str]) -> Iterator[Path]:
     """
     _sweep(parent)
     with TemporaryDirectory(prefix=_PREFIX, dir=parent) as name:
+        Path(name, _MARK).touch()
         lock = _locked(name)
         try:
             yield Path(name)
@@ -36,11 +39,15 @@ def _sweep(parent: str | os.PathLike[str]) -> None:
         left = [entry for entry in entries if entry.name.startswith(_PREFIX)]
     for entry in left:
         with suppress(OSError):  # another program's, or gone meanwhile
-            if entry.is_dir() and time.time() - entry.stat().st_mtime > _YOUNG:
+            if _is_ours(entry) and time.time() - entry.stat().st_mtime > _YOUNG:
                 lock = _locked(entry.path)
                 if lock is not None:
                     shutil.rmtree(entry.path)
                     os.close(lock)
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and os.path.exists(os.path.join(entry, _MARK))
 
 
 def _locked(folder: str) -> int | None:

@@ -2,7 +2,8 @@
 
 Formats that only say where the next row begins, such as TFRecord, tar and text, get a length and
 random access so. The index of ``a.tfrecord`` is ``.a.tfrecord.index``; it is good for one state of
-the file, and made anew for another. Where the folder cannot be written it is made for each flow.
+the file, and made anew for another. Where the folder cannot be written, or has another file of
+that name, it is made for each flow.
 
 A file system's clock has ticks: a file that is written twice within one has the same time, and may
 have the same size. So an index that is hardly younger than its file is not trusted, as in Git.
@@ -98,7 +99,20 @@ def _read(path: str, of: str, head: bytes, columns: int) -> Table | None:
     return Table(numbers[1:].reshape(columns, -1), int(numbers[0]) % 2**64)
 
 
+def _is_ours(path: str) -> bool:
+    """Whether an index may be written there: over an older one, or where nothing is."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_MAGIC)) in (b"", _MAGIC)
+    except FileNotFoundError:
+        return True
+    except OSError:  # a folder, or a file that may not be read
+        return False
+
+
 def _keep(path: str, head: bytes, table: Table) -> None:
+    if not _is_ours(path):
+        return
     digest = np.array([table.digest], np.uint64).view(np.int64)
     data = head + np.concatenate([digest, table.columns.ravel()]).astype("<i8").tobytes()
     try:

@@ -213,3 +213,35 @@ def test_overwrite_is_yes_or_no(tmp_path: Path) -> None:
     no: Any = "no"
     with pytest.raises(fl.InvalidFlow, match="overwrite must be True or False, got 'no'"):
         fl.from_items(["a"]).write_text(tmp_path / "a", overwrite=no)
+
+
+def test_a_folder_of_somebody_else_is_left_alone_whatever_its_name(tmp_path: Path) -> None:
+    theirs = [tmp_path / ".flowdsl-notes", tmp_path / ".flowdsl-a1b2c3d4"]
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (tmp_path / ".flowdsl-link").symlink_to(kept)
+    for folder in (*theirs, kept):
+        folder.mkdir(exist_ok=True)
+        (folder / "work.txt").write_text("mine")
+        os.utime(folder, (1, 1))
+    fl.from_items(["a"]).write_text(tmp_path / "a.txt")
+    fl.from_items(["a"]).write_lmdb(tmp_path / "a.lmdb")
+    assert [(folder / "work.txt").read_text() for folder in (*theirs, kept)] == ["mine"] * 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"notes of mine", b"flowdsl index", bytes(99)], ids=["text", "nearly one", "zeros"]
+)
+def test_a_file_with_the_name_of_an_index_is_not_overwritten(
+    tmp_path: Path, content: bytes
+) -> None:
+    path, other = tmp_path / "d", tmp_path / ".d.index"
+    path.write_text("one\ntwo\n")
+    other.write_bytes(content)
+    os.utime(path, (1, 1))
+    for _ in range(2):
+        assert fl.from_text(path).collect() == ["one", "two"]
+    assert other.read_bytes() == content
+    other.unlink()
+    fl.from_text(path)
+    assert other.read_bytes().startswith(b"flowdsl index")
