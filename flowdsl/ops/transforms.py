@@ -10,10 +10,11 @@ import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from copy import deepcopy
+from functools import cached_property
 from importlib import import_module
-from sys import modules
+from itertools import chain, repeat
 from typing import Any, Protocol, TypeAlias
 
 import attrs
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from flowdsl.arguments import name_of
 from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.ops.generators import Seedable, generators_in, global_generators, seeded
 
 Image: TypeAlias = NDArray[Any]
 """An image or a mask, mostly of shape (height, width) or (height, width, channels)."""
@@ -89,6 +91,11 @@ class Stage(ABC):
 
     transform: Any
 
+    @cached_property
+    def generators(self) -> list[Seedable]:
+        """The generators that the transform refers to."""
+        return generators_in(self.transform)
+
     @property
     def title(self) -> str:
         """How messages spell it."""
@@ -119,15 +126,26 @@ def _stage_of(t: Any) -> Stage:
     if isinstance(t, type):
         raise InvalidFlow(f"augment: {t.__name__} is a class; give one of it, {t.__name__}(...)")
     if callable(getattr(t, "draw", None)):
-        return _Own(t)
+        return _seedable(_Own(t))
     if not callable(t):
         raise InvalidFlow(
             f"augment: a transform is an Augmentation, with a method draw(image, rng), or a "
             f"callable, such as one of albumentations or torchvision; got {t!r}"
         )
     if _packages(t) & {"torch", "torchvision"}:
-        return _Torchvision(t)
-    return _Keywords(t) if _takes_keywords(t) else _OfOneImage(t)
+        return _seedable(_Torchvision(t))
+    return _seedable(_Keywords(t) if _takes_keywords(t) else _OfOneImage(t))
+
+
+def _seedable(stage: Stage) -> Stage:
+    """Refuse a transform that draws from what cannot be seeded."""
+    for one in stage.generators:
+        if type(one.generator).__name__ == "SystemRandom":
+            raise InvalidFlow(
+                f"augment: {stage.title} draws from a SystemRandom, which cannot be seeded, so "
+                f"that no element would be the same again; give it a random.Random"
+            )
+    return stage
 
 
 def _packages(t: object) -> set[str]:
@@ -154,12 +172,13 @@ class _Own(Stage):
     """An ``Augmentation``."""
 
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
-        drawn: Drawn = self.transform.draw(parts.images[0], rng)
-        return Parts(
-            [drawn.image(x) for x in parts.images],
-            [drawn.mask(x) for x in parts.masks],
-            [drawn.points(x) for x in parts.points],
-        )
+        with seeded(self.generators, _numbers(rng)):
+            drawn: Drawn = self.transform.draw(parts.images[0], rng)
+            return Parts(
+                [drawn.image(x) for x in parts.images],
+                [drawn.mask(x) for x in parts.masks],
+                [drawn.points(x) for x in parts.points],
+            )
 
 
 class _OfOneImage(Stage):
@@ -174,7 +193,7 @@ class _OfOneImage(Stage):
         )
 
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
-        with _global_generators(rng):
+        with _with_globals(self, rng):
             return Parts([self.transform(parts.images[0])])
 
 
@@ -225,24 +244,34 @@ class _Keywords(Stage):
 
     def _made(self, given: dict[str, Any], targets: dict[str, str], rng: Any) -> object:
         if not _has_state(self.transform):
-            with _global_generators(rng):
+            with _with_globals(self, rng):
                 return self.transform(**given)
         from random import Random  # here: it loads OpenSSL, for flows that may augment nothing
 
-        t = self._of_this_thread(targets)
-        if hasattr(t, "set_random_state"):  # one for all of a Compose: their draws are independent
-            t.set_random_state(rng, Random(_number(rng)))
-        else:
-            t.set_random_seed(_number(rng) % 2**32)
-        return t(**given)
+        t, others = self._of_this_thread(targets)
+        with seeded(others, _numbers(rng)):
+            # one for all of a Compose: their draws are independent
+            if hasattr(t, "set_random_state"):
+                t.set_random_state(rng, Random(_number(rng)))
+            else:
+                t.set_random_seed(_number(rng) % 2**32)
+            return t(**given)
 
-    def _of_this_thread(self, targets: dict[str, str]) -> Any:
+    def _of_this_thread(self, targets: dict[str, str]) -> tuple[Any, list[Seedable]]:
+        """The copy, and the generators besides that which it is given, such as a function's."""
         if not hasattr(self._copies, "transform"):
             copied = deepcopy(self.transform)
             if targets:
                 copied.add_targets(targets)
-            self._copies.transform = copied
-        return self._copies.transform
+            given: list[Any] = []
+            if hasattr(copied, "set_random_state"):
+                from random import Random
+
+                given = [np.random.default_rng(0), Random(0)]
+                copied.set_random_state(*given)
+            self._copies.transform = copied, generators_in(copied, given)
+        kept: tuple[Any, list[Seedable]] = self._copies.transform
+        return kept
 
 
 def _has_state(t: object) -> bool:
@@ -290,7 +319,7 @@ class _Torchvision(Stage):
         given += [kinds.Mask(torch.from_numpy(_channels_first(x))) for x in parts.masks]
         size = parts.images[0].shape[:2]
         given += [kinds.KeyPoints(torch.tensor(x), canvas_size=size) for x in parts.points]
-        with _global_generators(rng):
+        with _with_globals(self, rng):
             made = [self.transform(given[0])] if len(given) == 1 else self.transform(given)
         if not isinstance(made, (list, tuple)) or len(made) != len(given):
             raise SpecMismatch(
@@ -322,33 +351,21 @@ def _channels_last(x: Any, ndim: int) -> Any:
 # -- generators that are not given -----------------------------------------------------------------
 
 
-_one_at_a_time = threading.RLock()
-
-
-@contextmanager
-def _global_generators(rng: np.random.Generator) -> Iterator[None]:
-    """Seeds the generators that a process has one of, for a transform that is given none.
+def _with_globals(stage: Stage, rng: np.random.Generator) -> AbstractContextManager[None]:
+    """Seeds the global generators too, for a transform that is given none.
 
     They are as before afterwards. One thread at a time: the draws of two would mix.
     """
-    import random  # here: it loads OpenSSL, for flows that may augment nothing
-
-    seed, torch = _number(rng), modules.get("torch")
-    with _one_at_a_time:
-        own, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002
-        torchs = torch.get_rng_state() if torch else None
-        try:
-            random.seed(seed)
-            np.random.seed(seed % 2**32)  # noqa: NPY002  # a foreign function asks it
-            if torch:
-                torch.default_generator.manual_seed(seed)
-            yield
-        finally:
-            random.setstate(own)
-            np.random.set_state(numpys)  # noqa: NPY002
-            if torch:
-                torch.set_rng_state(torchs)
+    everyones = global_generators()
+    those = {id(one.generator) for one in everyones}
+    own = [one for one in stage.generators if id(one.generator) not in those]
+    numbers = chain(repeat(_number(rng), len(everyones)), _numbers(rng))
+    return seeded([*everyones, *own], numbers)
 
 
 def _number(rng: np.random.Generator) -> int:
     return int(rng.integers(2**63))
+
+
+def _numbers(rng: np.random.Generator) -> Iterator[int]:
+    return map(_number, repeat(rng))
