@@ -260,7 +260,8 @@ def read_only(
 
 def _read_only_record(element: object, of_array: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
     kind = type(element)
-    names, can_be_changed = _fields_of(kind)
+    hashable: Any = kind  # which mypy does not take a type for
+    names, can_be_changed = _fields_of(hashable)
     if names is None:
         return element
     made: dict[str, Any] = {}

@@ -300,8 +300,13 @@ class Augmenting(FlowBase[T, E]):
         one of torchvision; a function of one image; or a list of these, applied in order. What it
         draws depends on the seed, this operator's place in the chain, the epoch and the element's
         position, as for ``random_map``: never on the worker. For this a transform of albumentations
-        is copied and given a random state. Any that has none finds Python's, NumPy's and torch's
-        global generators seeded, and runs in one thread of a process at a time.
+        is copied and given a random state. The generators that ``t`` refers to (of NumPy, Python
+        and torch; in attributes, closures, defaults, or global names) are seeded for each element,
+        and put back after it: the global ones too, where ``t`` uses them or has no convention for
+        a random state. Such a ``t`` runs in one thread of a process at a time. What cannot be
+        found is left to you: a generator that ``t`` makes without a seed as it runs
+        (``np.random.default_rng()``), and those of other libraries, such as OpenCV's and
+        TensorFlow's; nor may it count its calls.
 
         Arrays are given as copies, or as views to read only with ``copy=False``, to save time where
         ``t`` is known not to change them: what comes from the source is never changed. Images may
@@ -319,7 +324,7 @@ class Augmenting(FlowBase[T, E]):
         Errors: what ``t`` raises arrives at its place in the sequence, as the cause of an
         ``ElementError``; likewise a ``SpecMismatch`` for what is no image, mask or points, before
         or after it. ``InvalidFlow`` for a component that is known not to be there, for one that
-        ``t`` cannot take, and if ``seed`` is negative.
+        ``t`` cannot take, for a ``SystemRandom``, which nothing seeds, and if ``seed`` is negative.
 
         >>> import numpy as np
         >>> import flowdsl as fl

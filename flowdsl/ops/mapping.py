@@ -314,7 +314,9 @@ class Mapping(FlowBase[T, E]):
         the element's position: never of the worker. So the draws are the same on any number of
         processes, and fresh in each epoch. The place is the number of operators below: in two
         flows that are combined, equal seeds at equal places draw alike, so give each its own.
-        As for ``map``, ``func`` must not change its argument.
+        As for ``map``, ``func`` must not change its argument. What it draws from elsewhere, as from
+        ``np.random``, ``random`` or a generator that it keeps, differs from pass to pass and from
+        worker to worker: draw from the generator that it is given, or seed others from that.
 
         Length: as many elements as before.
 

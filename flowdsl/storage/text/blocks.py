@@ -111,7 +111,7 @@ class Quotes:
         patterns, at = _patterns(self, type(line)), 0
         if was_open:
             text = patterns.goes_on.match(line)
-            if not text[1]:
+            if text is None or not text[1]:
                 return True
             at = text.end()
         return any(not text[1] for text in patterns.opened.finditer(line, at))

@@ -1,0 +1,152 @@
+"""What a transform draws from a generator of its own belongs to the element, as all draws do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.random import rand
+
+import flowdsl as fl
+from flowdsl.ops.generators import generators_in
+
+RNG = np.random.default_rng(7)
+LEGACY = np.random.RandomState(7)
+
+
+def from_a_global(image: Any) -> Any:
+    return image + RNG.normal()
+
+
+def from_python(image: Any) -> Any:
+    return image + random.random()
+
+
+# ruff: noqa: NPY002
+def from_numpy(image: Any, legacy: np.random.RandomState = LEGACY) -> Any:
+    return image + legacy.rand() + np.random.rand() + rand()
+
+
+def within(rng: np.random.Generator) -> Callable[[Any], Any]:
+    return lambda image: image + rng.normal()
+
+
+class Own:
+    """An ``Augmentation`` whose parts draw from all that it has."""
+
+    __slots__ = ("own",)
+    shared = random.Random(7)
+
+    def __init__(self) -> None:
+        self.own = {"rng": [np.random.RandomState(7)]}
+
+    def draw(self, image: Any, rng: np.random.Generator) -> Any:
+        return self
+
+    def image(self, image: Any) -> Any:
+        return image + self.own["rng"][0].rand() + self._more()
+
+    mask = points = image
+
+    def _more(self) -> float:
+        import random as python  # in the function, as some write
+
+        return self.shared.random() + python.random() + np.random.rand()
+
+
+def lambdas() -> Any:
+    """One of albumentations, in which a function draws from a generator and a global one."""
+    A = import_module("albumentations")  # noqa: N806
+    rng = np.random.default_rng(7)
+
+    def noise(image: Any, **_: Any) -> Any:
+        return image + np.float32(rng.normal() + np.random.rand())
+
+    return A.Compose([A.HorizontalFlip(p=0.5), A.Lambda(image=noise, p=1.0)])
+
+
+def of_torch() -> Any:
+    torch = pytest.importorskip("torch")
+    generator = torch.Generator().manual_seed(7)
+    return lambda image: image + float(torch.rand((), generator=generator))
+
+
+TRANSFORMS: dict[str, Callable[[], Any]] = {
+    "a global generator": lambda: from_a_global,
+    "Python's generator": lambda: from_python,
+    "NumPy's generator": lambda: from_numpy,
+    "a generator of a closure": lambda: within(np.random.default_rng(7)),
+    "an argument": lambda: partial(lambda rng, image: image + rng.random(), random.Random(7)),
+    "an Augmentation": Own,
+    "a function in a Compose": lambdas,
+    "a generator of torch": of_torch,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_look_for_newer_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_ALBUMENTATIONS_UPDATE", "1")
+
+
+def made(flow: Any) -> list[bytes]:
+    return [x.tobytes() for x in flow]
+
+
+IMAGES = fl.from_items([np.zeros((2, 2), np.float32)] * 12)
+
+
+@pytest.mark.filterwarnings("ignore:Using lambda is incompatible")
+@pytest.mark.parametrize("make", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_each_pass_draws_the_same_and_each_element_something_else(make: Any) -> None:
+    transform = make()
+    flow = IMAGES.augment(transform, seed=3)
+    first = made(flow)
+    assert made(flow) == first
+    assert made(flow.prefetch(threads=3)) == first
+    assert made(flow.skip(7)) == first[7:]
+    assert made(IMAGES.augment(make(), seed=3)) == first
+    assert made(IMAGES.augment(transform, seed=4)) != first
+    assert len(set(first)) == 12
+
+
+@pytest.mark.usefixtures("mortals")
+@pytest.mark.filterwarnings("ignore:Using lambda is incompatible")
+def test_workers_draw_what_one_process_draws() -> None:
+    flow = IMAGES.augment([make() for make in TRANSFORMS.values()], seed=3)
+    first = made(flow)
+    assert made(flow.prefetch(procs=2)) == first
+    assert len(set(first)) == 12
+
+
+@pytest.mark.filterwarnings("ignore:Using lambda is incompatible")
+def test_the_generators_themselves_go_on_as_if_nothing_had_been_drawn() -> None:
+    own = np.random.default_rng(5)
+    for make in (lambda: within(own), lambda: from_a_global, Own, lambdas):
+        before = own.bit_generator.state, RNG.bit_generator.state, Own.shared.getstate()
+        made(IMAGES.augment(make()))
+        assert (own.bit_generator.state, RNG.bit_generator.state, Own.shared.getstate()) == before
+
+
+def test_what_draws_from_the_given_generator_alone_is_not_held_up() -> None:
+    class Shift:
+        def draw(self, image: Any, rng: np.random.Generator) -> Any:
+            return np.roll(image, rng.random(3).argmax())
+
+    A = import_module("albumentations")  # noqa: N806
+    assert generators_in(Shift()) == []
+    assert generators_in(np.flip) == []
+    flow: Any = IMAGES.augment(A.Compose([A.HorizontalFlip(), A.GaussNoise(p=1.0)]))
+    assert len(set(made(flow))) == 12
+    (stage,) = flow.node.stages
+    assert stage._of_this_thread({})[1] == []
+
+
+def test_a_generator_that_cannot_be_seeded_is_refused() -> None:
+    system = random.SystemRandom()
+    with pytest.raises(fl.InvalidFlow, match=r"augment: <lambda> draws from a SystemRandom"):
+        IMAGES.augment(lambda image: image + system.random())
