@@ -215,7 +215,7 @@ def _view_to_read(array: NDArray[Any]) -> NDArray[Any]:
     if not array.flags.writeable:
         return array
     view = array.view()
-    view.flags.writeable = False
+    view.setflags(write=False)  # faster than by its flags
     return view
 
 
