@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import attrs
@@ -31,6 +31,8 @@ _NO_CODE = frozenset(
     | sys.stdlib_module_names
 )
 """Packages whose functions are not searched: what they draw from is known, or given to them."""
+_MOST_ITEMS = 1000
+"""In a container; one with more holds data."""
 _NO_STATE = frozenset({"cv2", "flowdsl", "jax", "keras", "numpy", "PIL", "tensorflow", "torch"})
 """Packages whose objects are not searched."""
 
@@ -130,8 +132,9 @@ def global_generators() -> list[Seedable]:
 def generators_in(root: object, but: Iterable[object] = ()) -> list[Seedable]:
     """The generators that an object refers to, without some, each once and in a fixed order.
 
-    They are looked for in closures, defaults, attributes, containers, and the global names that
-    functions and methods use, and so on from there; a global generator is one of them.
+    They are looked for in closures, defaults, attributes, containers (but large ones, of data), and
+    the global names that functions and methods use, and so on from there; a global generator is one
+    of them.
 
     >>> rng = np.random.default_rng(7)
     >>> some = {"own": rng, "again": [rng], "legacy": np.random.RandomState(7)}
@@ -161,32 +164,39 @@ def _package(x: Any) -> str:
 
 def _parts(x: Any) -> Iterator[object]:
     """What an object refers to."""
-    if isinstance(x, Mapping):
-        yield from x.values()
-    elif isinstance(x, list | tuple | set | frozenset | deque):
-        yield from x
-    elif isinstance(x, FunctionType):
+    if isinstance(x, FunctionType):
         yield from _parts_of_function(x)
-    elif isinstance(x, MethodType):
-        yield from (x.__self__, x.__func__)
-    elif callable(x) and not isinstance(x, type) and hasattr(x, "__self__"):
-        yield x.__self__  # of a method in C, such as np.random.rand
-    elif isinstance(x, partial):
-        yield from (x.func, x.args, x.keywords)
-    elif isinstance(x, property):
-        yield x.fget
-    elif isinstance(x, staticmethod | classmethod):
-        yield x.__func__
-    if isinstance(x, type):
-        if _package(x) not in _NO_CODE:
-            yield from vars(x).values()
-            yield from x.__bases__
-    elif not isinstance(x, ModuleType | FunctionType) and _package(type(x)) not in _NO_STATE:
-        yield from getattr(x, "__dict__", {}).values()
-        slots = [vars(cls).get("__slots__", ()) for cls in type(x).__mro__]
-        names = [name for some in slots for name in ([some] if isinstance(some, str) else some)]
-        yield from (getattr(x, name, None) for name in names)
-        yield type(x)
+    elif isinstance(x, type):
+        yield from (*vars(x).values(), *x.__bases__) if _package(x) not in _NO_CODE else ()
+    elif not isinstance(x, ModuleType):
+        yield from _held(x)
+        yield from _attributes(x)
+
+
+def _held(x: Any) -> Iterable[object]:
+    """What is in a container, or behind a method or a function with arguments."""
+    if isinstance(x, Mapping):
+        return x.values() if len(x) <= _MOST_ITEMS else ()
+    if isinstance(x, list | tuple | set | frozenset | deque):
+        return x if len(x) <= _MOST_ITEMS else ()
+    if isinstance(x, partial):
+        return x.func, x.args, x.keywords
+    if isinstance(x, property):
+        return (x.fget,)
+    # a bound method, one in C such as np.random.rand, a static one or one of a class
+    return getattr(x, "__self__", None), getattr(x, "__func__", None)
+
+
+def _attributes(x: Any) -> Iterator[object]:
+    if _package(type(x)) in _NO_STATE:
+        return
+    yield from getattr(x, "__dict__", {}).values()
+    for cls in type(x).__mro__:
+        names = vars(cls).get("__slots__", ())
+        yield from (
+            getattr(x, name, None) for name in ([names] if isinstance(names, str) else names)
+        )
+    yield type(x)
 
 
 def _parts_of_function(function: FunctionType) -> Iterator[object]:

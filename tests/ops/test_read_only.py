@@ -65,7 +65,7 @@ def write_to(element: Any) -> None:
     for leaf in leaves(element):
         for one in leaf if isinstance(leaf, list) else [leaf]:
             if isinstance(one, np.ndarray | np.void):
-                key = "u" if isinstance(one, np.void) else ...
+                key: Any = "u" if isinstance(one, np.void) else ...
                 with pytest.raises(ValueError, match="assignment destination is read-only"):
                     one[key] = 7
             elif isinstance(one, tuple):

@@ -389,8 +389,10 @@ class TestTablesAndLabels:
             lambda: fl.from_torch_dataset(table),
         ]
         for make in refused:
-            with pytest.raises(InvalidFlow, match=f"must not be a table.* got {kind};") as caught:
+            with pytest.raises(InvalidFlow, match=f"must not be a table.* got {kind};"):
                 make()
+        with pytest.raises(InvalidFlow) as caught:
+            fl.from_items(table)
         with pytest.raises(ElementError, match="must not be a table"):
             fl.from_range(1).flat_map(lambda _: table).collect()
         rows, by_column = re.findall(r"x\.to_\w+\([^)]*\)|from_items\(.*\)$", str(caught.value))
