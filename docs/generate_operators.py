@@ -463,7 +463,7 @@ class _Types:
 
 def _types(operator: Operator, function: Callable[..., object]) -> _Types:
     hints = function.__annotations__
-    flows = ("FlowBase[", "Batchable[")
+    flows = ("FlowBase[", "Batchable[", "OfWholes[", "OfSingles[", "OfLongTuples[", "OfTuples")
     given = [_element(hint) for hint in hints.values() if hint.startswith(flows)]
     if not operator.is_source and "self" not in hints:
         given.insert(0, "T")
@@ -505,6 +505,8 @@ def _element(hint: str) -> str:
     if ast.unparse(flow.value) == "tuple":
         return f"{_element(ast.unparse(flow.slice.elts[0]))}, ..."
     text = ast.unparse(flow.slice.elts[0])
+    if ast.unparse(flow.value) in ("OfLongTuples", "OfTuplesToPyright"):
+        text = f"tuple[{text}, ...]"
     text = text.replace("Unknown", "Any").replace("TypedDictLike", "TypedDict")
     text = text.replace("Rows", "NDArray[Any]")  # or lists, or tuples and dicts of them
     return text.replace("np.", "").replace("bool_", "bool").replace(",]", "]")

@@ -18,6 +18,7 @@ import numpy as np
 from _typeshed import DataclassInstance
 from numpy.typing import NDArray
 
+from flowdsl.effects import Effect
 from flowdsl.elements import Record, Stackable
 
 B = TypeVar("B")
@@ -41,6 +42,7 @@ B5 = TypeVar("B5")
 B6 = TypeVar("B6")
 B7 = TypeVar("B7")
 B8 = TypeVar("B8")
+E_co = TypeVar("E_co", bound=Effect, covariant=True)
 A1_co = TypeVar("A1_co", covariant=True)
 A2_co = TypeVar("A2_co", covariant=True)
 A3_co = TypeVar("A3_co", covariant=True)
@@ -191,6 +193,23 @@ class Element(Of[T_co]):
     def _form(self: Of[Single]) -> Value[T_co]: ...
     @overload
     def _form(self: Attrs) -> Refused: ...
+
+    # -- for ``zip`` --
+
+    def _whole(self) -> To[T_co]: ...
+    def _items(self: Of[tuple[A1, ...]]) -> To[A1]: ...
+    @overload
+    def _kind(
+        self: Of[tuple[Any] | tuple[Any, Any] | tuple[Any, Any, Any] | tuple[Any, Any, Any, Any]],
+    ) -> Short: ...
+    @overload
+    def _kind(self: Of[tuple[Any, ...]]) -> Long: ...
+    @overload
+    def _kind(self: Of[Mapping[str, Any]]) -> Keyed: ...
+    @overload
+    def _kind(self: Of[Any]) -> Alone: ...
+    @overload
+    def _kind(self: Of[Any], never: Unknown) -> None: ...
 
 class Settled(Generic[B_co]):
     def batched(self) -> To[B_co]: ...
@@ -426,3 +445,82 @@ class Part(Of[T_co]):
     def batched(self: Of[tuple[Any, ...]]) -> To[tuple[Any, ...]]: ...
     @overload
     def batched(self: Of[Mapping[str, Any]]) -> To[dict[str, Any]]: ...
+
+# -- what ``zip`` pairs ----------------------------------------------------------------------------
+#
+# Where an argument has an ``Any`` in it, mypy gives up as soon as two overloads take it: the result
+# is ``Any``. So the overloads of ``zip`` must not overlap: one that takes any element must not take
+# a tuple. A protocol says so by a method that has overloads: mypy wants the first that overlaps to
+# match, and for a tuple ``_kind`` answers otherwise. To pyright any that matches is enough, and it
+# tries the overloads of ``zip`` in their order.
+
+class Short:
+    """A tuple of one to four components, each of which ``zip`` follows."""
+
+    def short(self) -> None: ...
+
+class Long:
+    """Any other tuple."""
+
+    def long(self) -> None: ...
+
+class Whole:
+    """No tuple: it becomes one component."""
+
+    def whole(self) -> None: ...
+
+class Keyed(Whole):
+    """A dict, which is merged with another one."""
+
+    def keyed(self) -> None: ...
+
+class Alone(Whole):
+    """Neither."""
+
+    def alone(self) -> None: ...
+
+class WithEffects(Generic[E_co]):
+    """A flow with these effects; ``FlowBase`` derives from it."""
+
+    def _effects(self) -> To[E_co]: ...
+
+class OfLongTuples(Protocol[T_co, E_co]):
+    """A flow of tuples of any length, whose components are ``T``."""
+
+    def _effects(self) -> To[E_co]: ...
+    def _items(self) -> To[T_co]: ...
+    @overload
+    def _kind(self) -> Long: ...
+    @overload
+    def _kind(self, never: Unknown) -> None: ...
+
+class OfWholes(Protocol[T_co, E_co]):
+    """A flow of elements that are no tuples."""
+
+    def _effects(self) -> To[E_co]: ...
+    def _whole(self) -> To[T_co]: ...
+    @overload
+    def _kind(self) -> Whole: ...
+    @overload
+    def _kind(self, never: Unknown) -> None: ...
+
+class OfSingles(Protocol[T_co, E_co]):
+    """A flow of elements that are neither tuples nor dicts."""
+
+    def _effects(self) -> To[E_co]: ...
+    def _whole(self) -> To[T_co]: ...
+    @overload
+    def _kind(self) -> Alone: ...
+    @overload
+    def _kind(self, never: Unknown) -> None: ...
+
+class OfTuplesToPyright(Protocol[T_co, E_co]):
+    """A flow of tuples, for pyright alone: to mypy an attrs class has no such fields.
+
+    Of an argument that is a call pyright does not see that it is ``OfLongTuples``.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def _effects(self) -> To[E_co]: ...
+    def _items(self) -> To[T_co]: ...

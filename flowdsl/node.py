@@ -32,7 +32,7 @@ from typing_extensions import TypeIs
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from flowdsl.arguments import MOST_ELEMENTS, spelled
-from flowdsl.batches import Element
+from flowdsl.batches import Element, WithEffects
 from flowdsl.effects import Effect, Endless, Exact, Reordered, Resampled, Tag, Unsized
 from flowdsl.errors import ElementError, InvalidFlow, Where, travelling
 from flowdsl.specs import Spec
@@ -369,7 +369,7 @@ class Pass(Iterator[T], Protocol[T]):
 
 
 @attrs.frozen
-class FlowBase(ABC, Element[T], Generic[T, E_any]):
+class FlowBase(ABC, Element[T], WithEffects[E_any], Generic[T, E_any]):
     """A flow as an operator sees it: a node to build on. Third-party functions accept this type."""
 
     node: Node[T, E_any]

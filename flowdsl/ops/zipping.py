@@ -1,7 +1,8 @@
 """zip: the elements of two flows at the same position, joined into one."""
 
-# The overloads are tried in order; the last takes what no earlier one does.
+# The overloads are tried in order. What keeps them apart for mypy is in ``batches.pyi``.
 # mypy: disable-error-code="overload-overlap"
+# pyright: reportOverlappingOverload=false
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from flowdsl.probing import settled
 from flowdsl.specs import UNKNOWN, Spec, StructSpec
 
 if TYPE_CHECKING:
+    from flowdsl.batches import OfLongTuples, OfSingles, OfTuplesToPyright, OfWholes
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
@@ -164,11 +166,15 @@ class Zipping(FlowBase[T, E]):
     ) -> Flow[tuple[*Ts, A1, A2, A3, A4], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[tuple[A1, ...], Unmoved], other: FlowBase[tuple[A2, ...], P]
+        self: FlowBase[tuple[A1, ...], Unmoved], other: OfLongTuples[A2, P]
     ) -> Flow[tuple[A1 | A2, ...], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[A, P]
+        self: OfTuplesToPyright[A1, Unmoved], other: FlowBase[tuple[A2, ...], P]
+    ) -> Flow[tuple[A1 | A2, ...], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[tuple[*Ts], Unmoved], other: OfWholes[A, P]
     ) -> Flow[tuple[*Ts, A], E | P]: ...
     @overload
     def zip(
@@ -176,11 +182,15 @@ class Zipping(FlowBase[T, E]):
     ) -> Flow[dict[str, V | W], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[T, Unmoved], other: FlowBase[tuple[*Ts], P]
-    ) -> Flow[tuple[T, *Ts], E | P]: ...
+        self: OfWholes[A, Unmoved], other: FlowBase[tuple[*Ts], P]
+    ) -> Flow[tuple[A, *Ts], E | P]: ...
     @overload
-    def zip(self: FlowBase[T, Unmoved], other: FlowBase[A, P]) -> Flow[tuple[T, A], E | P]: ...
-    def zip(self: FlowBase[Any, Any], other: FlowBase[Any, Any]) -> Flow[Any, Any]:
+    def zip(
+        self: FlowBase[dict[str, V], Unmoved], other: OfSingles[A1, P]
+    ) -> Flow[tuple[dict[str, V], A1], E | P]: ...
+    @overload
+    def zip(self: OfSingles[A, Unmoved], other: OfWholes[A1, P]) -> Flow[tuple[A, A1], E | P]: ...
+    def zip(self: Any, other: Any) -> Flow[Any, Any]:
         """Pair the elements at each position: one of this flow, one of the other, joined to one.
 
         Of tuples and NamedTuples every component is one of the result's, which is a plain tuple;

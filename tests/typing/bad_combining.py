@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tests.typing.good import (
     Sample,
     dicts,
@@ -12,6 +14,9 @@ from tests.typing.good import (
     stream,
     texts,
 )
+from tests.typing.good_combining import Loose
+
+loose = numbers.map(lambda i: Loose(np.zeros(i), i))
 
 # -- zipping a reordered flow ----------------------------------------------------------------------
 numbers.shuffle().zip(texts)  # E: misc
@@ -52,6 +57,9 @@ samples.zip(samples).starmap(Sample)  # E: arg-type
 numbers.zip(texts).starmap(lambda i: i)  # E: arg-type, misc
 numbers.zip(texts).map(lambda p: p[2])  # E: misc
 numbers.concat(numbers).map(str.upper)  # E: arg-type
+loose.zip(loose).map(lambda t: t[7])  # E: misc
+numbers.zip(loose).starmap(lambda i, image: i)  # E: arg-type, misc
+loose.zip(numbers).map(str.upper)  # E: arg-type
 
 # -- their length ----------------------------------------------------------------------------------
 numbers.mix(numbers.repeat())  # E: type-var

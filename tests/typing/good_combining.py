@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Any, NamedTuple, assert_type
 
 import numpy as np
+from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import Endless, Exact, Flow, Reordered, Resampled, Unsized
@@ -27,6 +28,7 @@ from tests.typing.good import (
     texts,
 )
 
+AnyArray = NDArray[Any]
 fakes = fl.fake([(2, 3), ()], 10)
 some = numbers.filter(is_even)
 
@@ -52,6 +54,46 @@ assert_type(samples.zip(samples).batch(4), Flow[tuple[U8, I64, U8, I64], Exact])
 assert_type(some.zip(some), Flow[tuple[int, int], Exact | Unsized])
 assert_type(stream.repeat().take(3).zip(stream), Flow[tuple[str, str], Resampled | Unsized])
 predict(samples.zip(texts).starmap(lambda x, label, text: (x, text)))
+
+# -- where an ``Any`` is in the elements -----------------------------------------------------------
+
+
+class Loose(NamedTuple):
+    image: AnyArray
+    label: int
+
+
+def loosely(i: int) -> Loose:
+    return Loose(np.zeros(i), i)
+
+
+def triple(i: int) -> tuple[Any, int, str]:
+    return i, i, str(i)
+
+
+def several(i: int) -> tuple[AnyArray, ...]:
+    return np.zeros(i), np.zeros(i)
+
+
+def keyed(i: int) -> dict[str, Any]:
+    return {f"{i}": i}
+
+
+def listed(i: int) -> list[Any]:
+    return [i]
+
+
+loose = numbers.map(loosely)
+assert_type(numbers.zip(loose), Flow[tuple[int, AnyArray, int], Exact])
+assert_type(loose.zip(numbers), Flow[tuple[AnyArray, int, int], Exact])
+assert_type(loose.zip(loose), Flow[tuple[AnyArray, int, AnyArray, int], Exact])
+assert_type(loose.zip(numbers.map(triple)), Flow[tuple[AnyArray, int, Any, int, str], Exact])
+assert_type(numbers.zip(numbers.map(listed)), Flow[tuple[int, list[Any]], Exact])
+assert_type(numbers.map(listed).zip(loose), Flow[tuple[list[Any], AnyArray, int], Exact])
+assert_type(numbers.map(several).zip(numbers.map(several)), Flow[tuple[AnyArray, ...], Exact])
+assert_type(numbers.map(keyed).zip(numbers.map(keyed)), Flow[dict[str, Any], Exact])
+assert_type(loose.zip(numbers.map(keyed)), Flow[tuple[AnyArray, int, dict[str, Any]], Exact])
+assert_type(numbers.map(keyed).zip(numbers), Flow[tuple[dict[str, Any], int], Exact])
 
 # -- one after another, in turn, at random ---------------------------------------------------------
 
