@@ -12,7 +12,7 @@ PAGES := $(wildcard README.md docs/*.md docs/*.py)
 .NOTPARALLEL:
 .SILENT:
 .PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-regression \
-	faults format lock clean
+	faults format lock lowest newest clean
 
 say = printf '==> %s\n'
 
@@ -37,6 +37,8 @@ help:
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
+	echo 'make lowest    the tests with all dependencies at the lowest versions that pyproject.toml allows'
+	echo 'make newest    ... at the newest (TESTS=tests; of another Python: PYTHON=python3.13)'
 	echo 'make clean     remove .venv, caches and outputs'
 	echo 'Another Python: make clean, then make PYTHON=python3.13 demo'
 
@@ -145,6 +147,25 @@ lock: $(VENV)/dev
 	$(LOCK) pyproject.toml --extra tensorflow --extra demo --group build -o requirements/demo.txt
 	$(LOCK) pyproject.toml --extra all --group dev -c requirements/demo.txt -o requirements/dev.txt
 	$(LOCK) pyproject.toml --extra all --extra tensorflow --group bench -c requirements/demo.txt -o requirements/bench.txt
+
+# What pip may install for others: each in an environment of its own, resolved anew. The checkers of
+# types are those of the lock, as each of their versions says something else.
+TESTS ?= $(filter-out tests/typing/ tests/__pycache__/,$(wildcard tests/*/ tests/test_*.py))
+lowest: RESOLUTION = lowest-direct
+newest: RESOLUTION = highest
+
+lowest newest: $(VENV)/dev
+	$(say) 'Installing the $@ versions into .venv/$@ (some gigabytes, the first time)'
+	$(BIN)/uv pip compile --quiet --python $(PYTHON) --resolution $(RESOLUTION) --only-binary :all: \
+		pyproject.toml --extra all --extra tensorflow --extra keras --extra torch \
+		--group dev --group build -o $(VENV)/$@.txt
+	$(PYTHON) -m venv --clear $(VENV)/$@
+	$(BIN)/uv pip install --quiet --python $(VENV)/$@/bin/python --compile-bytecode \
+		--only-binary :all: --no-deps -r $(VENV)/$@.txt
+	$(BIN)/uv pip install --quiet --python $(VENV)/$@/bin/python --no-deps --no-build-isolation -e .
+	$(say) 'tests with the $@ versions'
+	$(VENV)/$@/bin/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+		--max-worker-restart=0 $(TESTS)
 
 clean:
 	$(say) 'Removing .venv, caches and outputs'

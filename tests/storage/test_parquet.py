@@ -29,8 +29,10 @@ from flowdsl.errors import (
     SourceError,
     SpecMismatch,
 )
+from flowdsl.specs import UNKNOWN, ArraySpec
 from flowdsl.storage import libraries
 from flowdsl.storage.parquet import files as parquet_files
+from flowdsl.storage.parquet.columns import spec_of_column
 from flowdsl.storage.parquet.files import ParquetFile
 from flowdsl.testing.elements import same
 
@@ -231,6 +233,22 @@ def test_a_row_that_its_class_refuses_fails_at_its_place(path: Path) -> None:
     with pytest.raises(ValueError, match="must be > 0"):
         row(3)
     assert row(4) == Positive(5.0)
+
+
+class WithoutPandas:
+    """A type of Arrow where pandas is not installed, which its older versions ask for."""
+
+    def __init__(self, form: pa.DataType) -> None:
+        self.id, self.bit_width = form.id, form.bit_width
+
+    def to_pandas_dtype(self) -> type:
+        raise ModuleNotFoundError("No module named 'pandas'")
+
+
+@pytest.mark.parametrize("code", ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f8"])
+def test_columns_of_numbers_are_read_without_pandas(code: str) -> None:
+    spec = spec_of_column(WithoutPandas(pa.from_numpy_dtype(np.dtype(code))), UNKNOWN)
+    assert spec == ArraySpec(np.dtype(code), ())
 
 
 def test_columns_are_chosen_by_name(path: Path) -> None:

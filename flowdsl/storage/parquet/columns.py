@@ -83,9 +83,11 @@ def in_python(form: Any) -> Spec:
 def _dtype(form: Any) -> np.dtype[Any] | None:
     """The dtype of a column of numbers or times; None for any other."""
     types = library("pyarrow.types", "from_parquet", "parquet")
-    if types.is_boolean(form) or types.is_integer(form) or types.is_floating(form):
-        scalar: type[np.generic] = form.to_pandas_dtype()
-        return np.dtype(scalar)
+    if types.is_boolean(form):
+        return np.dtype(np.bool_)
+    if types.is_integer(form) or types.is_floating(form):  # Arrow's own answer may need pandas
+        kind = "f" if types.is_floating(form) else "u" if types.is_unsigned_integer(form) else "i"
+        return np.dtype(f"{kind}{form.bit_width // 8}")
     if types.is_timestamp(form):
         return np.dtype(f"M8[{form.unit}]")
     if types.is_duration(form):

@@ -321,7 +321,8 @@ def column_of(values: Sequence[Any], kind: Kind) -> Any:
         size = int(np.prod(kind.shape))
         lists = pa.FixedSizeListArray.from_arrays(_numbers_of(np.stack(values).reshape(-1)), size)
         return pa.ExtensionArray.from_storage(form, lists)
-    filled = [kind.value.type() if x is None else x for x in values] if mask else values
+    nothing = np.zeros((), kind.value)[()]
+    filled = [nothing if x is None else x for x in values] if mask else values
     return _numbers_of(np.array(filled, kind.value), missing if mask else None)
 
 
