@@ -51,6 +51,13 @@ def test_named_tuples_of_other_names_are_not_written_side_by_side(
             WRITERS[kind](nested, str(tmp_path / "nested"))
 
 
+def test_named_tuples_of_other_names_are_not_added_to_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "rows.lmdb"
+    fl.from_items([Pair(1, 2.0)]).write_lmdb(path)
+    with pytest.raises(fl.SpecMismatch, match=r"element: a NamedTuple of label, image after one"):
+        fl.from_items([Swapped(2.0, 1)]).write_lmdb(path, append=True)
+
+
 @pytest.mark.parametrize("kind", ["lmdb", "tfrecord", "arrayrecord", "npz", "parquet", "csv"])
 def test_dicts_whose_order_varies_come_back_by_name(kind: str, tmp_path: Path) -> None:
     path = str(tmp_path / "rows")

@@ -218,6 +218,10 @@ class Batch:
     _bytes: int = 0
     _due: float = attrs.field(factory=lambda: monotonic() + _COMMIT_SECONDS)
 
+    def __attrs_post_init__(self) -> None:
+        if self.stored is not None:
+            self._places.check(self.stored)
+
     def add(self, row: object) -> None:
         """Add the next row; raises SpecMismatch if it cannot be written."""
         sealed = seal(self.length, encode(row, self.trusted))
