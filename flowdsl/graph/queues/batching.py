@@ -355,6 +355,11 @@ class _Examples:
                 raise ValueError(
                     f"{function}(): the inputs have other keys: {sorted(first)} and {sorted(other)}"
                 )
+            ours, theirs = (getattr(one, "_fields", ()) for one in (first, other))
+            if ours and theirs and ours != theirs:
+                raise ValueError(
+                    f"{function}(): the inputs have other names: {list(ours)} and {list(theirs)}"
+                )
             if len(first) != len(other):
                 raise ValueError(f"{function}(): the inputs have other numbers of tensors")
         if isinstance(first, Mapping):

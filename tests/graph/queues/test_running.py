@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -146,3 +146,18 @@ def test_its_own_evaluation_is_the_next_one() -> None:
     with queues.running(number):
         assert [int(number.value()) for _ in range(3)] == [0, 1, 2]
         assert [int(x) for x in queues.evaluate([number, number])] == [3, 3]
+
+
+class Pair(NamedTuple):
+    image: float
+    label: float
+
+
+class Swapped(NamedTuple):
+    label: float
+    image: float
+
+
+def test_named_tuples_with_other_names_are_not_joined() -> None:
+    with pytest.raises(ValueError, match=r"other names: \['image', 'label'\] and \['label', "):
+        queues.batch_join([Pair(1.0, 2.0), Swapped(2.0, 1.0)], 1)
