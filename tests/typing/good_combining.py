@@ -76,7 +76,11 @@ def several(i: int) -> tuple[AnyArray, ...]:
 
 
 def keyed(i: int) -> dict[str, Any]:
-    return {f"{i}": i}
+    return {"number": i}
+
+
+def keyed_otherwise(i: int) -> dict[str, Any]:
+    return {"text": str(i)}
 
 
 def listed(i: int) -> list[Any]:
@@ -91,7 +95,7 @@ assert_type(loose.zip(numbers.map(triple)), Flow[tuple[AnyArray, int, Any, int, 
 assert_type(numbers.zip(numbers.map(listed)), Flow[tuple[int, list[Any]], Exact])
 assert_type(numbers.map(listed).zip(loose), Flow[tuple[list[Any], AnyArray, int], Exact])
 assert_type(numbers.map(several).zip(numbers.map(several)), Flow[tuple[AnyArray, ...], Exact])
-assert_type(numbers.map(keyed).zip(numbers.map(keyed)), Flow[dict[str, Any], Exact])
+assert_type(numbers.map(keyed).zip(numbers.map(keyed_otherwise)), Flow[dict[str, Any], Exact])
 assert_type(loose.zip(numbers.map(keyed)), Flow[tuple[AnyArray, int, dict[str, Any]], Exact])
 assert_type(numbers.map(keyed).zip(numbers), Flow[tuple[dict[str, Any], int], Exact])
 
