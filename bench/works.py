@@ -51,6 +51,19 @@ def fresh(dtype: str, i: int) -> Row:
     return np.add(_images("uint8")[i % 32], 1, dtype=dtype), i
 
 
+@cache
+def _matrices() -> NDArray[np.float32]:
+    return np.random.default_rng(0).integers(0, 2, (32, 256, 256)).astype(np.float32)
+
+
+def products(i: int) -> Row:
+    """Matrix products by NumPy's BLAS, which has threads of its own; of 0 and 1, so exact."""
+    x = _matrices()[i % 32]
+    for _ in range(4):
+        x = (x @ x > 64).astype(np.float32)
+    return x, i
+
+
 def jpeg(i: int) -> Row:
     """A photograph from its file: decoded, cut at random, brought to one size, perhaps flipped.
 
@@ -142,6 +155,7 @@ WORKS = {
     "float32": Work("224x224x3 float32, batch 32", partial(image, "float32"), 32, 2.5),
     "fresh-uint8": Work("... made anew, uint8", partial(fresh, "uint8"), 32, 3.0),
     "fresh-float32": Work("... made anew, float32", partial(fresh, "float32"), 32, 2.5),
+    "products": Work("four products of 256x256, batch 8", products, 8, 1.0),
     "jpeg": Work("JPEG files cut to 224x224x3, batch 32", jpeg, 32, 1.0, _FOR_JPEG),
     "files": Work("JPEG files shrunk to 224x224x3, batch 32", file, 32, 1.0, _FOR_JPEG, files),
     "lmdb": Work("... from LMDB", stored, 32, 1.0, _FOR_JPEG, store),

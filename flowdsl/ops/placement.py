@@ -195,6 +195,15 @@ class Placing(FlowBase[T, E]):
         such as ``np.seterr`` or the level of a log, is there as it is at their import. It has the
         folder and the environment that this process has when the pass begins.
 
+        Numerical libraries start a thread for each core. In worker processes they use
+        ``max(1, cores // processes)`` each, counting all processes of the flow; with
+        ``procs="auto"`` one. That holds for OpenBLAS, MKL, BLIS, OpenMP, numexpr, PyTorch, OpenCV
+        and TensorFlow, by their variables of the environment (``OMP_NUM_THREADS`` and others); a
+        variable that you have set stays, and so does what a function sets by a call such as
+        ``torch.set_num_threads``. ``threads`` are threads of this process and use its libraries as
+        they are: set ``OMP_NUM_THREADS=1`` before the first import if the functions multiply
+        matrices and your own code does not.
+
         A worker that dies, however it does, is replaced, and what it had in hand is done again. An
         element on which ``deaths`` workers have died is an error that names it. A process that has
         been stopped for five seconds, or works for longer than ``timeout`` seconds on an element,
@@ -272,7 +281,8 @@ class Placing(FlowBase[T, E]):
         Copy ``k`` of epoch ``e`` is epoch ``e * procs + k`` of the flow, so shuffles and random
         functions draw differently in each. A stream is read by every process for itself: its
         iterable has to be one that can be made anew there. Which element comes is as certain as
-        without workers. One that kills them cannot be left out: that would be another flow.
+        without workers. One that kills them cannot be left out: that would be another flow. The
+        processes divide the cores among them as those of ``prefetch`` do.
 
         Length: ``procs`` times as many elements.
 

@@ -67,13 +67,26 @@ class Supplied(Node[Any, Effect]):
 
 def plan_of(node: Node[T, Effect]) -> Plan[T]:
     """The plan of a flow: every step, after the rules, in a stage, or hosted by the consumer."""
-    lowering = _Lowering()
-    root = lowering.part(optimize(steps_of(node)))
+    top = optimize(steps_of(node))
+    lowering = _Lowering(_workers_of(top))
+    root = lowering.part(top)
     return Plan(node, root, tuple(lowering.stages))
+
+
+def _workers_of(step: Step) -> int:
+    """How many workers the plan of these steps has."""
+    node = step.node
+    if isinstance(node, Copying) and not node.indexable:
+        return node.n
+    below = sum(map(_workers_of, step.sources))
+    if isinstance(node, Placement) and not is_read_alone(step.sources[0]):
+        return node.workers.count + below
+    return below
 
 
 @attrs.define
 class _Lowering:
+    workers: int
     stages: list[Stage] = attrs.field(factory=list[Stage])
 
     def part(self, step: Step) -> Part:
@@ -113,7 +126,7 @@ class _Lowering:
 
     def _stage(self, top: Step, bases: tuple[Base, ...], **how: Any) -> Stage:
         program = _supplied(top, {id(base.top): slot for slot, base in enumerate(bases)})
-        stage = Stage(len(self.stages), top, program, bases, **how)
+        stage = Stage(len(self.stages), top, program, bases, together=self.workers, **how)
         self.stages.append(stage)
         return stage
 

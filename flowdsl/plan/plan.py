@@ -88,6 +88,9 @@ class Stage:
     end_to_end: bool = False
     """Whether one worker runs the whole stage from end to end, by its reference."""
 
+    together: int = 0
+    """The number of workers of all stages of the plan: they divide the cores among them."""
+
     @property
     def meaning(self) -> AnyNode:
         """The flow whose elements the stage gives."""

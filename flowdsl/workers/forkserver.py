@@ -49,6 +49,7 @@ UNFIT = -(1 << 32)
 
 def main(fd: int) -> None:
     """Fork workers until the consumer closes the socket or is gone; in a fork, be that worker."""
+    importlib.import_module("threadpoolctl")  # here, so that no worker has to
     gc.collect()
     gc.freeze()  # so that a collection in a worker does not write to pages that all share
     worker.main(_fork_on_request(fd, os.getppid()))

@@ -24,6 +24,7 @@ from typing import Any
 import attrs
 import zmq
 
+from flowdsl.cores import cores
 from flowdsl.errors import FlowError, InvalidFlow, NotShippable
 from flowdsl.plan.plan import Stage
 from flowdsl.workers import starting
@@ -39,6 +40,7 @@ from flowdsl.workers.crew import (
     Worker,
 )
 from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece, Rows
+from flowdsl.workers.native_threads import share_of
 from flowdsl.workers.slabs import Place, Window
 from flowdsl.workers.starting import Child
 from flowdsl.workers.surroundings import Surroundings
@@ -135,6 +137,7 @@ class Processes:
         self._surroundings = os.getcwd(), Surroundings()
         # do not keep the stage: it refers to the run, and so to the flow
         self._end_to_end = stage.end_to_end
+        self._together = stage.together
         self.clock = clock
         self._members: dict[bytes, Process] = {}
         self._leaving: list[Process] = []
@@ -270,6 +273,7 @@ class Processes:
             os.getpid(),
             Surroundings(),
             classes_of_main(),
+            share_of(cores(), self._together),
         )
         worker = self.spawn(setup)
         self._members[worker.identity] = worker

@@ -24,7 +24,7 @@ from typing import Protocol
 
 import attrs
 
-from flowdsl.workers import forkserver, worker
+from flowdsl.workers import forkserver, native_threads, worker
 from flowdsl.workers.forkserver import FORK, NOT_KNOWN, NUMBER, UNFIT
 from flowdsl.workers.modules import read_the_environment
 from flowdsl.workers.surroundings import Surroundings
@@ -69,6 +69,7 @@ def spawn(link: int) -> subprocess.Popen[bytes]:
 def _interpreter(module: str, link: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", _START, module, str(link), *sys.path],
+        env={**os.environ, **native_threads.variables(1)},  # each worker sets its own number
         stdin=subprocess.DEVNULL,
         pass_fds=[link],
         process_group=0,  # so that Ctrl-C in a terminal reaches the consumer alone

@@ -24,6 +24,7 @@ import zmq
 
 from flowdsl.errors import FlowError, NotShippable, travelling
 from flowdsl.making.make import Failure, Maker, make, maker
+from flowdsl.workers import native_threads
 from flowdsl.workers.beside import Layout, mapped
 from flowdsl.workers.crew import result_of
 from flowdsl.workers.heap import MOST, UNTOUCHED, Heap
@@ -65,6 +66,8 @@ class Setup:
     """Those of the consumer when it started this worker."""
     classes: frozenset[str]
     """The names of those in the consumer's ``__main__``."""
+    threads: int
+    """Those that its numerical libraries may use, unless the environment says how many."""
 
     @property
     def memory_of_its_own(self) -> int:
@@ -79,6 +82,7 @@ def main(fd: int) -> None:
     with link.makefile("rb", buffering=0) as stream:
         setup = unpack(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
     setup.surroundings.take_on()
+    native_threads.use(setup.threads)
     threading.Thread(target=_leave_with, args=(link, setup.consumer), daemon=True).start()
     serve(link, setup, Heap(setup.memory_of_its_own))
 

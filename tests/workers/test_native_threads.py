@@ -1,0 +1,125 @@
+"""Tests of how many threads the numerical libraries of workers use."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl.ops import placement
+from flowdsl.workers import processes
+from flowdsl.workers.native_threads import share_of
+
+
+@pytest.fixture(autouse=True)
+def six_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "cores", lambda: 6)
+    for name in list(os.environ):
+        if name.endswith(("NUM_THREADS", "THREADS_NUM")):
+            monkeypatch.delenv(name)
+
+
+def of_numpy(_: object = None) -> int:
+    """The threads of NumPy's BLAS in this process."""
+    from threadpoolctl import threadpool_info
+
+    blas = (info for info in threadpool_info() if info["internal_api"] == "openblas")
+    return int(max(info["num_threads"] for info in blas))
+
+
+def of_torch(_: int) -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+def of_opencv(_: int) -> int:
+    import cv2
+
+    return cv2.getNumThreads()
+
+
+def the_environment(_: int) -> dict[str, str]:
+    return {name: os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+def seen(flow: fl.Flow[Any, Any]) -> set[Any]:
+    return set(flow.take(4).collect())
+
+
+NUMBERS = fl.from_range(64)
+
+
+@given(st.integers(1, 512), st.integers(1, 512))
+def test_together_workers_have_no_more_threads_than_cores_or_one_each(
+    cores: int, workers: int
+) -> None:
+    threads = share_of(cores, workers)
+    assert threads == 1 or threads * workers <= cores
+    assert (threads + 1) * workers > cores
+
+
+@pytest.mark.parametrize(("procs", "threads"), [(1, 6), (2, 3), (4, 1), (8, 1)])
+def test_workers_divide_the_cores(procs: int, threads: int) -> None:
+    assert seen(NUMBERS.map(of_numpy).prefetch(procs=procs)) == {threads}
+
+
+def test_workers_whose_number_is_found_have_one_thread_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(placement, "cores", lambda: 6)
+    assert seen(NUMBERS.map(of_numpy).prefetch(procs="auto")) == {1}
+
+
+def test_copies_divide_the_cores() -> None:
+    stream = fl.from_iterable(lambda: iter(range(3)))
+    assert set(stream.map(of_numpy).replicate(procs=3).collect()) == {2}
+    assert set(fl.from_range(3).map(of_numpy).replicate(procs=2).collect()) == {3}
+
+
+def test_two_prefetches_of_a_flow_divide_the_cores() -> None:
+    below = NUMBERS.map(of_numpy).prefetch(procs=1).shuffle(buffer=2)
+    assert seen(below.map(lambda n: (n, of_numpy())).prefetch(procs=2)) == {(2, 2)}
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"])
+def test_a_variable_that_the_user_has_set_wins(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "2")
+    assert seen(NUMBERS.map(of_numpy).prefetch(procs=6)) == {min(2, os.cpu_count() or 1)}
+
+
+def test_a_function_that_sets_a_number_has_it() -> None:
+    def limited(i: int) -> int:
+        from threadpoolctl import ThreadpoolController
+
+        for library in ThreadpoolController().lib_controllers:
+            library.set_num_threads(2)
+        return of_numpy(i)
+
+    assert seen(NUMBERS.map(limited).prefetch(procs=6)) == {2}
+
+
+def test_this_process_keeps_its_threads() -> None:
+    before = of_numpy(), dict(os.environ)
+    NUMBERS.map(of_numpy).prefetch(procs=2).collect()
+    assert (of_numpy(), dict(os.environ)) == before
+
+
+def test_libraries_that_a_function_loads_later_read_them_from_the_environment() -> None:
+    found = NUMBERS.map(the_environment).prefetch(procs=2).take(1).collect()
+    assert found == [{"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}]
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
+def test_pytorch_has_the_threads_of_a_worker() -> None:
+    assert seen(NUMBERS.map(of_torch).prefetch(procs=6)) == {1}
+
+
+@pytest.mark.skipif(find_spec("cv2") is None, reason="needs OpenCV")
+def test_opencv_has_the_threads_of_a_worker() -> None:
+    assert seen(NUMBERS.map(of_opencv).prefetch(procs=6)) == {1}
