@@ -4,6 +4,10 @@ Plain functions and classes of a script are sent as they are by cloudpickle. A f
 ``functools.cache`` or ``functools.singledispatch``, a ``typing.NewType`` and a ``cached_property``
 (which has a lock in Python 3.11) are sent here by what they were made of. A cache begins empty in
 each worker.
+
+A function keeps the name of its file, by which a traceback shows its lines; cloudpickle 3.1.3
+leaves it out. A child that multiprocessing spawned has the script as ``__mp_main__``, which no
+other process can import either.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from types import CodeType, FunctionType
 from typing import Any, NewType
 
 import cloudpickle
+
+SCRIPTS = ("__main__", "__mp_main__")
+"""The names of modules that are the user's script."""
 
 _CACHED = type(lru_cache(len))
 _DISPATCHES: CodeType = getattr(singledispatch(len), "__code__")  # noqa: B009  (not in its stub)
@@ -39,10 +46,27 @@ def made_of(value: Any) -> tuple[Any, ...] | None:
     return _caching, (value.__wrapped__, value.cache_parameters()), state
 
 
+def code_made_of(code: CodeType) -> tuple[Any, ...]:
+    """How to make code again, with the name of its file."""
+    _, made = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return _code_in, (code.co_filename, *made)
+
+
+def _code_in(file: str, *made: Any) -> CodeType:
+    return CodeType(*made).replace(co_filename=file)
+
+
+def send_the_script() -> None:
+    """In a child of multiprocessing: let cloudpickle send what the script defines."""
+    script = sys.modules.get("__mp_main__")
+    if script is not None and script.__name__ == "__mp_main__":  # else it is a name of __main__
+        cloudpickle.register_pickle_by_value(script)
+
+
 def _is_importable(value: Any) -> bool:
     """Whether a worker finds the value in a module, which is not one that is to be sent."""
     name = value.__module__
-    by_value = ("__main__", *cloudpickle.list_registry_pickle_by_value())
+    by_value = (*SCRIPTS, *cloudpickle.list_registry_pickle_by_value())
     if name not in sys.modules or any(f"{name}.".startswith(f"{other}.") for other in by_value):
         return False
     try:

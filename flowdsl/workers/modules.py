@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
+from flowdsl.workers.by_value import SCRIPTS
+
 _NAMED = (type, FunctionType, BuiltinFunctionType)
 """The types whose instances tell their module."""
 
@@ -43,7 +45,7 @@ def installed(names: Iterable[str]) -> frozenset[str]:
 def _installed(names: Iterable[str]) -> Iterator[str]:
     for name in names:
         module = sys.modules.get(name)
-        if module is None or name == "__main__":
+        if module is None or name in SCRIPTS:
             continue
         if _is_installed(name):
             yield name

@@ -11,7 +11,8 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from types import CodeType
+from typing import Any, ClassVar, TypeAlias
 
 import attrs
 import cloudpickle
@@ -23,7 +24,7 @@ from flowdsl.node import AnyNode
 from flowdsl.plan.tree import walk
 from flowdsl.worker_kinds import WorkerKind
 from flowdsl.workers.beside import LARGE, reduced, reduced_tensor
-from flowdsl.workers.by_value import made_of
+from flowdsl.workers.by_value import SCRIPTS, code_made_of, made_of, send_the_script
 from flowdsl.workers.modules import installed, module_of
 from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
 
@@ -56,6 +57,14 @@ def ship(program: AnyNode, kind: WorkerKind, beside: bool = False) -> Shipped:
 
 
 class _Pickler(cloudpickle.Pickler):
+    """Pickles by value what no other process can import."""
+
+    dispatch_table: ClassVar = cloudpickle.Pickler.dispatch_table.new_child(
+        {CodeType: code_made_of}
+    )
+
+
+class _ProgramPickler(_Pickler):
     """Notes the modules, and refuses open files, which cloudpickle would copy into each worker."""
 
     def __init__(self, file: io.BytesIO, beside: bool = False) -> None:
@@ -83,8 +92,9 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _ship(value: object, beside: bool = False) -> Shipped:
+    send_the_script()
     with io.BytesIO() as buffer:
-        pickler = _Pickler(buffer, beside)
+        pickler = _ProgramPickler(buffer, beside)
         pickler.dump(value)
         return Shipped(buffer.getvalue(), installed(pickler.modules), tuple(pickler.beside))
 
@@ -106,7 +116,7 @@ def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
 
 def supply(elements: Sequence[Iterable[Any]]) -> list[Frame]:
     """The frames for rows, one list per base; classes of the user's script are sent along."""
-    content, beside = _pickle(cloudpickle.dumps, elements)
+    content, beside = _pickle(_dumps, elements)
     return [content, *beside]
 
 
@@ -120,7 +130,18 @@ def pack(value: object) -> tuple[bytes, list[memoryview]]:
     try:
         return _pickle(pickle.dumps, value)
     except (pickle.PicklingError, AttributeError, TypeError):  # a class or function without a name
-        return _pickle(cloudpickle.dumps, value)
+        return _pickle(_dumps, value)
+
+
+def _dumps(
+    value: object,
+    protocol: int = 5,
+    buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None,
+) -> bytes:
+    send_the_script()
+    with io.BytesIO() as buffer:
+        _Pickler(buffer, protocol, buffer_callback).dump(value)
+        return buffer.getvalue()
 
 
 def _pickle(dumps: Callable[..., bytes], value: object) -> tuple[bytes, list[memoryview]]:
@@ -160,14 +181,14 @@ def pickled(value: object) -> bytes:
     try:
         return pickle.dumps(value, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
-        return cloudpickle.dumps(value)
+        return _dumps(value)
 
 
 def first_unpackable(elements: Sequence[Any]) -> tuple[int, Exception] | None:
     """The first element that cannot be pickled, and why."""
     for i, element in enumerate(elements):
         try:
-            cloudpickle.dumps(element)
+            _dumps(element)
         except Exception as error:
             return i, error
     return None
@@ -187,7 +208,8 @@ def _adopt(element: object, classes: frozenset[str]) -> None:
     """
     kind = type(element)
     main = sys.modules["__main__"]
-    if kind.__module__ == "__main__" and kind.__qualname__ in classes:
+    if kind.__module__ in SCRIPTS and kind.__qualname__ in classes:
+        sys.modules.setdefault(kind.__module__, main)
         vars(main).setdefault(kind.__qualname__, kind)
     for _, part in components(element) or ():
         _adopt(part, classes)

@@ -1,11 +1,13 @@
 import pickle
+from collections import ChainMap
 from collections.abc import Callable
 from types import ModuleType
-from typing import IO
+from typing import IO, Any, ClassVar
 
 DEFAULT_PROTOCOL: int
 
 class Pickler(pickle.Pickler):
+    dispatch_table: ClassVar[ChainMap[type, Callable[[Any], tuple[Any, ...]]]]
     def __init__(
         self,
         file: IO[bytes],

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+import traceback
 from pathlib import Path
+from types import CodeType
 from typing import Any, NewType
 
 import cloudpickle
@@ -130,6 +132,64 @@ def main():
 
 main()
 """
+
+
+LAUNCHED = """
+import functools, multiprocessing, sys, typing
+import flowdsl as fl
+
+class Row(typing.NamedTuple):
+    i: int
+
+def half(i):
+    return Row(i // 2)
+
+@functools.cache
+def cached(i):
+    return half(i)
+
+def rank(number):
+    for func in (half, cached):
+        flow = fl.from_range(4).map(func)
+        got = flow.prefetch(procs=1).collect()
+        assert got == flow.collect() and type(got[0]) is Row, got
+    rows = fl.from_iterable([Row(1), Row(2)]).map(lambda row: row.i)
+    assert rows.prefetch(procs=1).collect() == [1, 2]
+    print("done")
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context(sys.argv[1]).Process(target=rank, args=(0,))
+    process.start()
+    process.join()
+    sys.exit(process.exitcode)
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_script_in_a_child_that_multiprocessing_started(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LAUNCHED)
+    command = [sys.executable, script, method]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert run.stdout == "done\n", run.stderr
+
+
+def test_a_traceback_shows_the_lines_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though cloudpickle 3.1.3 leaves out the name of the file."""
+    table = cloudpickle.Pickler.dispatch_table
+    as_it_is = table[CodeType]
+
+    def without_file(code: CodeType) -> tuple[Any, ...]:
+        return as_it_is(code.replace(co_filename="<dynamic-code>"))
+
+    monkeypatch.setitem(table, CodeType, without_file)
+    for sent in (lambda i: (lambda: 1 // i)(), functools.cache(lambda i: (lambda: 1 // i)())):
+        flow = fl.from_range(1).map(sent).prefetch(procs=1)
+        with pytest.raises(fl.ElementError) as caught:
+            flow.collect()
+        told = "".join(traceback.format_exception(caught.value))
+        assert told.count("(lambda: 1 // i)()") > 1
+        assert "<dynamic-code>" not in told
 
 
 def test_classes_of_a_script_and_of_its_functions(tmp_path: Path) -> None:
