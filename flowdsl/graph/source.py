@@ -133,6 +133,10 @@ class InputSource(ABC):
         """The statistics of the run that makes the elements; None where no flow makes them."""
         return None
 
+    def scalars(self) -> dict[str, float]:
+        """Further scalars of the input for monitors, such as the fill of queues before it."""
+        return {}
+
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
         """What a flow gave for the last ``elements`` that a step took.
 
@@ -233,6 +237,9 @@ class InputOver(InputSource):
 
     def statistics(self) -> RunStatistics | None:
         return self.source.statistics()
+
+    def scalars(self) -> dict[str, float]:
+        return self.source.scalars()
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
         return self.source.taken(elements, behind)

@@ -71,6 +71,11 @@ class StagingInput(InputOver):
         self._eager_calls = 0
         self._forget()
 
+    @staticmethod
+    def takes(source: InputSource) -> bool:
+        """Whether it can be over this input: one that feeds the step itself, and is not staged."""
+        return source.most_a_step is None and not _is_staged(source)
+
     def _forget(self) -> None:
         self._elements = 0
         """How many elements a step takes; 0 before the first."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 from flowdsl.arguments import checked_int, is_int
 from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow, StateMismatch
 from flowdsl.feeding.pump import EndOfPass
+from flowdsl.graph.queues.runners import FilledQueue, noting, with_sources
 from flowdsl.graph.source import InputSource, State
 
 Shape: TypeAlias = Sequence[int]
@@ -21,7 +22,8 @@ class TensorInput(InputSource):
     ``get_tensor_fn`` is called once for each element that a step takes, while the step is traced,
     and gives the components as a list of tensors; it is called once more to learn their types. What
     it makes is computed in every step. ``size`` is how many elements a pass has; without it a pass
-    has no end, unless the operations raise ``OutOfRangeError``.
+    has no end, unless the operations raise ``OutOfRangeError``. Of the queues that it takes from,
+    as those of ``flowdsl.graph.queues``, ``scalars`` has the fill of each by its ``summary_name``.
 
     >>> import tensorflow as tf
     >>> from flowdsl.graph import TensorInput
@@ -52,13 +54,16 @@ class TensorInput(InputSource):
         self._make = get_tensor_fn
         self._size = None if size is None else checked_int(f"{name}: size", size, 1)
         self._specs: tuple[tf.TensorSpec, ...] | None = None
+        self._queues: list[FilledQueue] = []
         self._epoch = 0
         self._taken: int | None = None
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
         if self._specs is None:
-            traced = tf.function(autograph=False)(self._made).get_concrete_function()
+            with noting() as used:
+                traced = tf.function(autograph=False)(self._made).get_concrete_function()
+            self._queues = [queue for queue in with_sources(used) if queue.summary_name]
             self._specs = tuple(
                 tf.TensorSpec(one.shape, one.dtype, str(k))
                 for k, one in enumerate(traced.structured_outputs)
@@ -76,6 +81,9 @@ class TensorInput(InputSource):
     @property
     def fill(self) -> int:
         return 0
+
+    def scalars(self) -> dict[str, float]:
+        return {f"{q.name}/{q.summary_name}": q.fraction_full() for q in self._queues}
 
     def size(self) -> int:
         if self._size is None:

@@ -1,7 +1,8 @@
 """Training with TensorFlow, from a Flow to a model.
 
 config.py        TrainConfig: what to train, on what, for how long
-model.py         the protocols of a model and an optimizer; ModelDesc; Keras models
+model.py         the protocols of a model and an optimizer; ModelDesc
+compiled.py      a compiled Keras model, which trains as fit does
 trainer.py       the loop: epochs, steps, callbacks
 feedfree.py      a step as one function of TensorFlow (step.py), of a model's loss (single_cost.py)
 towers.py        the devices of a step; placement.py says where variables are
@@ -11,7 +12,8 @@ predictor.py     functions from inputs to outputs of the model
 callbacks/       actions during training: progress, evaluation, checkpoints
 monitors.py      where scalars go; events.py for TensorBoard; picture.py draws them
 checkpoint.py    everything that training needs to continue, in one file
-values.py        what variables begin with; session.py threads and memory
+variables.py     which variables a model has; values.py what they begin with
+settings.py      what a program sets of a training; session.py threads and memory
 finite.py        the error for a loss that is not finite
 """
 
@@ -54,6 +56,7 @@ from flowdsl.train.picture import draw_curves
 from flowdsl.train.placement import LeastLoadedDeviceSetter
 from flowdsl.train.predictor import OnlinePredictor
 from flowdsl.train.simple import QueueInputTrainer, SimpleFeedfreeTrainer, SimpleTrainer
+from flowdsl.train.single_cost import UntrainedVariable
 from flowdsl.train.trainer import Trainer
 
 __all__ = [
@@ -98,6 +101,7 @@ __all__ = [
     "TFEventWriter",
     "TrainConfig",
     "Trainer",
+    "UntrainedVariable",
     "draw_curves",
     "read_events",
     "read_stats",

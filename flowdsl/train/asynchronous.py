@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import isfinite
 
 import tensorflow as tf
 
 from flowdsl.errors import InvalidFlow
+from flowdsl.train.compiled import CompiledModel
 from flowdsl.train.config import TrainConfig
 from flowdsl.train.multi_gpu import MultiGPUTrainerBase, shared_variables
 from flowdsl.train.single_cost import SingleCost
+from flowdsl.train.step import variables_of
 from flowdsl.train.towers import Computed, Element, SharedVariables
 
 
@@ -36,6 +38,12 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
                 f"steps_per_call and remainder as they are"
             )
         super().__init__(config, towers, gpu_prefetch=False)
+        if hasattr(self.optimizer, "dynamic_scale"):
+            raise InvalidFlow(
+                f"{type(self).__name__}: a LossScaleOptimizer changes its scale with each update, "
+                f"also between the gradients of a tower and their update: use a trainer whose "
+                f"towers are in step, or loss_scale_factor= of the optimizer"
+            )
         self.updates = 0
         """How many gradients were applied."""
         self._apply_lock = threading.Lock()
@@ -46,6 +54,16 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
         self._under_way: dict[int, tuple[int, Future[dict[str, float]]]] = {}
         """Of towers that compute: the number of the step, and what it will give."""
         self._latest: dict[int, dict[str, float]] = {}
+
+    def trace(self) -> Sequence[tf.Variable]:
+        return [v for computed in self._computing for v in variables_of(computed)]
+
+    def require_can_train(self, model: CompiledModel) -> None:
+        if model.has_its_own_step:
+            raise InvalidFlow(
+                f"{type(self).__name__}: {type(model.net).__name__} overrides train_step, which "
+                f"computes and applies gradients at once; here they are applied one after another"
+            )
 
     def run_step(self) -> None:
         """Give each tower an element, once it is done with the one before."""

@@ -40,10 +40,17 @@ def binding_of(function: Callable[..., object], told: str, source: InputSource) 
         InvalidFlow: It does not take them; the message begins with ``told``, and has both sides.
     """
     names = [str(spec.name) for spec in source.specs]
+    return binding_of_names(function, told, names, source.by_place)
+
+
+def binding_of_names(
+    function: Callable[..., object], told: str, names: Sequence[str], by_place: bool
+) -> Binding:
+    """How the function takes components of these names, as ``binding_of`` has it."""
     taken = signature(function)
     explicit = [p.name for p in taken.parameters.values() if p.kind in _BY_NAME]
     anything = any(p.kind is Parameter.VAR_KEYWORD for p in taken.parameters.values())
-    if not source.by_place:
+    if not by_place:
         _require(taken, told, names, [n for n in names if n not in explicit and not anything])
         return Binding(tuple(names))
     if all(name in explicit for name in names):

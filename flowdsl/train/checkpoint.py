@@ -8,18 +8,17 @@ the small file that names the latest checkpoint: a kill at any moment leaves a w
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from flowdsl.errors import FlowError, SourceError, StateMismatch
+from flowdsl.train.compiled import CompiledModel
+from flowdsl.train.variables import group, held_by, untracked
 
 if TYPE_CHECKING:
     from flowdsl.train.trainer import Trainer
-
-_log = logging.getLogger(__name__)
 
 _BY_THIS_PROCESS = tf.train.CheckpointOptions(experimental_io_device="/cpu:0")
 """Where variables are on other machines, each would write its own to its own disk."""
@@ -42,9 +41,16 @@ def _tracked(trainer: Trainer) -> tf.train.Checkpoint:
     parts: dict[str, object] = {"model": trainer.model}
     if trainer.optimizer is not None:
         parts["optimizer"] = trainer.optimizer
-    state = _PythonState(trainer)
+    state, counts = _PythonState(trainer), trainer.counts
     try:
-        return tf.train.Checkpoint(**parts, global_step=trainer.counts.finished, trainer=state)
+        root = tf.train.Checkpoint(**parts)
+        but = [counts.finished, counts.not_finite, counts.first_not_finite]
+        if isinstance(trainer.model, CompiledModel) and not trainer.model.measures:
+            but += trainer.model.net.metrics_variables
+        others = group(untracked(root, held_by(parts), trainer.used, but))
+        return tf.train.Checkpoint(
+            **parts, others=others, global_step=counts.finished, trainer=state
+        )
     except ValueError as error:
         raise FlowError(
             f"a checkpoint holds what TensorFlow can track: derive the model from ModelDesc or "
@@ -121,5 +127,4 @@ def restore(trainer: Trainer, path: str) -> None:
             f"{path} is damaged: remove its files, {path}.*, to go on from the checkpoint before "
             f"it ({error})"
         ) from error
-    trainer.go_on_after(int(trainer.counts.finished.numpy()))
-    _log.info("training goes on after step %d, from %s", trainer.global_step, path)
+    trainer.go_on_after(int(trainer.counts.finished.numpy()), path)

@@ -17,9 +17,10 @@ from flowdsl.train.cluster import (
     serve,
     told_by_the_environment,
 )
+from flowdsl.train.compiled import CompiledModel
 from flowdsl.train.config import TrainConfig
 from flowdsl.train.multi_gpu import MultiGPUTrainerBase
-from flowdsl.train.towers import Element, Replicas, SharedVariables
+from flowdsl.train.towers import Element, MultiWorkerMirrored, Replicas, SharedVariables
 
 
 class DistributedReplicatedTrainer(MultiGPUTrainerBase):
@@ -67,7 +68,7 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
         resolver = server if server is not None else told_by_the_environment(name, example)
         require_jobs(name, resolver, ["worker"])
         try:
-            strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+            strategy = MultiWorkerMirrored(cluster_resolver=resolver)
         except RuntimeError as error:
             raise InvalidFlow(
                 f"DistributedReplicatedTrainer: TensorFlow has started already; make the trainer "
@@ -80,6 +81,16 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
         self.is_chief = self.worker == 0
         devices = strategy.extended.worker_devices
         super().__init__(config, Replicas(strategy, devices), gpu_prefetch)
+
+    def require_can_train(self, model: CompiledModel) -> None:
+        if model.has_its_own_step or model.has_metrics:
+            what = "overrides train_step" if model.has_its_own_step else "has metrics"
+            raise InvalidFlow(
+                f"DistributedReplicatedTrainer: the Keras model {model.net.name!r} {what}; metrics "
+                f"would have to be read in all processes at once: compile it without, or derive a "
+                f"model from ModelDesc, whose loss gives scalars"
+            )
+        model.measures = False
 
     def make_input(self) -> InputSource:
         flow = self.config.dataflow

@@ -10,12 +10,14 @@ import tensorflow as tf
 from flowdsl.errors import InvalidFlow
 from flowdsl.graph import EndOfPass
 from flowdsl.train.binding import Binding, binding_of
-from flowdsl.train.callbacks.base import StopTraining
+from flowdsl.train.callbacks.base import Callback, StopTraining
+from flowdsl.train.callbacks.metrics import KerasMetrics
+from flowdsl.train.compiled import CompiledModel
 from flowdsl.train.config import TrainConfig
-from flowdsl.train.model import CompiledModel, Optimizer, binding_of_loss
-from flowdsl.train.single_cost import SingleCost
+from flowdsl.train.model import Optimizer, binding_of_loss
+from flowdsl.train.single_cost import OwnStep, SingleCost
 from flowdsl.train.step import Step
-from flowdsl.train.towers import Element, Scalars, Towers
+from flowdsl.train.towers import Element, Replicas, Scalars, Towers
 from flowdsl.train.trainer import Trainer
 
 
@@ -59,6 +61,9 @@ class FeedfreeTrainerBase(Trainer):
             return {name: value / self.devices.total for name, value in sums.items()}
 
         return Step(self.input, self.towers, whole, self.counts)
+
+    def trace(self) -> Sequence[tf.Variable]:
+        return self.train_op.trace(self.config.steps_per_call > 1)
 
     def _tower(self, binding: Binding, inputs: Element) -> Scalars:
         scalars = binding.call(self.build_train_tower, inputs)
@@ -133,9 +138,44 @@ class SingleCostFeedfreeTrainer(FeedfreeTrainerBase):
                 "tf.keras.optimizers.Adam(1e-3), or a compiled Keras model, which has its own"
             )
         self._binding = binding_of_loss(self.model, self.input)
+        if isinstance(self.model, CompiledModel):
+            self.model.build(self._binding, self.input.specs)
         optimizer.build(self.model.trainable_variables)
         return optimizer
 
     def make_step(self) -> Step:
+        if isinstance(self.model, CompiledModel):
+            self.require_can_train(self.model)
+            if self.model.has_its_own_step:
+                own = OwnStep(self.model, self._binding, self.devices)
+                return Step(self.input, self.towers, own.whole, self.counts)
         cost = SingleCost(self.model, self._binding, self.optimizer, self.devices)
         return Step(self.input, self.towers, cost.whole, self.counts, cost.few)
+
+    def require_can_train(self, model: CompiledModel) -> None:
+        """Refuse what this trainer would do otherwise than ``fit``.
+
+        Raises:
+            InvalidFlow: The model has a step or metrics of its own that it cannot train with.
+        """
+        several = self.towers > 1
+        if model.has_its_own_step and several and not isinstance(self.devices, Replicas):
+            raise InvalidFlow(
+                f"{type(self).__name__}: {type(model.net).__name__} overrides train_step, which "
+                f"applies the gradients of one tower by themselves; several towers train it by "
+                f"SyncMultiGPUTrainerReplicated"
+            )
+        if self.config.remainder != "drop" and several:
+            what = "overrides train_step" if model.has_its_own_step else None
+            if what is None and self.config.remainder == "pad" and model.has_metrics:
+                what = "has metrics, which would count an element twice"
+            if what is not None:
+                raise InvalidFlow(
+                    f"TrainConfig: remainder={self.config.remainder!r} cannot be had with a model "
+                    f"that {what}"
+                )
+
+    def callbacks_of_model(self) -> Sequence[Callback]:
+        if isinstance(self.model, CompiledModel) and self.model.measures:
+            return [KerasMetrics(self.model)]
+        return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, cast
 
 import tensorflow as tf
@@ -10,12 +10,8 @@ import tensorflow as tf
 from flowdsl.errors import InvalidFlow
 from flowdsl.graph import InputSource
 from flowdsl.train.binding import Binding, binding_of
-
-Scalars: TypeAlias = Mapping[str, tf.Tensor]
-"""Scalars to monitor, by name."""
-
-Loss: TypeAlias = tf.Tensor | tuple[tf.Tensor, Scalars]
-"""The loss, a scalar mean over the batch; or a pair of it and other batch means to monitor."""
+from flowdsl.train.compiled import CompiledModel, Loss
+from flowdsl.train.variables import trainable_of_keras
 
 
 class Model(Protocol):
@@ -43,6 +39,9 @@ GivenModel: TypeAlias = Model | tf.Module | tf.keras.Model
 class ModelDesc(tf.Module):
     """A base for models, which finds the variables of its attributes, Keras layers included.
 
+    They may be in lists, tuples and dicts, nested too. Attributes of other objects are not trained,
+    as with ``tf.Module`` and Keras; training warns of variables that the loss uses there.
+
     >>> import tensorflow as tf
     >>> class Linear(ModelDesc):
     ...     def __init__(self) -> None:
@@ -61,37 +60,8 @@ class ModelDesc(tf.Module):
 
     @property
     def trainable_variables(self) -> Sequence[tf.Variable]:
-        found = list(super().trainable_variables)
-        for module in (self, *self.submodules):
-            for value in vars(module).values():
-                for part in value if isinstance(value, (list, tuple)) else (value,):
-                    if isinstance(part, tf.keras.layers.Layer):
-                        found += part.trainable_variables
+        found = [*super().trainable_variables, *trainable_of_keras(self)]
         return list({id(variable): variable for variable in found}.values())
-
-
-class CompiledModel(tf.Module):
-    """A compiled Keras model as a ``Model``: its loss of ``(x, y)``, or ``(x, y, sample_weight)``.
-
-    The penalties of its layers, such as L2, are part of the loss, as in ``fit``.
-    """
-
-    def __init__(self, net: tf.keras.Model) -> None:
-        super().__init__()
-        self.net = net
-
-    @property
-    def trainable_variables(self) -> Sequence[tf.Variable]:
-        return self.net.trainable_variables
-
-    def loss(self, x: tf.Tensor, y: tf.Tensor, sample_weight: tf.Tensor | None = None) -> tf.Tensor:
-        return self.net.compute_loss(x, y, self.net(x, training=True), sample_weight, True)
-
-    def evaluated(
-        self, x: tf.Tensor, y: tf.Tensor, sample_weight: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """The loss as ``evaluate`` has it: layers such as dropout do nothing."""
-        return self.net.compute_loss(x, y, self.net(x, training=False), sample_weight, False)
 
 
 class Optimizer(Protocol):
@@ -125,26 +95,22 @@ def binding_of_loss(model: Model, source: InputSource) -> Binding:
             f"{name} has no trainable variables: derive it from ModelDesc, which finds those of "
             f"Keras layers, and build these with an input shape (tf.keras.Input)"
         )
+    if isinstance(model, CompiledModel):
+        return model.binding(source)
     return binding_of(model.loss, f"{name}.loss", source)
-
-
-def evaluated(model: Model) -> Callable[..., Loss]:
-    """The loss of a model where it does not train."""
-    return model.evaluated if isinstance(model, CompiledModel) else model.loss
 
 
 def named_scalars(
     model: Model,
     binding: Binding,
     inputs: Sequence[tf.Tensor],
-    method: Callable[..., Loss] | None = None,
 ) -> dict[str, tf.Tensor]:
     """The loss of one element, as ``"loss"``, and the model's other scalars to monitor.
 
     Raises:
         InvalidFlow: One of them is not a scalar, or is called ``loss`` too.
     """
-    result = binding.call(method or model.loss, inputs)
+    result = binding.call(model.loss, inputs)
     loss, others = result if isinstance(result, tuple) else (result, {})
     if "loss" in others:
         raise InvalidFlow(f"{type(model).__name__}.loss: 'loss' names the loss itself; rename it")
@@ -189,14 +155,10 @@ def made_model(given: Callable[[], GivenModel] | GivenModel | None, towers: int)
         model = given()
     if not isinstance(model, tf.keras.Model) or not _has_keras_loss(model):
         return cast("Model", model)
-    if getattr(model, "optimizer", None) is None:  # it is there once it is compiled
-        raise InvalidFlow(
-            f"TrainConfig: the Keras model {model.name!r} is not compiled, so it has no loss: call "
-            f"its compile(optimizer=..., loss=...), or derive a model from ModelDesc"
-        )
     return CompiledModel(model)
 
 
 def _has_keras_loss(model: tf.keras.Model) -> bool:
     """Whether the model does not define a loss of its own, as a method."""
-    return not callable(vars(type(model)).get("loss"))
+    own = [cls for cls in type(model).__mro__ if not cls.__module__.startswith("keras.")]
+    return not any(callable(vars(cls).get("loss")) for cls in own)

@@ -49,10 +49,36 @@ class Monitors(Callback):
         self._steps = 0
         self._put: dict[str, float] = {}
         self._last: dict[str, float] = {}
+        self._put_at: dict[str, int] = {}
+        """The step in which each scalar was put last, in this process."""
+        self._prefixes: dict[str, Callback] = {}
 
     def put_scalar(self, name: str, value: float) -> None:
-        """Record a scalar of this epoch, once."""
-        self._put[name] = value
+        """Record a scalar of this epoch; a later step of it may put another value.
+
+        Raises:
+            InvalidFlow: It has another value already in this step.
+        """
+        step = self.trainer.global_step
+        before = self._put.get(name, value)
+        if self._put_at.get(name) == step and before != value and before == before:
+            raise InvalidFlow(
+                f"put_scalar: {name!r} is {before!r} already in step {step}, and would become "
+                f"{value!r}: two callbacks record it; give each a name or prefix of its own"
+            )
+        self._put[name], self._put_at[name] = value, step
+
+    def reserve(self, prefix: str, callback: Callback) -> None:
+        """Keep the names of scalars that begin with ``prefix`` for one callback.
+
+        Raises:
+            InvalidFlow: Another one has them.
+        """
+        if self._prefixes.setdefault(prefix, callback) is not callback:
+            raise InvalidFlow(
+                f"{type(callback).__name__}: another one records scalars as {prefix}_... too, and "
+                f"each would replace those of the other: give each its own, prefix=..."
+            )
 
     def latest(self, name: str, *, told: str) -> float:
         """A scalar of the epoch: as it was put, or its mean so far.

@@ -14,19 +14,28 @@ from flowdsl.graph import InputSource, StagingInput
 from flowdsl.graph.devices import device_of
 from flowdsl.train.config import TrainConfig
 from flowdsl.train.feedfree import SingleCostFeedfreeTrainer
-from flowdsl.train.towers import Replicas, SharedVariables, Towers
+from flowdsl.train.towers import Mirrored, Replicas, SharedVariables, Towers
 
 R = TypeVar("R")
 
-_CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
-"""The settings of a Keras optimizer that act on one tower's gradients."""
+_CLIPS = (
+    "clips each tower's gradient before they are added up, which is not what one device would do"
+)
+_NOT_ON_REPLICAS = {
+    "clipnorm": _CLIPS,
+    "clipvalue": _CLIPS,
+    "global_clipnorm": _CLIPS,
+    "gradient_accumulation_steps": "cannot be had on replicas, in Keras's fit neither",
+}
+"""The settings of a Keras optimizer that do something else on replicas than on one device."""
 
 
 class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
     """Trains on several devices: GPUs, or logical CPUs (``flowdsl.graph.logical_cpus``).
 
     With ``gpu_prefetch`` the elements of the next step are brought to the devices while this one
-    runs, by a ``StagingInput``, where there are several devices and a queue feeds them;
+    runs, by a ``StagingInput``, where there are several devices and the input, a flow or ``data``,
+    is taken within the step;
     ``steps_per_call`` and ``remainder`` cannot be had with it, and leave it out.
 
     Source: ``MultiGPUTrainerBase`` in tensorpack.
@@ -44,7 +53,7 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
 
     def make_input(self) -> InputSource:
         source = super().make_input()
-        return StagingInput(source) if self.config.data is None and self.stages else source
+        return StagingInput(source) if self.stages and StagingInput.takes(source) else source
 
     @property
     def stages(self) -> bool:
@@ -174,12 +183,13 @@ class SyncMultiGPUTrainerReplicated(MultiGPUTrainerBase):
     ) -> None:
         on = tuple(devices) if devices is not None else config.devices()
         super().__init__(config, Replicas(mirrored(on), on), gpu_prefetch)
-        clipping = [name for name in _CLIPPING if getattr(self.optimizer, name, None) is not None]
-        if clipping and self.towers > 1:
-            raise InvalidFlow(
-                f"SyncMultiGPUTrainerReplicated: {clipping[0]} of the optimizer clips each "
-                f"tower's gradient before they are added up, which is not what one device would do"
-            )
+        optimizer: object = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        for name, why in _NOT_ON_REPLICAS.items():
+            if getattr(optimizer, name, None) is not None and self.towers > 1:
+                raise InvalidFlow(
+                    f"SyncMultiGPUTrainerReplicated: {name} of the optimizer {why}; use "
+                    f"SyncMultiGPUTrainerParameterServer"
+                )
 
     @staticmethod
     def get_post_init_ops() -> list[Callable[[], object]]:
@@ -227,8 +237,8 @@ def shared_variables(trainer: str, config: TrainConfig, ps_device: str) -> Share
 
 
 @cache  # TensorFlow confuses the collectives of two strategies (tensorflow #62790)
-def mirrored(devices: tuple[str, ...]) -> tf.distribute.Strategy:
+def mirrored(devices: tuple[str, ...]) -> Mirrored:
     """The strategy that keeps a copy of each variable on each device."""
     on_cpu = all("cpu" in device.lower() for device in devices)
     reduction = tf.distribute.ReductionToOneDevice() if on_cpu else None  # None: the GPUs' default
-    return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)
+    return Mirrored(devices, cross_device_ops=reduction)

@@ -10,7 +10,8 @@ import tensorflow as tf
 from numpy.typing import ArrayLike, NDArray
 
 from flowdsl.errors import InvalidFlow
-from flowdsl.train.model import CompiledModel, Model
+from flowdsl.train.compiled import CompiledModel
+from flowdsl.train.model import Model
 
 
 class OnlinePredictor:

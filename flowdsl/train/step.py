@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import tensorflow as tf
@@ -38,6 +38,14 @@ class Counts:
         self.first_not_finite.assign_add(tf.where(earlier > 0, tf.zeros_like(bad), bad * number))
 
 
+def variables_of(function: Any) -> list[tf.Variable]:
+    """The variables that a function with a signature uses, in the order in which it reads them."""
+    graph = function.get_concrete_function().graph
+    by_handle = {id(variable.handle): variable for variable in graph.variables}
+    used = [by_handle.get(id(tensor)) for tensor in graph.external_captures]
+    return [variable for variable in used if variable is not None]
+
+
 def _count(name: str) -> tf.Variable:
     return tf.Variable(0, dtype=tf.int64, trainable=False, name=name)
 
@@ -54,6 +62,10 @@ class Step:
     counts: Counts
     few: Callable[[Sequence[Element], tf.Tensor, Remainder], Scalars] | None = None
     """What is done where only so many are there; the others are the first one again."""
+
+    def trace(self, several: bool) -> list[tf.Variable]:
+        """Trace the step, which makes what it makes lazily; gives the variables that it uses."""
+        return variables_of(self.several if several else self.one)
 
     @cached_property
     def one(self) -> Callable[..., Scalars]:

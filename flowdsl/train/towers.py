@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import local
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from flowdsl.train.placement import LeastLoadedDeviceSetter
@@ -31,6 +33,21 @@ class Towers(ABC):
     def scope(self) -> Any:
         """A context in which the variables of a model and of an optimizer are made."""
 
+    def one(self) -> AbstractContextManager[None]:
+        """A context in which a tower computes its loss as if it were alone."""
+        return nullcontext()
+
+    def first(self, function: Callable[[], Scalars]) -> Scalars:
+        """Call a function as the first tower, within one of TensorFlow."""
+        return function()
+
+    def overflow_together(self, gradients: Gradients) -> Gradients:
+        """The gradients to apply; where those of one tower have overflowed, all are NaN.
+
+        An optimizer that scales the loss leaves out such a step, on all towers or on none.
+        """
+        return gradients
+
     @abstractmethod
     def run(self, tower: Callable[..., Scalars], elements: Sequence[Element]) -> Scalars:
         """Run a function on each device with its element; gives the sums of its scalars."""
@@ -45,10 +62,43 @@ class Towers(ABC):
         """Compute on each device, and apply the sums of the gradients to the variables."""
 
 
+class _UnscaledLosses(tf.distribute.Strategy):
+    """A strategy within which losses of Keras can be the means over a tower's own batch.
+
+    A loss of Keras divides itself by the number of replicas, and so do losses by TensorFlow's
+    guide. A trainer divides every loss; done twice, the gradients would be too small by the number
+    of towers. So while a loss is traced, there is one replica.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._traced = local()  # each replica is traced in a thread of its own
+        super().__init__(*args, **kwargs)
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        return 1 if getattr(self._traced, "alone", False) else int(super().num_replicas_in_sync)
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        self._traced.alone = True
+        try:
+            yield
+        finally:
+            self._traced.alone = False
+
+
+class Mirrored(_UnscaledLosses, tf.distribute.MirroredStrategy):
+    """The devices of this process."""
+
+
+class MultiWorkerMirrored(_UnscaledLosses, tf.distribute.MultiWorkerMirroredStrategy):
+    """Those of several processes."""
+
+
 class Replicas(Towers):
     """Each device has its copy of the variables; a strategy of TensorFlow keeps them equal."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, devices: Sequence[str]) -> None:
+    def __init__(self, strategy: Mirrored | MultiWorkerMirrored, devices: Sequence[str]) -> None:
         self.strategy = strategy
         self.devices = tuple(devices)
 
@@ -58,6 +108,27 @@ class Replicas(Towers):
 
     def scope(self) -> Any:
         return self.strategy.scope()
+
+    def one(self) -> AbstractContextManager[None]:
+        return self.strategy.one()
+
+    def first(self, function: Callable[[], Scalars]) -> Scalars:
+        found: list[Scalars] = []
+
+        def replica() -> None:
+            context = tf.distribute.get_replica_context()
+            if tf.get_static_value(context.replica_id_in_sync_group) == 0:
+                found.append(function())
+
+        self.strategy.run(replica)
+        return found[-1]
+
+    def overflow_together(self, gradients: Gradients) -> Gradients:
+        finite = [tf.reduce_all(tf.math.is_finite(_values(each))) for each in gradients]
+        mine = tf.cast(tf.logical_not(tf.reduce_all(finite)), tf.float32)
+        of_all = tf.distribute.get_replica_context().all_reduce("SUM", mine)
+        factor = tf.where(of_all > 0, np.nan, 1.0)
+        return [_times(gradient, factor) for gradient in gradients]
 
     def run(self, tower: Callable[..., Scalars], elements: Sequence[Element]) -> Scalars:
         inputs = [self._spread(component) for component in zip(*elements, strict=True)]
@@ -121,6 +192,17 @@ class SharedVariables(Towers):
         sums = self.run(tower, elements)
         apply([_sum_of_gradients(each) for each in zip(*found, strict=True)])
         return sums
+
+
+def _values(gradient: Any) -> tf.Tensor:
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def _times(gradient: Any, factor: tf.Tensor) -> Any:
+    values = _values(gradient) * tf.cast(factor, gradient.dtype)
+    if not isinstance(gradient, tf.IndexedSlices):
+        return values
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
 
 
 def _sums(every: Sequence[Scalars]) -> Scalars:

@@ -25,6 +25,13 @@ from flowdsl.train.model import Model, Optimizer, made_model
 from flowdsl.train.monitors import Monitors
 from flowdsl.train.predictor import OnlinePredictor, predictor_of
 from flowdsl.train.session import configure
+from flowdsl.train.settings import (
+    Settings,
+    differences,
+    learning_rate_in,
+    set_learning_rate,
+    settings_of,
+)
 from flowdsl.train.step import Counts
 from flowdsl.train.towers import SharedVariables, Towers
 from flowdsl.train.values import begin_with
@@ -39,6 +46,8 @@ class TrainerState(TypedDict):
     local_step: int
     left_over: int
     partial_steps: int
+    non_finite_steps: int
+    settings: Settings
     input: State
     callbacks: Mapping[str, Mapping[str, object]]
 
@@ -83,7 +92,7 @@ class Trainer(ABC):
             configure(config.session_config)
         self.config = config
         self.devices = towers or _one_tower(type(self).__name__, config)
-        self.local_step = self.left_over = self.partial_steps = 0
+        self.local_step = self.left_over = self.partial_steps = self._non_finite_before = 0
         self.scalars = {}
         self._finished_epochs = config.starting_epoch - 1
         self._finished_steps = self._last_step = self._running = 0
@@ -96,6 +105,15 @@ class Trainer(ABC):
         with self.devices.scope():
             self.model: Model = made_model(config.model, self.devices.total)
             self._optimizer = self.make_optimizer()
+        self.used: Sequence[tf.Variable] = ()
+        """The variables that steps use, once ``setup`` has traced them."""
+        self.settings: Settings = {
+            **settings_of(self._optimizer),
+            "steps_per_epoch": self.steps_per_epoch,
+            "towers": self.devices.total,
+        }
+        """What the program says of a step, for checkpoints."""
+        self._of_model = self.callbacks_of_model()
         self.monitors = Monitors(config.monitors if self.is_chief else ())
         self._registered: list[Callback] = []
         self._callbacks: Callbacks | None = None
@@ -115,6 +133,14 @@ class Trainer(ABC):
     @abstractmethod
     def run_step(self) -> None:
         """One iteration."""
+
+    def trace(self) -> Sequence[tf.Variable]:
+        """Make ready what steps run, before variables are restored; gives the variables of it."""
+        return ()
+
+    def callbacks_of_model(self) -> Sequence[Callback]:
+        """What the model needs to have done at the stations, before the other callbacks."""
+        return ()
 
     # -- where training is -------------------------------------------------------------------------
 
@@ -140,8 +166,8 @@ class Trainer(ABC):
 
     @property
     def non_finite_steps(self) -> int:
-        """How many steps had a loss that was NaN or infinite."""
-        return int(self.counts.not_finite.numpy())
+        """How many steps had a loss that was NaN or infinite, those before a resume too."""
+        return self._non_finite_before + int(self.counts.not_finite.numpy())
 
     def reached(self, every: int) -> bool:
         """Whether the last call came to a step whose number is a multiple of ``every``."""
@@ -155,7 +181,9 @@ class Trainer(ABC):
         With ``resume``, training goes on from the latest checkpoint in ``logdir``, if there is one:
         at the next step, with the next elements, as if it had not stopped. So a program that was
         killed is run again as it is. (Random operations of TensorFlow that keep their state outside
-        of variables are not part of that; Keras's layers keep it in variables.) With
+        of variables are not part of that; Keras's layers keep it in variables.) Where the program
+        has other settings than the one that saved the checkpoint, such as a learning rate, they
+        hold, and the log says so. With
         ``resume=False`` a ``logdir`` that holds checkpoints is an error: nothing is overwritten.
 
         Raises:
@@ -199,14 +227,15 @@ class Trainer(ABC):
                 f"train(resume=False): {checkpoint} exists already; give another logdir, or go on "
                 f"from it with resume=True"
             )
-        if self.config.session_init is not None:
-            begin_with(self.model, self.config.session_init)
         ready: list[Callback] = []
         while new := [each for each in self._in_turn() if each not in ready]:
             for callback in new:  # whose setup may register another
                 callback.setup(self)
             ready += new
         self._callbacks = Callbacks(self._in_turn())
+        self.used = self.trace()
+        if self.config.session_init is not None:
+            begin_with(self.model, self.config.session_init)
         if checkpoint:
             restore(self, checkpoint)
 
@@ -228,6 +257,7 @@ class Trainer(ABC):
                     "to start anew remove %s/checkpoints or give another logdir",
                     *(self.epoch_num, self.config.logdir),
                 )
+                self.finish()
                 return
             if self._input_state is None:
                 self.input.reset()
@@ -239,6 +269,7 @@ class Trainer(ABC):
                 self._run_epochs(callbacks)
             except StopTraining as stop:
                 _log.info("training was stopped: %s", stop)
+            self.finish()
 
     def _in_turn(self) -> list[Callback]:
         """All callbacks; savers come last, so that checkpoints include the others' state."""
@@ -247,7 +278,7 @@ class Trainer(ABC):
             given = [callback for callback in given if not callback.chief_only]
         savers = [callback for callback in given if callback.saves]
         others = [callback for callback in given if not callback.saves]
-        return [*others, self.monitors, *savers]
+        return [*self._of_model, *others, self.monitors, *savers]
 
     def _run_epochs(self, callbacks: Callbacks) -> None:
         while self.epoch_num < self.config.max_epoch:
@@ -280,6 +311,13 @@ class Trainer(ABC):
 
         It comes before each checkpoint and at the end of an epoch.
         """
+
+    def finish(self) -> None:
+        """Give variables their final values, after the last step and not after an error."""
+        finalize = getattr(self._optimizer, "finalize_variable_values", None)
+        if finalize is not None:  # of Keras, e.g. with use_ema=True
+            with self.devices.scope():
+                finalize(self.model.trainable_variables)
 
     def end_steps(self) -> None:  # noqa: B027  # as above
         """The end of training, by an error too: steps that are still running are waited for."""
@@ -341,7 +379,8 @@ class Trainer(ABC):
         (step, waited), now = self._told, self.input.waited
         self._told = (self.global_step, now)
         a_step = (now - waited) / max(1, self.global_step - step)
-        return {"queue_fill": float(self.input.fill), "input_wait": a_step}
+        fill = float(self.input.fill)
+        return {"queue_fill": fill, "input_wait": a_step, **self.input.scalars()}
 
     def _check_input(self) -> None:
         name, most = type(self.input).__name__, self.input.most_a_step
@@ -418,6 +457,8 @@ class Trainer(ABC):
             "local_step": 0 if self._epoch_is_over else self.local_step,
             "left_over": self.left_over,
             "partial_steps": self.partial_steps,
+            "non_finite_steps": self.non_finite_steps,
+            "settings": self.settings,
             "input": self.input.state_dict(),
             "callbacks": {} if self._callbacks is None else self._callbacks.state_dict(),
         }
@@ -426,14 +467,25 @@ class Trainer(ABC):
         """Restore a saved state; the input's state is restored when training begins."""
         self._finished_epochs, self.local_step = state["epoch_num"], state["local_step"]
         self.left_over, self.partial_steps = state["left_over"], state["partial_steps"]
+        self._non_finite_before = state["non_finite_steps"]
+        self._settings_before = state["settings"]
         if self._callbacks is not None:
             self._callbacks.load_state_dict(state["callbacks"])
         self._input_state = state["input"]
 
-    def go_on_after(self, step: int) -> None:
-        """Count from this step on, which a checkpoint has."""
+    def go_on_after(self, step: int, checkpoint: str) -> None:
+        """Count from this step on, which a checkpoint has, with the settings of this program."""
         self._finished_steps = self._last_step = step
         self._told = (step, 0.0)
+        changed = differences(self.settings, self._settings_before)
+        rate = learning_rate_in(self.settings)
+        if rate is not None and rate[0] in changed:
+            set_learning_rate(self._optimizer, rate[1])
+        _log.warning(
+            "training goes on after step %d, in epoch %d, from %s%s",
+            *(step, self.epoch_num + 1, checkpoint),
+            f"; this program has other settings: {', '.join(changed.values())}" if changed else "",
+        )
 
 
 def _one_tower(trainer: str, config: TrainConfig) -> Towers:

@@ -13,7 +13,8 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from flowdsl.errors import InvalidFlow, StateMismatch
-from flowdsl.train.model import CompiledModel, Model
+from flowdsl.train.model import Model
+from flowdsl.train.variables import group, held_by, named_variables, untracked
 
 _log = logging.getLogger(__name__)
 
@@ -50,44 +51,14 @@ def begin_with(model: Model, initial: Initial) -> None:
     try:
         status = tf.train.Checkpoint(model=model).restore(found)
         status.assert_existing_objects_matched().expect_partial()
+        others = untracked(model, {f"model/{k}": v for k, v in held_by(model).items()})
+        tf.train.Checkpoint(others=group(others)).restore(found).expect_partial()
     except (AssertionError, ValueError) as error:
         raise StateMismatch(
             f"TrainConfig: session_init: {found} is of another model than {type(model).__name__} "
             f"({error})"
         ) from error
     _log.info("variables begin with those of %s", found)
-
-
-def named_variables(model: Model) -> dict[str, tf.Variable]:
-    """The variables of a model, by name.
-
-    Those of Keras layers have their Keras path, others the path of attributes to them.
-    """
-    if isinstance(model, CompiledModel):
-        return {variable.path: variable for variable in model.net.variables}
-    found: dict[str, tf.Variable] = {}
-    _collect(model, "", found, set())
-    return found
-
-
-def _collect(value: Any, path: str, found: dict[str, tf.Variable], seen: set[int]) -> None:
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, tf.keras.layers.Layer):
-        found.update({variable.path: variable for variable in value.variables})
-    elif isinstance(value, tf.Variable):
-        found[path] = value
-    elif isinstance(value, (list, tuple)):
-        for k, part in enumerate(value):
-            _collect(part, f"{path}/{k}", found, seen)
-    elif isinstance(value, dict):
-        for name, part in value.items():
-            _collect(part, f"{path}/{name}", found, seen)
-    elif isinstance(value, tf.Module):
-        for name, part in vars(value).items():
-            if not name.startswith("_"):
-                _collect(part, f"{path}/{name}" if path else name, found, seen)
 
 
 def _assign(

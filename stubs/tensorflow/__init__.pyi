@@ -40,6 +40,7 @@ from tensorflow._ops import exp as exp
 from tensorflow._ops import expand_dims as expand_dims
 from tensorflow._ops import fill as fill
 from tensorflow._ops import gather as gather
+from tensorflow._ops import get_static_value as get_static_value
 from tensorflow._ops import identity as identity
 from tensorflow._ops import init_scope as init_scope
 from tensorflow._ops import logical_not as logical_not
@@ -53,6 +54,7 @@ from tensorflow._ops import one_hot as one_hot
 from tensorflow._ops import ones as ones
 from tensorflow._ops import ones_like as ones_like
 from tensorflow._ops import range as range
+from tensorflow._ops import reduce_all as reduce_all
 from tensorflow._ops import reduce_max as reduce_max
 from tensorflow._ops import reduce_mean as reduce_mean
 from tensorflow._ops import reduce_sum as reduce_sum

@@ -1,6 +1,9 @@
 from collections.abc import Sequence
 
-from tensorflow._tensor import DType, Tensor, TensorLike
+from tensorflow._tensor import DType, Tensor, TensorLike, Variable
+
+class Generator:
+    state: Variable
 
 def set_seed(seed: int) -> None: ...
 def shuffle(value: TensorLike, seed: int | None = None) -> Tensor: ...

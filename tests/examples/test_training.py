@@ -39,8 +39,7 @@ def test_a_step_of_ones_own_goes_on_with_both_optimizers(tmp_path: Path) -> None
     assert re.search(
         r"\d+% of the points lie at one of \d of 8", run(tmp_path, "gan", "--epochs=1")
     )
-    again = run(tmp_path, "gan", "--epochs=2")
-    assert "going on after step 200" in again
+    run(tmp_path, "gan", "--epochs=2")
     entries = read_stats(tmp_path / "gan")
     assert [entry["global_step"] for entry in entries] == [200, 400]
     assert all(entry["critic"] and entry["generator"] for entry in entries)

@@ -157,7 +157,7 @@ def test_elements_left_out_are_counted() -> None:
 
 
 @pytest.mark.parametrize("remainder", ["pad", "smaller"])
-@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+@pytest.mark.filterwarnings("ignore:not trained. unused")
 def test_gradients_of_rows_of_a_table_are_added_up_too(
     remainder: Literal["pad", "smaller"],
 ) -> None:

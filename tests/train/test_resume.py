@@ -169,6 +169,7 @@ class Counting(Linear):
         self.count = tf.Variable(0.0, trainable=False)
 
 
+@pytest.mark.filterwarnings("ignore:not trained. more")
 @pytest.mark.parametrize("model", [Wider, Reshaped, Counting])
 def test_a_checkpoint_of_another_model_is_refused(model: type[Linear], tmp_path: Path) -> None:
     trainer(tmp_path).train()

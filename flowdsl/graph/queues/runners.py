@@ -89,6 +89,10 @@ class FilledQueue:
         """End it: nothing is put in any more, and what is in it can still be taken."""
         self.queue.close(cancel_pending_enqueues=cancel_pending_enqueues)
 
+    def fraction_full(self) -> float:
+        """The share of its capacity that is filled."""
+        return float(self.size()) / self.capacity
+
     def note(self) -> None:
         """Tell whoever traces a function that it takes from this queue."""
         used = _used.get()
@@ -157,12 +161,8 @@ class _Traced:
             return tf.while_loop(lambda k: k < _TURNS, turn, begin, parallel_iterations=1)
 
         self._step = tf.function(autograph=False)(turns)
-        token = _used.set([])
-        try:
+        with noting() as self.used:
             self._call = self._step.get_concrete_function()
-            self.used = _used.get() or []
-        finally:
-            _used.reset(token)
 
     def __call__(self) -> object:
         return self._call()
@@ -216,10 +216,21 @@ def _first_error(queues: Sequence[FilledQueue]) -> Exception | None:
     return next((q.error for q in reversed(queues) if q.error is not None), None)
 
 
-def _needed(tensors: tuple[Structure, ...]) -> list[FilledQueue]:
-    """The queues of these tensors, and those that they are filled from, the last of them first."""
+@contextmanager
+def noting() -> Iterator[list[FilledQueue]]:
+    """The queues that are taken from by what is traced in the block."""
+    used: list[FilledQueue] = []
+    token = _used.set(used)
+    try:
+        yield used
+    finally:
+        _used.reset(token)
+
+
+def with_sources(queues: Sequence[FilledQueue]) -> list[FilledQueue]:
+    """These queues, and those that they are filled from, the last of them first."""
     found: list[FilledQueue] = []
-    ahead = [queue for one in tensors for queue in _queues_of(one)]
+    ahead = [*queues]
     while ahead:
         queue = ahead.pop()
         if queue not in found:
@@ -228,17 +239,18 @@ def _needed(tensors: tuple[Structure, ...]) -> list[FilledQueue]:
     return found
 
 
+def _needed(tensors: tuple[Structure, ...]) -> list[FilledQueue]:
+    return with_sources([queue for one in tensors for queue in _queues_of(one)])
+
+
 def _queues_of(tensors: Structure) -> list[FilledQueue]:
-    token = _used.set([])
-    try:
+    with noting() as used:
         for one in [tensors] if isinstance(tensors, FilledQueue) else flat(tensors):
             if isinstance(one, FilledQueue):
                 one.note()
             elif isinstance(one, Produced):
                 tf.function(autograph=False)(one.value).get_concrete_function()
-        return _used.get() or []
-    finally:
-        _used.reset(token)
+    return used
 
 
 def _stop(queues: Sequence[FilledQueue], seconds: float = _SECONDS_TO_END) -> None:

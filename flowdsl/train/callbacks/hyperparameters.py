@@ -11,7 +11,7 @@ import tensorflow as tf
 from flowdsl.arguments import is_int
 from flowdsl.errors import InvalidFlow
 from flowdsl.train.callbacks.base import Callback
-from flowdsl.train.values import named_variables
+from flowdsl.train.variables import named_variables
 
 
 @runtime_checkable

@@ -31,10 +31,6 @@ class ProgressBar(Callback):
         self._bar: Progress | None = None
         self._began = self._drawn = 0.0
 
-    def before_train(self) -> None:
-        if self.trainer.global_step:
-            self.console.print(f"going on after step {self.trainer.global_step}", highlight=False)
-
     def before_epoch(self) -> None:
         self._epoch = self.trainer.epoch_num + 1
         self._began = time.monotonic()

@@ -1,10 +1,13 @@
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tensorflow._tensor import Tensor, TensorLike
 from tensorflow._tensor import Variable as _Variable
 from tensorflow.keras import layers as layers
 from tensorflow.keras import losses as losses
+from tensorflow.keras import metrics as metrics
 from tensorflow.keras import optimizers as optimizers
+from tensorflow.keras import random as random
 from tensorflow.keras import utils as utils
 from tensorflow.keras.layers import Layer
 
@@ -12,10 +15,16 @@ from tensorflow.keras.layers import Layer
 class Variable(_Variable):
     @property
     def path(self) -> str: ...
+    @property
+    def value(self) -> _Variable: ...
+    @property
+    def trainable(self) -> bool: ...
 
 class Model(Layer):
     inputs: list[Tensor]
     output_names: list[str]
+    metrics: list[metrics.Metric]
+    metrics_variables: list[Variable]
     optimizer: optimizers.Optimizer
     def summary(self) -> None: ...
     def compile(
@@ -32,6 +41,16 @@ class Model(Layer):
         sample_weight: TensorLike | None = None,
         training: bool = True,
     ) -> Tensor: ...
+    def call(self, inputs: TensorLike) -> Tensor: ...
+    def compute_metrics(
+        self, x: object, y: object, y_pred: object, sample_weight: object = None
+    ) -> dict[str, Tensor]: ...
+    def get_metrics_result(self) -> dict[str, Tensor]: ...
+    def reset_metrics(self) -> None: ...
+    def train_step(self, data: Any) -> dict[str, Tensor]: ...
+    def test_step(self, data: Any) -> dict[str, Tensor]: ...
+    # private, and what ``fit`` calls: nothing public makes the variables of metrics
+    def _symbolic_build(self, *, data_batch: object) -> None: ...
 
 class Sequential(Model):
     def __init__(

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 
 from rich.console import Console
 
-from flowdsl.train import ModelSaver, ProgressBar, SimpleTrainer, TrainConfig
+from flowdsl.train import ProgressBar, SimpleTrainer, TrainConfig
 from tests.train.regression import Linear, points, sgd
 
 
@@ -42,23 +41,3 @@ def test_in_a_terminal_there_is_a_bar() -> None:
     assert "━" in text
     assert "4/4" in text
     assert re.search(r"loss [\d.]+.*queue_fill \d", text)
-
-
-def test_where_training_goes_on_is_said(tmp_path: Path) -> None:
-    said: list[str] = []
-    for epochs in (1, 2):
-        out = io.StringIO()
-        config = TrainConfig(
-            dataflow=points(32).batch(8),
-            model=Linear,
-            optimizer=sgd,
-            callbacks=[ModelSaver()],
-            extra_callbacks=[ProgressBar(Console(file=out))],
-            monitors=(),
-            max_epoch=epochs,
-            logdir=tmp_path,
-        )
-        SimpleTrainer(config).train()
-        said.append(out.getvalue())
-    assert "going on" not in said[0]
-    assert said[1].startswith("going on after step 4\nepoch 2/2")

@@ -1,0 +1,185 @@
+"""The variables of a model: their names, those that train, and those that a checkpoint has to hold.
+
+TensorFlow and Keras each see a part. A ``tf.Module`` does not look into Keras layers. A checkpoint
+of TensorFlow does not hold what Keras keeps outside of its weights, such as the seeds of dropout,
+nor variables in objects of other classes. These would begin again in a resumed run, without an
+error. So this module walks the objects of a model, and the trace of a step has what it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+Variable: TypeAlias = Any
+"""A variable of TensorFlow or of Keras; the latter has one of the former."""
+
+_KERAS = (tf.keras.layers.Layer, tf.keras.optimizers.Optimizer, tf.keras.metrics.Metric)
+"""What lists its variables itself, nested ones too."""
+
+_OPAQUE = (ModuleType, FunctionType, MethodType, type, str, bytes)
+_LIBRARIES = ("tensorflow", "keras", "numpy", "flowdsl")
+"""Packages whose objects are not looked into, apart from those that are known here."""
+
+_OF_MODULES = (
+    "_self_unconditional_checkpoint_dependencies",
+    "_self_unconditional_dependency_names",
+)
+"""Attributes of a ``tf.Module`` in which TensorFlow keeps what it tracks."""
+
+
+def trainable_of_keras(module: tf.Module) -> list[Variable]:
+    """What Keras would train in a module: layers and variables of Keras, in any containers."""
+    return [
+        variable
+        for each in (module, *module.submodules)
+        for name, value in vars(each).items()
+        if name not in _OF_MODULES
+        for variable in _trainable(value)
+    ]
+
+
+def named_variables(model: object) -> dict[str, Variable]:
+    """The variables of a model, by name.
+
+    Those of Keras layers have their Keras path, others the path of attributes to them.
+    """
+    found: dict[str, Variable] = {}
+    for path, holder in _walk(model, "", set(), private=False):
+        if isinstance(holder, tf.keras.layers.Layer):
+            found.update({variable.path: variable for variable in holder.variables})
+        elif not isinstance(holder, _KERAS):
+            found[path] = holder
+    return found
+
+
+def held_by(value: object) -> dict[str, Variable]:
+    """All variables that an object refers to, by their place in it: the same in each run."""
+    found: dict[str, Variable] = {}
+    for path, holder in _walk(value, "", set(), private=True):
+        if isinstance(holder, _KERAS):
+            every = [*holder.variables, *getattr(holder, "metrics_variables", ())]
+            found.update({f"{path}/{k}": variable for k, variable in enumerate(every)})
+        else:
+            found[path] = holder
+    return found
+
+
+def untracked(
+    root: object,
+    held: Mapping[str, Variable],
+    used: Iterable[tf.Variable] = (),
+    but: Iterable[Variable] = (),
+) -> dict[str, Variable]:
+    """The variables that a checkpoint of ``root`` would miss, each by its place.
+
+    ``held`` are those that are known by a place, ``used`` those that the steps use, in their order;
+    ``but`` are left out.
+    """
+    seen = {
+        part
+        for each in tf.train.TrackableView(root).descendants()
+        if _is_variable(each)
+        for part in _parts(each)
+    }
+    seen.update(part for variable in but for part in _parts(variable))
+    missed: dict[str, Variable] = {}
+    named = [*held.items(), *((f"used/{k}", variable) for k, variable in enumerate(used))]
+    for path, variable in named:
+        if seen.isdisjoint(_parts(variable)):
+            missed[path] = variable
+            seen.update(_parts(variable))
+    return missed
+
+
+class _Group(tf.Module):
+    def __init__(self, variables: Mapping[str, Variable]) -> None:
+        super().__init__()
+        self.by_place = dict(variables)
+
+
+def group(variables: Mapping[str, Variable]) -> tf.Module:
+    """An object in a checkpoint that holds these variables by these names."""
+    return _Group(variables)
+
+
+def without(variables: Iterable[Variable], known: Iterable[Variable]) -> list[Variable]:
+    """The variables that are not among others, each once and in their order."""
+    seen = {part for variable in known for part in _parts(variable)}
+    left: list[Variable] = []
+    for variable in variables:
+        if seen.isdisjoint(_parts(variable)):
+            left.append(variable)
+            seen.update(_parts(variable))
+    return left
+
+
+def name_of(variable: Variable, places: Mapping[str, Variable]) -> str:
+    """What a variable is called: its place among those of a model, or what it calls itself."""
+    for place, each in places.items():
+        if not _parts(each).isdisjoint(_parts(variable)):
+            return place
+    own = getattr(variable, "path", None) or variable.name.removesuffix(":0")
+    return f"{own} of shape {list(variable.shape)}"
+
+
+def _parts(variable: Variable) -> frozenset[int]:
+    """What tells a variable from others, whichever of its faces is at hand.
+
+    A variable of Keras has one of TensorFlow; one of a strategy has another on each device.
+    """
+    value = variable.value if isinstance(variable, tf.keras.Variable) else variable
+    copies = getattr(value, "values", None)
+    return frozenset(map(id, copies if isinstance(copies, tuple) else (value,)))
+
+
+def _is_variable(value: object) -> bool:
+    return isinstance(value, (tf.Variable, tf.keras.Variable))
+
+
+def _trainable(value: Any) -> Iterator[Variable]:
+    if isinstance(value, tf.keras.layers.Layer):
+        yield from value.trainable_variables
+    elif isinstance(value, tf.keras.Variable):
+        yield from [value] if value.trainable else []
+    else:
+        for _, part in _items(value):
+            yield from _trainable(part)
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts of a container, each by its place in it."""
+    if isinstance(value, dict):
+        yield from ((str(key), part) for key, part in value.items())
+    elif isinstance(value, (list, tuple)):
+        yield from ((str(k), part) for k, part in enumerate(value))
+
+
+def _walk(value: Any, path: str, seen: set[int], private: bool) -> Iterator[tuple[str, Any]]:
+    """Variables, and what lists its own, in an object; each once, with the path to it."""
+    if id(value) in seen or isinstance(value, _OPAQUE):
+        return
+    seen.add(id(value))
+    if isinstance(value, _KERAS) or _is_variable(value):
+        yield path, value
+        return
+    if isinstance(value, (tf.keras.random.SeedGenerator, tf.random.Generator)):
+        yield f"{path}/state", value.state
+        return
+    parts = _items(value) if isinstance(value, (dict, list, tuple)) else _attributes(value, private)
+    for name, part in parts:
+        yield from _walk(part, f"{path}/{name}" if path else name, seen, private)
+
+
+def _attributes(value: Any, private: bool) -> Iterator[tuple[str, Any]]:
+    is_module = isinstance(value, tf.Module)
+    if not is_module and type(value).__module__.partition(".")[0] in _LIBRARIES:
+        return
+    slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
+    for name in (*getattr(value, "__dict__", {}), *slots):
+        hidden = name.startswith("__") or (is_module and name in _OF_MODULES)
+        if not hidden and (private or not name.startswith("_")) and hasattr(value, name):
+            yield name, getattr(value, name)
