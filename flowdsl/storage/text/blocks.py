@@ -102,9 +102,13 @@ class Quotes:
     def _ends(self) -> str:
         return f"{self.delimiter}\r\n"
 
-    def ends_in_each_line(self, text: str) -> bool:
-        """Whether all cells are closed by the end of their line: quick, and seldom not so."""
-        return _patterns(self, str).lines.fullmatch(text) is not None
+    def all_quote_cells(self, text: str) -> bool:
+        """Whether no quote is a character, so that ``is_odd`` will do, which is faster."""
+        return _patterns(self, str).cells.fullmatch(text) is not None
+
+    def is_odd(self, line: str, was_open: bool) -> bool:
+        """``is_open`` by the number of quotes."""
+        return (line.count(self.mark) % 2 == 1) != was_open
 
     def is_open(self, line: AnyStr, was_open: bool) -> bool:
         """Whether a cell is open at the end of a line, of which one may be open before it."""
@@ -123,15 +127,15 @@ class _Patterns:
     """The rest of an open cell, and the quote that closes it if there is one."""
     opened: re.Pattern[Any]
     """A cell in quotes, from where it begins, and the quote that closes it if there is one."""
-    lines: re.Pattern[Any]
-    """Rows of one line each."""
+    cells: re.Pattern[Any]
+    """Rows without a quote that is a character."""
 
 
 @cache
 def _patterns(quotes: Quotes, kind: type) -> _Patterns:
     q, d = re.escape(quotes.mark), re.escape(quotes.delimiter)
     text = f"(?:[^{q}]++|{q}{q})*+"
-    cell = f"(?:{q}(?:[^{q}\n]++|{q}{q})*+{q}\\r?|(?:[^{q}{d}\n][^{d}\n]*+)?+)"
+    cell = f"(?:{q}{text}{q}\\r?|[^{q}{d}\n]*+)"
     forms = f"{text}({q}?)", f"(?:^|{d}){q}{text}({q}?)", f"{cell}(?:[{d}\n]{cell})*+"
     return _Patterns(*(re.compile(form if kind is str else form.encode()) for form in forms))
 
@@ -321,9 +325,10 @@ def decoded(data: bytes, encoding: str, quotes: Quotes | None = None) -> list[st
     rows = text.split("\n")
     if not rows[-1]:
         del rows[-1]
-    if quotes is None or quotes.mark not in text or quotes.ends_in_each_line(text):
+    if quotes is None or quotes.mark not in text:
         return rows
-    return _joined(rows, quotes, "\n".join)
+    is_open = quotes.is_odd if quotes.all_quote_cells(text) else quotes.is_open
+    return _joined(rows, is_open, "\n".join)
 
 
 def _without_end(row: bytes) -> bytes:
@@ -336,20 +341,22 @@ def _parted(data: bytes, quotes: Quotes | None) -> list[bytes]:
     rows[-1] = rows[-1][:-1]
     if not rows[-1]:
         del rows[-1]
-    return rows if quotes is None else _joined(rows, quotes, b"".join)
+    return rows if quotes is None else _joined(rows, quotes.is_open, b"".join)
 
 
 def _joined(
-    lines: list[AnyStr], quotes: Quotes, join: Callable[[list[AnyStr]], AnyStr]
+    lines: list[AnyStr],
+    is_open: Callable[[AnyStr, bool], bool],
+    join: Callable[[list[AnyStr]], AnyStr],
 ) -> list[AnyStr]:
     """Rows of lines: a cell that is open at the end of a line goes on in the next."""
     rows: list[AnyStr] = []
     begun: list[AnyStr] = []
     for line in lines:
-        is_open = quotes.is_open(line, bool(begun))
-        if begun or is_open:
+        goes_on = is_open(line, bool(begun))
+        if begun or goes_on:
             begun.append(line)
-        if not is_open:
+        if not goes_on:
             rows.append(join(begun) if begun else line)
             begun = []
     if begun:
