@@ -267,11 +267,14 @@ class Window:
         """A view of a slab for one result; when it is gone, so are the result's arrays in it."""
         view = _View((slab.size,), np.uint8, slab.memory)
 
-        process = os.getpid()
+        getpid = (
+            os.getpid
+        )  # of its own, as the interpreter clears modules before some views are gone
+        process = getpid()
 
         def release(ref: weakref.ref[_View]) -> None:
             del self._views[id(ref)]
-            if os.getpid() == process:  # a copy of the view in a fork does not count
+            if getpid() == process:  # a copy of the view in a fork does not count
                 slab.in_use = False
 
         ref = weakref.ref(view, release)

@@ -11,6 +11,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import CodeType
 from typing import Any, ClassVar, TypeAlias
 
@@ -68,16 +69,11 @@ class _ProgramPickler(_Pickler):
     """Notes the modules, and refuses open files, which cloudpickle would copy into each worker."""
 
     def __init__(self, file: io.BytesIO, beside: bool = False) -> None:
-        super().__init__(file, 5, buffer_callback=self._in_band if beside else None)
         self.modules: set[str] = set()
         self.beside: list[memoryview] = []
-
-    def _in_band(self, buffer: pickle.PickleBuffer) -> bool:
-        content = buffer.raw()
-        if content.nbytes < LARGE:
-            return True
-        self.beside.append(content)
-        return False
+        # no method of this object, which with it would keep all that was pickled in a cycle
+        in_band = partial(_in_band, self.beside, LARGE) if beside else None
+        super().__init__(file, 5, buffer_callback=in_band)
 
     def reducer_override(self, obj: Any) -> Any:
         if name := module_of(obj):
@@ -146,15 +142,17 @@ def _dumps(
 
 def _pickle(dumps: Callable[..., bytes], value: object) -> tuple[bytes, list[memoryview]]:
     beside: list[memoryview] = []
-
-    def in_band(buffer: pickle.PickleBuffer) -> bool:
-        content = buffer.raw()
-        if content.nbytes < WORTH_SHARING:
-            return True
-        beside.append(content)
-        return False
-
+    in_band = partial(_in_band, beside, WORTH_SHARING)
     return dumps(value, 5, buffer_callback=in_band), beside
+
+
+def _in_band(beside: list[memoryview], large: int, buffer: pickle.PickleBuffer) -> bool:
+    """Whether a buffer goes into the pickle; a large one goes beside it."""
+    content = buffer.raw()
+    if content.nbytes < large:
+        return True
+    beside.append(content)
+    return False
 
 
 def classes_of_main() -> frozenset[str]:

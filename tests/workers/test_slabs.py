@@ -6,6 +6,7 @@ import errno
 import gc
 import mmap
 import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowdsl.workers import slabs
 from flowdsl.workers.slabs import ALIGNMENT, WORTH_SHARING, Place, Slabs, Window, _roomy
 
 FLOAT = np.dtype(np.float64)
@@ -215,6 +217,18 @@ class TestReuse:
             pair.slabs.begin()
             pair.filled(1.0)  # a stack that failed, or whose result was converted
         assert pair.result(2.0)[0][0] == 0
+
+    def test_a_view_that_goes_when_the_interpreter_has_cleared_its_modules(
+        self, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As one that a daemon thread holds does."""
+        told: list[object] = []
+        monkeypatch.setattr(sys, "unraisablehook", told.append)
+        views = pair.view(pair.result(1.0))
+        monkeypatch.setattr(slabs, "os", None)
+        views.clear()
+        assert told == []
+        assert not any(slab.in_use for slab in pair.slabs._all)
 
     def test_a_view_that_goes_after_the_window(self, pair: Pair) -> None:
         (array,) = pair.view(pair.result(1.0))
