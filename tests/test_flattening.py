@@ -6,13 +6,24 @@ import random
 from typing import Any, NamedTuple
 
 import attrs
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.flattening import flattener, flattener_of_first
-from flowdsl.specs import leaf_specs, spec_of
+from flowdsl.specs import (
+    ArraySpec,
+    StructSpec,
+    differences,
+    join,
+    leaf_specs,
+    meet,
+    spec_of,
+    varying_axes,
+    with_sizes,
+)
 
 
 class Pair(NamedTuple):
@@ -64,6 +75,23 @@ def test_the_order_of_keys_does_not_change_which_component_comes_where(
     assert hash(spec_of(other)) == hash(spec_of(element))
     flatten = flattener(spec_of(element))
     assert flatten(other) == flatten(element)
+
+
+@given(NESTED, st.randoms(use_true_random=False))
+def test_specs_that_differ_in_the_order_of_keys_are_one(element: Any, rng: random.Random) -> None:
+    spec, other = spec_of(element), spec_of(in_other_order(element, rng))
+    assert str(meet(spec, other)) == str(join(spec, other)) == str(spec)
+    assert str(with_sizes(spec, other)) == str(spec)
+    assert not list(differences(spec, other))
+
+
+def test_sizes_are_those_of_the_component_of_the_same_name() -> None:
+    seen = spec_of({"image": np.zeros((2, 3)), "label": np.zeros(4)})
+    known = StructSpec(
+        dict, (("label", ArraySpec(None, (None,))), ("image", ArraySpec(None, (2, None))))
+    )
+    assert str(with_sizes(seen, known)) == "{image: float64[2, ?], label: float64[?]}"
+    assert varying_axes(known, seen) == {(0, 4), (1, 3)}
 
 
 @given(NESTED, st.randoms(use_true_random=False))
