@@ -267,9 +267,7 @@ class Window:
         """A view of a slab for one result; when it is gone, so are the result's arrays in it."""
         view = _View((slab.size,), np.uint8, slab.memory)
 
-        getpid = (
-            os.getpid
-        )  # of its own, as the interpreter clears modules before some views are gone
+        getpid = os.getpid  # kept, as at exit modules are cleared before some views are gone
         process = getpid()
 
         def release(ref: weakref.ref[_View]) -> None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import CodeType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import cloudpickle
@@ -60,9 +60,7 @@ def ship(program: AnyNode, kind: WorkerKind, beside: bool = False) -> Shipped:
 class _Pickler(cloudpickle.Pickler):
     """Pickles by value what no other process can import."""
 
-    dispatch_table: ClassVar = cloudpickle.Pickler.dispatch_table.new_child(
-        {CodeType: code_made_of}
-    )
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({CodeType: code_made_of})
 
 
 class _ProgramPickler(_Pickler):

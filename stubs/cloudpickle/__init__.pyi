@@ -2,12 +2,12 @@ import pickle
 from collections import ChainMap
 from collections.abc import Callable
 from types import ModuleType
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 DEFAULT_PROTOCOL: int
 
 class Pickler(pickle.Pickler):
-    dispatch_table: ClassVar[ChainMap[type, Callable[[Any], tuple[Any, ...]]]]
+    dispatch_table: ChainMap[type, Callable[[Any], tuple[Any, ...]]]
     def __init__(
         self,
         file: IO[bytes],

@@ -63,11 +63,13 @@ USES: dict[str, Callable[[Flow], object]] = {
 }
 
 
+def table_of(use: Callable[[Flow], object]) -> weakref.ref[Table]:
+    """The table that a flow had which nobody holds any more."""
+    table = np.zeros(200_000).view(Table)
+    use(fl.from_range(6).map(lambda i: table[i]))
+    return weakref.ref(table)
+
+
 @pytest.mark.parametrize("use", USES)
 def test_what_a_function_refers_to_is_freed_with_the_flow(use: str) -> None:
-    table = np.zeros(200_000).view(Table)
-    flow = fl.from_range(6).map(lambda i: table[i])
-    gone = weakref.ref(table)
-    USES[use](flow)
-    del flow, table
-    assert gone() is None
+    assert table_of(USES[use])() is None
