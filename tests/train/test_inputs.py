@@ -19,12 +19,47 @@ from flowdsl.graph import (
     TensorInput,
     TFDatasetInput,
     dataflow_to_dataset,
+    queues,
     remap_input_source,
 )
-from flowdsl.train import SimpleTrainer, SyncMultiGPUTrainerReplicated, TrainConfig, Trainer
+from flowdsl.train import (
+    History,
+    SimpleTrainer,
+    SyncMultiGPUTrainerReplicated,
+    TrainConfig,
+    Trainer,
+)
 from tests.train.regression import Floats, Linear, X, Y, points, sgd
 
 BATCH = 8
+
+
+def test_the_fill_of_queues_is_recorded_by_their_summary_name() -> None:
+    rows = tf.constant(np.concatenate([X, Y], 1))
+    producer = queues.input_producer(
+        rows, num_epochs=1, capacity=96, summary_name="fraction_of_96_full", name="rows"
+    )
+    batch: queues.Produced = queues.batch([producer], BATCH, name="batch")
+
+    def parts() -> list[tf.Tensor]:
+        value = queues.evaluate(batch)
+        return [value[:, :5], value[:, 5:]]
+
+    history = History()
+    config = TrainConfig(
+        data=TensorInput(parts, size=len(X) // BATCH),
+        model=Linear,
+        optimizer=sgd,
+        extra_callbacks=(),
+        monitors=[history],
+        max_epoch=1,
+    )
+    with queues.running(batch):
+        SimpleTrainer(config).train()
+    for name in ("rows/fraction_of_96_full", "batch/fraction_full"):
+        fills = list(history[name].values())
+        assert len(fills) == len(X) // BATCH
+        assert all(0 <= fill <= 1 for fill in fills)
 
 
 def flow() -> fl.Flow[object]:

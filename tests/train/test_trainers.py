@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import flowdsl as fl
-from flowdsl.graph import FeedInput, QueueInput, StagingInput
+from flowdsl.graph import FeedInput, QueueInput, StagingInput, TensorInput
 from flowdsl.train import (
     AsyncMultiGPUTrainer,
     Callback,
@@ -173,6 +174,30 @@ def test_staging_comes_by_itself_on_several_devices() -> None:
         AsyncMultiGPUTrainer(config(2)),
     ):
         assert isinstance(trainer.input, QueueInput)
+
+
+def test_an_input_of_ones_own_is_staged_too_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    def trainer(epochs: int, **options: Any) -> SyncMultiGPUTrainer:
+        source = QueueInput(points().batch(4))
+        return SyncMultiGPUTrainer(
+            config(2, dataflow=None, data=source, max_epoch=epochs, **options), gpu_prefetch=True
+        )
+
+    whole = trainer(2)
+    assert isinstance(whole.input, StagingInput)
+    whole.train()
+    saved: dict[str, Any] = {"logdir": tmp_path, "callbacks": [ModelSaver()]}
+    trainer(1, **saved).train()
+    again = trainer(2, **saved)
+    again.train()
+    for mine, other in zip(
+        again.model.trainable_variables, whole.model.trainable_variables, strict=True
+    ):
+        np.testing.assert_allclose(mine.numpy(), other.numpy(), atol=1e-6)
+    feed = TensorInput(lambda: [tf.zeros((2, 5)), tf.zeros((2, 1))], size=4)
+    staged = StagingInput(QueueInput(points().batch(4)))
+    assert isinstance(SyncMultiGPUTrainer(config(2, dataflow=None, data=feed)).input, StagingInput)
+    assert SyncMultiGPUTrainer(config(2, dataflow=None, data=staged)).input is staged
 
 
 def test_trainers_of_one_device_differ_in_how_a_flow_comes() -> None:

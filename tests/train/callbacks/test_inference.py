@@ -3,13 +3,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import flowdsl as fl
 from flowdsl.graph import QueueInput, StagingInput
-from flowdsl.train import InferenceRunner, SimpleTrainer, SyncMultiGPUTrainerReplicated, TrainConfig
+from flowdsl.train import (
+    Callback,
+    InferenceRunner,
+    SimpleTrainer,
+    SyncMultiGPUTrainerReplicated,
+    TrainConfig,
+)
 from flowdsl.train.monitors import Monitor
 from tests.train.regression import Linear, X, Y, points, sgd
 
@@ -42,6 +49,31 @@ def errors(model: object) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     assert isinstance(model, Measured)
     w, b = model.w.numpy(), model.b.numpy()
     return np.asarray(np.tanh(X @ w) + b - Y, np.float32)
+
+
+def test_two_runners_of_one_prefix_are_refused() -> None:
+    first, second = (InferenceRunner(points(n).batch(8)) for n in (16, 96))
+    given = config(first, Last())
+    with pytest.raises(fl.InvalidFlow, match=r"records scalars as validation_\.\.\. too"):
+        SimpleTrainer(attrs.evolve(given, callbacks=[first, second])).train()
+    other = InferenceRunner(points(16).batch(8), prefix="training")
+    last = Last()
+    SimpleTrainer(attrs.evolve(given, callbacks=[first, other], monitors=(last,))).train()
+    assert last.record["validation_rows"] == last.record["training_rows"] == 16
+
+
+def test_a_scalar_has_one_value_in_a_step() -> None:
+    class Puts(Callback):
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def trigger_step(self) -> None:
+            self.trainer.monitors.put_scalar("rate", self.value)
+
+    given = config(InferenceRunner(points(16).batch(8)), Last())
+    SimpleTrainer(attrs.evolve(given, callbacks=[Puts(1.0), Puts(1.0)])).train()
+    with pytest.raises(fl.InvalidFlow, match=r"'rate' is 1.0 already in step 1, and would become"):
+        SimpleTrainer(attrs.evolve(given, callbacks=[Puts(1.0), Puts(2.0)])).train()
 
 
 @pytest.mark.parametrize("size", [1, 7, 32, 96])
