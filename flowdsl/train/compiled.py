@@ -116,13 +116,18 @@ class CompiledModel(tf.Module):
         self.net.reset_metrics()
 
     def measures_so_far(self) -> list[NDArray[Any]]:
-        """What the metrics remember, for ``go_on_measuring``."""
-        return [variable.numpy() for variable in self.net.metrics_variables]
+        """What the metrics remember of training, for ``go_on_measuring``."""
+        return [variable.numpy() for variable in self._of_training]
 
     def go_on_measuring(self, so_far: Sequence[NDArray[Any]]) -> None:
         """Measure from there on."""
-        for variable, value in zip(self.net.metrics_variables, so_far, strict=True):
+        for variable, value in zip(self._of_training, so_far, strict=True):
             variable.assign(value)
+
+    @property
+    def _of_training(self) -> Sequence[tf.Variable]:
+        # where training does not measure, reading them would wait for other processes
+        return self.net.metrics_variables if self.measures else ()
 
     def measured(self) -> dict[str, float]:
         """What the metrics have measured since they were reset; several numbers are numbered."""

@@ -113,7 +113,7 @@ class Trainer(ABC):
             "towers": self.devices.total,
         }
         """What the program says of a step, for checkpoints."""
-        self._of_model = self.callbacks_of_model()
+        self._of_model: Sequence[Callback] = ()
         self.monitors = Monitors(config.monitors if self.is_chief else ())
         self._registered: list[Callback] = []
         self._callbacks: Callbacks | None = None
@@ -227,6 +227,7 @@ class Trainer(ABC):
                 f"train(resume=False): {checkpoint} exists already; give another logdir, or go on "
                 f"from it with resume=True"
             )
+        self._of_model = self.callbacks_of_model()
         ready: list[Callback] = []
         while new := [each for each in self._in_turn() if each not in ready]:
             for callback in new:  # whose setup may register another

@@ -151,11 +151,17 @@ class _OfCompiled:
             logs = towers.first(lambda: dict(binding.call(model.test_step, inputs)))
             return logs, _rows(inputs)
 
+        def reset() -> Scalars:
+            model.reset_metrics()
+            return {}
+
         self._measure = measure
+        # as the tower that measures: as all of them, each would wait for other processes
+        self._reset = tf.function(lambda: towers.first(reset), autograph=False)
 
     def __enter__(self) -> Self:
         self._of_training = self._model.measures_so_far()
-        self._model.reset_metrics()
+        self._reset()
         self._logs: dict[str, tf.Tensor] = {}
         return self
 
