@@ -20,6 +20,7 @@ from flowdsl.train import (
     SimpleTrainer,
     TrainConfig,
     cluster,
+    read_stats,
 )
 from tests.train.cluster import Processes, free_ports
 from tests.train.distributed import OPTIMIZERS, Recording, batches
@@ -214,3 +215,23 @@ def test_each_process_makes_its_own_part() -> None:
     config = TrainConfig(data=source, model=Recording, optimizer=OPTIMIZERS["sgd"])
     with pytest.raises(fl.InvalidFlow, match="give dataflow, of which each process makes its own"):
         DistributedReplicatedTrainer(config)
+
+
+@pytest.mark.long
+def test_a_compiled_model_is_trained_evaluated_and_resumed_by_two_processes(tmp_path: Path) -> None:
+    """What only one process does must not wait for the other: saving, evaluating."""
+    for epochs in (1, 2):
+        processes = Processes("tests.train.distributed_keras", worker=2)
+        for k in range(2):
+            processes.start("worker", k, tmp_path, epochs)
+        assert processes.end() == [0, 0], processes.said
+    assert "training goes on after step" in processes.said[0]
+    losses = [(entry["loss"], entry["validation_loss"]) for entry in read_stats(tmp_path)]
+    assert len(losses) == 2
+    assert all(loss and loss > 0 for pair in losses for loss in pair)
+
+    refused = Processes("tests.train.distributed_keras", worker=2)
+    for k in range(2):
+        refused.start("worker", k, tmp_path / "refused", 1, "mae")
+    assert 0 not in refused.end()
+    assert "has metrics" in refused.said[0]

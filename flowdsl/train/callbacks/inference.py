@@ -151,13 +151,15 @@ class _OfCompiled:
             logs = towers.first(lambda: dict(binding.call(model.test_step, inputs)))
             return logs, _rows(inputs)
 
-        def reset() -> Scalars:
+        def first_begins() -> dict[str, tf.Tensor]:
             model.reset_metrics()
             return {}
 
-        self._measure = measure
-        # as the tower that measures: as all of them, each would wait for other processes
-        self._reset = tf.function(lambda: towers.first(reset), autograph=False)
+        @tf.function(autograph=False)
+        def reset() -> None:  # by the tower that measures: all of them would wait for others
+            towers.first(first_begins)
+
+        self._measure, self._reset = measure, reset
 
     def __enter__(self) -> Self:
         self._of_training = self._model.measures_so_far()
