@@ -150,8 +150,8 @@ class Program:
         while True:
             below = (*path, 0)
             if isinstance(node, Elementwise):
-                form, held, number = _form(node)
-                lines.append(Line(path, at, partial(getattr, held), form, number))
+                held, number = _named(node)
+                lines.append(Line(path, at, partial(getattr, held), _form(node), number))
             elif isinstance(node, Indexing):
                 there, fresh = distinct(node.resolve(at))
                 if len(there.position) < len(at.position):
@@ -234,14 +234,21 @@ class Program:
 
 
 @remembered
-def _form(node: Elementwise[Any, Any, Any]) -> tuple[Form, AnyNode, int]:
-    """What a loop makes of an operator, whose attributes its line names, and its attempt."""
+def _form(node: Elementwise[Any, Any, Any]) -> Form:
+    """What a loop makes of an operator."""
     if isinstance(node, LeaveOut):
-        return LEAVES_OUT, node, -1
+        return LEAVES_OUT
     if isinstance(node, Attempt):
-        held: Elementwise[Any, Any, Any] = node.held.node
-        return Form(held.line, node.drops, attempted=True), held, node.number
-    return Form(node.line, node.drops), node, -1
+        return Form(node.held.node.line, node.drops, attempted=True)
+    return Form(node.line, node.drops)
+
+
+def _named(node: Elementwise[Any, Any, Any]) -> tuple[AnyNode, int]:
+    """The operator whose attributes the line names, and the number of its attempt or -1.
+
+    Not remembered: a node that remembers itself is freed only by the garbage collector.
+    """
+    return (node.held.node, node.number) if isinstance(node, Attempt) else (node, -1)
 
 
 def _last(node: AnyNode) -> Iterator[AnyNode]:

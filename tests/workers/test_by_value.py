@@ -169,7 +169,7 @@ if __name__ == "__main__":
 def test_a_script_in_a_child_that_multiprocessing_started(method: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(LAUNCHED)
-    command = [sys.executable, script, method]
+    command = [sys.executable, str(script), method]
     run = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert run.stdout == "done\n", run.stderr
 
