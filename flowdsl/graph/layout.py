@@ -182,10 +182,9 @@ def layout_of(source: str, spec: Spec, declared: Sequence[tf.TensorSpec] | None 
 
 
 def _names_of(declared: Sequence[tf.TensorSpec]) -> list[str] | None:
-    """The names that tensors were declared with; None if they have none."""
-    if all(tensor.name is None for tensor in declared):
-        return None
-    return [tensor.name or str(k) for k, tensor in enumerate(declared)]
+    """The names that all tensors were declared with; None if some have none."""
+    names = [tensor.name for tensor in declared]
+    return None if None in names else [str(name) for name in names]
 
 
 def layout_of_tensors(source: str, structure: object) -> Layout:

@@ -49,24 +49,24 @@ class Monitors(Callback):
         self._steps = 0
         self._put: dict[str, float] = {}
         self._last: dict[str, float] = {}
-        self._put_at: dict[str, int] = {}
-        """The step in which each scalar was put last, in this process."""
+        self._put_now: set[str] = set()
+        """The scalars that callbacks have put at the present station."""
         self._prefixes: dict[str, Callback] = {}
 
     def put_scalar(self, name: str, value: float) -> None:
-        """Record a scalar of this epoch; a later step of it may put another value.
+        """Record a scalar of this epoch; a later step, or the epoch's end, may put another value.
 
         Raises:
-            InvalidFlow: It has another value already in this step.
+            InvalidFlow: It was put already at this station of training, with another value.
         """
-        step = self.trainer.global_step
         before = self._put.get(name, value)
-        if self._put_at.get(name) == step and before != value and before == before:
+        if name in self._put_now and before != value and not math.isnan(before):
             raise InvalidFlow(
-                f"put_scalar: {name!r} is {before!r} already in step {step}, and would become "
-                f"{value!r}: two callbacks record it; give each a name or prefix of its own"
+                f"put_scalar: {name!r} is recorded twice after step {self.trainer.global_step}, as "
+                f"{before!r} and as {value!r}: give each a name or prefix of its own"
             )
-        self._put[name], self._put_at[name] = value, step
+        self._put[name] = value
+        self._put_now.add(name)
 
     def reserve(self, prefix: str, callback: Callback) -> None:
         """Keep the names of scalars that begin with ``prefix`` for one callback.
@@ -120,6 +120,7 @@ class Monitors(Callback):
             self._started.append(monitor)
 
     def trigger_step(self) -> None:
+        self._put_now.clear()
         if not self.trainer.reached(self.trainer.config.record_every):
             return
         scalars = self.trainer.scalars
@@ -132,6 +133,7 @@ class Monitors(Callback):
     def trigger_epoch(self) -> None:
         self._last = record = self._record()
         self._sums, self._steps, self._put = {}, 0, {}
+        self._put_now.clear()
         for monitor in self._monitors:
             monitor.process_epoch(self.trainer.epoch_num, self.trainer.global_step, record)
         self.flush()

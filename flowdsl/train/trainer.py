@@ -228,6 +228,8 @@ class Trainer(ABC):
                 f"from it with resume=True"
             )
         self._of_model = self.callbacks_of_model()
+        if self.config.session_init is not None:
+            begin_with(self.model, self.config.session_init)
         ready: list[Callback] = []
         while new := [each for each in self._in_turn() if each not in ready]:
             for callback in new:  # whose setup may register another
@@ -235,8 +237,6 @@ class Trainer(ABC):
             ready += new
         self._callbacks = Callbacks(self._in_turn())
         self.used = self.trace()
-        if self.config.session_init is not None:
-            begin_with(self.model, self.config.session_init)
         if checkpoint:
             restore(self, checkpoint)
 

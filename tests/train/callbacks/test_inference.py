@@ -72,7 +72,18 @@ def test_a_scalar_has_one_value_in_a_step() -> None:
 
     given = config(InferenceRunner(points(16).batch(8)), Last())
     SimpleTrainer(attrs.evolve(given, callbacks=[Puts(1.0), Puts(1.0)])).train()
-    with pytest.raises(fl.InvalidFlow, match=r"'rate' is 1.0 already in step 1, and would become"):
+
+    class PutsAMean(Puts):
+        def trigger_epoch(self) -> None:
+            self.trainer.monitors.put_scalar("rate", 0.5)
+
+    last = Last()
+    once = attrs.evolve(given, callbacks=[PutsAMean(1.0)], monitors=(last,))
+    SimpleTrainer(once).train()
+    assert last.record["rate"] == 0.5
+    with pytest.raises(
+        fl.InvalidFlow, match="'rate' is recorded twice after step 1, as 1.0 and as 2.0"
+    ):
         SimpleTrainer(attrs.evolve(given, callbacks=[Puts(1.0), Puts(2.0)])).train()
 
 
