@@ -82,7 +82,7 @@ def test_a_scalar_has_one_value_in_a_step() -> None:
     SimpleTrainer(once).train()
     assert last.record["rate"] == 0.5
     with pytest.raises(
-        fl.InvalidFlow, match="'rate' is recorded twice after step 1, as 1.0 and as 2.0"
+        fl.InvalidFlow, match=r"'rate' is recorded twice after step 1, as 1\.0 and as 2"
     ):
         SimpleTrainer(attrs.evolve(given, callbacks=[Puts(1.0), Puts(2.0)])).train()
 
