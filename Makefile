@@ -37,8 +37,8 @@ help:
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
-	echo 'make lowest    the tests with all dependencies at the lowest versions that pyproject.toml allows'
-	echo 'make newest    ... at the newest (TESTS=tests; of another Python: PYTHON=python3.13)'
+	echo 'make lowest    the tests that reach into dependencies, at the lowest versions that pyproject.toml allows'
+	echo 'make newest    ... at the newest (others: TESTS=tests/train; another Python: PYTHON=python3.13)'
 	echo 'make clean     remove .venv, caches and outputs'
 	echo 'Another Python: make clean, then make PYTHON=python3.13 demo'
 
@@ -148,24 +148,27 @@ lock: $(VENV)/dev
 	$(LOCK) pyproject.toml --extra all --group dev -c requirements/demo.txt -o requirements/dev.txt
 	$(LOCK) pyproject.toml --extra all --extra tensorflow --group bench -c requirements/demo.txt -o requirements/bench.txt
 
-# What pip may install for others: each in an environment of its own, resolved anew. The checkers of
-# types are those of the lock, as each of their versions says something else.
-TESTS ?= $(filter-out tests/typing/ tests/__pycache__/,$(wildcard tests/*/ tests/test_*.py))
+# What pip may install for others: each in an environment of its own, resolved afresh. The default is
+# the tests that reach into dependencies, without the slow ones, which are mostly long random chains of
+# operators. tests/typing is never among them: each version of a type
+# checker says something else.
+TESTS ?= $(addprefix tests/,datasets feeding graph/queues operators ops remote storage workers) \
+	$(wildcard tests/test_*.py)
 lowest: RESOLUTION = lowest-direct
 newest: RESOLUTION = highest
 
-lowest newest: $(VENV)/dev
+lowest newest: $(VENV)/uv.txt
 	$(say) 'Installing the $@ versions into .venv/$@ (some gigabytes, the first time)'
 	$(BIN)/uv pip compile --quiet --python $(PYTHON) --resolution $(RESOLUTION) --only-binary :all: \
-		pyproject.toml --extra all --extra tensorflow --extra keras --extra torch \
-		--group dev --group build -o $(VENV)/$@.txt
+		pyproject.toml --extra all --extra demo --extra tensorflow --extra keras --extra torch \
+		--group dev --group build --group torch -o $(VENV)/$@.txt
 	$(PYTHON) -m venv --clear $(VENV)/$@
 	$(BIN)/uv pip install --quiet --python $(VENV)/$@/bin/python --compile-bytecode \
 		--only-binary :all: --no-deps -r $(VENV)/$@.txt
 	$(BIN)/uv pip install --quiet --python $(VENV)/$@/bin/python --no-deps --no-build-isolation -e .
 	$(say) 'tests with the $@ versions'
-	$(VENV)/$@/bin/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder \
-		--max-worker-restart=0 $(TESTS)
+	$(VENV)/$@/bin/python -m pytest -q -m 'not long and not slow' -n $(JOBS) --dist loadfile \
+		--no-loadscope-reorder --max-worker-restart=0 $(TESTS)
 
 clean:
 	$(say) 'Removing .venv, caches and outputs'
@@ -188,6 +191,11 @@ $(VENV)/dev: requirements/dev.txt requirements/torch.txt $(VENV)/demo
 	$(INSTALL) --only-binary :all: --require-hashes -r requirements/dev.txt
 	$(INSTALL) --only-binary :all: -r requirements/torch.txt
 	touch $@
+
+# The locked uv alone, which is all that `make lowest` and `make newest` need of the lock.
+$(VENV)/uv.txt: requirements/dev.txt | $(BIN)/python
+	awk '/^[^ ]/ { chosen = /^uv==/ } chosen' $< > $@
+	$(INSTALL) --only-binary :all: --require-hashes -r $@
 
 # Whom flowdsl is timed beside, in an environment of their own.
 $(VENV)/bench/ready: requirements/bench.txt | $(BIN)/python
