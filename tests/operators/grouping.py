@@ -39,7 +39,8 @@ def _padding(draw: Draw, element: Any) -> Any:
     if parts is None or draw(st.booleans()):
         return draw(st.sampled_from([0, -1, -2]))
     values = [_padding(draw, part) for _, part in parts]
-    if type(element) is not tuple and draw(st.booleans()):
+    by_name = type(element) is dict or (type(element) is not tuple and draw(st.booleans()))
+    if by_name:
         return {name: value for (name, _), value in zip(parts, values, strict=True)}
     return tuple(values)
 
