@@ -7,11 +7,14 @@ of its batches. An element is immutable once yielded.
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from copy import copy
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
+from itertools import chain, islice
 from operator import is_
+from types import MemberDescriptorType
 from typing import Any, Generic, Protocol, TypeAlias, cast, get_args, get_origin
 
 import attrs
@@ -212,6 +215,8 @@ PLAIN = frozenset(
 
 
 def _view_to_read(array: NDArray[Any]) -> NDArray[Any]:
+    if type(array) is not np.ndarray and _arrays_beside(array):
+        return _copy_to_read(array)
     if not array.flags.writeable:
         return array
     view = array.view()
@@ -219,14 +224,38 @@ def _view_to_read(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-def read_only(
-    element: Any, of_array: Callable[[NDArray[Any]], NDArray[Any]] = _view_to_read
-) -> Any:
+def _arrays_beside(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """The arrays that an array of a subclass has as attributes, such as a mask: views share them.
+
+    A memory map has none.
+    """
+    beside = getattr(array, "__dict__", {})
+    return {name: part for name, part in beside.items() if isinstance(part, np.ndarray)}
+
+
+def _copy_to_read(array: NDArray[Any]) -> NDArray[Any]:
+    twin = array.copy(order="K")
+    shared = _arrays_beside(array)
+    for name, part in _arrays_beside(twin).items():
+        if part is shared.get(name):
+            vars(twin)[name] = part.copy(order="K")
+    twin.setflags(write=False)
+    return twin
+
+
+OfArray: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
+_Seen: TypeAlias = dict[int, tuple[object, Any]]
+"""By identity, the containers that are being read and their copies: one may hold itself."""
+
+
+def read_only(element: Any, of_array: OfArray = _view_to_read) -> Any:
     """The element as it is given to several readers: none of them can change what another gets.
 
-    Its arrays become read-only views (``of_array`` may copy them instead). The dicts, lists and
-    records that hold them are copied, so a reader may change its own. Objects of other classes
-    stay as they are.
+    Its arrays become read-only views (``of_array`` may copy them instead); masked arrays, and
+    others with arrays as attributes, are copied. The dicts, lists and records that hold them are
+    copied, so a reader may change its own. The first items of a list decide for all: a list of
+    numbers or text, or of lists of them, is copied without a look at each item. Objects of other
+    classes stay as they are, and so do records that cannot be made without their constructor.
 
     >>> image = np.zeros(2)
     >>> row = read_only({"image": image, "label": 7})
@@ -236,49 +265,132 @@ def read_only(
         ...
     ValueError: assignment destination is read-only
     """
+    return element if type(element) in PLAIN else _read_only(element, of_array, None)
+
+
+def _read_only(element: Any, of_array: OfArray, seen: _Seen | None) -> Any:
     kind = type(element)
-    if kind in PLAIN:
-        return element
+    if kind is np.ndarray:
+        return of_array(element)
+    if kind is list:
+        return _read_only_list(element, of_array, seen)
+    if kind is dict and PLAIN.issuperset(map(type, element.values())):
+        return element.copy()
+    if isinstance(element, tuple):
+        return _read_only_tuple(element, of_array, seen)
     if isinstance(element, np.ndarray):
         return of_array(element)
-    if kind is dict:
-        return {
-            name: value if type(value) in PLAIN else read_only(value, of_array)
-            for name, value in element.items()
-        }
-    if kind is list:
-        if PLAIN.issuperset(map(type, element)):
-            return element.copy()
-        return [read_only(value, of_array) for value in element]
-    if isinstance(element, tuple):
-        made = [x if type(x) in PLAIN else read_only(x, of_array) for x in element]
-        return element if all(map(is_, made, element)) else tuple.__new__(kind, made)
     if isinstance(element, np.void):  # a view of a row of a structured array
         return element.copy() if element.flags.writeable else element
-    return _read_only_record(element, of_array)
+    seen = {} if seen is None else seen
+    if id(element) in seen:
+        return seen[id(element)][1]
+    if kind is dict:
+        made: dict[Any, Any] = {}
+        seen[id(element)] = element, made
+        for name, value in element.items():
+            made[name] = value if type(value) in PLAIN else _read_only(value, of_array, seen)
+        return made
+    return _read_only_record(element, of_array, seen)
 
 
-def _read_only_record(element: object, of_array: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+_LOOKED_AT = 8
+"""How many items of a list tell what the others are."""
+
+
+def _read_only_list(items: list[Any], of_array: OfArray, seen: _Seen | None) -> list[Any]:
+    first = items[:_LOOKED_AT]
+    kinds = set(map(type, first))
+    if kinds <= PLAIN:
+        return items.copy()
+    if kinds == {list}:
+        inner = list(islice(chain.from_iterable(first), _LOOKED_AT))
+        if inner and PLAIN.issuperset(map(type, inner)):
+            with suppress(TypeError):  # one of the others is not a list
+                return list(map(list.copy, items))
+    seen = {} if seen is None else seen
+    if id(items) in seen:
+        return cast("list[Any]", seen[id(items)][1])
+    made: list[Any] = []
+    seen[id(items)] = items, made
+    made.extend([x if type(x) in PLAIN else _read_only(x, of_array, seen) for x in items])
+    return made
+
+
+def _read_only_tuple(element: Rows, of_array: OfArray, seen: _Seen | None) -> Rows:
+    made = [x if type(x) in PLAIN else _read_only(x, of_array, seen) for x in element]
+    if all(map(is_, made, element)):
+        return element
+    kind = type(element)
+    if kind is tuple:
+        return tuple(made)
+    try:
+        twin = tuple.__new__(kind, made)
+    except TypeError:  # a class of an extension
+        return element
+    if hasattr(element, "__dict__"):
+        vars(twin).update(vars(element))
+    return twin
+
+
+def _read_only_record(element: Any, of_array: OfArray, seen: _Seen) -> Any:
     kind = type(element)
     hashable: Any = kind  # which mypy does not take a type for
     names, can_be_changed = _fields_of(hashable)
     if names is None:
         return element
-    made: dict[str, Any] = {}
-    for name in element if isinstance(element, dict) else names:
-        value = element[name] if isinstance(element, dict) else getattr(element, name)
-        one = value if type(value) in PLAIN else read_only(value, of_array)
-        if can_be_changed or one is not value:
-            made[name] = one
-    if not made and not can_be_changed:
+    twin = _twin(element) if can_be_changed else element
+    seen[id(element)] = element, twin
+    if can_be_changed and twin is element:  # nothing can be set in it
         return element
-    twin = copy(element)
-    if isinstance(twin, dict):
-        twin.update(made)
-    else:
-        for name, value in made.items():
-            object.__setattr__(twin, name, value)  # no constructor: converters have run
+    made: dict[Any, Any] = {}
+    of_dict = isinstance(element, dict)
+    for name in element if of_dict else names:
+        value = dict.__getitem__(element, name) if of_dict else getattr(element, name)
+        one = value if type(value) in PLAIN else _read_only(value, of_array, seen)
+        if of_dict or one is not value:
+            made[name] = one
+    if made and not can_be_changed:
+        twin = _twin(element)
+        seen[id(element)] = element, twin
+    if twin is element:
+        return element
+    put = _base_of(kind).__setitem__ if of_dict else object.__setattr__
+    for name, value in made.items():
+        put(twin, name, value)  # no constructor: converters have run
     return twin
+
+
+def _base_of(kind: type) -> Any:
+    """The class whose ``__new__`` makes an empty instance."""
+    return next(
+        (base for base in (defaultdict, OrderedDict, dict) if issubclass(kind, base)), object
+    )
+
+
+def _twin(record: Any) -> Any:
+    """A copy made without the record's own methods, which may be for pickles or may refuse.
+
+    Its attributes are the same objects; a dict has no items yet. The record itself if its class
+    is an extension's, which cannot be made so.
+    """
+    kind = type(record)
+    try:
+        twin = _base_of(kind).__new__(kind)
+        for slot in _slots_of(cast("Any", kind)):
+            with suppress(AttributeError):  # it is not set
+                slot.__set__(twin, slot.__get__(record, kind))
+        if hasattr(record, "__dict__"):
+            vars(twin).update(vars(record))
+    except TypeError:
+        return record
+    return twin
+
+
+@lru_cache(maxsize=256)
+def _slots_of(kind: type) -> tuple[MemberDescriptorType, ...]:
+    members = (member for cls in kind.__mro__ for member in vars(cls).values())
+    return tuple(member for member in members if isinstance(member, MemberDescriptorType))
 
 
 @lru_cache(maxsize=256)

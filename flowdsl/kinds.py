@@ -239,6 +239,11 @@ class Gathering(Traceable[U, E], Holding[U, E], Generic[A, U, E]):
         return self.n
 
     @property
+    def shares(self) -> bool:
+        """Whether an element may be in several groups, and so has to be read-only."""
+        return self.stride < self.n
+
+    @property
     def stacks(self) -> bool:
         """Whether row ``i`` of what it makes is the ``i``-th element of its group, and no more."""
         return False

@@ -211,8 +211,7 @@ class Program:
     ) -> Iterator[list[Any]]:
         members, fresh, shared = members_of(node, at)
         rows = self._elements(node.source, members, supplied, (*path, 0))
-        overlaps = node.stride < node.n
-        if overlaps:  # groups share rows; here, so that one pickle has each array once
+        if node.shares:  # once for each row, so that one pickle has each array once
             rows = map(read_only, rows)
         before: list[Any] = []
         for new, old in zip(fresh.tolist(), shared.tolist(), strict=True):
@@ -222,7 +221,7 @@ class Program:
             if not group or (node.drop_remainder and len(group) < node.n):
                 return  # a stream ended
             yield group
-            before = list(group) if overlaps else []
+            before = list(group) if node.shares else []
 
     def _part(self, node: IndexedSource[Any], path: Path, name: str) -> Any:
         """What a name in the line of a source stands for; the reader is opened once."""

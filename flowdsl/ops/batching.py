@@ -157,7 +157,7 @@ class Window(Gathering[A, tuple[A, ...], E | Resampled], Generic[A, E]):
         return None if rows is None else max(0, (rows - self.n) // self.stride + 1)
 
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> tuple[A, ...]:
-        return tuple(map(read_only, group))  # other windows have these elements too
+        return tuple(group)
 
     @remembered
     def spec(self, probe: bool) -> Spec:
@@ -167,7 +167,7 @@ class Window(Gathering[A, tuple[A, ...], E | Resampled], Generic[A, E]):
     def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[tuple[A, ...]]]:
         latest = deque[A](maxlen=self.n)
         for begin, (_, x) in enumerate(sources[0](epoch), 1 - self.n):
-            latest.append(x)
+            latest.append(read_only(x) if self.shares else x)
             if begin >= 0 and begin % self.stride == 0:
                 yield begin // self.stride, self.gather(latest)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import attrs
@@ -147,3 +148,134 @@ def test_what_nobody_can_change_is_not_copied() -> None:
     array = read_only(np.zeros(3))
     assert read_only(array) is array
     assert read_only((array, 1))[0] is array
+
+
+@dataclass
+class Unpicklable:
+    x: Any
+
+    def __getstate__(self) -> Any:
+        raise TypeError("this is never pickled")
+
+
+class Slotted(Unpicklable):
+    __slots__ = ("z",)
+
+    z: Any
+
+
+class Tagged(tuple[Any, ...]):
+    """A tuple with attributes."""
+
+
+class Tags(OrderedDict[str, Any]):
+    """A dict with attributes."""
+
+
+def test_a_record_that_refuses_to_be_pickled_is_copied() -> None:
+    for kind in (Unpicklable, Slotted):
+        mine: Any = kind(np.zeros(2))
+        mine.z = 3
+        (row,) = fl.from_items([mine])
+        assert type(row) is kind
+        assert row is not mine
+        assert row.z == 3
+        write_to(row)
+
+
+@pytest.mark.parametrize("base", [dict, OrderedDict, Counter, Tags])
+def test_a_subclass_of_dict_is_copied_with_its_class(base: Any) -> None:
+    mine = base(x=np.zeros(2), y=1)
+    row = read_only(mine)
+    assert type(row) is base
+    assert list(row) == ["x", "y"]
+    row["y"] = 2
+    assert mine["y"] == 1
+    write_to(row)
+
+
+def test_a_defaultdict_keeps_its_default() -> None:
+    row = read_only(defaultdict(list, x=np.zeros(2)))
+    assert row["more"] == []
+    write_to(row)
+
+
+def test_a_tuple_with_attributes_keeps_them() -> None:
+    mine = Tagged([np.zeros(2), 1])
+    vars(mine)["name"] = "first"
+    row = read_only(mine)
+    assert vars(row) == {"name": "first"}
+    assert type(row) is Tagged
+    write_to(row)
+    plain = Tagged([1, 2])
+    assert read_only(plain) is plain
+
+
+def test_containers_that_hold_themselves_are_copied_with_their_form() -> None:
+    items: list[Any] = [np.zeros(2)]
+    items.append(items)
+    row = read_only(items)
+    assert row is not items
+    assert row[1] is row
+    assert not row[0].flags.writeable
+    named: dict[str, Any] = {"x": np.zeros(2)}
+    named["all"] = (named,)
+    assert not read_only(named)["all"][0]["x"].flags.writeable
+    record = Open(np.zeros(2), 1)
+    record.x = [record]
+    twin = read_only(record)
+    assert twin is not record
+    assert twin.x[0] is twin
+
+
+def test_a_masked_array_does_not_share_its_mask() -> None:
+    mine: Any = np.ma.masked_array([1.0, 2.0], mask=[True, False])
+    for flow in (fl.from_items([mine]), fl.from_items([mine]).cache()):
+        for _ in range(2):
+            row: Any = next(iter(flow))
+            assert row.mask.tolist() == [True, False]
+            assert not row.flags.writeable
+            row.mask[1] = True
+    assert mine.mask.tolist() == [True, False]
+
+
+def test_a_memory_map_is_not_copied(tmp_path: Path) -> None:
+    mapped = np.memmap(tmp_path / "x", np.uint8, "w+", shape=(4,))
+    row = read_only(mapped)
+    assert np.shares_memory(row, mapped)
+    write_to(row)
+
+
+def test_lists_of_lists_are_copied_at_each_depth() -> None:
+    for mine in ([[1.0, 2.0], [3.0]], [[1], (2,)], [[], [1]], [[[1]], [[2]]]):
+        row = read_only(mine)
+        assert row == mine
+        assert [type(x) for x in row] == [type(x) for x in mine]
+        assert all(x is not y for x, y in zip(row, mine, strict=True) if isinstance(x, list))
+    write_to(read_only([None, np.zeros(2)]))
+    write_to(read_only([[], [np.zeros(2)]])[1])
+
+
+def test_long_lists_of_numbers_are_not_looked_at_item_by_item() -> None:
+    late: list[Any] = [*range(512), [1]]  # lists are of one type, so that none holds this
+    assert read_only(late)[-1] is late[-1]
+
+
+def made(i: int) -> Any:
+    return {"x": np.full(2, i)}
+
+
+@pytest.mark.parametrize("chain", [lambda flow: flow, lambda flow: flow.prefetch(threads=1)])
+def test_only_windows_that_overlap_make_their_rows_read_only(chain: Chain) -> None:
+    rows = fl.from_range(8).map(made)
+    for stride in (2, 3):
+        for window in chain(rows.window(2, stride)):
+            for row in window:
+                row["x"][:] = 7
+    for window in chain(rows.window(2, 1)):
+        write_to(window)
+
+
+def test_a_row_is_made_read_only_once_for_all_its_windows() -> None:
+    _, first, second = fl.from_range(4).map(made).window(2).collect()
+    assert first[1]["x"] is second[0]["x"]
