@@ -8,15 +8,24 @@ each element, it draws what belongs to the element.
 from __future__ import annotations
 
 import dis
+import re
 import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
+from typing import Any, cast
 
 import attrs
 import numpy as np
@@ -31,8 +40,25 @@ _NO_CODE = frozenset(
     | sys.stdlib_module_names
 )
 """Packages whose functions are not searched: what they draw from is known, or given to them."""
+_MOST_OBJECTS = 10_000
+"""In a search."""
 _MOST_ITEMS = 1000
 """In a container; one with more holds data."""
+_LEADING = 50
+"""Items of a container that decide whether it holds data."""
+_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
+_CODE = FunctionType, MethodType, staticmethod, classmethod, property, partial, type
+"""Searched first: draws are in code, and there is less of it than of data."""
+_DRAWS_OF_TENSOR = re.compile(
+    r"bernoulli|multinomial|\w*(normal|uniform)_|(random|bernoulli|cauchy|exponential|geometric)_"
+)
+"""Methods of a tensor that draw from the global generator of torch."""
+_DRAWS = re.compile(
+    rf"{_DRAWS_OF_TENSOR.pattern}|rand\w*|normal|poisson|binomial|\w*dropout\w*|gumbel_softmax"
+    r"|rrelu_?|fractional\w*|\w*attention\w*|\w*lowrank|lobpcg|orthogonal_|sparse_|distributions"
+    r"|\w*seed|\w*rng\w*"
+)
+"""Names in torch that draw from its global generator, or set its state."""
 _NO_STATE = frozenset({"cv2", "flowdsl", "jax", "keras", "numpy", "PIL", "tensorflow", "torch"})
 """Packages whose objects are not searched."""
 
@@ -104,18 +130,18 @@ class _Torch(Seedable):
         self.generator.set_state(state)
 
 
-def _seedable(x: object) -> Seedable | None:
-    if isinstance(x, np.random.Generator):
+def _seedable(x: Any) -> Seedable | None:
+    if _is(x, np.random.Generator):
         return _Bits(x.bit_generator)
-    if isinstance(x, np.random.BitGenerator):
+    if _is(x, np.random.BitGenerator):
         return _Bits(x)
-    if isinstance(x, np.random.RandomState):
+    if _is(x, np.random.RandomState):
         return _Legacy(x)
     python = sys.modules.get("random")
-    if python is not None and isinstance(x, python.Random):
+    if python is not None and _is(x, python.Random):
         return _Python(x)
     torch = sys.modules.get("torch")
-    return _Torch(x) if torch is not None and isinstance(x, torch.Generator) else None
+    return _Torch(x) if torch is not None and _is(x, torch.Generator) else None
 
 
 def global_generators() -> list[Seedable]:
@@ -132,9 +158,10 @@ def global_generators() -> list[Seedable]:
 def generators_in(root: object, but: Iterable[object] = ()) -> list[Seedable]:
     """The generators that an object refers to, without some, each once and in a fixed order.
 
-    They are looked for in closures, defaults, attributes, containers (but large ones, of data), and
-    the global names that functions and methods use, and so on from there; a global generator is one
-    of them.
+    They are looked for in closures, defaults, attributes, containers (but those of data), and the
+    global names that functions and methods use, and so on from there; a global generator is one of
+    them, where a draw from it is found or cannot be ruled out. The search calls no ``__getattr__``.
+    It ends after 10,000 objects, code before data; then the global generators count as found.
 
     >>> rng = np.random.default_rng(7)
     >>> some = {"own": rng, "again": [rng], "legacy": np.random.RandomState(7)}
@@ -145,17 +172,26 @@ def generators_in(root: object, but: Iterable[object] = ()) -> list[Seedable]:
     left_out = {id(x) for x in but}
     seen: dict[int, object] = {}
     to_do = deque([root])
-    while to_do:
+    while to_do and len(seen) < _MOST_OBJECTS:
         x = to_do.popleft()
         if type(x) in PLAIN or id(x) in seen:
             continue
         seen[id(x)] = x
         one = _seedable(x)
         if one is None:
-            to_do.extend(_parts(x))
+            for part in _parts(x):
+                (to_do.appendleft if _is(part, _CODE) else to_do.append)(part)
         elif not {id(x), id(one.generator)} & left_out:
             found.setdefault(id(one.generator), one)
+    for one in global_generators() if to_do else _drawn_by_name(seen.values()):
+        if id(one.generator) not in left_out:
+            found.setdefault(id(one.generator), one)
     return list(found.values())
+
+
+def _is(x: object, kinds: type | tuple[type, ...]) -> bool:
+    """As ``isinstance``, which also asks for ``__class__``, and so may run a user's code."""
+    return issubclass(type(x), kinds)
 
 
 def _package(x: Any) -> str:
@@ -164,43 +200,81 @@ def _package(x: Any) -> str:
 
 def _parts(x: Any) -> Iterator[object]:
     """What an object refers to."""
-    if isinstance(x, FunctionType):
+    if _is(x, FunctionType):
         yield from _parts_of_function(x)
-    elif isinstance(x, type):
+    elif _is(x, type):
         yield from (*vars(x).values(), *x.__bases__) if _package(x) not in _NO_CODE else ()
-    elif not isinstance(x, ModuleType):
+    elif _is(x, ModuleType):
+        yield from _everyones(x.__name__)
+    else:
         yield from _held(x)
         yield from _attributes(x)
 
 
 def _held(x: Any) -> Iterable[object]:
     """What is in a container, or behind a method or a function with arguments."""
-    if isinstance(x, Mapping):
-        return x.values() if len(x) <= _MOST_ITEMS else ()
-    if isinstance(x, list | tuple | set | frozenset | deque):
-        return x if len(x) <= _MOST_ITEMS else ()
-    if isinstance(x, partial):
+    if _is(x, dict):
+        return _unless_data(dict.values(x), dict.__len__(x))
+    for kind in _CONTAINERS:
+        if _is(x, kind):
+            return _unless_data(kind.__iter__(x), kind.__len__(x))
+    if _is(x, partial):
         return x.func, x.args, x.keywords
-    if isinstance(x, property):
+    if _is(x, property):
         return (x.fget,)
-    # a bound method, one in C such as np.random.rand, a static one or one of a class
-    return getattr(x, "__self__", None), getattr(x, "__func__", None)
+    if _is(x, MethodType):
+        return x.__self__, x.__func__
+    if _is(x, (staticmethod, classmethod)):
+        return (x.__func__,)
+    if _is(x, (BuiltinFunctionType, MethodWrapperType)):  # such as np.random.rand
+        own = x.__self__
+        return _drawn_from_torch(x) if own is None or _is(own, (ModuleType, type)) else (own,)
+    return ()
+
+
+def _drawn_from_torch(function: Any) -> Iterator[object]:
+    home = function.__module__ or function.__self__
+    package = home if isinstance(home, str) else getattr(home, "__module__", None)
+    if str(package).partition(".")[0] == "torch" and _DRAWS.fullmatch(function.__name__):
+        yield from _everyones("torch.random")
+
+
+def _unless_data(items: Iterable[object], n: int) -> Iterable[object]:
+    """The items of a container, or none if there are too many, or the first ones are plain."""
+    if n > _MOST_ITEMS:
+        return ()
+    kept = list(items)
+    return () if all(map(_is_data, kept[:_LEADING])) and n > _LEADING else kept
+
+
+def _is_data(x: object) -> bool:
+    kind = type(x)
+    if kind in (tuple, list):
+        return all(map(_is_data_alone, cast("list[object]", x)[:_LEADING]))
+    return _is_data_alone(x)
+
+
+def _is_data_alone(x: object) -> bool:
+    return type(x) in PLAIN or type(x) is np.ndarray
 
 
 def _attributes(x: Any) -> Iterator[object]:
     if _package(type(x)) in _NO_STATE:
         return
-    yield from getattr(x, "__dict__", {}).values()
+    with suppress(Exception):  # a property of this name may raise anything
+        attributes = object.__getattribute__(x, "__dict__")
+        yield from dict.values(attributes) if _is(attributes, dict) else ()
     for cls in type(x).__mro__:
-        names = vars(cls).get("__slots__", ())
-        yield from (
-            getattr(x, name, None) for name in ([names] if isinstance(names, str) else names)
-        )
+        for slot in vars(cls).values():
+            if _is(slot, MemberDescriptorType):
+                with suppress(AttributeError):  # nothing is in it yet
+                    yield slot.__get__(x)
     yield type(x)
 
 
 def _parts_of_function(function: FunctionType) -> Iterator[object]:
     if _package(function) in _NO_CODE:
+        yield from _drawn_from_torch(function)
         return
     for cell in function.__closure__ or ():
         try:
@@ -223,29 +297,73 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _named(code: CodeType, names: Mapping[str, object]) -> Iterator[object]:
-    """What code names: globals, and what it takes out of modules, such as ``np.random.rand``."""
+    """What code names: globals, and what it takes out of modules, such as ``np.random.rand``.
+
+    A module is given if it is used in another way, such as passed on.
+    """
     value: object = None
+    imported: object = None
     for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(value, ModuleType):
-            yield from _everyones(value) if value.__name__ == "torch" else ()
-            within = sys.modules.get(f"{value.__name__}.{step.argval}")
-            value = vars(value).get(step.argval, within)
-        elif step.opname not in _BETWEEN:
-            yield from _everyones(value) if isinstance(value, ModuleType) else [value]
-            value = names.get(step.argval) if step.opname == "LOAD_GLOBAL" else None
-        if step.opname == "IMPORT_NAME":  # where, and by which name, is not followed
-            yield from _everyones(sys.modules.get(step.argval))
+        if step.opname in _BETWEEN:
+            continue
+        if step.opname == "IMPORT_FROM":
+            value = imported
+        if step.opname in _TAKES and _is(value, ModuleType):
+            module = cast("ModuleType", value)
+            yield from _taken_draws(module.__name__, step.argval)
+            within = sys.modules.get(f"{module.__name__}.{step.argval}")
+            value = vars(module).get(step.argval, within)
+            continue
+        yield value
+        value = names.get(step.argval) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else None
+        if step.opname == "IMPORT_NAME":
+            value = imported = sys.modules.get(step.argval)
 
 
 _BETWEEN = "CACHE", "EXTENDED_ARG", "PUSH_NULL"
+_TAKES = "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"
 
 
-def _everyones(module: object) -> Iterator[object]:
+def _taken_draws(module: str, name: str) -> Iterator[object]:
+    """The generator of torch, if what is taken from a module of its draws from it."""
+    if module.partition(".")[0] == "torch" and _draws_in_torch(name):
+        yield from _everyones("torch.random")
+
+
+def _draws_in_torch(name: str) -> bool:
+    """Whether a function has such a name, or a layer, whose weights are drawn as it is made."""
+    layer = name[:1].isupper() and hasattr(sys.modules.get("torch.nn"), name)
+    return layer or _DRAWS.fullmatch(name) is not None
+
+
+def _everyones(module: str) -> Iterator[object]:
     """The global generator that the functions of a module draw from, if it has one."""
-    name = getattr(module, "__name__", "")
-    kinds = {"random": _Python, "numpy": _Legacy, "numpy.random": _Legacy, "torch": _Torch}
-    if name in kinds:
-        yield from (one.generator for one in global_generators() if type(one) is kinds[name])
+    kinds = {"random": _Python, "numpy.random": _Legacy, "torch.random": _Torch}
+    if module in kinds:
+        yield from (one.generator for one in global_generators() if type(one) is kinds[module])
+
+
+def _drawn_by_name(seen: Iterable[object]) -> list[Seedable]:
+    """The global generators that may be drawn from where a module or a tensor is not followed.
+
+    A module that is held, passed on or imported in a function has a draw taken from it if any
+    function that was searched takes an attribute with the name of one.
+    """
+    modules: set[str] = set()
+    names: set[str] = set()
+    for x in seen:
+        if _is(x, ModuleType):
+            modules.add(cast("ModuleType", x).__name__.partition(".")[0])
+        elif _is(x, FunctionType) and _package(x) not in _NO_CODE:
+            for code in _codes(cast("FunctionType", x).__code__):
+                steps = dis.get_instructions(code)
+                names.update(step.argval for step in steps if step.opname in _TAKES)
+    draws = _draws_in_torch if "torch" in modules else _DRAWS_OF_TENSOR.fullmatch
+    drawn = {
+        _Legacy: "numpy" in modules and "random" in names,
+        _Torch: any(map(draws, names)),
+    }
+    return [one for one in global_generators() if drawn.get(type(one))]
 
 
 @contextmanager

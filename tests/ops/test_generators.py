@@ -13,7 +13,7 @@ import pytest
 from numpy.random import rand
 
 import flowdsl as fl
-from flowdsl.ops.generators import generators_in
+from flowdsl.ops.generators import generators_in, global_generators
 
 RNG = np.random.default_rng(7)
 LEGACY = np.random.RandomState(7)
@@ -150,3 +150,138 @@ def test_a_generator_that_cannot_be_seeded_is_refused() -> None:
     system = random.SystemRandom()
     with pytest.raises(fl.InvalidFlow, match=r"augment: <lambda> draws from a SystemRandom"):
         IMAGES.augment(lambda image: image + system.random())
+
+
+class Endless:
+    """An object that has every attribute."""
+
+    def __getattr__(self, name: str) -> Endless:
+        return Endless()
+
+
+class Config:
+    """An object whose attributes are looked up, and of which some slots are empty."""
+
+    __slots__ = ("__rng", "empty")
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.__rng = rng
+
+    def __getattr__(self, name: str) -> object:
+        raise KeyError(name)
+
+
+ENDLESS = Endless()
+
+
+def test_the_search_runs_no_getattr_of_the_user() -> None:
+    rng = np.random.default_rng(7)
+    config = Config(rng)
+    found = generators_in(lambda image: (ENDLESS.some.thing, config.size, image))
+    assert [one.generator for one in found] == [rng.bit_generator]
+    IMAGES.augment(lambda image: image + (0 if config is None else 1))
+
+
+def test_data_is_skipped_and_a_generator_beside_it_is_found() -> None:
+    boxes = {i: {"boxes": [(i, j, i + j, j) for j in range(900)]} for i in range(900)}
+    config = {"p": 0.5, "name": "noise", "rng": random.Random(7)}
+    assert [one.generator for one in generators_in([boxes, config])] == [config["rng"]]
+
+
+def test_a_search_of_too_many_objects_takes_the_global_generators() -> None:
+    many = [[[object() for _ in range(60)] for _ in range(60)] for _ in range(5)]
+    found = {id(one.generator) for one in generators_in(many)}
+    assert found == {id(one.generator) for one in global_generators()}
+
+
+def of_a_module(rng: Any = np.random) -> Callable[..., Any]:
+    return lambda image, **_: image + np.float32(rng.rand())
+
+
+def by_default(image: Any, rng: Any = np.random, **_: Any) -> Any:
+    return image + np.float32(rng.rand())
+
+
+def by_numpy(image: Any, xp: Any = np, **_: Any) -> Any:
+    return image + np.float32(xp.random.rand())
+
+
+def by_a_local_import(image: Any, **_: Any) -> Any:
+    from numpy import random as r
+
+    return image + np.float32(r.rand())
+
+
+def by_passing_on(image: Any, **_: Any) -> Any:
+    return image + noise(np)
+
+
+def noise(xp: Any) -> Any:
+    return np.float32(xp.random.rand())
+
+
+def by_random() -> Callable[..., Any]:
+    import random as r
+
+    return lambda image, **_: image + np.float32(r.random())
+
+
+@pytest.mark.filterwarnings("ignore:Using lambda is incompatible")
+@pytest.mark.parametrize(
+    "function",
+    [of_a_module(), by_default, by_numpy, by_a_local_import, by_passing_on, by_random()],
+)
+def test_a_module_that_is_a_value_counts_by_its_global_generator(function: Any) -> None:
+    A = import_module("albumentations")  # noqa: N806
+    flow = IMAGES.augment(A.Compose([A.Lambda(image=function, p=1.0)]), seed=3)
+    first = made(flow)
+    assert made(flow) == first
+    assert made(flow.prefetch(threads=3)) == first
+    assert len(set(first)) == 12
+
+
+def test_numpy_without_its_random_module_is_no_draw() -> None:
+    def local(image: Any) -> Any:
+        import numpy
+
+        return numpy.flip(image)
+
+    def passed(image: Any) -> Any:
+        return local(np) if image is None else np.roll(image, 1)
+
+    def own() -> random.Random:
+        from random import Random
+
+        return Random(7)
+
+    assert generators_in([local, passed, own, {"xp": np}]) == []
+
+
+def test_torch_counts_where_it_draws() -> None:
+    torch = pytest.importorskip("torch")
+    F = torch.nn.functional  # noqa: N806
+    from torch import rand as drawn
+
+    def local(image: Any) -> Any:
+        import torch
+
+        return torch.from_numpy(image)
+
+    def local_draw(image: Any) -> Any:
+        from torch import randn
+
+        return randn(image)
+
+    draws = [
+        lambda: torch.rand(2),
+        lambda: torch.randint(2, (2,)),
+        lambda: torch.empty(2).uniform_(),
+        lambda: F.dropout(torch.ones(2)),
+        lambda: torch.nn.Dropout(0.5),
+        lambda: drawn(2),
+        local_draw,
+    ]
+    for function in draws:
+        assert [one.generator for one in generators_in(function)] == [torch.default_generator]
+    for function in (lambda: torch.tensor([1]), lambda: F.normalize(torch.ones(2)), local):
+        assert generators_in(function) == []
