@@ -173,8 +173,9 @@ class Tags(OrderedDict[str, Any]):
 
 
 def test_a_record_that_refuses_to_be_pickled_is_copied() -> None:
-    for kind in (Unpicklable, Slotted):
-        mine: Any = kind(np.zeros(2))
+    kinds: tuple[Any, ...] = (Unpicklable, Slotted)
+    for kind in kinds:
+        mine = kind(np.zeros(2))
         mine.z = 3
         (row,) = fl.from_items([mine])
         assert type(row) is kind

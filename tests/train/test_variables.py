@@ -239,7 +239,7 @@ def test_what_an_object_holds_has_the_same_places_in_each_run() -> None:
 
 def rated(folder: Path, rate: float, epochs: int, **options: Any) -> SimpleTrainer:
     flow = fl.from_items(list(zip(X, Y, strict=True))).batch(4)
-    momentum: float = options.pop("momentum", 0.0)
+    momentum: float = options.pop("momentum", 0.9)
     config = TrainConfig(
         flow,
         model=compiled("penalties", "sgd"),
@@ -271,7 +271,7 @@ def test_a_changed_learning_rate_holds_and_is_said(
     assert "training goes on after step 6, in epoch 2, from " in said.getMessage()
     assert "learning_rate is 0.1" in said.getMessage()
     assert "was 1.0" in said.getMessage()
-    assert "momentum is 0.5, was 0.0" in said.getMessage()
+    assert "momentum is 0.5, was 0.9" in said.getMessage()
 
 
 def test_a_learning_rate_that_training_has_lowered_stays(
