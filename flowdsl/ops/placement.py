@@ -180,9 +180,11 @@ class Placing(FlowBase[T, E]):
         are for functions that release the interpreter lock, as much of NumPy and most decoders do:
         nothing is copied between them. Workers are started by the first ``next`` and hold a few
         leases of work ahead each; those of a flow that is iterated again are still there. Processes
-        need Linux. What must see the whole sequence runs in the consumer's thread; below it the
-        work is done by ``procs`` others, and where several streams come together there they share
-        them, at least one for each.
+        need Linux. What must see the whole sequence runs in the consumer's process; the work below
+        it and the work above it divide the number, and ``explain`` says how many each has. A single
+        worker runs the functions above, and a thread reads those below ahead; with a ``timeout``
+        each has a worker. Where several streams come together below, they share their workers, at
+        least one for each.
 
         ``procs="auto"``, or ``threads``, finds as many workers as pay, from one to as many as there
         are cores: more are tried where the consumer waits for elements, and kept if they make it

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Flow
@@ -166,13 +168,40 @@ class TestWithoutPrefetch:
         )
 
 
+PARTS: list[Callable[[Flow[Any, Any]], Flow[Any, Any]]] = [
+    lambda flow: flow.map(double),
+    lambda flow: flow.filter(odd),
+    lambda flow: flow.flat_map(lambda x: [x, x]),
+    lambda flow: flow.shuffle(buffer=3),
+    lambda flow: flow.batch(2).unbatch(),
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=8), st.integers(1, 9), st.booleans())
+def test_one_prefetch_has_no_more_workers_than_were_asked_for(
+    parts: list[Callable[[Flow[Any, Any]], Flow[Any, Any]]], procs: int, batched: bool
+) -> None:
+    flow: Flow[Any, Any] = fl.from_range(20).map(double)
+    for part in parts:
+        flow = part(flow)
+    flow = flow.batch(2) if batched else flow
+    stages = plan_of(flow.prefetch(procs=procs).node).stages
+    assert 1 <= sum(stage.workers.count for stage in stages) <= procs
+
+
+def test_each_part_that_can_be_ended_has_a_worker_of_its_own() -> None:
+    flow = fl.from_range(20).map(double).shuffle(buffer=3).map(double)
+    stages = plan_of(flow.prefetch(procs=1, timeout=9).node).stages
+    assert [stage.workers.count for stage in stages] == [1, 1]
+
+
 def test_two_pools_on_both_sides_of_a_window() -> None:
     flow = fl.from_range(20).map(double).shuffle(4).map(double).prefetch(procs=2)
     upper = stage_of(flow)
     window = hosted(upper.bases[0])
     (below,) = window.sources
     assert isinstance(below, Stage)
-    assert (upper.workers.count, below.workers.count) == (2, 2)
+    assert (upper.workers.count, below.workers.count) == (1, 1)
     assert (window.top.node.title, below.bases) == ("shuffle(buffer=4)", ())
     assert picture(upper.program) == "supplied > map(double)"
     assert picture(below.program) == "from_range(20) > map(double)"
@@ -194,7 +223,7 @@ class TestPlan:
 
     def test_numbers_its_stages_as_elements_meet_them(self) -> None:
         ahead = fl.from_range(20).map(double).shuffle(4).map(double)
-        plan = plan_of(ahead.interleave(fl.from_range(20).map(abs)).prefetch(procs=2).node)
+        plan = plan_of(ahead.interleave(fl.from_range(20).map(abs)).prefetch(procs=4).node)
         assert [stage.number for stage in plan.stages] == [0, 1, 2]
         assert [picture(stage.meaning) for stage in plan.stages] == [
             "from_range(20) > map(double)",
@@ -292,7 +321,7 @@ class TestSeveralFlows:
         assert merged.top.node.title == "interleave(...)"
         below, stream = merged.sources
         assert isinstance(below, Stage)
-        assert (below.workers.count, picture(below.meaning)) == (4, "from_range(9) > map(double)")
+        assert (below.workers.count, picture(below.meaning)) == (2, "from_range(9) > map(double)")
         assert stream.top.node.title == "from_iterable(range)"
 
 
@@ -303,7 +332,7 @@ class TestThreads:
         assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > batch(3)"
 
     def test_on_both_sides_of_a_window(self) -> None:
-        upper = stage_of(fl.from_range(20).map(double).shuffle(4).map(abs).prefetch(threads=2))
+        upper = stage_of(fl.from_range(20).map(double).shuffle(4).map(abs).prefetch(threads=4))
         (below,) = hosted(upper.bases[0]).sources
         assert isinstance(below, Stage)
         assert upper.workers == below.workers == Workers(THREADS, 2)
@@ -395,7 +424,7 @@ class TestShares:
 
     def test_of_memory_on_both_sides_of_a_shuffle(self) -> None:
         flow = fl.from_iterable(range(20)).map(double).shuffle(4).map(double)
-        below, above = stages(flow.prefetch(procs=2, memory=10**6))
+        below, above = stages(flow.prefetch(procs=4, memory=10**6))
         assert below.workers == above.workers == Workers(PROCESSES, 2, memory=5 * 10**5)
 
     def test_of_memory_is_the_least_of_those_that_one_absorbs(self) -> None:

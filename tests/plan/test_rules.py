@@ -172,7 +172,25 @@ CASES: list[tuple[Rule, AnyFlow, str, str]] = [
         split_prefetch,
         RANGE.map(double).shuffle(4).map(double).prefetch(3),
         "from_range(20) > map(double) > shuffle(4) > map(double) > prefetch(3)",
-        "from_range(20) > map(double) > shuffle(4) > prefetch(3) > map(double) > prefetch(3)",
+        "from_range(20) > map(double) > shuffle(4) > prefetch(2) > map(double) > prefetch(1)",
+    ),
+    (
+        split_prefetch,
+        RANGE.map(double).shuffle(4).map(double).prefetch(1),  # which cannot be divided
+        "from_range(20) > map(double) > shuffle(4) > map(double) > prefetch(1)",
+        "from_range(20) > map(double) > shuffle(4) > map(double) > prefetch(1)",
+    ),
+    (
+        split_prefetch,
+        RANGE.map(double).shuffle(4).batch(2).prefetch(3),  # a batch needs no more than one
+        "from_range(20) > map(double) > shuffle(4) > batch(2) > prefetch(3)",
+        "from_range(20) > map(double) > shuffle(4) > prefetch(2) > batch(2) > prefetch(1)",
+    ),
+    (
+        split_prefetch,
+        RANGE.map(double).shuffle(4).batch(2).prefetch(1),
+        "from_range(20) > map(double) > shuffle(4) > batch(2) > prefetch(1)",
+        "from_range(20) > map(double) > shuffle(4) > prefetch(1) > batch(2) > prefetch(0)",
     ),
     (
         split_prefetch,
@@ -206,8 +224,8 @@ CASES: list[tuple[Rule, AnyFlow, str, str]] = [
             "prefetch(3)"
         ),
         (
-            "from_iterable(range) > map(double) > zip(from_iterable(range)) > prefetch(3) > "
-            "starmap(max) > prefetch(3)"
+            "from_iterable(range) > map(double) > zip(from_iterable(range)) > prefetch(2) > "
+            "starmap(max) > prefetch(1)"
         ),
     ),
     # -- what needs the whole sequence stays with the consumer
@@ -385,7 +403,7 @@ ALL_TOGETHER: list[tuple[AnyFlow, str]] = [
     ),
     (
         STREAM.filter(odd).batch(2).map(len).prefetch(2),
-        "from_iterable(range) > filter(odd) > prefetch(2) > batch(2) > map(len) > prefetch(2)",
+        "from_iterable(range) > filter(odd) > prefetch(1) > batch(2) > map(len) > prefetch(1)",
     ),
     (
         RANGE.map(double).prefetch(2).shuffle(3).map(double).prefetch(4),
@@ -407,8 +425,8 @@ ALL_TOGETHER: list[tuple[AnyFlow, str]] = [
     (
         STREAM.map(double).concat(STREAM.shuffle(4)).map(abs).prefetch(4),
         (
-            "from_iterable(range) > map(double) > prefetch(4) > "
-            "concat(from_iterable(range) > shuffle(4) > prefetch(4)) > map(abs) > prefetch(4)"
+            "from_iterable(range) > map(double) > prefetch(2) > "
+            "concat(from_iterable(range) > shuffle(4) > prefetch(2)) > map(abs) > prefetch(2)"
         ),
     ),
 ]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import attrs
 
 from flowdsl.kinds import Elementwise, Gathering, Placement
-from flowdsl.plan.tree import Step, bases_of, is_work, rewrite, walk
+from flowdsl.plan.tree import Step, bases_of, is_work, rewrite, runs_in_worker, walk
+from flowdsl.worker_kinds import Workers
 
 
 def split_prefetch(step: Step) -> Step:
-    """``x.map(f).shuffle(9).map(g).prefetch(p)`` runs ``f`` in processes too, below the shuffle.
+    """``x.map(f).shuffle(9).map(g).prefetch(4)`` runs ``f`` and ``g`` in two processes each.
 
     The work above such an operator needs workers that are sent its elements; the work below needs
-    others. Each get half of the memory.
+    others. They divide the number, and each get half of the memory. A batch alone needs one. Where
+    one worker cannot be divided, it runs the functions above, and a thread reads those below ahead;
+    or those below if there are none above. With a ``timeout`` each part has a worker, as nobody
+    could end a function that runs in the consumer's process.
     """
     node = step.node
     if isinstance(node, Placement) and node.workers.count:
@@ -20,16 +24,49 @@ def split_prefetch(step: Step) -> Step:
         busy = [base for base in bases_of(below) if base is not below and _has_work(base)]
         if busy:
             (base,) = busy  # a stream: bases in memory have no work
-            half = node.workers.part_of_memory(2)
-            placed = attrs.evolve(step.over(base, workers=half), depth=base.depth)
+            theirs, ours = _divided(node.workers, base, _has_functions(below, base))
+            if not theirs.count:
+                return step
+            placed = attrs.evolve(step.over(base, workers=theirs), depth=base.depth)
             above = rewrite(below, lambda part: placed if part is base else part)
-            return step.over(above, workers=half)
+            return step.over(above, workers=ours)
     return step
+
+
+def _divided(workers: Workers, base: Step, functions: bool) -> tuple[Workers, Workers]:
+    """The workers for the work of a base, and those for the work above it."""
+    parts, count = _parts(base), workers.count
+    below = -(-count * parts // (parts + 1)) if functions else count - 1
+    below = min(below, count - 1) if functions or count > 1 else 1
+    least = 0 if workers.timeout is None else 1
+    half = workers.part_of_memory(2)
+    return (
+        attrs.evolve(half, count=max(least, below)),
+        attrs.evolve(half, count=max(least, count - below)),
+    )
+
+
+def _parts(step: Step, joined: bool = False) -> int:
+    """How many parts the work has that makes these elements, each for workers of its own.
+
+    ``joined`` says whether workers that run the operator above can run this one too.
+    """
+    works = _is_sent(step)
+    there = runs_in_worker(step.node) and (works or joined)
+    return (works and not joined) + sum(_parts(source, there) for source in step.sources)
+
+
+def _has_functions(top: Step, base: Step) -> bool:
+    below = set(map(id, walk(base)))
+    above = (part for part in walk(top) if id(part) not in below)
+    return any(isinstance(part.node, Elementwise) and is_work(part) for part in above)
+
+
+def _is_sent(step: Step) -> bool:
+    return isinstance(step.node, Elementwise | Gathering) and is_work(step)
 
 
 def _has_work(base: Step) -> bool:
     """Whether it has operators that could run in workers, and none that does already."""
     parts = list(walk(base))
-    return not any(isinstance(part.node, Placement) for part in parts) and any(
-        isinstance(part.node, Elementwise | Gathering) and is_work(part) for part in parts
-    )
+    return not any(isinstance(part.node, Placement) for part in parts) and any(map(_is_sent, parts))
