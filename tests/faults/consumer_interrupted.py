@@ -20,11 +20,13 @@ def read(i: int) -> int:
 
 
 loader = fl.from_range(4).map(read).prefetch(procs=2).to_torch()
-threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 began = time.monotonic()
 try:
     for element in loader:
         print(element)
+        if element == 1:  # the next one does not come
+            began = time.monotonic()
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 except KeyboardInterrupt:
     loader.close()
     print("interrupted, after less than 10 s:", time.monotonic() - began < 10)

@@ -29,8 +29,10 @@ SLOW = {"training_process_dies"}
 """Those that take seconds: this one starts TensorFlow in two more processes."""
 _SECONDS = 60
 _SEEN = "\n# Seen:\n"
-_OF_TENSORFLOW = re.compile(r"^(WARNING: All log messages|[IWE]0000 ).*\n", re.MULTILINE)
-"""What TensorFlow logs while it starts, whatever it is told."""
+_OF_TENSORFLOW = re.compile(
+    r"^(WARNING: All log messages|[IWE]0000 |\t \[\[\{\{).*\n", re.MULTILINE
+)
+"""What TensorFlow logs, whatever its log level; the second line of an error begins with a tab."""
 
 
 @attrs.frozen
