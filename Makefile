@@ -38,7 +38,7 @@ help:
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
 	echo 'make lowest    the tests that reach into dependencies, at the lowest versions that pyproject.toml allows'
-	echo 'make newest    ... at the newest (others: TESTS=tests/train; another Python: PYTHON=python3.13)'
+	echo 'make newest    ... at the newest (others: TESTS=tests/tensorflow/train; another Python: PYTHON=python3.13)'
 	echo 'make clean     remove .venv, caches and outputs'
 	echo 'Another Python: make clean, then make PYTHON=python3.13 demo'
 
@@ -152,7 +152,7 @@ lock: $(VENV)/dev
 # the tests that reach into dependencies, without the slow ones, which are mostly long random chains of
 # operators. tests/typing is never among them: each version of a type
 # checker says something else.
-TESTS ?= $(addprefix tests/,datasets feeding graph/queues operators ops remote storage workers) \
+TESTS ?= $(addprefix tests/,datasets elements feeding nodes operators ops remote storage tensorflow/queues workers) \
 	$(wildcard tests/test_*.py)
 lowest: RESOLUTION = lowest-direct
 newest: RESOLUTION = highest

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl.cores import cores
+from flowdsl.resources.cores import cores
 
 SETTLES, WARM, SECONDS = 5.0, 1.0, 2.0
 Number: TypeAlias = int | Literal["auto"]

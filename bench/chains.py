@@ -15,7 +15,7 @@ import numpy as np
 
 import flowdsl as fl
 from flowdsl import Flow, c0, c1
-from flowdsl.numbers.randomness import generator, permute
+from flowdsl.nodes import generator, permute
 
 Made: TypeAlias = list[Any]
 Take: TypeAlias = Callable[[Any], object]

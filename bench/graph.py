@@ -104,14 +104,14 @@ def _over_dataset(dataset: Any, body: Step, steps: int) -> Pass:
 
 
 def _queue(shape: tuple[int, ...], procs: int, body: Step, steps: int) -> Pass:
-    from flowdsl.graph import QueueInput
+    from flowdsl.tensorflow.inputs import QueueInput
 
     source = QueueInput(_batches(shape, procs), capacity=8, spec=_specs(shape))
     return _stepping(source, body, steps)
 
 
 def _dataset_input(shape: tuple[int, ...], procs: int, body: Step, steps: int) -> Pass:
-    from flowdsl.graph import TFDatasetInput
+    from flowdsl.tensorflow.inputs import TFDatasetInput
 
     source = TFDatasetInput(_batches(shape, procs), capacity=8, spec=_specs(shape))
     return _stepping(source, body, steps)
@@ -186,7 +186,7 @@ def _elsewhere(seconds: float) -> Step:
 
 
 def _constant(shape: tuple[int, ...], body: Step, steps: int) -> Pass:
-    from flowdsl.graph import DummyConstantInput
+    from flowdsl.tensorflow.inputs import DummyConstantInput
 
     tf = _tf()
     return _stepping(DummyConstantInput([shape, shape[:1]], [tf.float32, tf.int64]), body, steps)
@@ -196,7 +196,7 @@ def _constant(shape: tuple[int, ...], body: Step, steps: int) -> Pass:
 
 
 def _ours(shuffled: bool) -> Pass:
-    from flowdsl.graph import queues
+    from flowdsl.tensorflow import queues
 
     tf = _tf()
     row = queues.range_input_producer(10**6, shuffle=False, capacity=1000)

@@ -79,7 +79,7 @@ def _in_turn(train: Callable[[Callable[[], None]], None]) -> Pass:
 
 def _ours(widths: tuple[int, ...], call: int) -> Pass:
     tf = _tf()
-    from flowdsl import train as training
+    from flowdsl.tensorflow import train as training
 
     class Model(training.ModelDesc):
         def __init__(self) -> None:

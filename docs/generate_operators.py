@@ -22,8 +22,16 @@ import numpy as np
 
 import flowdsl as fl
 from flowdsl.effects import TAGS, Tag
-from flowdsl.kinds import Aside, Elementwise, Grouping, IndexedSource, Indexing, Joining, Merging
-from flowdsl.node import AnyNode
+from flowdsl.nodes import (
+    AnyNode,
+    Batched,
+    Elementwise,
+    Identity,
+    IndexedSource,
+    IndexTransform,
+    Joining,
+    Merging,
+)
 
 PAGE = Path(__file__).with_name("operators.md")
 PEERS = ("tensorpack", "tf.data", "Grain", "torchdata")
@@ -330,11 +338,11 @@ FAMILIES: dict[str, list[Operator]] = {
 _KINDS: dict[type[object], str] = {
     IndexedSource: "indexed source",
     Elementwise: "elementwise",
-    Grouping: "grouping",
-    Indexing: "indexing",
+    Batched: "grouping",
+    IndexTransform: "indexing",
     Merging: "merging",
     Joining: "joining",
-    Aside: "placement",
+    Identity: "placement",
 }
 
 

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 import flowdsl as fl
-from flowdsl import train as training
-from flowdsl.graph import QueueInput, logical_cpus
+from flowdsl.tensorflow import train as training
+from flowdsl.tensorflow.inputs import QueueInput, logical_cpus
 
 
 @attrs.frozen

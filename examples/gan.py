@@ -7,7 +7,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl import train as training
+from flowdsl.tensorflow import train as training
 
 CENTERS, CODE = 8, 16
 

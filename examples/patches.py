@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 
 import flowdsl as fl
-from flowdsl import train as training
+from flowdsl.tensorflow import train as training
 
 SIDE, EDGE = 32, 400
 """Patches for training are left of column EDGE, held-out ones right of it: no pixel is in both."""

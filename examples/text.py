@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn import datasets
 
 import flowdsl as fl
-from flowdsl import train as training
+from flowdsl.tensorflow import train as training
 
 LETTERS = 128  # of ASCII; 0 is no character: it fills a line up
 SETS = [datasets.load_iris, datasets.load_wine, datasets.load_diabetes]

@@ -30,7 +30,9 @@ from flowdsl.effects import (
     Resampled,
     Unsized,
 )
-from flowdsl.elements import Record, Stackable, c0, c1, c2, c3, c4, c5, c6, c7
+from flowdsl.elements.specs import Shape
+from flowdsl.elements.stacking import lists, stack
+from flowdsl.elements.structure import Record, Stackable, c0, c1, c2, c3, c4, c5, c6, c7
 from flowdsl.errors import (
     ElementError,
     EndlessFlow,
@@ -51,16 +53,14 @@ from flowdsl.ops.files import from_files
 from flowdsl.ops.queues import from_queue
 from flowdsl.ops.sources import from_items, from_iterable, from_range
 from flowdsl.ops.transforms import Augmentation, Drawn, Image
-from flowdsl.specs import Shape
-from flowdsl.stacking import lists, stack
 
 if TYPE_CHECKING:
     from flowdsl import remote
     from flowdsl.datasets.grain_data import from_grain
     from flowdsl.datasets.tf_data import from_tf_dataset
     from flowdsl.datasets.torch_data import from_torch_dataset
-    from flowdsl.remote.receiving import from_zmq
-    from flowdsl.report.judging import verdict
+    from flowdsl.remote.from_zmq import from_zmq
+    from flowdsl.report.bottleneck import verdict
     from flowdsl.report.profiling import Profile
     from flowdsl.report.progress import progress
     from flowdsl.report.verdict import Verdict
@@ -194,14 +194,14 @@ _LATER = {
     "from_caffe_lmdb": "storage.lmdb.caffe",
     "from_lmdb_raw": "storage.lmdb.raw",
     "from_tensorpack_lmdb": "storage.lmdb.tensorpack",
-    "from_zmq": "remote.receiving",
+    "from_zmq": "remote.from_zmq",
     "image_size": "storage.images.decoding",
     "progress": "report.progress",
     "random_resized_crop": "storage.images.cropping",
     "from_tfrecord": "storage.tfrecord.records",
     "parse_example": "storage.tfrecord.example",
     "to_example": "storage.tfrecord.example",
-    "verdict": "report.judging",
+    "verdict": "report.bottleneck",
 }
 """Names that not every program asks for, and the modules that have them."""
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import attrs
 
-from flowdsl.arguments import MOST_ELEMENTS, is_int
 from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
+from flowdsl.elements.specs import Spec
 from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
 from flowdsl.feeding.loading import Loading
-from flowdsl.node import AnyNode, E_any, FlowBase, Node, T, endless_part, provide_surface
+from flowdsl.nodes import MOST_ELEMENTS, AnyNode, FlowBase, Node, T, endless_part, is_int
+from flowdsl.nodes.base import E_any, register_flow_class
 from flowdsl.ops.augmenting import Augmenting
 from flowdsl.ops.batching import Batching
 from flowdsl.ops.bucketing import ShapeBatching
@@ -28,9 +29,8 @@ from flowdsl.ops.sizing import Sizing
 from flowdsl.ops.splitting import Splitting
 from flowdsl.ops.unbatching import Unbatching
 from flowdsl.ops.zipping import Zipping
-from flowdsl.remote.sending import Sending
-from flowdsl.specs import Spec
-from flowdsl.storage.storing import Storing
+from flowdsl.remote.send_zmq import Sending
+from flowdsl.storage.write_methods import WriteMethods
 
 if TYPE_CHECKING:
     from flowdsl.plan.plan import Plan
@@ -61,7 +61,7 @@ class Flow(
     Combining[T, E_any],
     Placing[T, E_any],
     Inspecting[T, E_any],
-    Storing[T, E_any],
+    WriteMethods[T, E_any],
     Sending[T, E_any],
     Loading[T, E_any],
     Generic[T, E_any],
@@ -184,7 +184,7 @@ class Flow(
 
         Elsewhere: ``dataset[i]`` of PyTorch's datasets and Grain's ``MapDataset``.
         """
-        from flowdsl.runtime.looking import element_at
+        from flowdsl.runtime.random_access import element_at
 
         return element_at(self._plan_here, *self._place("at", position, epoch))
 
@@ -229,14 +229,14 @@ class Flow(
             return int(position), int(epoch)
         length = Flow.size(self)  # type: ignore[arg-type]  # it checks the effects at run time
         if position < -length:
-            from flowdsl.runtime.looking import beyond
+            from flowdsl.runtime.random_access import beyond
 
             raise beyond(asked, int(position), length, self.node)
         return int(position) + length, int(epoch)
 
     @cached_property
     def _plan_here(self) -> Plan[T]:
-        from flowdsl.runtime.looking import plan_without_workers
+        from flowdsl.runtime.random_access import plan_without_workers
 
         return plan_without_workers(self.node)
 
@@ -414,4 +414,4 @@ def _flow(node: Node[Any, Any]) -> Flow[Any, Any]:
     return Flow(node)
 
 
-provide_surface(_flow)
+register_flow_class(_flow)

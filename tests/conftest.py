@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = {item.path for item in items if "slow" in item.keywords}
     items.sort(key=lambda item: item.path not in slow)
     # This example makes devices, which TensorFlow does at its first operation and never again.
-    items.sort(key=lambda item: item.name != "flowdsl.graph.devices.logical_cpus")
+    items.sort(key=lambda item: item.name != "flowdsl.tensorflow.inputs.devices.logical_cpus")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How large leases are and how many workers there are, at a whim: neither shows anywhere."""
+"""How large tasks are and how many workers there are, at a whim: neither shows anywhere."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from flowdsl.workers.leases import Pace
+from flowdsl.workers.tasks import TaskSizer
 from flowdsl.workers.tuner import Span, Tuner
 
 
-class Whim(Pace):
+class Whim(TaskSizer):
     """A pace without reason."""
 
     def __init__(self, sizes: list[int]) -> None:
@@ -29,7 +29,7 @@ whims = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 @contextmanager
 def paced(sizes: list[int]) -> Iterator[None]:
-    """Every pool that starts in here has leases of these sizes, in turn."""
+    """Every pool that starts in here has tasks of these sizes, in turn."""
     with mock.patch("flowdsl.workers.pool.Pace", side_effect=lambda *_: Whim(sizes)):
         yield
 

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from flowdsl.elements import (
-    Record,
-    assemble,
-    components,
-    form_of,
-)
-from flowdsl.specs import (
+from flowdsl.elements.specs import (
     UNKNOWN,
     ArraySpec,
     ListSpec,
     Spec,
     StructSpec,
     ValueSpec,
+)
+from flowdsl.elements.structure import (
+    Record,
+    assemble,
+    components,
+    form_of,
 )
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import attrs
 
-from flowdsl.kinds import IndexedSource
-from flowdsl.specs import Spec, ValueSpec
+from flowdsl.elements.specs import Spec, ValueSpec
+from flowdsl.nodes import IndexedSource
 
 
 @attrs.frozen

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Endless, Flow, InvalidFlow, Reordered
-from flowdsl.kinds import Copying
+from flowdsl.nodes import Copying
 from flowdsl.plan.tree import walk
 from flowdsl.testing.elements import same
 from flowdsl.testing.functions import in_one_form, keep, scale

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import flowdsl.ops
 import flowdsl.storage
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import Node
+from flowdsl.nodes import IndexedSource, Node
 from flowdsl.testing import laws
 from flowdsl.testing.catalogue import MOST_ROWS
 from flowdsl.testing.laws import LAWS
@@ -36,7 +35,7 @@ a_row = st.integers(0, 2 * MOST_ROWS)
 
 @pytest.fixture
 def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same leases, messages and slabs, without the time that a process takes to start."""
+    """The same tasks, messages and slabs, without the time that a process takes to start."""
     monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
 
 
@@ -53,7 +52,7 @@ def _operators() -> set[type]:
         for cls in subclasses:
             waiting.append(cls)
             named = cls.__module__.startswith(
-                ("flowdsl.ops.", "flowdsl.attempts", "flowdsl.storage.")
+                ("flowdsl.ops.", "flowdsl.nodes.failures", "flowdsl.storage.")
             )
             if named and not inspect.isabstract(cls) and not cls.__name__.startswith("_"):
                 found.add(cls)
@@ -134,7 +133,7 @@ prefetched = chains(most=8, prefetched=True, one_pass=True)
 
 
 @pytest.mark.usefixtures("workers_are_threads")
-class TestLeases:
+class TestTasks:
     @pytest.mark.hypothesis
     @pytest.mark.parametrize("operator", OPERATORS)
     def test_operator(self, operator: str) -> None:

@@ -21,14 +21,14 @@ class _Thread:
     pid: int = 0
 
     def wait(self, timeout: float | None = None) -> int:
-        """Unlike a process it cannot be ended: it does the lease first that it has in hand."""
+        """Unlike a process it cannot be ended: it does the task first that it has in hand."""
         self.thread.join(None if timeout is None else max(timeout, 60))
         assert not self.thread.is_alive(), "a worker did not end when its link closed"
         return 0
 
 
 def spawn_thread(setup: Setup) -> Process:
-    """Serve leases in a thread."""
+    """Serve tasks in a thread."""
     ours, theirs = socket.socketpair()
 
     def work() -> None:

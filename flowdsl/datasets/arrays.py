@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.datasets.foreign import is_a
-from flowdsl.elements import assemble, components, is_tensor
+from flowdsl.elements.structure import assemble, components, is_tensor
 from flowdsl.errors import SpecMismatch
 
 _AS_THEY_ARE = frozenset({bool, int, float, complex, str, bytes, type(None), np.ndarray})

@@ -12,15 +12,13 @@ from flowdsl.datasets.foreign import is_a, name_of_class
 from flowdsl.datasets.numbered import FromNumbered, length_of
 from flowdsl.datasets.streams import stream
 from flowdsl.effects import Unsized
+from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.errors import InvalidFlow, SourceError, Where
-from flowdsl.kinds import Counting
-from flowdsl.node import E, flow, remembered
+from flowdsl.nodes import E, IndexedMap, cached_per_node, flow, with_inferred
 from flowdsl.ops.sources import from_range
-from flowdsl.probing import settled
-from flowdsl.specs import UNKNOWN, Spec
 
 if TYPE_CHECKING:
-    from flowdsl.batches import Unknown
+    from flowdsl.elements.batch_types import Unknown
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
@@ -43,7 +41,7 @@ class IterLike(Protocol[A_co]):
 
 
 @attrs.frozen(eq=False, repr=False)
-class FromEndlessGrain(Counting[Any, Any, E]):
+class FromEndlessGrain(IndexedMap[Any, Any, E]):
     """The items of a dataset that repeats without end, for as many positions as there are."""
 
     dataset: Any
@@ -53,9 +51,9 @@ class FromEndlessGrain(Counting[Any, Any, E]):
     def title(self) -> str:
         return f"from_grain({type(self.dataset).__name__}, without end)"
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return UNKNOWN if self.sparse else settled(self, UNKNOWN, probe)
+        return UNKNOWN if self.sparse else with_inferred(self, UNKNOWN, probe)
 
     def apply(self, x: Any, epoch: int, position: int) -> Any:
         element = self.dataset[position]

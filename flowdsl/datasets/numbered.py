@@ -8,13 +8,11 @@ from typing import Any, Generic, final
 import attrs
 
 from flowdsl.datasets.foreign import name_of_class
-from flowdsl.elements import read_only
+from flowdsl.elements.specs import UNKNOWN, Spec
+from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import T, remembered
+from flowdsl.nodes import IndexedSource, T, cached_per_node, with_inferred
 from flowdsl.ops.sources import Items
-from flowdsl.probing import settled
-from flowdsl.specs import UNKNOWN, Spec
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -48,9 +46,9 @@ class FromNumbered(IndexedSource[T], Generic[T]):
             )
         return lambda i: read_only(convert(dataset[i]))  # it may be the dataset's own memory
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return settled(self, UNKNOWN, probe)
+        return with_inferred(self, UNKNOWN, probe)
 
 
 def length_of(operator: str, dataset: Any) -> int:

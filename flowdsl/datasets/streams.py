@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 import attrs
 
 from flowdsl.effects import Endless, Exact, Unsized
+from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.errors import FlowError, SourceError
-from flowdsl.node import E, Node, Passes, Row, T, flow, remembered
+from flowdsl.nodes import E, Node, PassFactory, Row, T, cached_per_node, flow, with_inferred
 from flowdsl.ops.sources import Opened, numbered
-from flowdsl.probing import settled
-from flowdsl.specs import UNKNOWN, Spec
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -47,11 +46,11 @@ class _Stream(Node[T, E], Generic[T, E]):
     def length(self) -> int | None:
         return self.count
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return settled(self, self.known, probe)
+        return with_inferred(self, self.known, probe)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         given = 0
         with closing(cast("Any", numbered(self, partial(self._open, epoch), epoch))) as rows:
             for position, x in rows:

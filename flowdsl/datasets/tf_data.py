@@ -9,9 +9,9 @@ import numpy as np
 
 from flowdsl.datasets.foreign import is_a, name_of_class
 from flowdsl.datasets.streams import ENDLESS, stream
-from flowdsl.elements import components, form_of
+from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec, ValueSpec
+from flowdsl.elements.structure import components, form_of
 from flowdsl.errors import InvalidFlow
-from flowdsl.specs import UNKNOWN, ArraySpec, Spec, StructSpec, ValueSpec
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
-from flowdsl.arguments import elsewhere
 from flowdsl.datasets.arrays import as_arrays
 from flowdsl.datasets.foreign import is_a, name_of_class
 from flowdsl.datasets.numbered import FromNumbered
 from flowdsl.datasets.streams import stream
 from flowdsl.effects import Exact, Unsized
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import flow
+from flowdsl.nodes import flow, rejects_keywords
 from flowdsl.ops.sources import refuse_labels, refuse_splits
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.utils.data import IterableDataset
 
-    from flowdsl.batches import Unknown
+    from flowdsl.elements.batch_types import Unknown
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
@@ -87,7 +86,7 @@ def from_torch_dataset(
 ) -> Flow[dict[str, NDArray[Any]], Exact]: ...
 @overload
 def from_torch_dataset(dataset: MapStyle[A]) -> Flow[A, Exact]: ...
-@elsewhere(
+@rejects_keywords(
     batch_size="write {name}(dataset).batch({n})",
     shuffle="write {name}(dataset).shuffle(seed=7)",
     num_workers="write {name}(dataset).prefetch(procs={n})",

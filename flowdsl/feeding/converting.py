@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements import assemble, components
+from flowdsl.elements.structure import assemble, components
 
 Leaf = Callable[[NDArray[Any], str], Any]
 """Converts an array; the text says which component it is, for messages."""

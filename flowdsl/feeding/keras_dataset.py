@@ -14,13 +14,13 @@ import numpy as np
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
-from flowdsl.arguments import checked_int
 from flowdsl.effects import Endless
+from flowdsl.elements.specs import ArraySpec, Spec, StructSpec
 from flowdsl.errors import FlowError, SpecMismatch
 from flowdsl.feeding.converting import called
 from flowdsl.feeding.loader import Loader
+from flowdsl.nodes import checked_int
 from flowdsl.runtime.state import place_of, state_of
-from flowdsl.specs import ArraySpec, Spec, StructSpec
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

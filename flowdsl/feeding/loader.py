@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeAli
 
 import attrs
 
-from flowdsl.arguments import checked_int, is_int
 from flowdsl.effects import Endless
 from flowdsl.errors import FlowError, InvalidFlow
 from flowdsl.feeding.pump import EndOfPass, Pump, Sink
-from flowdsl.node import AnyNode
+from flowdsl.nodes import AnyNode, checked_int, is_int
 from flowdsl.ops.sizing import Shard, Skip
 from flowdsl.plan.lower import plan_of
-from flowdsl.runtime.places import BEGINNING, Mark
+from flowdsl.runtime.resume_points import BEGINNING, ResumePoint
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.state import place_of, state_of
 
@@ -119,7 +118,7 @@ class Loader(Generic[X]):
         self._ranks = ranks
         _refuse_unequal(name, flow, ranks)
         self._whole: Plan[Any] = plan_of(self._part(0))
-        self._pass: Pass[X] = self._begin(0)
+        self._pass: LoaderPass[X] = self._begin(0)
 
     @property
     def epoch(self) -> int:
@@ -205,10 +204,10 @@ class Loader(Generic[X]):
             f"the flow .prefetch(procs=n)"
         )
 
-    def _begin(self, epoch: int, position: int = 0, mark: Mark = BEGINNING) -> Pass[X]:
+    def _begin(self, epoch: int, position: int = 0, mark: ResumePoint = BEGINNING) -> LoaderPass[X]:
         alone = self._ranks.n == 1
         plan = self._whole if alone or not position else plan_of(self._part(position))
-        return Pass(
+        return LoaderPass(
             self._flow.node,
             (epoch, position, mark),
             partial(Run, plan, epoch, *((position, mark) if alone else ())),
@@ -257,7 +256,7 @@ class _Converted(Sink[Any], Generic[X]):
         self.elements.append(self._convert(element, position))
 
 
-class Pass(Iterator[X], Generic[X]):
+class LoaderPass(Iterator[X], Generic[X]):
     """One pass of a loader. It begins with the first element that is asked for.
 
     After an error or ``close``, ``next`` raises an error each time, so that a pass which was cut
@@ -267,7 +266,7 @@ class Pass(Iterator[X], Generic[X]):
     def __init__(
         self,
         node: AnyNode,
-        place: tuple[int, int, Mark],
+        place: tuple[int, int, ResumePoint],
         run: Callable[[], Run[Any]],
         ranks: Ranks,
         convert: Convert[X],

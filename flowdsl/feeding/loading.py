@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from flowdsl.elements import Stackable
-from flowdsl.node import E, FlowBase, T, flow
+from flowdsl.elements.structure import Stackable
+from flowdsl.nodes import E, FlowBase, T, flow
 from flowdsl.storage.libraries import library
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jax import Array
     from torch import Tensor
 
-    from flowdsl.batches import Unknown
+    from flowdsl.elements.batch_types import Unknown
     from flowdsl.feeding.jax_loader import JaxLoader, Target
     from flowdsl.feeding.keras_dataset import KerasDataset
     from flowdsl.feeding.loader import Remainder

@@ -18,10 +18,10 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from flowdsl.arguments import checked_int
 from flowdsl.errors import FlowError, InvalidFlow
-from flowdsl.feeding.whereabouts import whereabouts
-from flowdsl.wanted import while_wanted
+from flowdsl.feeding.stall_report import whereabouts
+from flowdsl.nodes import checked_int
+from flowdsl.resources.cancellation import cancelled_when
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -308,7 +308,7 @@ class _Transfer(Generic[T]):
 
     def _move_until_stopped(self) -> None:
         try:
-            with while_wanted(lambda: not self._stopped):
+            with cancelled_when(lambda: self._stopped):
                 while self._has_room() and self._move_one():
                     pass
         except BaseException:

@@ -1,66 +1,6 @@
-"""TensorFlow input sources, fed from a Flow.
-
-source.py             InputSource: the protocol between data and a step function
-queue_input.py        QueueInput, BatchQueueInput: a flow through a queue, which a pump fills
-feed_input.py         FeedInput: a flow's elements as arguments of the step
-placeholder_input.py  PlaceholderInput: elements that are given by hand
-dataset_input.py      TFDatasetInput; dataflow_to_dataset, distributed_dataset: a flow for tf.data
-zmq_input.py          ZMQInput: what other programs send
-staging_input.py      StagingInput: the next elements on the device, before they are needed
-remap_input.py        remap_input_source: other names, and components given by hand
-tensor_input.py       TensorInput, DummyConstantInput: elements that TensorFlow makes in the step
-queues/               tf.train's input pipelines, on tensors
-layout.py             from a flow's spec to tensor specs; checking elements against them
-aligned.py            copies of large arrays that TensorFlow reads in place
-devices.py            the devices of a data-parallel step; logical CPUs to try one anywhere
-"""
+"""An older name of ``flowdsl.tensorflow.inputs`` and ``flowdsl.tensorflow.queues``."""
 
 from __future__ import annotations
 
-try:
-    import tensorflow as _  # noqa: F401  # first, so that its error below comes first
-except ModuleNotFoundError as error:
-    if error.name != "tensorflow":
-        raise
-    raise ImportError(
-        'flowdsl.graph and flowdsl.train need TensorFlow: pip install "flowdsl[tensorflow]"',
-        name="tensorflow",
-    ) from error
-
-from flowdsl.feeding.pump import EndOfPass
-from flowdsl.graph import queues
-from flowdsl.graph.dataset_input import (
-    TFDatasetInput,
-    dataflow_to_dataset,
-    distributed_dataset,
-)
-from flowdsl.graph.devices import logical_cpus, towers
-from flowdsl.graph.feed_input import FeedInput
-from flowdsl.graph.placeholder_input import PlaceholderInput
-from flowdsl.graph.queue_input import BatchQueueInput, QueueInput
-from flowdsl.graph.remap_input import remap_input_source
-from flowdsl.graph.source import InputSource, LeftOver
-from flowdsl.graph.staging_input import StagingInput
-from flowdsl.graph.tensor_input import DummyConstantInput, TensorInput
-from flowdsl.graph.zmq_input import ZMQInput
-
-__all__ = [
-    "BatchQueueInput",
-    "DummyConstantInput",
-    "EndOfPass",
-    "FeedInput",
-    "InputSource",
-    "LeftOver",
-    "PlaceholderInput",
-    "QueueInput",
-    "StagingInput",
-    "TFDatasetInput",
-    "TensorInput",
-    "ZMQInput",
-    "dataflow_to_dataset",
-    "distributed_dataset",
-    "logical_cpus",
-    "queues",
-    "remap_input_source",
-    "towers",
-]
+from flowdsl.tensorflow.inputs import *  # noqa: F403
+from flowdsl.tensorflow.inputs import __all__ as __all__

@@ -1,4 +1,4 @@
-"""on_error: leave out elements that fail, and report them. See ``flowdsl.attempts``."""
+"""on_error: leave out elements that fail, and report them. See ``flowdsl.nodes.failures``."""
 
 from __future__ import annotations
 
@@ -9,21 +9,30 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from flowdsl.arguments import name_of
-from flowdsl.attempts import (
+from flowdsl.errors import ElementError, InvalidFlow
+from flowdsl.nodes import (
+    AnyNode,
+    Elementwise,
+    Identity,
+    IndexedMap,
+    IndexedSource,
+    IndexTransform,
+    Joining,
+    Merging,
+    name_of,
+    with_sources,
+)
+from flowdsl.nodes.failures import (
     Attempt,
     AttemptToCount,
     AttemptToFilter,
     AttemptToRead,
     AttemptToReadHere,
     Handler,
-    Held,
-    LeaveOut,
+    SkipFailed,
+    WrappedNode,
     attempts,
 )
-from flowdsl.errors import ElementError, InvalidFlow
-from flowdsl.kinds import Aside, Counting, Elementwise, IndexedSource, Indexing, Joining, Merging
-from flowdsl.node import AnyNode, with_sources
 from flowdsl.ops.ordering import Cache, Kept
 
 OnError: TypeAlias = Literal["raise", "skip"] | Callable[[ElementError], object]
@@ -81,17 +90,17 @@ class _Leaving:
 
     def _left(self, node: AnyNode) -> AnyNode:
         spelled = '"skip"' if self.handler is None else name_of(self.handler)
-        return LeaveOut(node, self.handler, spelled)
+        return SkipFailed(node, self.handler, spelled)
 
     def _attempted(self, node: AnyNode) -> AnyNode:
-        if isinstance(node, LeaveOut):
+        if isinstance(node, SkipFailed):
             return node  # elements that fail below it are left out there
         if isinstance(node, IndexedSource):
             kind = AttemptToRead if node.portable else AttemptToReadHere
-            return kind(Held(node), next(self._numbers))
+            return kind(WrappedNode(node), next(self._numbers))
         if isinstance(node, Elementwise):
             return _attempt_at(node)(
-                self._attempted(node.source), Held.of(node), next(self._numbers)
+                self._attempted(node.source), WrappedNode.of(node), next(self._numbers)
             )
         sources = tuple(self._source(node, source) for source in node.sources)
         try:
@@ -105,7 +114,7 @@ class _Leaving:
         return over
 
     def _source(self, node: AnyNode, source: AnyNode) -> AnyNode:
-        if not isinstance(node, Indexing | Merging | Joining | Aside):
+        if not isinstance(node, IndexTransform | Merging | Joining | Identity):
             return self._without(source, node)
         before = len(self._below)
         tried = self._attempted(source)
@@ -119,10 +128,10 @@ class _Leaving:
 
 
 def _attempt_at(node: Elementwise[Any, Any, Any]) -> type[Attempt[Any, Any]]:
-    if isinstance(node, Counting):
+    if isinstance(node, IndexedMap):
         return AttemptToCount
     return AttemptToFilter if node.drops else Attempt
 
 
 def _leaves_out(node: AnyNode) -> bool:
-    return isinstance(node, LeaveOut) or any(map(_leaves_out, node.sources))
+    return isinstance(node, SkipFailed) or any(map(_leaves_out, node.sources))

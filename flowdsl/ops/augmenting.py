@@ -9,25 +9,31 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 import attrs
 import numpy as np
 
-from flowdsl.arguments import (
+from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec, class_of
+from flowdsl.elements.structure import Component, arguments_of, assemble, components, form_of
+from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.nodes import (
     PARALLEL,
+    A,
+    E,
+    Elementwise,
+    FlowBase,
+    T,
     at_least,
-    elsewhere,
+    cached_per_node,
+    flow,
+    generator,
     is_flag,
     name_of,
     plain_int,
+    refuse_mismatch,
+    rejects_keywords,
     titled,
     unless,
+    with_inferred,
 )
-from flowdsl.elements import Component, arguments_of, assemble, components, form_of
-from flowdsl.errors import InvalidFlow, SpecMismatch
-from flowdsl.kinds import Elementwise
-from flowdsl.node import A, E, FlowBase, T, flow, remembered
-from flowdsl.numbers.randomness import generator
 from flowdsl.ops.components import may_have_any
-from flowdsl.ops.transforms import Parts, Stage, Transform, stages_of
-from flowdsl.probing import refuse_mismatch, settled
-from flowdsl.specs import UNKNOWN, ArraySpec, Spec, StructSpec, class_of
+from flowdsl.ops.transforms import Parts, Transform, TransformStage, stages_of
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -59,7 +65,7 @@ def _are_selectors(node: Any, field: attrs.Attribute[Any], value: tuple[object, 
 class Augment(Elementwise[A, A, E], Generic[A, E]):
     """Transforms, one after another, applied to the images, masks and points of every element."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[TransformStage, ...]
     images: Names = attrs.field(converter=_selected, validator=_are_selectors)
     masks: Names = attrs.field(converter=_selected, validator=_are_selectors)
     points: Names = attrs.field(converter=_selected, validator=_are_selectors)
@@ -125,9 +131,9 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
             parts = _checked(stage.apply(given, rng), parts, names, stage.title)
         return parts
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return settled(self, self._known(self.source.spec(probe)), probe)
+        return with_inferred(self, self._known(self.source.spec(probe)), probe)
 
     def _known(self, source: Spec) -> Spec:
         """What is known of the results: an image may change in dtype and shape, a mask in shape."""
@@ -271,7 +277,7 @@ def _points_spec(spec: Spec, name: str) -> ArraySpec:
 class Augmenting(FlowBase[T, E]):
     """Random transforms of images, and of what lies in them."""
 
-    @elsewhere(
+    @rejects_keywords(
         augmentors="write {name}(t, ...)",
         index="write images=...",
         img_index="write images=...",

@@ -12,37 +12,49 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 import attrs
 import numpy as np
 
-from flowdsl.arguments import (
+from flowdsl.effects import Endless, Resampled, Tag
+from flowdsl.elements.batch_specs import spec_of_batch, spec_of_parts
+from flowdsl.elements.preallocated import Allocate, BatchRows
+from flowdsl.elements.specs import Spec, StructSpec
+from flowdsl.elements.stacking import Collate, CollateParts, collated
+from flowdsl.elements.structure import Record, read_only
+from flowdsl.errors import InvalidFlow
+from flowdsl.nodes import (
     BATCHED,
     PARALLEL,
+    A,
+    AnyNode,
+    Batched,
+    E,
+    FlowBase,
+    PassFactory,
+    Row,
+    T,
+    U,
+    Windowed,
     at_least,
-    elsewhere,
+    cached_per_node,
+    deep_copied,
+    flow,
     is_flag,
     name_of,
-    owned,
     plain_int,
+    probed,
+    refuse_mismatch,
+    rejects_keywords,
+    spec_of_result,
     spelled,
 )
-from flowdsl.batch_rows import Allocate, BatchRows
-from flowdsl.batch_specs import spec_of_batch, spec_of_parts
-from flowdsl.effects import Endless, Resampled, Tag
-from flowdsl.elements import Record, read_only
-from flowdsl.errors import InvalidFlow
-from flowdsl.kinds import Gathering, Grouping
-from flowdsl.node import A, AnyNode, E, FlowBase, Passes, Row, T, U, flow, remembered
-from flowdsl.probing import probed, refuse_mismatch, spec_of_result
-from flowdsl.specs import Spec, StructSpec
-from flowdsl.stacking import Collate, CollateParts, collated
 
 if TYPE_CHECKING:
-    from flowdsl.batches import Batchable
+    from flowdsl.elements.batch_types import Batchable
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
 
 
 @attrs.frozen(repr=False)
-class Stacking(Grouping[A, U, E], Generic[A, U, E]):
+class Stacking(Batched[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements; the last one may be smaller."""
 
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
@@ -108,7 +120,9 @@ def spec_of_collated(rows: Spec, collate: Collate | CollateParts | None, n: int 
 class Batch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
-    collate: Collate | CollateParts | None = attrs.field(converter=owned, validator=is_collate)
+    collate: Collate | CollateParts | None = attrs.field(
+        converter=deep_copied, validator=is_collate
+    )
 
     @property
     def title(self) -> str:
@@ -127,7 +141,7 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
         batch: U = collated(rows, self.collate, allocate)
         return batch
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         batch = spec_of_collated(self.source.spec(probe), self.collate, self.size_of_each)
         return probed(self, batch) if probe and self.collate is not None else batch
@@ -138,7 +152,7 @@ def _is_size(node: Window[Any, Any], field: attrs.Attribute[int], value: object)
 
 
 @attrs.frozen(repr=False)
-class Window(Gathering[A, tuple[A, ...], E | Resampled], Generic[A, E]):
+class Window(Windowed[A, tuple[A, ...], E | Resampled], Generic[A, E]):
     """Every run of ``n`` consecutive elements, or every ``stride``-th of them."""
 
     n: int = attrs.field(converter=plain_int, validator=_is_size)
@@ -151,7 +165,7 @@ class Window(Gathering[A, tuple[A, ...], E | Resampled], Generic[A, E]):
         return f"window({self.n}{stride})"
 
     @property
-    @remembered
+    @cached_per_node
     def length(self) -> int | None:
         rows = self.source.length
         return None if rows is None else max(0, (rows - self.n) // self.stride + 1)
@@ -159,12 +173,12 @@ class Window(Gathering[A, tuple[A, ...], E | Resampled], Generic[A, E]):
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> tuple[A, ...]:
         return tuple(group)
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         each = self.source.spec(probe)
         return StructSpec(tuple, tuple((str(i), each) for i in range(self.n)))
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[tuple[A, ...]]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[tuple[A, ...]]]:
         latest = deque[A](maxlen=self.n)
         for begin, (_, x) in enumerate(sources[0](epoch), 1 - self.n):
             latest.append(read_only(x) if self.shares else x)
@@ -229,7 +243,7 @@ class Batching(FlowBase[T, E]):
     def batch(
         self, n: int, *, drop_remainder: bool, collate: CollateParts
     ) -> Flow[tuple[Any, ...], E | Resampled]: ...
-    @elsewhere(**BATCHED, collate_fn="write collate=", batch_fn="write collate=", **PARALLEL)
+    @rejects_keywords(**BATCHED, collate_fn="write collate=", batch_fn="write collate=", **PARALLEL)
     def batch(
         self: Any,
         n: int,
@@ -288,7 +302,7 @@ class Batching(FlowBase[T, E]):
     ) -> Flow[tuple[T, T, T, T], E | Resampled]: ...
     @overload
     def window(self, size: int, stride: int = 1) -> Flow[tuple[T, ...], E | Resampled]: ...
-    @elsewhere(shift="write window(size, stride={n})", drop_remainder="every window is full")
+    @rejects_keywords(shift="write window(size, stride={n})", drop_remainder="every window is full")
     def window(self: FlowBase[Any, Any], size: int, stride: int = 1) -> Flow[tuple[Any, ...], Any]:
         """Give every run of ``size`` consecutive elements as a tuple, or every ``stride``-th run.
 

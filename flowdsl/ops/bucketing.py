@@ -12,31 +12,44 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import (
+from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
+from flowdsl.elements.specs import Spec, with_sizes
+from flowdsl.elements.stacking import Collate, CollateParts, collated
+from flowdsl.elements.structure import Record
+from flowdsl.errors import ElementError, SpecMismatch
+from flowdsl.nodes import (
     BATCHED,
     PARALLEL,
+    A,
+    E,
+    FlowBase,
+    Node,
+    PassFactory,
+    Reader,
+    Row,
+    T,
+    Traceable,
+    Traced,
+    U,
     at_least,
-    elsewhere,
+    cached_per_node,
+    deep_copied,
+    flow,
     is_callable,
     is_flag,
     name_of,
-    owned,
     plain_int,
+    probed,
+    refuse_mismatch,
+    rejects_keywords,
     the_element,
     the_group,
+    trace,
 )
-from flowdsl.capabilities import Reader, Traceable, Traced, trace
-from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
-from flowdsl.elements import Record
-from flowdsl.errors import ElementError, SpecMismatch
-from flowdsl.node import A, E, FlowBase, Node, Passes, Row, T, U, flow, remembered
 from flowdsl.ops.batching import is_collate, spec_of_collated, spelled_collate
-from flowdsl.probing import probed, refuse_mismatch
-from flowdsl.specs import Spec, with_sizes
-from flowdsl.stacking import Collate, CollateParts, collated
 
 if TYPE_CHECKING:
-    from flowdsl.batches import Batchable
+    from flowdsl.elements.batch_types import Batchable
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
@@ -50,7 +63,9 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
     selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=is_callable)
     drop_remainder: bool = attrs.field(validator=is_flag)
-    collate: Collate | CollateParts | None = attrs.field(converter=owned, validator=is_collate)
+    collate: Collate | CollateParts | None = attrs.field(
+        converter=deep_copied, validator=is_collate
+    )
 
     def __attrs_post_init__(self) -> None:
         refuse_mismatch(self)
@@ -69,7 +84,7 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     def effects(self) -> frozenset[Tag]:
         return super().effects | ({Resampled} if self.drop_remainder else frozenset())
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         rows = self.source.spec(False)
         if probe:  # the probed element does not tell the sizes of the others
@@ -78,10 +93,10 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
         batch = spec_of_collated(rows, self.collate, self.n if always_full else None)
         return probed(self, batch) if probe and self.collate is not None else batch
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[U]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
         return enumerate(self._gather(epoch, group) for group in self._groups(epoch, sources[0]))
 
-    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read, held = Reader(sources[0]), dict[int, Traced[Any]]()
         for position, group in enumerate(self._groups(epoch, read)):
             held.update(read.latest)
@@ -89,7 +104,7 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
             members = [held.pop(i).places for i, _ in group]
             yield position, trace(self._gather(epoch, group), members, self.collate is None)
 
-    def _groups(self, epoch: int, source: Passes) -> Iterator[list[Row[A]]]:
+    def _groups(self, epoch: int, source: PassFactory) -> Iterator[list[Row[A]]]:
         groups: dict[tuple[int, ...], list[Row[A]]] = {}
         for position, x in source(epoch):
             try:
@@ -220,7 +235,9 @@ class ShapeBatching(FlowBase[T, E]):
         drop_remainder: bool,
         collate: CollateParts,
     ) -> Flow[tuple[Any, ...], E | Reordered | Resampled | Unsized]: ...
-    @elsewhere(**{**BATCHED, **PARALLEL, "batch_size": "write batch_by_shape({n}, selector)"})
+    @rejects_keywords(
+        **{**BATCHED, **PARALLEL, "batch_size": "write batch_by_shape({n}, selector)"}
+    )
     def batch_by_shape(
         self: Any,
         n: int,

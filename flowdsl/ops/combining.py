@@ -10,23 +10,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, over
 import attrs
 import numpy as np
 
-from flowdsl.arguments import at_least, plain_int, titled, unless
 from flowdsl.effects import Counted, Effect, Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.errors import InvalidFlow
-from flowdsl.kinds import Merging
-from flowdsl.node import (
-    Addresses,
+from flowdsl.nodes import (
     AnyNode,
     E,
     FlowBase,
+    Indices,
+    Merging,
     Node,
-    Passes,
+    PassFactory,
     Positions,
     Row,
     T,
+    at_least,
     flow,
+    plain_int,
+    titled,
+    unless,
 )
-from flowdsl.numbers.draws import MOST, Draws, Independent, Mixed
+from flowdsl.nodes.random_sequences import MOST, Draws, Independent, Mixed
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -54,12 +57,12 @@ class Concat(Merging[T, E], Generic[T, E]):
     def title(self) -> str:
         return "concat(...)"
 
-    def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
+    def resolve(self, at: Indices) -> tuple[Positions, Indices]:
         starts = np.cumsum([0, *(part.length or 0 for part in self.parts[:-1])])
         part = np.searchsorted(starts, at.position, side="right") - 1
-        return part, Addresses(at.epoch, at.position - starts[part])
+        return part, Indices(at.epoch, at.position - starts[part])
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         streams = (read(epoch) for read in sources)
         return enumerate(x for _, x in chain.from_iterable(streams))
 
@@ -71,7 +74,7 @@ class Interleave(Merging[T, E | Reordered], Generic[T, E]):
     def title(self) -> str:
         return "interleave(...)"
 
-    def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
+    def resolve(self, at: Indices) -> tuple[Positions, Indices]:
         # Between two ends of parts, every turn takes one element of each remaining part.
         lengths = np.array([_NEVER if p.length is None else p.length for p in self.parts])
         ends = np.unique(np.append(0, lengths[lengths < lengths.max()]))  # where a part ends
@@ -81,12 +84,12 @@ class Interleave(Merging[T, E | Reordered], Generic[T, E]):
         size = np.array([len(one) for one in left], np.int64)[section]
         turn, place = np.divmod(at.position - before[section], size)
         table = np.array([np.resize(one, len(lengths)) for one in left])
-        return table[section, place], Addresses(at.epoch, ends[section] + turn)
+        return table[section, place], Indices(at.epoch, ends[section] + turn)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return enumerate(self._elements(epoch, sources))
 
-    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[T]:
+    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
         streams = [read(epoch) for read in sources]
         while streams:
             left: list[Iterator[Row[T]]] = []
@@ -153,7 +156,7 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
         alike = len(set(self.probabilities)) == 1  # as by default
         return ["" if alike else f"probabilities=[{weights}]", unless("seed", self.seed, 0)]
 
-    def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
+    def resolve(self, at: Indices) -> tuple[Positions, Indices]:
         return _by_epoch(at, self._locate)
 
     def _locate(self, epoch: int, position: Positions) -> tuple[Positions, Positions]:
@@ -168,10 +171,10 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
             rank[here] = phase.taken[drawn] + before
         return part, rank
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return enumerate(self._elements(epoch, sources))
 
-    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[T]:
+    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
         streams = dict(enumerate(read(epoch) for read in sources))
         while streams:
             alive = tuple(streams)
@@ -203,7 +206,7 @@ class ChooseFirst(Choose[T, E | Reordered | Resampled | Unsized], Generic[T, E])
     def length(self) -> int | None:
         return None
 
-    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[T]:
+    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
         streams = [read(epoch) for read in sources]
         alive = tuple(range(len(streams)))
         for drawn in _draws(self.probabilities, self.seed, self.salt, epoch, alive).parts():
@@ -289,27 +292,27 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
     def _lengths(self) -> tuple[int, ...]:
         return tuple(part.length or 0 for part in self.parts)
 
-    def resolve(self, at: Addresses) -> tuple[Positions, Addresses]:
+    def resolve(self, at: Indices) -> tuple[Positions, Indices]:
         return _by_epoch(at, lambda epoch, position: self._draws(epoch).locate(position))
 
     def _draws(self, epoch: int) -> Draws:
         return Mixed(self.seed, str(self.salt), epoch, self._lengths)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         streams = [read(epoch) for read in sources]
         drawn = islice(self._draws(epoch).parts(), self.length)
         return enumerate(x for part in drawn for _, x in islice(streams[part], 1))
 
 
 def _by_epoch(
-    at: Addresses, locate: Callable[[int, Positions], tuple[Positions, Positions]]
-) -> tuple[Positions, Addresses]:
+    at: Indices, locate: Callable[[int, Positions], tuple[Positions, Positions]]
+) -> tuple[Positions, Indices]:
     """The part and the position in it for every address, located one epoch at a time."""
     part, position = np.empty_like(at.position), np.empty_like(at.position)
     for epoch in np.unique(at.epoch):
         here = at.epoch == epoch
         part[here], position[here] = locate(int(epoch), at.position[here])
-    return part, Addresses(at.epoch, position)
+    return part, Indices(at.epoch, position)
 
 
 def ending_with_first(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> frozenset[Tag]:

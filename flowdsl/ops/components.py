@@ -8,16 +8,30 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 import attrs
 from typing_extensions import TypeVarTuple
 
-from flowdsl.arguments import PARALLEL, elsewhere, is_callable, name_of, plain_int, titled
-from flowdsl.elements import Component, assemble, components, form_of
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, ValueSpec, class_of
+from flowdsl.elements.structure import Component, assemble, components, form_of
 from flowdsl.errors import InvalidFlow, SpecMismatch
-from flowdsl.kinds import Spelled
-from flowdsl.node import AnyNode, E, FlowBase, T, flow, remembered
-from flowdsl.probing import refuse_mismatch, settled, spec_of_result
-from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, class_of
+from flowdsl.nodes import (
+    PARALLEL,
+    AnyNode,
+    CodeTemplate,
+    E,
+    FlowBase,
+    T,
+    cached_per_node,
+    flow,
+    is_callable,
+    name_of,
+    plain_int,
+    refuse_mismatch,
+    rejects_keywords,
+    spec_of_result,
+    titled,
+    with_inferred,
+)
 
 if TYPE_CHECKING:
-    from flowdsl.batches import TypedDictLike
+    from flowdsl.elements.batch_types import TypedDictLike
     from flowdsl.flow import Flow
 
 A0 = TypeVar("A0")
@@ -59,7 +73,7 @@ def _spelled(selector: object) -> str:
 
 
 @attrs.frozen(repr=False)
-class MapComponent(Spelled[Any, Any, E], Generic[E]):
+class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
     """Every element with ``func`` applied to one component."""
 
     func: Callable[[Any], Any] = attrs.field(validator=is_callable)
@@ -104,20 +118,20 @@ class MapComponent(Spelled[Any, Any, E], Generic[E]):
         parts[name] = self.func(parts[name])
         return assemble(dict if isinstance(x, dict) else tuple, parts)
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         source = self.source.spec(probe)
         if may_have_any(source):
-            return settled(self, UNKNOWN, probe)
+            return with_inferred(self, UNKNOWN, probe)
         form, parts = _parts(source)
         parts[_name(self.index, form, list(parts))] = spec_of_result(self.func)
         if form is dict:
-            return settled(self, StructSpec(dict, tuple(parts.items())), probe)
-        return settled(self, _tuple_of(parts.values()), probe)
+            return with_inferred(self, StructSpec(dict, tuple(parts.items())), probe)
+        return with_inferred(self, _tuple_of(parts.values()), probe)
 
 
 @attrs.frozen(repr=False)
-class Select(Spelled[Any, Any, E], Generic[E]):
+class Select(CodeTemplate[Any, Any, E], Generic[E]):
     """The components that selectors or keys pick from every element, in their order."""
 
     picks: tuple[Any, ...] = attrs.field(validator=_are_selectors)
@@ -143,13 +157,15 @@ class Select(Spelled[Any, Any, E], Generic[E]):
         parts = dict(components(x) or ())
         return {key: parts[_name(key, form_of(x), list(parts))] for key in self.picks}
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         source = self.source.spec(probe)
         specs = [_spec_of_pick(pick, source) for pick in self.picks]
         if callable(self.picks[0]):
-            return settled(self, _tuple_of(specs), probe)
-        return settled(self, StructSpec(dict, tuple(zip(self.picks, specs, strict=True))), probe)
+            return with_inferred(self, _tuple_of(specs), probe)
+        return with_inferred(
+            self, StructSpec(dict, tuple(zip(self.picks, specs, strict=True))), probe
+        )
 
 
 def _name(component: int | str, form: type, names: Sequence[str]) -> str:
@@ -253,7 +269,7 @@ class Components(FlowBase[T, E]):
     def map_component(
         self: FlowBase[TypedDictLike, E], func: Callable[[Any], object], index: str
     ) -> Flow[dict[str, Any], E]: ...
-    @elsewhere(map_func="write {name}(f)", **PARALLEL)
+    @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
     def map_component(
         self: FlowBase[Any, Any], func: Callable[[Any], Any], index: int | str = 0
     ) -> Flow[Any, Any]:

@@ -9,13 +9,21 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import at_least, is_flag, is_int, plain_int, titled, unless
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import ArraySpec, Spec, StructSpec
 from flowdsl.errors import InvalidFlow
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import flow, remembered
-from flowdsl.numbers.randomness import generator
-from flowdsl.specs import ArraySpec, Spec, StructSpec
+from flowdsl.nodes import (
+    IndexedSource,
+    at_least,
+    cached_per_node,
+    flow,
+    generator,
+    is_flag,
+    is_int,
+    plain_int,
+    titled,
+    unless,
+)
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -91,7 +99,7 @@ class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
         rng = generator(self.seed, 0, 0, i)
         return tuple(part.draw(rng) for part in self.parts)
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         specs = (ArraySpec(part.dtype, part.shape) for part in self.parts)
         return StructSpec(tuple, tuple((str(i), spec) for i, spec in enumerate(specs)))

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import attrs
 
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import Spec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import flow
-from flowdsl.specs import Spec, ValueSpec
+from flowdsl.nodes import IndexedSource, flow
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

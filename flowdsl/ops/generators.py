@@ -30,7 +30,7 @@ from typing import Any, cast
 import attrs
 import numpy as np
 
-from flowdsl.elements import PLAIN
+from flowdsl.elements.structure import PLAIN
 
 _one_at_a_time = threading.RLock()
 

@@ -10,13 +10,24 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import at_least, plain_int, titled, unless
-from flowdsl.capabilities import Transparent
-from flowdsl.elements import components
+from flowdsl.elements.specs import Spec
+from flowdsl.elements.structure import components
 from flowdsl.errors import InvalidFlow
-from flowdsl.kinds import Counting
-from flowdsl.node import A, AnyNode, E, FlowBase, T, flow, remembered
-from flowdsl.specs import Spec
+from flowdsl.nodes import (
+    A,
+    AnyNode,
+    E,
+    FlowBase,
+    IndexedMap,
+    T,
+    Transparent,
+    at_least,
+    cached_per_node,
+    flow,
+    plain_int,
+    titled,
+    unless,
+)
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -28,7 +39,7 @@ def _is_name(node: AnyNode, field: attrs.Attribute[str | None], value: object) -
 
 
 @attrs.frozen(repr=False)
-class Inspect(Counting[A, A, E], Transparent[A, E], Generic[A, E]):
+class Inspect(IndexedMap[A, A, E], Transparent[A, E], Generic[A, E]):
     """The elements unchanged; the first ``num`` are described on standard error."""
 
     num: int = attrs.field(converter=plain_int, validator=at_least(0))
@@ -54,7 +65,7 @@ class Inspect(Counting[A, A, E], Transparent[A, E], Generic[A, E]):
             )
         return x
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 

@@ -24,29 +24,41 @@ import attrs
 import numpy as np
 from typing_extensions import TypeVarTuple
 
-from flowdsl.arguments import (
+from flowdsl.effects import Unsized
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, ValueSpec, spec_of_type
+from flowdsl.errors import ElementError, SpecMismatch
+from flowdsl.nodes import (
     PARALLEL,
+    A,
+    CodeTemplate,
+    E,
+    Elementwise,
+    FlowBase,
+    IndexedMap,
+    Node,
+    OneByOne,
+    PassFactory,
+    Row,
+    T,
+    U,
     at_least,
-    elsewhere,
+    cached_per_node,
+    flow,
+    generator,
     is_callable,
     name_of,
     plain_int,
+    rejects_keywords,
+    spec_of_result,
     the_element,
     titled,
     unless,
+    with_inferred,
 )
-from flowdsl.capabilities import OneByOne
-from flowdsl.effects import Unsized
-from flowdsl.errors import ElementError, SpecMismatch
-from flowdsl.kinds import Counting, Elementwise, Spelled
-from flowdsl.node import A, E, FlowBase, Node, Passes, Row, T, U, flow, remembered
-from flowdsl.numbers.randomness import generator
 from flowdsl.ops.sources import refuse_tables
-from flowdsl.probing import settled, spec_of_result
-from flowdsl.specs import UNKNOWN, Spec, StructSpec, ValueSpec, spec_of_type
 
 if TYPE_CHECKING:
-    from flowdsl.batches import Unknown
+    from flowdsl.elements.batch_types import Unknown
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
@@ -57,7 +69,7 @@ Truth: TypeAlias = bool | np.bool_ | Literal["", b"", 0]
 
 
 @attrs.frozen(repr=False)
-class Map(Spelled[A, U, E], Generic[A, U, E]):
+class Map(CodeTemplate[A, U, E], Generic[A, U, E]):
     """``func`` applied to every element."""
 
     func: Callable[[A], U] = attrs.field(validator=is_callable)
@@ -70,13 +82,13 @@ class Map(Spelled[A, U, E], Generic[A, U, E]):
     def line(self) -> str:
         return "x = {func}(x)"
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return settled(self, spec_of_result(self.func), probe)
+        return with_inferred(self, spec_of_result(self.func), probe)
 
 
 @attrs.frozen(repr=False)
-class StarMap(Spelled[tuple[Any, ...], U, E], Generic[U, E]):
+class StarMap(CodeTemplate[tuple[Any, ...], U, E], Generic[U, E]):
     """``func`` applied to the unpacked components of every element."""
 
     func: Callable[..., U] = attrs.field(validator=is_callable)
@@ -93,9 +105,9 @@ class StarMap(Spelled[tuple[Any, ...], U, E], Generic[U, E]):
         each = ", ".join(f"x[{i}]" for i in range(n))
         return f"x = {{func}}({each}) if type(x) is tuple and len(x) == {n} else {{func}}(*x)"
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return settled(self, spec_of_result(self.func), probe)
+        return with_inferred(self, spec_of_result(self.func), probe)
 
 
 @attrs.frozen(repr=False)
@@ -114,13 +126,13 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
     def apply(self, x: A, epoch: int, position: int) -> U:
         return self.func(x, generator(self.seed, self.salt, epoch, position))
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return settled(self, spec_of_result(self.func), probe)
+        return with_inferred(self, spec_of_result(self.func), probe)
 
 
 @attrs.frozen(repr=False)
-class Filter(Spelled[A, A, E | Unsized], Generic[A, E]):
+class Filter(CodeTemplate[A, A, E | Unsized], Generic[A, E]):
     """The elements for which ``keep`` is true."""
 
     drops: ClassVar[bool] = True
@@ -134,14 +146,14 @@ class Filter(Spelled[A, A, E | Unsized], Generic[A, E]):
     def line(self) -> str:
         return "x = x if {keep}(x) else DROPPED"
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         # The source's spec may come from an element that is left out here.
         return self.source.spec(True) if probe else UNKNOWN
 
 
 @attrs.frozen(repr=False)
-class FilterMap(Spelled[A, U, E | Unsized], Generic[A, U, E]):
+class FilterMap(CodeTemplate[A, U, E | Unsized], Generic[A, U, E]):
     """The results of ``func`` on every element, without those that are None."""
 
     drops: ClassVar[bool] = True
@@ -155,9 +167,9 @@ class FilterMap(Spelled[A, U, E | Unsized], Generic[A, U, E]):
     def line(self) -> str:
         return "x = DROPPED if (x := {func}(x)) is None else x"
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return settled(self, _spec_but_none(_annotation(self.func)), probe)
+        return with_inferred(self, _spec_but_none(_annotation(self.func)), probe)
 
 
 @attrs.frozen(repr=False)
@@ -175,15 +187,15 @@ class FlatMap(OneByOne[U, E | Unsized], Generic[A, U, E]):
     def length(self) -> int | None:
         return None
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return settled(self, _spec_of_items(_annotation(self.func)), probe)
+        return with_inferred(self, _spec_of_items(_annotation(self.func)), probe)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[U]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
         with closing(self._elements(epoch, sources)) as elements:
             yield from enumerate(elements)
 
-    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Generator[U]:
+    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Generator[U]:
         for position, x in sources[0](epoch):
             try:
                 yield from _iterator(self.func(x))
@@ -234,7 +246,7 @@ def _spec_of_items(hint: Any) -> Spec:
 
 
 @attrs.frozen(repr=False)
-class Enumerate(Counting[A, tuple[int, A], E], Generic[A, E]):
+class Enumerate(IndexedMap[A, tuple[int, A], E], Generic[A, E]):
     """Pairs of a number and an element, counted from ``start``."""
 
     start: int = attrs.field(converter=plain_int, validator=at_least(0))
@@ -246,7 +258,7 @@ class Enumerate(Counting[A, tuple[int, A], E], Generic[A, E]):
     def apply(self, x: A, epoch: int, position: int) -> tuple[int, A]:
         return self.start + position, x
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         return StructSpec(tuple, (("0", ValueSpec(int)), ("1", self.source.spec(probe))))
 
@@ -257,7 +269,7 @@ class Enumerate(Counting[A, tuple[int, A], E], Generic[A, E]):
 class Mapping(FlowBase[T, E]):
     """Operators on each element by itself."""
 
-    @elsewhere(map_func="write {name}(f)", **PARALLEL)
+    @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
     def map(self, func: Callable[[T], B]) -> Flow[B, E]:
         """Apply ``func`` to every element.
 
@@ -286,7 +298,7 @@ class Mapping(FlowBase[T, E]):
     def starmap(self: FlowBase[tuple[*Ts], E], func: Callable[[*Ts], B]) -> Flow[B, E]: ...
     @overload  # rows of unknown types, such as those of a database
     def starmap(self: FlowBase[tuple[Unknown, ...], E], func: Callable[..., B]) -> Flow[B, E]: ...
-    @elsewhere(map_func="write {name}(f)", **PARALLEL)
+    @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
     def starmap(self: FlowBase[Any, Any], func: Callable[..., Any]) -> Flow[Any, Any]:
         """Apply ``func`` to the components of every tuple; ``starmap(Sample)`` names them.
 
@@ -306,7 +318,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(StarMap(self.node, func))
 
-    @elsewhere(transform="write {name}(f)", **PARALLEL)
+    @rejects_keywords(transform="write {name}(f)", **PARALLEL)
     def random_map(self, func: Callable[[T, np.random.Generator], B], seed: int = 0) -> Flow[B, E]:
         """Apply ``func`` to every element and a random generator of the element's own.
 
@@ -336,7 +348,7 @@ class Mapping(FlowBase[T, E]):
         return flow(RandomMap(self.node, func, seed, self.node.depth))
 
     # Overloads that narrow by a TypeIs would hide errors inside a lambda from mypy's users.
-    @elsewhere(predicate="write {name}(f)", **PARALLEL)
+    @rejects_keywords(predicate="write {name}(f)", **PARALLEL)
     def filter(self, keep: Callable[[T], Truth]) -> Flow[T, E | Unsized]:
         """Keep the elements for which ``keep`` is true.
 
@@ -357,7 +369,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(Filter(self.node, keep))
 
-    @elsewhere(map_func="write {name}(f)", **PARALLEL)
+    @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
     def filter_map(self, func: Callable[[T], B | None]) -> Flow[B, E | Unsized]:
         """Apply ``func`` to every element, and leave out those for which it returns None.
 
@@ -382,7 +394,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(FilterMap[T, B, E](self.node, func))
 
-    @elsewhere(map_func="write {name}(f)", **PARALLEL)
+    @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
     def flat_map(self, func: Callable[[T], Iterable[B]]) -> Flow[B, E | Unsized]:
         """Replace every element by the elements of ``func(element)``, a list, a generator, a flow.
 

@@ -9,27 +9,35 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import at_least, elsewhere, plain_int, titled, unless
-from flowdsl.capabilities import Holding, Moving, Traceable, Transparent
 from flowdsl.effects import Counted, Endless, Finite, Reordered
-from flowdsl.elements import read_only
+from flowdsl.elements.specs import Spec
+from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow
-from flowdsl.kinds import Indexing
-from flowdsl.node import (
-    Addresses,
+from flowdsl.nodes import (
+    Buffering,
     E,
     FlowBase,
-    Members,
+    IndexTransform,
+    Indices,
     Node,
-    Passes,
+    PassFactory,
+    PassThrough,
     Positions,
+    Provenance,
     Row,
     T,
+    Traceable,
+    Transparent,
+    at_least,
+    cached_per_node,
     flow,
-    remembered,
+    generator,
+    permute,
+    plain_int,
+    rejects_keywords,
+    titled,
+    unless,
 )
-from flowdsl.numbers.randomness import generator, permute
-from flowdsl.specs import Spec
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -38,7 +46,7 @@ A = TypeVar("A")
 
 
 @attrs.frozen(repr=False)
-class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
+class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
     """All elements in a random order, a new one in each epoch; or blocks of them."""
 
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
@@ -64,16 +72,16 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
         return titled("shuffle", unless("seed", self.seed, 0), unless("block", self.block, 1))
 
     @property
-    @remembered
+    @cached_per_node
     def length(self) -> int | None:
         return self.source.length
 
-    def resolve(self, at: Addresses) -> Addresses:
+    def resolve(self, at: Indices) -> Indices:
         position = np.empty_like(at.position)
         for epoch in np.unique(at.epoch):
             here = at.epoch == epoch
             position[here] = self._permute(int(epoch), at.position[here])
-        return Addresses(at.epoch, position)
+        return Indices(at.epoch, position)
 
     def _permute(self, epoch: int, position: Positions) -> Positions:
         n, key = self.length or 0, f"{self.seed}/{self.salt}/{epoch}"
@@ -89,7 +97,7 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
         moved: Positions = (start + place * self.block + within) % n
         return moved
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         elements = [x for _, x in sources[0](epoch)]
         order = self._permute(epoch, np.arange(len(elements), dtype=np.int64))
         for position, i in enumerate(order.tolist()):
@@ -97,7 +105,7 @@ class Shuffle(Indexing[T, E | Reordered], Generic[T, E]):
 
 
 @attrs.frozen(repr=False)
-class WindowShuffle(Moving[T, E | Reordered], Holding[T, E | Reordered], Generic[T, E]):
+class WindowShuffle(PassThrough[T, E | Reordered], Buffering[T, E | Reordered], Generic[T, E]):
     """Each element drawn at random from the next ``buffer`` ones not yet drawn."""
 
     source: Node[T, E]
@@ -116,18 +124,18 @@ class WindowShuffle(Moving[T, E | Reordered], Holding[T, E | Reordered], Generic
         return self.buffer
 
     @property
-    @remembered
+    @cached_per_node
     def length(self) -> int | None:
         return self.source.length
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return enumerate(self._elements(epoch, sources))
 
-    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[T]:
+    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
         rng = generator(self.seed, self.salt, epoch, 0)
         window: list[T] = []
         for _, x in sources[0](epoch):
@@ -185,20 +193,20 @@ class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
         return "cache()"
 
     @property
-    @remembered
+    @cached_per_node
     def length(self) -> int | None:
         return self.source.length
 
     @property
-    @remembered
+    @cached_per_node
     def dense(self) -> bool:
         return self.source.dense
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         kept = self.kept.rows
         if kept is not None:
             for position, x in kept:
@@ -216,11 +224,11 @@ class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
             raise
         self.kept.keep(rows)
 
-    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         return sources[0](0)
 
-    def made_of(self, at: Addresses) -> Members:
-        return Members.one_each(Addresses(np.zeros_like(at.epoch), at.position))
+    def made_of(self, at: Indices) -> Provenance:
+        return Provenance.one_each(Indices(np.zeros_like(at.epoch), at.position))
 
 
 def _own(array: NDArray[Any]) -> NDArray[Any]:
@@ -242,7 +250,7 @@ class Ordering(FlowBase[T, E]):
     ) -> Flow[T, E | Reordered]: ...
     @overload
     def shuffle(self, buffer: int, *, seed: int = 0) -> Flow[T, E | Reordered]: ...
-    @elsewhere(
+    @rejects_keywords(
         buffer_size="write shuffle(buffer={n})",
         reshuffle_each_iteration="each epoch has its own order; shuffle().cache() keeps the first",
     )
@@ -295,7 +303,7 @@ class Ordering(FlowBase[T, E]):
             )
         return flow(WindowShuffle(self.node, buffer, seed, salt))
 
-    @elsewhere(filename="it keeps the elements in memory; write_lmdb keeps them in a file")
+    @rejects_keywords(filename="it keeps the elements in memory; write_lmdb keeps them in a file")
     def cache(self: FlowBase[T, Finite]) -> Flow[T, E]:
         """Keep the elements of the first complete pass in memory, and give them ever after.
 

@@ -8,18 +8,30 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 import attrs
 import numpy as np
 
-from flowdsl.arguments import BATCHED, PARALLEL, elsewhere, owned
-from flowdsl.batch_rows import Allocate
-from flowdsl.batch_specs import spec_of_padded_batch
 from flowdsl.effects import Resampled
+from flowdsl.elements.batch_specs import spec_of_padded_batch
+from flowdsl.elements.preallocated import Allocate
+from flowdsl.elements.specs import Spec, with_sizes
+from flowdsl.elements.stacking import Padding, pad
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import A, AnyNode, E, FlowBase, T, U, flow, remembered
+from flowdsl.nodes import (
+    BATCHED,
+    PARALLEL,
+    A,
+    AnyNode,
+    E,
+    FlowBase,
+    T,
+    U,
+    cached_per_node,
+    deep_copied,
+    flow,
+    rejects_keywords,
+)
 from flowdsl.ops.batching import Stacking
-from flowdsl.specs import Spec, with_sizes
-from flowdsl.stacking import Padding, pad
 
 if TYPE_CHECKING:
-    from flowdsl.batches import Batchable
+    from flowdsl.elements.batch_types import Batchable
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
@@ -40,7 +52,7 @@ def _is_padding(node: AnyNode, field: attrs.Attribute[Padding], value: object) -
 class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, their arrays padded to one shape and stacked."""
 
-    padding: Padding = attrs.field(converter=owned, validator=_is_padding)
+    padding: Padding = attrs.field(converter=deep_copied, validator=_is_padding)
 
     @property
     def title(self) -> str:
@@ -52,7 +64,7 @@ class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
         padded: U = pad(group, self.padding, allocate) if allocate else pad(group, self.padding)
         return padded
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         rows = self.source.spec(False)
         if probe:  # the probed element does not tell the sizes of the others
@@ -71,7 +83,7 @@ class PaddedBatching(FlowBase[T, E]):
     def padded_batch(
         self: Batchable[B], n: int, *, drop_remainder: bool, padding: Padding = 0
     ) -> Flow[B, E | Resampled]: ...
-    @elsewhere(
+    @rejects_keywords(
         **BATCHED,
         padded_shapes="arrays are padded to the largest of a batch; use map for another size",
         padding_values="write padding={}",

@@ -6,14 +6,25 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
 
 import attrs
 
-from flowdsl.arguments import elsewhere, is_int, plain_int, titled, unless
-from flowdsl.cores import cores
 from flowdsl.effects import Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
-from flowdsl.kinds import Copying, Placement, Unordered
-from flowdsl.node import E, FlowBase, T, flow
+from flowdsl.nodes import (
+    Copying,
+    E,
+    FlowBase,
+    Placement,
+    T,
+    Unordered,
+    flow,
+    is_int,
+    plain_int,
+    rejects_keywords,
+    titled,
+    unless,
+)
 from flowdsl.ops.attempting import OnError, check_on_error, leave_out
-from flowdsl.worker_kinds import PROCESSES, THREADS, WorkerKind, Workers
+from flowdsl.resources.cores import cores
+from flowdsl.resources.worker_kinds import PROCESSES, THREADS, WorkerKind, Workers
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -73,7 +84,7 @@ class Prefetch(Placement[T, E], Generic[T, E]):
     cannot be ended.
 
     >>> import flowdsl as fl
-    >>> from flowdsl.worker_kinds import THREADS
+    >>> from flowdsl.resources.worker_kinds import THREADS
     >>> fl.from_range(3).map(abs).apply(Prefetch, Workers(THREADS, 2)).collect()
     [0, 1, 2]
     """
@@ -154,7 +165,7 @@ class Placing(FlowBase[T, E]):
         timeout: float | None = None,
     ) -> Flow[T, E | Reordered | Resampled | Unsized]: ...
 
-    @elsewhere(
+    @rejects_keywords(
         buffer_size="what is made ahead is limited in bytes, as in prefetch(memory=2**30)",
         num_workers="write prefetch(procs={n})",
         num_proc="write prefetch(procs={n})",
@@ -179,7 +190,7 @@ class Placing(FlowBase[T, E]):
         a process where ``timeout`` needs one. Threads
         are for functions that release the interpreter lock, as much of NumPy and most decoders do:
         nothing is copied between them. Workers are started by the first ``next`` and hold a few
-        leases of work ahead each; those of a flow that is iterated again are still there. Processes
+        tasks of work ahead each; those of a flow that is iterated again are still there. Processes
         need Linux. What must see the whole sequence runs in the consumer's process; the work below
         it and the work above it divide the number, and ``explain`` says how many each has. A single
         worker runs the functions above, and a thread reads those below ahead; with a ``timeout``
@@ -228,7 +239,7 @@ class Placing(FlowBase[T, E]):
         made of the others. That those do not stack, or that a ``flat_map``'s function fails, is
         still an error.
 
-        A stream is read ahead in a thread of the consumer's process, two leases for each worker;
+        A stream is read ahead in a thread of the consumer's process, two tasks for each worker;
         where there is nothing else to do, that thread is all, and it reads 64 elements ahead. One
         that waits for the consumer's answer to an element needs ``procs=0``. A source that is at
         work on its next element when the run ends is given a second; after that a line in the log
@@ -276,7 +287,9 @@ class Placing(FlowBase[T, E]):
         placed = flow(Prefetch(leave_out(self.node, on_error), workers))
         return placed if ordered else flow(Unordered(placed.node))
 
-    @elsewhere(num_workers="write replicate(procs={n})", num_proc="write replicate(procs={n})")
+    @rejects_keywords(
+        num_workers="write replicate(procs={n})", num_proc="write replicate(procs={n})"
+    )
     def replicate(self, procs: int) -> Flow[T, E | Resampled]:
         """Run ``procs`` copies of everything up to here, a process each, and take turns among them.
 

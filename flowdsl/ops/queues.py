@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 import attrs
 import numpy as np
 
-from flowdsl.capabilities import Live
 from flowdsl.effects import Unsized
-from flowdsl.elements import components
+from flowdsl.elements.specs import UNKNOWN, Spec
+from flowdsl.elements.structure import components
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.node import Passes, Row, T, flow
+from flowdsl.nodes import OneShot, PassFactory, Row, T, flow
 from flowdsl.ops.sources import Once, numbered
-from flowdsl.specs import UNKNOWN, Spec
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -38,7 +37,7 @@ class Gettable(Protocol[A_co]):
 
 
 @attrs.frozen(eq=False)
-class FromQueue(Live[T, Unsized], Generic[T]):
+class FromQueue(OneShot[T, Unsized], Generic[T]):
     """The elements put into a queue, up to an end marker."""
 
     label: str
@@ -51,7 +50,7 @@ class FromQueue(Live[T, Unsized], Generic[T]):
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return numbered(self, self.once, epoch)
 
 

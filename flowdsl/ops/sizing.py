@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 import attrs
 import numpy as np
 
-from flowdsl.arguments import at_least, elsewhere, is_flag, plain_int
-from flowdsl.capabilities import Continuing, Reshardable, same_place
 from flowdsl.effects import (
     Counted,
     Endless,
@@ -22,18 +20,36 @@ from flowdsl.effects import (
     Unmoved,
     Unsized,
 )
-from flowdsl.elements import read_only
+from flowdsl.elements.structure import read_only
 from flowdsl.errors import EndlessFlow, InvalidFlow
-from flowdsl.kinds import Indexing
-from flowdsl.node import Addresses, AnyNode, E, Failed, FlowBase, Passes, Row, T, flow, remembered
-from flowdsl.numbers.randomness import epoch_of_pass
+from flowdsl.nodes import (
+    AnyNode,
+    E,
+    Failed,
+    FlowBase,
+    IndexTransform,
+    Indices,
+    PassFactory,
+    Reshardable,
+    Resumable,
+    Row,
+    T,
+    at_least,
+    cached_per_node,
+    epoch_of_pass,
+    flow,
+    is_flag,
+    plain_int,
+    rejects_keywords,
+    same_place,
+)
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
 @attrs.frozen(repr=False)
-class Take(Indexing[T, E], Continuing[T, E], Generic[T, E]):
+class Take(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     """The first ``n`` elements."""
 
     bounds: ClassVar[bool] = True
@@ -46,23 +62,23 @@ class Take(Indexing[T, E], Continuing[T, E], Generic[T, E]):
         return f"take({self.n})"
 
     @property
-    @remembered
+    @cached_per_node
     def length(self) -> int | None:
         if Endless in self.source.effects:
             return self.n
         return None if self.source.length is None else min(self.n, self.source.length)
 
-    def resolve(self, at: Addresses) -> Addresses:
+    def resolve(self, at: Indices) -> Indices:
         return at
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         return islice(sources[0](epoch), self.n - given)
 
 
 @attrs.frozen(repr=False)
-class Skip(Indexing[T, E], Continuing[T, E], Generic[T, E]):
+class Skip(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     """All elements but the first ``n``."""
 
     positional: ClassVar[bool] = True
@@ -73,25 +89,25 @@ class Skip(Indexing[T, E], Continuing[T, E], Generic[T, E]):
         return f"skip({self.n})"
 
     @property
-    @remembered
+    @cached_per_node
     def length(self) -> int | None:
         return None if self.source.length is None else max(0, self.source.length - self.n)
 
-    def resolve(self, at: Addresses) -> Addresses:
-        return Addresses(at.epoch, at.position + self.n)
+    def resolve(self, at: Indices) -> Indices:
+        return Indices(at.epoch, at.position + self.n)
 
     def taken(self, given: int) -> tuple[int, int]:
         return 0, given + self.n if given else 0
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         ahead = 0 if given else self.n
         return enumerate((x for _, x in islice(sources[0](epoch), ahead, None)), given)
 
 
 @attrs.frozen(repr=False)
-class Shard(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T, E]):
+class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T, E]):
     """Every ``n``-th element, from the ``i``-th on."""
 
     positional: ClassVar[bool] = True
@@ -110,7 +126,7 @@ class Shard(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T, E]):
         return f"shard({self.n}, {self.i})"
 
     @property
-    @remembered
+    @cached_per_node
     def length(self) -> int | None:
         return None if self.source.length is None else -((self.i - self.source.length) // self.n)
 
@@ -133,28 +149,28 @@ class Shard(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T, E]):
             return None  # some shards have no element at this position
         return None if given % self.n else given // self.n
 
-    def resolve(self, at: Addresses) -> Addresses:
-        return Addresses(at.epoch, at.position * self.n + self.i)
+    def resolve(self, at: Indices) -> Indices:
+        return Indices(at.epoch, at.position * self.n + self.i)
 
     def taken(self, given: int) -> tuple[int, int]:
         return 0, (given - 1) * self.n + self.i + 1 if given else 0
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         ahead = self.n - 1 if given else self.i
         mine = islice(sources[0](epoch), ahead, None, self.n)
         return enumerate((x for _, x in mine), given)
 
 
-class _Repeating(Indexing[T, E], Continuing[T, E], Reshardable[T, E], Generic[T, E]):
+class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T, E]):
     """Pass after pass, each an epoch of its own."""
 
-    def resolve(self, at: Addresses) -> Addresses:
+    def resolve(self, at: Indices) -> Indices:
         if self.source.length is None:  # the first pass over an endless source never ends
-            return Addresses(epoch_of_pass(at.epoch, np.zeros_like(at.epoch)), at.position)
+            return Indices(epoch_of_pass(at.epoch, np.zeros_like(at.epoch)), at.position)
         passes, position = divmod(at.position, max(self.source.length, 1))
-        return Addresses(epoch_of_pass(at.epoch, passes), position)
+        return Indices(epoch_of_pass(at.epoch, passes), position)
 
     def same_place(self, there: AnyNode, position: int) -> int | None:
         theirs, ours = there.sources[0].length, self.source.length
@@ -184,12 +200,12 @@ class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
         return f"repeat({self.n})"
 
     @property
-    @remembered
+    @cached_per_node
     def length(self) -> int | None:
         return None if self.source.length is None else self.n * self.source.length
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         passes = (sources[0](_inner(epoch, k)) for k in range(over, self.n))
         return enumerate((x for rows in passes for _, x in rows), given)
@@ -215,11 +231,11 @@ class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
         return None
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         return enumerate(self._elements(epoch, given, over, sources[0]), given)
 
-    def _elements(self, epoch: int, given: int, over: int, source: Passes) -> Iterator[T]:
+    def _elements(self, epoch: int, given: int, over: int, source: PassFactory) -> Iterator[T]:
         for k in count(over):
             empty = not given or k > over  # a resumed pass has given elements before
             for _, x in source(_inner(epoch, k)):
@@ -237,7 +253,7 @@ def _has_failed(x: object) -> bool:
 
 
 @attrs.frozen(repr=False)
-class RepeatEach(Indexing[T, E | Resampled], Generic[T, E]):
+class RepeatEach(IndexTransform[T, E | Resampled], Generic[T, E]):
     """Every element ``n`` times in a row."""
 
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
@@ -247,22 +263,22 @@ class RepeatEach(Indexing[T, E | Resampled], Generic[T, E]):
         return f"repeat_each({self.n})"
 
     @property
-    @remembered
+    @cached_per_node
     def length(self) -> int | None:
         return None if self.source.length is None else self.n * self.source.length
 
-    def resolve(self, at: Addresses) -> Addresses:
-        return Addresses(at.epoch, at.position // self.n)
+    def resolve(self, at: Indices) -> Indices:
+        return Indices(at.epoch, at.position // self.n)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return ((position, read_only(x)) for position, x in self.traced(epoch, sources))
 
-    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         return enumerate(y for _, x in sources[0](epoch) for y in repeat(x, self.n))
 
 
 @attrs.frozen(repr=False)
-class FixedSize(Indexing[T, E | Resampled], Generic[T, E]):
+class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
     """Exactly ``n`` elements in every pass, from as many passes over the source as needed."""
 
     bounds: ClassVar[bool] = True
@@ -287,16 +303,16 @@ class FixedSize(Indexing[T, E | Resampled], Generic[T, E]):
     def effects(self) -> frozenset[Tag]:
         return super().effects - {Endless, Unsized}
 
-    def resolve(self, at: Addresses) -> Addresses:
+    def resolve(self, at: Indices) -> Indices:
         continues = (at.epoch <= self._last_to_continue) & self.keep_state
         start = np.where(continues, at.epoch, 0) * self.n
         if self.source.length is None:  # the first pass over an endless source never ends
             passes, position = np.zeros_like(at.epoch), start + at.position
         else:
             passes, position = divmod(start + at.position, max(self.source.length, 1))
-        return Addresses(np.where(continues, passes, epoch_of_pass(at.epoch, passes)), position)
+        return Indices(np.where(continues, passes, epoch_of_pass(at.epoch, passes)), position)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         first, start = 0, 0
         continues = self.keep_state and epoch <= self._last_to_continue
         if continues:
@@ -354,7 +370,7 @@ class Sizing(FlowBase[T, E]):
     def take(self: FlowBase[T, Counted | Endless], n: int) -> Flow[T, Counted]: ...
     @overload
     def take(self, n: int) -> Flow[T, Finite]: ...
-    @elsewhere(count="write take({n})")
+    @rejects_keywords(count="write take({n})")
     def take(self: FlowBase[Any, Any], n: int) -> Flow[Any, Any]:
         """The first ``n`` elements, or all of them if there are fewer.
 
@@ -382,7 +398,7 @@ class Sizing(FlowBase[T, E]):
     def skip(self: FlowBase[T, Unmoved], n: int) -> Flow[T, E]: ...
     @overload
     def skip(self, n: int) -> Flow[T, E | Resampled]: ...
-    @elsewhere(count="write skip({n})")
+    @rejects_keywords(count="write skip({n})")
     def skip(self: FlowBase[Any, Any], n: int) -> Flow[Any, Any]:
         """All elements but the first ``n``; none if there are no more than that.
 
@@ -410,7 +426,7 @@ class Sizing(FlowBase[T, E]):
     def shard(self: FlowBase[T, Unmoved], n: int, i: int) -> Flow[T, E]: ...
     @overload
     def shard(self, n: int, i: int) -> Flow[T, E | Resampled]: ...
-    @elsewhere(
+    @rejects_keywords(
         num_shards="write shard({n}, i)",
         index="write shard(n, {n})",
         num_replicas="write shard({n}, i)",
@@ -445,7 +461,7 @@ class Sizing(FlowBase[T, E]):
     def repeat(self, n: None = None) -> Flow[T, E | Resampled | Endless]: ...
     @overload
     def repeat(self, n: int) -> Flow[T, E | Resampled]: ...
-    @elsewhere(count=_REPEAT, num_epochs=_REPEAT, num=_REPEAT)
+    @rejects_keywords(count=_REPEAT, num_epochs=_REPEAT, num=_REPEAT)
     def repeat(self, n: int | None = None) -> Flow[Any, Any]:
         """``n`` passes in a row; without ``n``, pass after pass without end.
 
@@ -504,7 +520,7 @@ class Sizing(FlowBase[T, E]):
     ) -> Flow[T, Resampled]: ...
     @overload
     def fixed_size(self, n: int, keep_state: bool = True) -> Flow[T, Counted]: ...
-    @elsewhere(size="write fixed_size({n})")
+    @rejects_keywords(size="write fixed_size({n})")
     def fixed_size(self: FlowBase[Any, Any], n: int, keep_state: bool = True) -> Flow[Any, Any]:
         """Exactly ``n`` elements in every pass, however many the source has.
 

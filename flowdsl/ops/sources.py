@@ -23,14 +23,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import at_least, elsewhere, name_of, plain_int
 from flowdsl.effects import Effect, Exact, Unsized
-from flowdsl.elements import PLAIN, from_dlpack, is_tensor, read_only
-from flowdsl.errors import FlowError, InvalidFlow, SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import Node, Passes, Row, T, flow, remembered
-from flowdsl.probing import settled
-from flowdsl.specs import (
+from flowdsl.elements.specs import (
     UNKNOWN,
     ArraySpec,
     Spec,
@@ -39,9 +33,25 @@ from flowdsl.specs import (
     spec_of,
     with_sizes,
 )
+from flowdsl.elements.structure import PLAIN, from_dlpack, is_tensor, read_only
+from flowdsl.errors import FlowError, InvalidFlow, SourceError
+from flowdsl.nodes import (
+    IndexedSource,
+    Node,
+    PassFactory,
+    Row,
+    T,
+    at_least,
+    cached_per_node,
+    flow,
+    name_of,
+    plain_int,
+    rejects_keywords,
+    with_inferred,
+)
 
 if TYPE_CHECKING:
-    from flowdsl.batches import Unknown
+    from flowdsl.elements.batch_types import Unknown
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
@@ -110,8 +120,8 @@ class FromItems(IndexedSource[T], Generic[T]):
 
     def spec(self, probe: bool) -> Spec:
         items = self.items
-        if isinstance(items, np.ndarray | Rows):
-            return _spec_of_entry(items.columns if isinstance(items, Rows) else items, probe)
+        if isinstance(items, np.ndarray | ArrayRows):
+            return _spec_of_entry(items.columns if isinstance(items, ArrayRows) else items, probe)
         if not self.count:
             return UNKNOWN
         first = spec_of(items[0])
@@ -123,7 +133,7 @@ class FromItems(IndexedSource[T], Generic[T]):
 
 
 @attrs.frozen(eq=False)
-class Rows:
+class ArrayRows:
     """The rows of arrays of equal length, as tuples and dicts of entries."""
 
     columns: Columns
@@ -156,7 +166,7 @@ def _gives_read_only(items: object) -> bool:
     """Whether the items are made of read-only arrays, and so are read-only themselves."""
     if isinstance(items, np.ndarray):
         return not items.flags.writeable and not (items.dtype.hasobject and items.ndim == 1)
-    return isinstance(items, Rows | range | str)
+    return isinstance(items, ArrayRows | range | str)
 
 
 def _columns(items: Any) -> Any:
@@ -276,7 +286,7 @@ def _rows_of(items: Any) -> Any:
             )
         return items
     _check_columns(arrays)
-    return Rows(columns)
+    return ArrayRows(columns)
 
 
 def _check_columns(arrays: list[tuple[str, Any]]) -> None:
@@ -339,7 +349,7 @@ def from_items(items: tuple[Columns, ...]) -> Flow[Any, Exact]: ...
 def from_items(items: Sequence[A]) -> Flow[A, Exact]: ...
 @overload
 def from_items(items: Items[A]) -> Flow[A, Exact]: ...
-@elsewhere(tensors="write from_items(items)")
+@rejects_keywords(tensors="write from_items(items)")
 def from_items(items: Any) -> Flow[Any, Exact]:
     """The items of a sequence, in order; the rows of an array, or of several arrays side by side.
 
@@ -536,11 +546,11 @@ class FromIterable(Node[T, Unsized], Generic[T]):
     def replayable(self) -> bool:
         return self.replays
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return settled(self, UNKNOWN, probe)
+        return with_inferred(self, UNKNOWN, probe)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return numbered(self, partial(self._open, epoch), epoch)
 
     def _open(self, epoch: int) -> Opened[T]:
@@ -575,7 +585,7 @@ def numbered(node: Node[T, Effect], make: Callable[[], Opened[T]], epoch: int) -
 _SPECS = "the spec is read from the first element, or from the annotations of functions"
 
 
-@elsewhere(
+@rejects_keywords(
     generator="write from_iterable(f)",
     output_signature=_SPECS,
     output_types=_SPECS,

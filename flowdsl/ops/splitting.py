@@ -10,12 +10,23 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 import attrs
 import numpy as np
 
-from flowdsl.arguments import at_least, is_int, plain_int
 from flowdsl.effects import Endless, Exact, Reordered, Resampled, Unsized
 from flowdsl.errors import InvalidFlow
-from flowdsl.kinds import Indexing
-from flowdsl.node import Addresses, AnyNode, E, FlowBase, Passes, Row, T, flow
-from flowdsl.numbers.draws import MOST, Counts, Mixed
+from flowdsl.nodes import (
+    AnyNode,
+    E,
+    FlowBase,
+    IndexTransform,
+    Indices,
+    PassFactory,
+    Row,
+    T,
+    at_least,
+    flow,
+    is_int,
+    plain_int,
+)
+from flowdsl.nodes.random_sequences import MOST, Counts, Mixed
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -47,7 +58,7 @@ def _are_parts(node: Split[Any, Any], field: object, value: tuple[object, ...]) 
 
 
 @attrs.frozen(repr=False)
-class Split(Indexing[T, E], Generic[T, E]):
+class Split(IndexTransform[T, E], Generic[T, E]):
     """One of several random parts of the elements, the same in every epoch, in their order."""
 
     shares: tuple[float, ...] = attrs.field(converter=_plain, validator=_are_parts)
@@ -98,10 +109,10 @@ class Split(Indexing[T, E], Generic[T, E]):
     def length(self) -> int | None:
         return self._counts[self.number]
 
-    def resolve(self, at: Addresses) -> Addresses:
-        return Addresses(at.epoch, self._draws.find_each(self.number, at.position))
+    def resolve(self, at: Indices) -> Indices:
+        return Indices(at.epoch, self._draws.find_each(self.number, at.position))
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         drawn = islice(self._draws.parts(), self.source.length)
         pairs = zip(drawn, sources[0](epoch), strict=True)
         return enumerate(x for part, (_, x) in pairs if part == self.number)

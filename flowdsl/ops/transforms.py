@@ -21,8 +21,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import name_of
 from flowdsl.errors import InvalidFlow, SpecMismatch
+from flowdsl.nodes import name_of
 from flowdsl.ops.generators import Seedable, generators_in, global_generators, seeded
 
 Image: TypeAlias = NDArray[Any]
@@ -86,7 +86,7 @@ class Parts:
 
 
 @attrs.frozen(eq=False)
-class Stage(ABC):
+class TransformStage(ABC):
     """A transform, applied to all parts of an element at once."""
 
     transform: Any
@@ -110,7 +110,7 @@ class Stage(ABC):
         """The parts, transformed by one draw from ``rng``; it may change those that it is given."""
 
 
-def stages_of(t: object) -> tuple[Stage, ...]:
+def stages_of(t: object) -> tuple[TransformStage, ...]:
     """The stages that a transform, or a list of them, stands for.
 
     Raises:
@@ -122,7 +122,7 @@ def stages_of(t: object) -> tuple[Stage, ...]:
     return each
 
 
-def _stage_of(t: Any) -> Stage:
+def _stage_of(t: Any) -> TransformStage:
     if isinstance(t, type):
         raise InvalidFlow(f"augment: {t.__name__} is a class; give one of it, {t.__name__}(...)")
     if callable(getattr(t, "draw", None)):
@@ -137,7 +137,7 @@ def _stage_of(t: Any) -> Stage:
     return _seedable(_Keywords(t) if _takes_keywords(t) else _OfOneImage(t))
 
 
-def _seedable(stage: Stage) -> Stage:
+def _seedable(stage: TransformStage) -> TransformStage:
     """Refuse a transform that draws from what cannot be seeded."""
     for one in stage.generators:
         if type(one.generator).__name__ == "SystemRandom":
@@ -168,7 +168,7 @@ def _takes_keywords(t: Callable[..., object]) -> bool:
     return needed <= {"image", *_OTHERS} and (more or alone)
 
 
-class _Own(Stage):
+class _Own(TransformStage):
     """An ``Augmentation``."""
 
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
@@ -181,7 +181,7 @@ class _Own(Stage):
             )
 
 
-class _OfOneImage(Stage):
+class _OfOneImage(TransformStage):
     """A function of one image."""
 
     def refusal(self, parts: Parts) -> str | None:
@@ -201,7 +201,7 @@ class _OfOneImage(Stage):
 
 
 @attrs.frozen(eq=False)
-class _Keywords(Stage):
+class _Keywords(TransformStage):
     """A transform that is called with ``image=``, ``mask=``, ``keypoints=``, and gives a dict.
 
     One that has a random state of its own is copied for each thread, so that neither the one that
@@ -300,7 +300,7 @@ def _split(made: Any, given: Sequence[NDArray[Any]], title: str) -> list[NDArray
 # -- torchvision -----------------------------------------------------------------------------------
 
 
-class _Torchvision(Stage):
+class _Torchvision(TransformStage):
     """A transform of torchvision: it is given one tensor, or a list of several of known kinds."""
 
     def refusal(self, parts: Parts) -> str | None:
@@ -351,7 +351,7 @@ def _channels_last(x: Any, ndim: int) -> Any:
 # -- generators that are not given -----------------------------------------------------------------
 
 
-def _with_globals(stage: Stage, rng: np.random.Generator) -> AbstractContextManager[None]:
+def _with_globals(stage: TransformStage, rng: np.random.Generator) -> AbstractContextManager[None]:
     """Seeds the global generators too, for a transform that is given none.
 
     They are as before afterwards. One thread at a time: the draws of two would mix.

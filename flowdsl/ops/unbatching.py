@@ -10,26 +10,43 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 import attrs
 from numpy.typing import NDArray
 
-from flowdsl.arguments import is_callable, name_of, the_element
-from flowdsl.batch_specs import spec_of_row
-from flowdsl.capabilities import Reader, Traceable, trace
 from flowdsl.effects import Unsized
-from flowdsl.elements import arguments, components
+from flowdsl.elements.batch_specs import spec_of_row
+from flowdsl.elements.specs import Spec, with_sizes
+from flowdsl.elements.stacking import unstack
+from flowdsl.elements.structure import arguments, components
 from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch
-from flowdsl.node import A, E, FlowBase, Node, Passes, Row, T, U, flow, remembered
-from flowdsl.probing import probed, settled, spec_of_result
-from flowdsl.specs import Spec, with_sizes
-from flowdsl.stacking import unstack
+from flowdsl.nodes import (
+    A,
+    E,
+    FlowBase,
+    Node,
+    PassFactory,
+    Reader,
+    Row,
+    T,
+    Traceable,
+    U,
+    cached_per_node,
+    flow,
+    is_callable,
+    name_of,
+    probed,
+    spec_of_result,
+    the_element,
+    trace,
+    with_inferred,
+)
 
 if TYPE_CHECKING:
-    from flowdsl.batches import Unknown
+    from flowdsl.elements.batch_types import Unknown
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 
-Rows: TypeAlias = NDArray[Any] | list[Any] | tuple[Any, ...] | Mapping[str, Any]
+AnyBatch: TypeAlias = NDArray[Any] | list[Any] | tuple[Any, ...] | Mapping[str, Any]
 """A component with a leading axis. No type says whether a row of an array is a view or a scalar:
 it is ``Any``, as in NumPy."""
 
@@ -55,19 +72,19 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
     def length(self) -> None:
         return None
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         if self.into is not None:
             declared = spec_of_result(self.into)
-            return settled(self, declared, probe, _first_row)
+            return with_inferred(self, declared, probe, _first_row)
         row = spec_of_row(self.source.spec(probe))
         # The probed row does not tell the sizes of the others in its list.
         return with_sizes(probed(self, row), row) if probe else row
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[U]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
         return enumerate(self._elements(epoch, sources))
 
-    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read, row, last = Reader(sources[0], deque(maxlen=1)), 0, None
         for position, y in self.rows(epoch, [read]):
             (latest,) = read.latest  # each time one is read, though it may be of the same batch
@@ -75,7 +92,7 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
             _, batch = latest
             yield position, trace(y, [batch.of_row(row) if batch.of_row else batch.places])
 
-    def _elements(self, epoch: int, sources: Sequence[Passes]) -> Iterator[U]:
+    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[U]:
         for position, batch in sources[0](epoch):
             rows = self._split(batch)
             while True:
@@ -125,7 +142,7 @@ class Unbatching(FlowBase[T, E]):
     ) -> Flow[dict[str, A], E | Unsized]: ...
     @overload
     def unbatch(
-        self: FlowBase[Mapping[str, Rows], E], into: None = None
+        self: FlowBase[Mapping[str, AnyBatch], E], into: None = None
     ) -> Flow[dict[str, Any], E | Unsized]: ...
     @overload
     def unbatch(
@@ -149,39 +166,47 @@ class Unbatching(FlowBase[T, E]):
     ) -> Flow[tuple[A, B, C, D], E | Unsized]: ...
     @overload
     def unbatch(
-        self: FlowBase[tuple[Rows], E], into: None = None
+        self: FlowBase[tuple[AnyBatch], E], into: None = None
     ) -> Flow[tuple[Any], E | Unsized]: ...
     @overload
     def unbatch(
-        self: FlowBase[tuple[Rows, Rows], E], into: None = None
+        self: FlowBase[tuple[AnyBatch, AnyBatch], E], into: None = None
     ) -> Flow[tuple[Any, Any], E | Unsized]: ...
     @overload
     def unbatch(
-        self: FlowBase[tuple[Rows, Rows, Rows], E], into: None = None
+        self: FlowBase[tuple[AnyBatch, AnyBatch, AnyBatch], E], into: None = None
     ) -> Flow[tuple[Any, Any, Any], E | Unsized]: ...
     @overload
     def unbatch(
-        self: FlowBase[tuple[Rows, Rows, Rows, Rows], E], into: None = None
+        self: FlowBase[tuple[AnyBatch, AnyBatch, AnyBatch, AnyBatch], E], into: None = None
     ) -> Flow[tuple[Any, Any, Any, Any], E | Unsized]: ...
     @overload
     def unbatch(
-        self: FlowBase[tuple[Rows, Rows, Rows, Rows, Rows], E], into: None = None
+        self: FlowBase[tuple[AnyBatch, AnyBatch, AnyBatch, AnyBatch, AnyBatch], E],
+        into: None = None,
     ) -> Flow[tuple[Any, Any, Any, Any, Any], E | Unsized]: ...
     @overload
     def unbatch(
-        self: FlowBase[tuple[Rows, Rows, Rows, Rows, Rows, Rows], E], into: None = None
+        self: FlowBase[tuple[AnyBatch, AnyBatch, AnyBatch, AnyBatch, AnyBatch, AnyBatch], E],
+        into: None = None,
     ) -> Flow[tuple[Any, Any, Any, Any, Any, Any], E | Unsized]: ...
     @overload
     def unbatch(
-        self: FlowBase[tuple[Rows, Rows, Rows, Rows, Rows, Rows, Rows], E], into: None = None
+        self: FlowBase[
+            tuple[AnyBatch, AnyBatch, AnyBatch, AnyBatch, AnyBatch, AnyBatch, AnyBatch], E
+        ],
+        into: None = None,
     ) -> Flow[tuple[Any, Any, Any, Any, Any, Any, Any], E | Unsized]: ...
     @overload
     def unbatch(
-        self: FlowBase[tuple[Rows, Rows, Rows, Rows, Rows, Rows, Rows, Rows], E], into: None = None
+        self: FlowBase[
+            tuple[AnyBatch, AnyBatch, AnyBatch, AnyBatch, AnyBatch, AnyBatch, AnyBatch, AnyBatch], E
+        ],
+        into: None = None,
     ) -> Flow[tuple[Any, Any, Any, Any, Any, Any, Any, Any], E | Unsized]: ...
     @overload
     def unbatch(
-        self: FlowBase[tuple[Rows, ...], E], into: None = None
+        self: FlowBase[tuple[AnyBatch, ...], E], into: None = None
     ) -> Flow[tuple[Any, ...], E | Unsized]: ...
     @overload
     def unbatch(self, into: Callable[..., B]) -> Flow[B, E | Unsized]: ...

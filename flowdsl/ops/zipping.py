@@ -13,17 +13,25 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import attrs
 from typing_extensions import TypeVarTuple
 
-from flowdsl.arguments import the_group
 from flowdsl.effects import Endless, Reordered, Tag, Unmoved, Unsized
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
 from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
-from flowdsl.kinds import Joining
-from flowdsl.node import E, FlowBase, Passes, Row, T, flow, remembered
+from flowdsl.nodes import (
+    E,
+    FlowBase,
+    Joining,
+    PassFactory,
+    Row,
+    T,
+    cached_per_node,
+    flow,
+    the_group,
+    with_inferred,
+)
 from flowdsl.ops.combining import check_flows, ending_with_first
-from flowdsl.probing import settled
-from flowdsl.specs import UNKNOWN, Spec, StructSpec
 
 if TYPE_CHECKING:
-    from flowdsl.batches import OfLongTuples, OfSingles, OfTuplesToPyright, OfWholes
+    from flowdsl.elements.batch_types import OfLongTuples, OfSingles, OfTuplesToPyright, OfWholes
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
@@ -69,7 +77,7 @@ class Zip(Joining[T, E], Generic[T, E]):
         return ending_with_first(super().effects, self.parts)
 
     @property
-    @remembered
+    @cached_per_node
     def length(self) -> int | None:
         return None if Unsized in self.effects else self._shortest
 
@@ -81,12 +89,12 @@ class Zip(Joining[T, E], Generic[T, E]):
         joined: T = _joined(*group)
         return joined
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
         known = _joined_spec(*(part.spec(probe) for part in self.parts))
-        return settled(self, known, probe)
+        return with_inferred(self, known, probe)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         streams = [read(epoch) for read in sources]
         for position in count():
             group = [x for stream in streams for _, x in islice(stream, 1)]

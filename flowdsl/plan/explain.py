@@ -7,16 +7,14 @@ from itertools import groupby
 from typing import Any
 
 from flowdsl.effects import Endless, Resampled, describe
+from flowdsl.elements.specs import Spec
 from flowdsl.errors import ElementError, FlowError, InvalidFlow
-from flowdsl.kinds import Copying, Merging
-from flowdsl.node import AnyNode
+from flowdsl.nodes import AnyNode, Copying, Merging, spec_of_all
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
 from flowdsl.plan.tree import Step, steps_of, walk
-from flowdsl.probing import spec_of_all
-from flowdsl.specs import Spec
-from flowdsl.worker_kinds import Workers
+from flowdsl.resources.worker_kinds import Workers
 
 _HERE = "in this process"
 _AHEAD = "in this process, in a thread that reads ahead"

@@ -12,16 +12,26 @@ from typing import Any
 
 import attrs
 
-from flowdsl.attempts import LeaveOut
-from flowdsl.capabilities import Holding
 from flowdsl.effects import Effect, Tag
-from flowdsl.kinds import Copying, Gathering, Placement, Unordered
-from flowdsl.node import AnyNode, Node, Passes, Row, T, with_sources
+from flowdsl.elements.specs import UNKNOWN, Spec
+from flowdsl.nodes import (
+    AnyNode,
+    Buffering,
+    Copying,
+    Node,
+    PassFactory,
+    Placement,
+    Row,
+    T,
+    Unordered,
+    Windowed,
+    with_sources,
+)
+from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import NOBODY, Ahead, Base, Hosted, Lookup, Part, Plan, Stage
 from flowdsl.plan.tree import Step, bases_of, from_positions, is_read_alone, steps_of, walk
-from flowdsl.specs import UNKNOWN, Spec
-from flowdsl.worker_kinds import PROCESSES
+from flowdsl.resources.worker_kinds import PROCESSES
 
 
 @attrs.frozen(repr=False)
@@ -61,7 +71,7 @@ class Supplied(Node[Any, Effect]):
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         raise AssertionError("a program runs on what it is supplied with")
 
 
@@ -136,7 +146,7 @@ def _supplied(step: Step, slots: dict[int, int]) -> AnyNode:
     if id(step) in slots:
         return Supplied.like(step.node, slots[id(step)])
     node = with_sources(step.node, tuple(_supplied(source, slots) for source in step.sources))
-    return node.silent() if isinstance(node, LeaveOut) else node
+    return node.silent() if isinstance(node, SkipFailed) else node
 
 
 def held_above(root: Part, stage: Stage) -> int:
@@ -157,6 +167,6 @@ def _held(part: Base, stage: Stage) -> tuple[int, int] | None:
             if isinstance(part, Stage):
                 return 1, 0  # elements sent on to it are in flight there
             node, (size, held) = part.top.node, below
-            holds = node.holds if isinstance(node, Holding) else 0
-            return size * (node.n if isinstance(node, Gathering) else 1), held + holds * size
+            holds = node.holds if isinstance(node, Buffering) else 0
+            return size * (node.n if isinstance(node, Windowed) else 1), held + holds * size
     return None

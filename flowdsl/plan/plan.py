@@ -14,10 +14,9 @@ from typing import Any, Generic, Literal, TypeAlias
 import attrs
 
 from flowdsl.effects import Effect
-from flowdsl.kinds import Aside, Copying, Elementwise, Gathering
-from flowdsl.node import AnyNode, Node, T
+from flowdsl.nodes import AnyNode, Copying, Elementwise, Identity, Node, T, Windowed
 from flowdsl.plan.tree import Step, walk
-from flowdsl.worker_kinds import Workers
+from flowdsl.resources.worker_kinds import Workers
 
 NOBODY = Workers()
 
@@ -105,7 +104,7 @@ class Stage:
     @cached_property
     def titles(self) -> tuple[str, ...]:
         """The titles of the stage's operators, without arguments of ``prefetch``."""
-        return tuple(step.node.title for step in self.steps if not isinstance(step.node, Aside))
+        return tuple(step.node.title for step in self.steps if not isinstance(step.node, Identity))
 
     @cached_property
     def drops(self) -> bool:
@@ -139,8 +138,8 @@ class Stage:
         return rows
 
     @property
-    def _groupings(self) -> Iterator[Gathering[Any, Any, Any]]:
-        return (node for node in walk(self.program) if isinstance(node, Gathering))
+    def _groupings(self) -> Iterator[Windowed[Any, Any, Any]]:
+        return (node for node in walk(self.program) if isinstance(node, Windowed))
 
 
 Part: TypeAlias = Stage | Hosted | Ahead

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flowdsl.effects import Effect
-from flowdsl.node import Node, T
+from flowdsl.nodes import Node, T
 
 
 def interpret(node: Node[T, Effect], epoch: int = 0) -> Iterator[T]:

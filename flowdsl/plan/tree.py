@@ -8,19 +8,20 @@ from typing import Any, overload
 
 import attrs
 
-from flowdsl.kinds import (
-    Aside,
-    Counting,
+from flowdsl.nodes import (
+    AnyNode,
+    Batched,
     Elementwise,
-    Gathering,
-    Grouping,
+    Identity,
+    IndexedMap,
     IndexedSource,
-    Indexing,
+    IndexTransform,
     Joining,
     Merging,
     Placement,
+    Windowed,
+    with_sources,
 )
-from flowdsl.node import AnyNode, with_sources
 
 
 @attrs.frozen(eq=False)
@@ -66,7 +67,7 @@ def _step(node: AnyNode, numbers: Iterator[int], depth: int) -> Step:
 
 def is_of_prefetch(node: AnyNode) -> bool:
     """Whether the node stands for an argument of ``prefetch``, and is no operator of the chain."""
-    return isinstance(node, Aside) or (isinstance(node, Elementwise) and node.light)
+    return isinstance(node, Identity) or (isinstance(node, Elementwise) and node.light)
 
 
 @overload
@@ -90,9 +91,9 @@ def rewrite(step: Step, change: Callable[[Step], Step]) -> Step:
 def runs_in_worker(node: AnyNode) -> bool:
     """Whether a process that holds only some consecutive elements can run this operator."""
     if isinstance(node, Elementwise):
-        return node.source.dense or not isinstance(node, Counting)
-    if isinstance(node, Gathering) and not node.indexable:
-        return node.source.dense and isinstance(node, Grouping)
+        return node.source.dense or not isinstance(node, IndexedMap)
+    if isinstance(node, Windowed) and not node.indexable:
+        return node.source.dense and isinstance(node, Batched)
     return node.indexable
 
 
@@ -102,9 +103,9 @@ def bases_of(step: Step) -> tuple[Step, ...]:
     They are one stream, or any number of random-access flows whose rows lie in this process.
     """
     node = step.node
-    if isinstance(node, Elementwise | Gathering) and runs_in_worker(node):
+    if isinstance(node, Elementwise | Windowed) and runs_in_worker(node):
         return bases_of(step.sources[0])
-    if isinstance(node, Indexing | Merging | Joining) and node.indexable:
+    if isinstance(node, IndexTransform | Merging | Joining) and node.indexable:
         each = [bases_of(source) for source in step.sources]
         if all(base and base[0] is part for base, part in zip(each, step.sources, strict=True)):
             return (step,)  # it chooses among rows in this process: the chosen ones are sent
@@ -140,7 +141,7 @@ def _is_read_here(step: Step) -> bool:
 
 def from_positions(node: AnyNode) -> bool:
     """Whether it is random-access, or made elementwise from a random-access flow."""
-    if isinstance(node, Elementwise) and not isinstance(node, Counting):
+    if isinstance(node, Elementwise) and not isinstance(node, IndexedMap):
         return from_positions(node.source)
     return node.indexable
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flowdsl.remote.intake import Tally
+    from flowdsl.remote.receive_state import Tally
     from flowdsl.remote.security import Curve, Keys, make_keys
 
 __all__ = ["Curve", "Keys", "Tally", "make_keys"]

@@ -26,7 +26,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements import components
+from flowdsl.elements.structure import components
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.storage.codec import array_of_bytes, decode, encode
 
@@ -79,7 +79,7 @@ class Kind(IntEnum):
 
 
 @attrs.frozen
-class Header:
+class MessageHeader:
     """The first frame of a message.
 
     >>> header = Header(Kind.ELEMENT, b"s" * 16, number=7)
@@ -104,7 +104,7 @@ class Header:
         )
 
     @classmethod
-    def decode(cls, frame: Frame) -> Header:
+    def decode(cls, frame: Frame) -> MessageHeader:
         """The header of these bytes.
 
         Raises:

@@ -16,14 +16,14 @@ from typing import Any, Literal, TypeAlias
 import attrs
 import zmq
 
+from flowdsl.elements.specs import Spec
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.remote import zmq_ops
-from flowdsl.remote.declared import Declared
-from flowdsl.remote.intake import Tally
-from flowdsl.remote.links import BEAT, LINGER, Ends, Link
 from flowdsl.remote.message import Frame, Kind, Packed, packed
+from flowdsl.remote.receive_state import Tally
+from flowdsl.remote.schema import SchemaCheck
+from flowdsl.remote.sockets import BEAT, LINGER, Ends, Link
 from flowdsl.remote.zmq_ops import Encoder
-from flowdsl.specs import Spec
 
 Format: TypeAlias = Literal["flowdsl", "zmq_ops"]
 
@@ -37,7 +37,7 @@ def check_format(who: str, value: object, **others: object) -> None:
             raise InvalidFlow(f"{who}: there is no {name}= with format='zmq_ops'; leave it out")
 
 
-def pulled(ends: Ends, declared: Declared, timeout: float | None, tally: Tally) -> Iterator[Any]:
+def pulled(ends: Ends, declared: SchemaCheck, timeout: float | None, tally: Tally) -> Iterator[Any]:
     """The elements that any sender pushes."""
     received, since = 0, monotonic()
     with Link(ends, zmq.PULL) as link:

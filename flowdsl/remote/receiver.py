@@ -10,10 +10,10 @@ import attrs
 import zmq
 
 from flowdsl.errors import FlowError, SourceError, SpecMismatch
-from flowdsl.remote.declared import Declared
-from flowdsl.remote.intake import Inbox, Intake, Item, Tally
-from flowdsl.remote.links import BEAT, LINGER, LINGER_OF_ERRORS, Ends, Link
 from flowdsl.remote.message import Kind, unpack
+from flowdsl.remote.receive_state import Inbox, Item, ReceiveState, Tally
+from flowdsl.remote.schema import SchemaCheck
+from flowdsl.remote.sockets import BEAT, LINGER, LINGER_OF_ERRORS, Ends, Link
 
 
 @attrs.define(eq=False)
@@ -21,7 +21,7 @@ class Receiver:
     """One pass over the elements of the senders."""
 
     ends: Ends
-    declared: Declared
+    declared: SchemaCheck
     senders: int | None
     trusted: bool
     timeout: float | None
@@ -29,50 +29,50 @@ class Receiver:
 
     def elements(self) -> Iterator[Any]:
         """The elements of all senders, in the order of arrival."""
-        intake = Intake(self.senders, self.ends.hwm, self.tally)
+        receive_state = ReceiveState(self.senders, self.ends.hwm, self.tally)
         kind = zmq.ROUTER if self.ends.bind else zmq.DEALER
         culprit: Inbox | None = None
         with Link(self.ends, kind) as link:
             try:
-                while not intake.ended:
-                    if not intake.ready:
-                        self._wait(link, intake)
-                    item = intake.hand_on()
-                    _answer(link, intake, all_of_them=False)
+                while not receive_state.ended:
+                    if not receive_state.ready:
+                        self._wait(link, receive_state)
+                    item = receive_state.hand_on()
+                    _answer(link, receive_state, all_of_them=False)
                     if item.kind in (Kind.ELEMENT, Kind.PICKLED):
                         culprit = item.inbox
                         element = self._opened(item)
                         culprit = None
                         self.tally.addresses[link.address(item.inbox.route)] += 1
                         yield element
-                _part(link, intake)
+                _part(link, receive_state)
             except BaseException as error:
                 to_blame = culprit if isinstance(error, FlowError) else None
-                for route, frames in intake.farewells(to_blame, str(error)):
+                for route, frames in receive_state.farewells(to_blame, str(error)):
                     link.send(route, frames)
-                link.close(LINGER_OF_ERRORS if intake.inboxes else 0)
+                link.close(LINGER_OF_ERRORS if receive_state.inboxes else 0)
                 raise
 
-    def _wait(self, link: Link, intake: Intake) -> None:
+    def _wait(self, link: Link, receive_state: ReceiveState) -> None:
         """Wait until an item is ready."""
         since = monotonic()
-        while not intake.ready:
-            self._look_for_failed(intake)
-            _answer(link, intake)
-            if not _listen(link, intake):
-                _greet(link, intake)
+        while not receive_state.ready:
+            self._look_for_failed(receive_state)
+            _answer(link, receive_state)
+            if not _listen(link, receive_state):
+                _greet(link, receive_state)
             if self.timeout is not None and monotonic() - since > self.timeout:
                 senders = "any sender" if self.senders is None else f"{self.senders} to end"
                 raise SourceError(
                     f"from_zmq: after {sum(self.tally.senders.values())} elements, none came in "
                     f"{self.timeout} s at {self.ends.spelled}, waiting for {senders}; of the "
-                    f"senders, {intake.whereabouts()}; is flow.send_zmq running at the other end, "
-                    f"with a key that is known here?{link.refusals}"
+                    f"senders, {receive_state.whereabouts()}; is flow.send_zmq running at the "
+                    f"other end, with a key that is known here?{link.refusals}"
                 )
 
-    def _look_for_failed(self, intake: Intake) -> None:
+    def _look_for_failed(self, receive_state: ReceiveState) -> None:
         """Count the senders that failed; it is an error unless any number may come and go."""
-        for inbox in intake.inboxes.values():
+        for inbox in receive_state.inboxes.values():
             if inbox.stopped is None:
                 continue
             self.tally.stopped[inbox.name] = inbox.stopped
@@ -93,37 +93,37 @@ class Receiver:
             ) from error
 
 
-def _answer(link: Link, intake: Intake, all_of_them: bool = True) -> None:
-    for route, frames in intake.replies(all_of_them):
+def _answer(link: Link, receive_state: ReceiveState, all_of_them: bool = True) -> None:
+    for route, frames in receive_state.replies(all_of_them):
         link.send(route, frames)
 
 
-def _listen(link: Link, intake: Intake) -> bool:
+def _listen(link: Link, receive_state: ReceiveState) -> bool:
     """Act on the messages that arrive within a beat; tells whether any did."""
     messages = link.receive(BEAT)
     for route, frames in messages:
         try:
-            intake.hear(route, frames)
+            receive_state.receive(route, frames)
         except SourceError as error:
             raise SourceError(f"from_zmq: {link.address(route)!r}: {error}") from error
     return bool(messages)
 
 
-def _greet(link: Link, intake: Intake) -> None:
+def _greet(link: Link, receive_state: ReceiveState) -> None:
     """Announce this receiver to the known senders, and to the peers not heard of yet."""
-    for inbox in intake.inboxes.values():
+    for inbox in receive_state.inboxes.values():
         inbox.owed |= not inbox.closed
     if not link.named:
-        known = {inbox.route for inbox in intake.inboxes.values()}
+        known = {inbox.route for inbox in receive_state.inboxes.values()}
         for route in link.routes():
             if route not in known:
-                link.send(route, intake.greeting())
+                link.send(route, receive_state.greeting())
 
 
-def _part(link: Link, intake: Intake) -> None:
+def _part(link: Link, receive_state: ReceiveState) -> None:
     """Tell the senders that all has arrived; one that does not answer has left, or will ask."""
     until = monotonic() + LINGER
-    while not all(inbox.closed for inbox in intake.inboxes.values()) and monotonic() < until:
-        _answer(link, intake)
-        if not _listen(link, intake):
-            _greet(link, intake)
+    while not all(inbox.closed for inbox in receive_state.inboxes.values()) and monotonic() < until:
+        _answer(link, receive_state)
+        if not _listen(link, receive_state):
+            _greet(link, receive_state)

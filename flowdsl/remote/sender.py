@@ -11,11 +11,11 @@ from typing import Final
 import attrs
 import zmq
 
+from flowdsl.elements.specs import spec_of
 from flowdsl.errors import SourceError
-from flowdsl.remote.links import BEAT, LINGER, LINGER_OF_ERRORS, Ends, Link
 from flowdsl.remote.message import Frame, Packed, Route, pack, pack_trusted, packed
-from flowdsl.remote.outbox import Outbox
-from flowdsl.specs import spec_of
+from flowdsl.remote.send_buffer import SendBuffer
+from flowdsl.remote.sockets import BEAT, LINGER, LINGER_OF_ERRORS, Ends, Link
 from flowdsl.storage.codec import SamePlaces
 
 
@@ -26,7 +26,7 @@ class _Post:
     at: str
     """The operator and the address, for error messages."""
     link: Link
-    box: Outbox
+    box: SendBuffer
     timeout: float | None
     listened: float = 0.0
     said: float = 0.0
@@ -82,7 +82,7 @@ class _Post:
 
     def _hear(self, route: Route, frames: list[Frame]) -> None:
         with self._placed():
-            answer = self.box.hear(route, frames)
+            answer = self.box.receive(route, frames)
         if answer is not None:
             self.link.send(route, answer)
 
@@ -132,7 +132,7 @@ def send(
         def is_gone(route: Route) -> bool:
             return not (link.named and link.send(route, box.hello()))
 
-        box = Outbox(ends.hwm, serve, is_gone)
+        box = SendBuffer(ends.hwm, serve, is_gone)
         post = _Post(f"{ends.who}: {ends.addresses[0]!r}", link, box, timeout)
         made = (packed(dump, x, i) for i, x in enumerate(elements))
         try:

@@ -19,11 +19,11 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements import components
+from flowdsl.elements.flattening import InSpecOrder
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, spec_of
+from flowdsl.elements.structure import components
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.flattening import InSpecOrder
 from flowdsl.remote.message import Frame
-from flowdsl.specs import UNKNOWN, Spec, StructSpec, spec_of
 from flowdsl.storage.codec import array_of_bytes
 
 _CODES: Final = {

@@ -11,13 +11,12 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from flowdsl.effects import Endless, describe
-from flowdsl.kinds import Aside, Copying
-from flowdsl.node import AnyNode
+from flowdsl.nodes import AnyNode, Copying, Identity
 from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
 from flowdsl.plan.tree import Step, runs_in_worker
 from flowdsl.report.sums import as_one
+from flowdsl.resources.worker_kinds import Workers
 from flowdsl.statistics.run import RunStatistics, StageStatistics
-from flowdsl.worker_kinds import Workers
 
 Sent: TypeAlias = Literal["positions", "elements"]
 
@@ -125,7 +124,9 @@ class _Drawing:
             return self._ahead(part.source)
         if isinstance(part.top.node, Copying):
             return self._copied(part)
-        if isinstance(part.top.node, Aside):  # it sets where or how to run, and makes no elements
+        if isinstance(
+            part.top.node, Identity
+        ):  # it sets where or how to run, and makes no elements
             return self._box(part.sources[0])
         return self._with(part.top, [self._box(source) for source in part.sources])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowdsl.node import FlowBase
+from flowdsl.nodes import FlowBase
 from flowdsl.plan.lower import plan_of
 from flowdsl.report.diagram import diagram_of
 from flowdsl.report.picture import picture

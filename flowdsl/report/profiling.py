@@ -12,8 +12,8 @@ import attrs
 
 from flowdsl.errors import FlowError, InvalidFlow
 from flowdsl.plan.plan import Plan
+from flowdsl.report.bottleneck import verdict
 from flowdsl.report.diagram import Diagram, diagram_of
-from flowdsl.report.judging import verdict
 from flowdsl.report.picture import Figures, page, picture
 from flowdsl.report.sums import since, together
 from flowdsl.report.verdict import Verdict

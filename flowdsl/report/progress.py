@@ -12,7 +12,7 @@ import attrs
 
 from flowdsl.effects import Effect
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import FlowBase
+from flowdsl.nodes import FlowBase
 from flowdsl.runtime.run import Run
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def progress(run: Run[T] | FlowBase[T, Effect], description: str = "") -> Iterab
 
 
 def _drawn(run: Run[T], description: str, console: Console) -> Iterator[T]:
-    from flowdsl.report.bars import Bar  # rich is slow to import, and often no bar is shown
+    from flowdsl.report.progress_bar import Bar  # rich is slow to import, and often no bar is shown
 
     clock = time.monotonic
     with Bar(run, description, console) as bar:
@@ -98,7 +98,7 @@ def _seen(console: Console | None) -> Console | None:
     """The console to draw on, or None if no bar can be seen there."""
     if console is None and not sys.stderr.isatty() and "IPython" not in sys.modules:
         return None
-    from flowdsl.report.bars import shows, standard_error
+    from flowdsl.report.progress_bar import shows, standard_error
 
     console = standard_error() if console is None else console
     return console if shows(console) else None

@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 import attrs
 
-from flowdsl.statistics.books import Bins
+from flowdsl.statistics.accounting import Bins
 from flowdsl.statistics.run import (
     MOST_SKIPS,
     OperatorCost,

@@ -29,8 +29,8 @@ class Verdict:
     """What limits a run, and what to change. Printed, it is a few sentences.
 
     >>> from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
-    >>> from flowdsl.report.judging import verdict
-    >>> from flowdsl.worker_kinds import PROCESSES
+    >>> from flowdsl.report.bottleneck import verdict
+    >>> from flowdsl.resources.worker_kinds import PROCESSES
     >>> decode = StageStatistics(
     ...     operators=("from_lmdb('train.lmdb')", "map(decode)"),
     ...     kind=PROCESSES,

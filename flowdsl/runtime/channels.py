@@ -11,15 +11,14 @@ from weakref import WeakSet
 
 import attrs
 
-from flowdsl.attempts import LeaveOut
-from flowdsl.capabilities import Continuing
 from flowdsl.errors import ElementError, FlowError
-from flowdsl.making.costs import cost_of
-from flowdsl.making.make import Tell
-from flowdsl.node import Row
+from flowdsl.executor.costs import cost_of
+from flowdsl.executor.execute import Tell
+from flowdsl.nodes import Resumable, Row
+from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import Step, is_of_prefetch
-from flowdsl.runtime.places import Place, Standing
+from flowdsl.runtime.resume_points import OperatorProgress, Place
 from flowdsl.statistics.run import OperatorCost, StageStatistics
 from flowdsl.workers.pool import Pool
 from flowdsl.workers.read_ahead import ReadAhead
@@ -89,7 +88,7 @@ class StageChannel:
 
     stage: Stage
     runner: Runner
-    standing: Standing = attrs.field(factory=Standing)
+    standing: OperatorProgress = attrs.field(factory=OperatorProgress)
     clocked: Spent | None = None
     """The time spent on its rows; None unless the operator above it is timed."""
 
@@ -153,7 +152,7 @@ class HostedChannel:
 
     step: Step
     sources: tuple[Channel, ...]
-    standing: Standing | None
+    standing: OperatorProgress | None
     """Where the operator stands, if it can resume from there."""
     tell: Tell
     """Called with each element that the operator leaves out."""
@@ -168,11 +167,11 @@ class HostedChannel:
         if self.failures:  # below an endless ``repeat``, only the next pass can report them
             raise self.failures.pop(0)
         node, sources = self.step.node, [source.rows for source in self.sources]
-        if self.standing is not None and isinstance(node, Continuing):
+        if self.standing is not None and isinstance(node, Resumable):
             given, over = self.standing.begin()
             rows = self._read(node.rows_after(epoch, given, over, sources))
             rows = self.standing.counted(rows)
-        elif isinstance(node, LeaveOut):
+        elif isinstance(node, SkipFailed):
             rows = self._read(node.rows_telling(epoch, sources, partial(self.tell, self.step)))
         else:
             rows = self._read(node.rows(epoch, sources))

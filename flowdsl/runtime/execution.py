@@ -12,11 +12,9 @@ from weakref import WeakSet
 
 import attrs
 
-from flowdsl.arguments import MOST_ELEMENTS
-from flowdsl.attempts import LeaveOut
-from flowdsl.capabilities import Continuing
 from flowdsl.errors import FORKED, FlowError
-from flowdsl.node import Passes, Row
+from flowdsl.nodes import MOST_ELEMENTS, PassFactory, Resumable, Row
+from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.lower import held_above
 from flowdsl.plan.plan import Ahead, Lookup, Part, Plan, Stage
 from flowdsl.plan.tree import walk
@@ -30,12 +28,19 @@ from flowdsl.runtime.channels import (
     StageChannel,
 )
 from flowdsl.runtime.inline import Inline
-from flowdsl.runtime.places import BEGINNING, Mark, Place, Standing, passes_on, way
+from flowdsl.runtime.resume_points import (
+    BEGINNING,
+    OperatorProgress,
+    Place,
+    ResumePoint,
+    passes_on,
+    resumable_path,
+)
 from flowdsl.runtime.skips import Skips
 from flowdsl.statistics.run import RunStatistics, StageStatistics
-from flowdsl.workers import warm
-from flowdsl.workers.leases import BYTES_IN_FLIGHT
+from flowdsl.workers import worker_cache
 from flowdsl.workers.pool import Pool
+from flowdsl.workers.tasks import BYTES_IN_FLIGHT
 
 T = TypeVar("T")
 _element: Callable[[Row[Any]], Any] = itemgetter(1)
@@ -44,7 +49,9 @@ _element: Callable[[Row[Any]], Any] = itemgetter(1)
 class Execution(Generic[T]):
     """One pass over a flow, from a position on: runs its stages and keeps their statistics."""
 
-    def __init__(self, plan: Plan[T], epoch: int, start: int, mark: Mark, profile: bool) -> None:
+    def __init__(
+        self, plan: Plan[T], epoch: int, start: int, mark: ResumePoint, profile: bool
+    ) -> None:
         """Continue from ``mark``, and leave out the elements between it and ``start``.
 
         With ``profile`` every operator is timed.
@@ -138,7 +145,7 @@ class Execution(Generic[T]):
         for pool in self.pools:
             if self.ended:
                 pool.end()
-                warm.leave(self.plan, pool.stage, pool.crew)
+                worker_cache.leave(self.plan, pool.stage, pool.backend)
             else:
                 pool.close()
 
@@ -177,7 +184,7 @@ class Execution(Generic[T]):
         """Note where the pass stands; only between two elements."""
         places = self._places()
         if places:
-            self._mark = Mark(self.position, places)
+            self._mark = ResumePoint(self.position, places)
 
     def keep_mark(self, since: int) -> None:
         """Take a mark and keep it; of the marks up to ``since``, only the last is kept."""
@@ -187,7 +194,7 @@ class Execution(Generic[T]):
         while len(self._marks) > 1 and self._marks[1].delivered <= since:
             del self._marks[0]
 
-    def mark_at(self, position: int) -> Mark:
+    def mark_at(self, position: int) -> ResumePoint:
         """The last mark that was taken at or before ``position``."""
         marks = sorted((*self._marks, self._mark), key=lambda mark: mark.delivered)
         return next((mark for mark in reversed(marks) if mark.delivered <= position), BEGINNING)
@@ -227,7 +234,7 @@ class Execution(Generic[T]):
 
     def _go_on(self, root: Channel) -> int:
         """Set the operators to where the mark says; gives the elements delivered by then."""
-        placed, passed = way(self.node), list(_way(root))
+        placed, passed = resumable_path(self.node), list(_way(root))
         standing = [
             (one, one.standing)
             for one in passed
@@ -238,7 +245,7 @@ class Execution(Generic[T]):
         if placed and standing:
             count, mark = len(placed), self._mark
         elif standing and self.node.indexable:  # the position alone tells where all stood
-            count, mark = 1, Mark(self.start, ((0, self.start),))
+            count, mark = 1, ResumePoint(self.start, ((0, self.start),))
         else:
             return 0
         if placed:
@@ -250,7 +257,7 @@ class Execution(Generic[T]):
         _, given = mark.places[-1]
         for (channel, _), (_, lower) in pairwise(standing[count - 1 :]):
             node = channel.step.node
-            assert isinstance(node, Continuing)
+            assert isinstance(node, Resumable)
             lower.begins_at = _, given = node.taken(given)
         return mark.delivered
 
@@ -279,7 +286,7 @@ class Execution(Generic[T]):
             channel = AheadChannel(source, ahead, memory, spent)
         else:
             sources = tuple(self._bind(source, below) for source in part.sources)
-            standing = Standing() if isinstance(part.top.node, Continuing) else None
+            standing = OperatorProgress() if isinstance(part.top.node, Resumable) else None
             how = sources, standing, self._skips.tell, below.failures, spent
             channel = HostedChannel(part.top, *how)
         below.hosted.append(channel)
@@ -287,7 +294,7 @@ class Execution(Generic[T]):
 
     def _ahead(self, part: Part) -> tuple[Below, Channel]:
         """What a thread will read, and its channel."""
-        self._told_ahead |= any(isinstance(step.node, LeaveOut) for step in walk(part.top))
+        self._told_ahead |= any(isinstance(step.node, SkipFailed) for step in walk(part.top))
         self._below.append(below := Below())
         return below, self._bind(part, below)
 
@@ -298,13 +305,13 @@ class Execution(Generic[T]):
             return inline
         streams = [self._ahead(base) for base in stage.bases if not isinstance(base, Lookup)]
         ahead = (step for base in stage.bases for step in walk(base.top))
-        self._told_ahead |= any(isinstance(step.node, LeaveOut) for step in ahead)
-        crew = warm.take(self.plan, stage, self._profile)
-        passes: tuple[Passes, ...] = tuple(stream.rows for _, stream in streams)
+        self._told_ahead |= any(isinstance(step.node, SkipFailed) for step in ahead)
+        backend = worker_cache.take(self.plan, stage, self._profile)
+        passes: tuple[PassFactory, ...] = tuple(stream.rows for _, stream in streams)
         held = held_above(self.plan.root, stage)
-        count = warm.found(self.plan, stage)
+        count = worker_cache.found(self.plan, stage)
         close = [ahead.end for ahead, _ in streams]  # there is one stream at most
-        pool = Pool(stage, passes, crew, self._skips.tell, held, count, *close)
+        pool = Pool(stage, passes, backend, self._skips.tell, held, count, *close)
         below.pools.append(pool)
         self.pools.append(pool)
         self._runners[stage.number] = pool

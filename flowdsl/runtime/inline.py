@@ -10,11 +10,11 @@ from typing import Any
 
 import attrs
 
-from flowdsl.making.costs import costs_of
-from flowdsl.making.loop import Path
-from flowdsl.making.make import Tell
-from flowdsl.making.program import Program, failure_in
-from flowdsl.node import Addresses, Dropped, Failed, Row
+from flowdsl.executor.codegen import Path
+from flowdsl.executor.costs import costs_of
+from flowdsl.executor.execute import Tell
+from flowdsl.executor.program import Program, failure_in
+from flowdsl.nodes import Dropped, Failed, Indices, Row
 from flowdsl.plan.plan import Stage
 from flowdsl.statistics.run import StageStatistics
 
@@ -69,7 +69,7 @@ class Inline:
             costs=costs_of(self._stage, self._program.costs),
         )
 
-    def _blocks(self, epoch: int, start: int) -> Iterator[Addresses]:
+    def _blocks(self, epoch: int, start: int) -> Iterator[Indices]:
         """Addresses in blocks: small ones first, so that the first element comes soon."""
         self._began = self._began or time.perf_counter()
         most = max(1, _MOST_ROWS_A_BLOCK // self._stage.rows_per_element)
@@ -78,7 +78,7 @@ class Inline:
             stop = start + size if end is None else min(start + size, end)
             self._entered += stop - start
             self._stop = stop
-            yield Addresses.span(epoch, start, stop)
+            yield Indices.span(epoch, start, stop)
             self._done += stop - start
             start, size = stop, min(16 * size, most)
 

@@ -15,15 +15,25 @@ from typing import Any
 import attrs
 import numpy as np
 
-from flowdsl.capabilities import Moving, Traceable, Traced
 from flowdsl.effects import Effect, Tag
+from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.errors import InvalidFlow
-from flowdsl.kinds import Elementwise, Gathering
-from flowdsl.node import Addresses, AnyNode, Failed, Node, Passes, Row
+from flowdsl.nodes import (
+    AnyNode,
+    Elementwise,
+    Failed,
+    Indices,
+    Node,
+    PassFactory,
+    PassThrough,
+    Row,
+    Traceable,
+    Traced,
+    Windowed,
+)
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.tree import Step, steps_of
-from flowdsl.runtime.looking import beyond, element_at, without_workers
-from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.runtime.random_access import beyond, element_at, without_workers
 
 
 @attrs.frozen
@@ -72,23 +82,23 @@ def origins_at(node: AnyNode, position: int, epoch: int) -> list[Origin]:
 
 def _of(step: Step, epoch: int, position: int, row: int | None = None) -> tuple[Origin, ...]:
     """The origins of an element, or of one of its rows."""
-    at = Addresses.at(epoch, [position])
+    at = Indices.at(epoch, [position])
     (origins,) = _rows(step, at) if row is None else _rows(*_row(step, at, row))
     return origins
 
 
-def _row(step: Step, at: Addresses, row: int) -> tuple[Step, Addresses]:
+def _row(step: Step, at: Indices, row: int) -> tuple[Step, Indices]:
     """Where a row of a batch stands, or the whole element where it is not known to be its rows."""
     members = step.node.made_of(at)
-    if members is not None and isinstance(step.node, Gathering) and step.node.stacks:
+    if members is not None and isinstance(step.node, Windowed) and step.node.stacks:
         return step.sources[0], members.of(0).where(np.arange(len(members.source)) == row)
-    if members is not None and isinstance(step.node, Moving):
+    if members is not None and isinstance(step.node, PassThrough):
         source = int(members.source[0])
         return _row(step.sources[source], members.of(source), row)
     return step, at
 
 
-def _rows(step: Step, at: Addresses) -> list[tuple[Origin, ...]]:
+def _rows(step: Step, at: Indices) -> list[tuple[Origin, ...]]:
     """The origins of each of these elements."""
     members = step.node.made_of(at)
     if members is None:
@@ -120,7 +130,7 @@ def traced(
     if not isinstance(step.node, Traceable):
         raise InvalidFlow(
             f"origins: {step.node.title} does not say what its elements are made of; an operator "
-            f"that does is Traceable (flowdsl.capabilities), as all but a plain Node are"
+            f"that does is Traceable (flowdsl.nodes.capabilities), as all but a plain Node are"
         )
     return _Followed(tuple(traced(source, ends_at) for source in step.sources), step)
 
@@ -169,6 +179,6 @@ class _Followed(Node[Any, Effect]):
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         assert isinstance(self.step.node, Traceable)
         return self.step.node.traced(epoch, sources)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from flowdsl.effects import Effect, Endless
 from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow
-from flowdsl.node import Node, endless_part
+from flowdsl.nodes import Node, endless_part
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Plan
 from flowdsl.runtime.execution import Execution
-from flowdsl.runtime.places import BEGINNING, Mark
+from flowdsl.runtime.resume_points import BEGINNING, ResumePoint
 from flowdsl.runtime.state import place_of, state_of
 from flowdsl.statistics.run import RunStatistics
 
@@ -47,7 +47,7 @@ class Run(chain[T]):
         flow: Plan[T] | Node[T, Effect],
         epoch: int = 0,
         position: int = 0,
-        mark: Mark = BEGINNING,
+        mark: ResumePoint = BEGINNING,
         profile: bool = False,
     ) -> Run[T]:
         """Begin a pass over a flow, given by its plan or by a node, for which a plan is made.

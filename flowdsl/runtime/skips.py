@@ -7,10 +7,10 @@ import threading
 
 import attrs
 
-from flowdsl.attempts import Attempt, AttemptToRead, LeaveOut
 from flowdsl.effects import Endless
 from flowdsl.errors import ElementError, EndlessFlow
-from flowdsl.node import AnyNode, Failed
+from flowdsl.nodes import AnyNode, Failed
+from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.tree import Step, walk
 from flowdsl.statistics.run import MOST_SKIPS, Skip
 
@@ -31,7 +31,7 @@ class Skips:
     """The count for each operator that leaves elements out, by the identity of its step."""
 
     def tell(self, step: Step, failed: Failed) -> None:
-        """Note an element that a ``LeaveOut`` step leaves out, and call the step's handler.
+        """Note an element that a ``SkipFailed`` step leaves out, and call the step's handler.
 
         Raises:
             EndlessFlow: A whole pass was left out of what is repeated for ever.
@@ -43,7 +43,7 @@ class Skips:
         if self.muted:
             return
         node = step.node
-        assert isinstance(node, LeaveOut)
+        assert isinstance(node, SkipFailed)
         error = node.error(failed)
         if Endless in node.effects:
             if id(step) not in self._passes:

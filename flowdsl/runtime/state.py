@@ -13,13 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import TypedDict
 
-from flowdsl.arguments import is_int
-from flowdsl.capabilities import Live, same_place
 from flowdsl.errors import NotResumable, StateMismatch
-from flowdsl.kinds import Indexing, Unordered
-from flowdsl.node import AnyNode, with_sources
+from flowdsl.nodes import (
+    AnyNode,
+    IndexTransform,
+    OneShot,
+    Unordered,
+    is_int,
+    same_place,
+    with_sources,
+)
 from flowdsl.plan.tree import walk
-from flowdsl.runtime.places import BEGINNING, Mark, way
+from flowdsl.runtime.resume_points import BEGINNING, ResumePoint, resumable_path
 
 _VERSION = 3
 _ROOM = 700
@@ -45,7 +50,7 @@ class State(TypedDict):
     flow: list[str]
 
 
-def state_of(node: AnyNode, epoch: int, position: int, mark: Mark = BEGINNING) -> State:
+def state_of(node: AnyNode, epoch: int, position: int, mark: ResumePoint = BEGINNING) -> State:
     """The state of a run of this flow that has delivered ``position`` elements.
 
     ``mark`` is where the run stood at that position or before.
@@ -59,7 +64,7 @@ def state_of(node: AnyNode, epoch: int, position: int, mark: Mark = BEGINNING) -
             "were delivered; give ordered=True to save and resume"
         )
     for part in walk(node):
-        if isinstance(part, Live):
+        if isinstance(part, OneShot):
             raise NotResumable(
                 f"state_dict: {part.title} gives each element only once, so a resumed run would "
                 f"leave out elements that were never delivered; save and resume the flow at the "
@@ -79,11 +84,11 @@ def state_of(node: AnyNode, epoch: int, position: int, mark: Mark = BEGINNING) -
 
 def _shards(node: AnyNode) -> Iterator[tuple[AnyNode, tuple[int, int]]]:
     for part in walk(node):
-        if isinstance(part, Indexing) and part.shard is not None:
+        if isinstance(part, IndexTransform) and part.shard is not None:
             yield part, part.shard
 
 
-def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Mark]:
+def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, ResumePoint]:
     """The epoch and position at which a flow resumes from a state, and the mark before it.
 
     Raises:
@@ -106,14 +111,14 @@ def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Mark
     return epoch, position, mark
 
 
-def _mark_of(node: AnyNode, places: list[int], position: int) -> Mark:
-    placed = way(node)
+def _mark_of(node: AnyNode, places: list[int], position: int) -> ResumePoint:
+    placed = resumable_path(node)
     if not placed or len(places) != 1 + 2 * len(placed):
         return BEGINNING  # an ``inspect`` was added to the flow or removed
     rows = placed[-1].length
     if places[0] > position or (rows is not None and places[-1] > rows):
         raise StateMismatch(f"resume: this flow has no places {places} at position {position}")
-    return Mark.of(places)
+    return ResumePoint.of(places)
 
 
 def _checked(state: Mapping[str, object]) -> tuple[int, int, list[int], list[list[int]]]:
@@ -165,7 +170,7 @@ def _with_shards(node: AnyNode, numbers: Iterable[int]) -> AnyNode:
 
     def put(node: AnyNode) -> AnyNode:
         node = with_sources(node, tuple(map(put, node.sources)))
-        if isinstance(node, Indexing) and node.shard is not None:
+        if isinstance(node, IndexTransform) and node.shard is not None:
             return node.first_of(next(remaining))
         return node
 

@@ -10,9 +10,9 @@ from typing import Literal
 
 import attrs
 
+from flowdsl.resources.worker_kinds import WorkerKind
 from flowdsl.statistics import tables
-from flowdsl.statistics.books import Bins, quantile
-from flowdsl.worker_kinds import WorkerKind
+from flowdsl.statistics.accounting import Bins, quantile
 
 MOST_SKIPS = 100
 """The most elements left out that are listed in ``skips``."""
@@ -41,7 +41,7 @@ class WorkerStatistics:
 
     elements: int
     busy: float
-    """Seconds spent on leases, packing the results included."""
+    """Seconds spent on tasks, packing the results included."""
     cpu: float | None = None
     """Seconds of ``busy`` on a processor, not waiting for one or for files; None if unknown."""
 
@@ -121,7 +121,7 @@ class StageStatistics:
 
     @property
     def busy(self) -> float:
-        """The seconds that all workers together have spent on leases."""
+        """The seconds that all workers together have spent on tasks."""
         return sum(worker.busy for worker in self.workers) + self.dismissed.busy
 
     @property

@@ -9,7 +9,7 @@ from itertools import islice
 import attrs
 import numpy as np
 
-from flowdsl.elements import leaves
+from flowdsl.elements.structure import leaves
 from flowdsl.errors import FlowError
 
 _BLOCK_SECONDS = 0.02

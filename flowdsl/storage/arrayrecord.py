@@ -11,20 +11,18 @@ import attrs
 import xxhash
 from typing_extensions import TypeForm
 
-from flowdsl import node
-from flowdsl.arguments import checked_int
+from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
+from flowdsl.elements.specs import Spec, ValueSpec, spec_declared, spec_of
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import FlowBase, T
-from flowdsl.specs import Spec, ValueSpec, spec_declared, spec_of
-from flowdsl.storage.ahead import by_number
+from flowdsl.nodes import FlowBase, IndexedSource, T, checked_int
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.codec import SamePlaces, decode, encode
-from flowdsl.storage.declared import RowsHeld
 from flowdsl.storage.index import Shards
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath, Paths, all_paths, local_path, title_of
+from flowdsl.storage.read_ahead import by_number
+from flowdsl.storage.schema import SchemaRows
 from flowdsl.storage.writing import of_the_system, write_file
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ _BLOCK, _BLOCKS = 1 << 16, 128
 
 
 @attrs.frozen
-class Part:
+class RecordFile:
     """One of the files."""
 
     path: str
@@ -74,7 +72,7 @@ class _File:
             raise SourceError(
                 f"from_arrayrecord: {path!r} is damaged, or no ArrayRecord file: {error}"
             ) from error
-        self.part = Part(path, file.size, _digest(file), length)
+        self.part = RecordFile(path, file.size, _digest(file), length)
 
     def records(self, start: int, end: int) -> list[bytes]:
         """The records from one number to another; raises SourceError if one is damaged."""
@@ -99,7 +97,7 @@ def _digest(file: ByteFile) -> str:
 class FromArrayRecord(IndexedSource[T], Generic[T]):
     """The records of ArrayRecord files, by number."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RecordFile, ...]
     row_spec: Spec
 
     @property
@@ -139,7 +137,7 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
 
         return by_number(some)
 
-    def _opened(self, part: Part) -> _File:
+    def _opened(self, part: RecordFile) -> _File:
         file = _File(part.path)
         if file.part != part:
             raise SourceError(
@@ -161,7 +159,7 @@ class _Decoder:
     """Makes elements of what ``write_arrayrecord`` encoded, held to what was declared."""
 
     def __init__(self, declared: Spec) -> None:
-        self._held = lru_cache(partial(RowsHeld, "from_arrayrecord", held=declared))
+        self._held = lru_cache(partial(SchemaRows, "from_arrayrecord", held=declared))
 
     def __call__(self, record: bytes, path: str, i: int) -> Any:
         if not record.startswith(_MARK):
@@ -212,7 +210,7 @@ def from_arrayrecord(paths: Paths, element: Any = bytes) -> Flow[Any, Exact]:
     names = [local_path("from_arrayrecord", one) for one in all_paths("from_arrayrecord", paths)]
     spec = spec_declared("from_arrayrecord: rows", element)
     parts = tuple(_File(name).part for name in names)
-    return node.flow(FromArrayRecord[Any](parts, spec))
+    return nodes.flow(FromArrayRecord[Any](parts, spec))
 
 
 def write(

@@ -25,9 +25,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements import components
+from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
+from flowdsl.elements.structure import components
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 
 _TUPLE, _ARRAY, _SCALAR, _COMPLEX, _PICKLED = 1, 2, 3, 4, 5
 _COMPLEX_PARTS = struct.Struct("<dd")

@@ -8,9 +8,9 @@ from pathlib import Path
 import xxhash
 
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.storage.bars import bar
-from flowdsl.storage.hidden import hidden_folder
 from flowdsl.storage.paths import OnePath, Paths, all_paths, is_url, local_path
+from flowdsl.storage.progress import bar
+from flowdsl.storage.temp_dirs import temporary_directory
 from flowdsl.storage.urls import BLOCK, RemoteFile
 
 
@@ -55,7 +55,7 @@ def _copied(url: str, folder: Path) -> str:
     if target.is_file() and target.stat().st_size == file.size:
         return str(target)
     try:
-        with hidden_folder(folder) as partial:
+        with temporary_directory(folder) as partial:
             path = partial / target.name
             with path.open("wb") as copy, bar(name, file.size, of_bytes=True) as draw:
                 for start in range(0, file.size, BLOCK):

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Generic
 import attrs
 
 from flowdsl.effects import Finite
-from flowdsl.elements import nbytes_of
+from flowdsl.elements.structure import nbytes_of
 from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.node import FlowBase, T
-from flowdsl.storage.bars import bar
-from flowdsl.storage.hidden import hidden_folder
+from flowdsl.nodes import FlowBase, T
 from flowdsl.storage.paths import WRITE_HERE, OnePath, local_path
+from flowdsl.storage.progress import bar
+from flowdsl.storage.temp_dirs import temporary_directory
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -63,7 +63,7 @@ def write_file(
         raise InvalidFlow(f"{writer}: no folder {str(target.parent)!r}; make it first")
     rows = RowsToWrite(writer, flow, os.fspath(path))
     try:
-        with hidden_folder(target.parent) as folder:
+        with temporary_directory(target.parent) as folder:
             rows.place, partial = folder, folder / target.name
             with rows.refusals(), closing(rows.drawn()) as drawn:
                 write(partial, drawn)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typing_extensions import Unpack
 
 from flowdsl.effects import Reordered
-from flowdsl.kinds import Joining
+from flowdsl.nodes import Joining
 from flowdsl.plan.tree import walk
 from flowdsl.testing import functions, models
 from flowdsl.testing.catalogue import Draw

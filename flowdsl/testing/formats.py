@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from flowdsl.errors import FlowError, SourceError, SpecMismatch, StateMismatch
-from flowdsl.kinds import IndexedSource
+from flowdsl.nodes import IndexedSource
 from flowdsl.ops.sources import from_items, from_iterable
 from flowdsl.testing.checks import check_source
 from flowdsl.testing.elements import same

@@ -21,7 +21,7 @@ from flowdsl.testing.outcomes import element_difference, require
 from flowdsl.testing.recipes import AnyFlow
 
 if TYPE_CHECKING:
-    from flowdsl.graph import InputSource
+    from flowdsl.tensorflow.inputs import InputSource
 
 MakeInput: TypeAlias = "Callable[[AnyFlow], InputSource]"
 InputLaw: TypeAlias = Callable[[MakeInput], None]
@@ -78,7 +78,7 @@ class Feeding:
 
     def drain(self) -> tuple[list[Any], int]:
         """The elements up to the end of the pass, and how many it reports as left over."""
-        from flowdsl.graph import EndOfPass
+        from flowdsl.tensorflow.inputs import EndOfPass
 
         got: list[Any] = []
         try:
@@ -135,7 +135,7 @@ def the_end_is_exact(make: MakeInput) -> None:
 
     A smaller step may still take those.
     """
-    from flowdsl.graph import EndOfPass
+    from flowdsl.tensorflow.inputs import EndOfPass
 
     with make(_flow()) as source:
         source.reset()
@@ -363,7 +363,7 @@ def check_input(make: MakeInput) -> None:
 
     The flows are of pairs, an int64 and three of float32; steps take up to three of them.
 
-    >>> from flowdsl.graph import QueueInput
+    >>> from flowdsl.tensorflow.inputs import QueueInput
     >>> from flowdsl.testing import check_input
     >>> check_input(QueueInput)
 

@@ -10,14 +10,12 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from flowdsl.capabilities import Live
 from flowdsl.effects import Effect, Endless, Reordered, Resampled, Unsized, describe
+from flowdsl.elements.specs import UNKNOWN, Spec, meet, spec_of, with_sizes
 from flowdsl.errors import ElementError, FlowError, NotResumable, SourceError, SpecMismatch
-from flowdsl.kinds import Elementwise
-from flowdsl.node import AnyNode, Failed, with_sources
+from flowdsl.nodes import AnyNode, Elementwise, Failed, OneShot, with_sources
 from flowdsl.plan.tree import Step, steps_of, walk
 from flowdsl.runtime.origins import Origin
-from flowdsl.specs import UNKNOWN, Spec, meet, spec_of, with_sizes
 from flowdsl.testing.elements import ids, same, with_other_data
 from flowdsl.testing.outcomes import (
     REWRITES,
@@ -333,7 +331,7 @@ def resuming_gives_the_rest(
     node = recipe.build(procs).node
     if recipe.is_unordered:
         return
-    if any(isinstance(part, Live) for part in walk(node)):
+    if any(isinstance(part, OneShot) for part in walk(node)):
         _no_state_is_given(recipe, procs, epoch)
         return
     whole = reference(node, epoch)

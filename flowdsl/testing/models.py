@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
-from flowdsl.numbers.randomness import epoch_of_pass, generator, permute
+from flowdsl.nodes import epoch_of_pass, generator, permute
 from flowdsl.testing.elements import Row, RowBatch, is_text, parts_of
 from flowdsl.testing.model import BAD, Failed, Model, Rows
 

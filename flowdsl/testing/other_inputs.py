@@ -21,7 +21,7 @@ from flowdsl.testing.inputs import Feeding
 from flowdsl.testing.outcomes import element_difference, require
 
 if TYPE_CHECKING:
-    from flowdsl.graph import InputSource
+    from flowdsl.tensorflow.inputs import InputSource
 
 
 @attrs.frozen
@@ -180,7 +180,7 @@ def check_other_input(
     ``prepare`` is called before each step, where a step needs something from outside.
 
     >>> import tensorflow as tf
-    >>> from flowdsl.graph import DummyConstantInput
+    >>> from flowdsl.tensorflow.inputs import DummyConstantInput
     >>> from flowdsl.testing import check_other_input
     >>> check_other_input(lambda: DummyConstantInput([(2,)]), elements=[[[0.0, 0.0]]] * 3)
 

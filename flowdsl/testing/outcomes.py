@@ -11,8 +11,7 @@ import attrs
 
 from flowdsl.effects import Endless, Resampled
 from flowdsl.errors import EndlessFlow, FlowError, SourceError
-from flowdsl.kinds import Gathering, Indexing
-from flowdsl.node import AnyNode, Row
+from flowdsl.nodes import AnyNode, IndexTransform, Row, Windowed
 from flowdsl.ops.sizing import FixedSize
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
@@ -174,6 +173,6 @@ def makes_more_than_it_gives(node: AnyNode) -> bool:
 
 
 def _reads_ahead(node: AnyNode) -> bool:
-    if isinstance(node, Gathering):
+    if isinstance(node, Windowed):
         return node.drop_remainder
-    return isinstance(node, Indexing) and not node.keeps_positions
+    return isinstance(node, IndexTransform) and not node.keeps_positions

@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 
 from flowdsl.effects import Endless
 from flowdsl.flow import Flow
-from flowdsl.kinds import Copying, Unordered
+from flowdsl.nodes import Copying, Unordered
 from flowdsl.plan.tree import walk
 from flowdsl.testing.elements import ids, leaves
 from flowdsl.testing.model import BAD, Model

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
-from flowdsl.workers.by_value import SCRIPTS
+from flowdsl.workers.pickling import SCRIPTS
 
 _NAMED = (type, FunctionType, BuiltinFunctionType)
 """The types whose instances tell their module."""

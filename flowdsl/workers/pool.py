@@ -1,13 +1,13 @@
 """A pool: hands the work of one stage to its workers, and delivers their results in order.
 
-The consumer's own thread coordinates: each time it needs a result, it hands out more leases and
+The consumer's own thread coordinates: each time it needs a result, it hands out more tasks and
 takes in the results that have come. Only a stream is read ahead, in a thread of its own. Credit
 bounds the work in flight and the rows read ahead, by count and by bytes, so when the consumer stops
 reading, the workers and the stream soon stop too.
 
-Contract: every lease is delivered once, in the order of its elements, whichever worker finishes
-first and whichever dies. A worker that dies is replaced, and the leases it held are handed out
-again. A worker marks each lease as begun before it works on it; the lease it was working on when it
+Contract: every task is delivered once, in the order of its elements, whichever worker finishes
+first and whichever dies. A worker that dies is replaced, and the tasks it held are handed out
+again. A worker marks each task as begun before it works on it; the task it was working on when it
 died is cut into single elements, to find the one that kills workers.
 """
 
@@ -21,25 +21,25 @@ from typing import Any
 
 import attrs
 
-from flowdsl.attempts import NOT_KNOWN, Attempt, AttemptToRead, LeaveOut
 from flowdsl.errors import FlowError, WorkerDied
-from flowdsl.making.costs import Costs, add_costs, costs_of
-from flowdsl.making.make import Left, Tell, answerable
-from flowdsl.making.program import RanOut, failure_in
-from flowdsl.node import Failed, Passes, Row
+from flowdsl.executor.costs import Costs, add_costs, costs_of
+from flowdsl.executor.execute import SkippedElement, Tell, answerable
+from flowdsl.executor.program import InputExhausted, failure_in
+from flowdsl.nodes import Failed, PassFactory, Row
+from flowdsl.nodes.failures import NOT_KNOWN, Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.plan import Stage
-from flowdsl.statistics.books import Books, Times
+from flowdsl.resources.cancellation import is_cancelled
+from flowdsl.statistics.accounting import ElementCounts, Times
 from flowdsl.statistics.run import StageStatistics, WorkerStatistics
-from flowdsl.wanted import is_wanted
-from flowdsl.workers.crew import Crew, Delivery, Died, Done, Result, Worker
-from flowdsl.workers.leases import BYTES_IN_FLIGHT, Lease, Pace, Piece, Work
-from flowdsl.workers.staff import Staff
+from flowdsl.workers.active_workers import ActiveWorkers
+from flowdsl.workers.backend import Delivery, Died, Done, Result, Worker, WorkerBackend
+from flowdsl.workers.tasks import BYTES_IN_FLIGHT, Task, TaskInput, TaskSizer, TaskSource
 
-LEASES_IN_HAND = 2
-"""Leases held by each worker: one to work on, and one so that it need not wait for the next."""
+TASKS_PER_WORKER = 2
+"""Tasks held by each worker: one to work on, and one so that it need not wait for the next."""
 
-LEASES_AHEAD = 6
-"""Finished leases for each worker that may wait for their turn behind a slow one."""
+TASKS_AHEAD = 6
+"""Finished tasks for each worker that may wait for their turn behind a slow one."""
 
 STILLBIRTHS = 3
 """When this many workers in a row have ended before they were ready, the pass fails."""
@@ -47,9 +47,9 @@ STILLBIRTHS = 3
 
 @attrs.frozen
 class _Arrived:
-    """A lease that waits to be delivered: its result, or the death that it led to."""
+    """A task that waits to be delivered: its result, or the death that it led to."""
 
-    lease: Lease
+    task: Task
     nbytes: int
     result: Result | None = None
     delivery: Delivery | None = None
@@ -57,13 +57,13 @@ class _Arrived:
 
 
 class Pool:
-    """Runs a stage by the workers of a crew, one pass at a time."""
+    """Runs a stage by the workers of a backend, one pass at a time."""
 
     def __init__(
         self,
         stage: Stage,
-        bases: tuple[Passes, ...],
-        crew: Crew,
+        bases: tuple[PassFactory, ...],
+        backend: WorkerBackend,
         tell: Tell,
         held: int = 0,
         found: int | None = None,
@@ -79,18 +79,18 @@ class Pool:
         """
         self.stage = stage
         self._leave_out = tell
-        self.crew = crew
+        self.backend = backend
         self._held = held
-        self._staff = Staff.of(crew, stage.workers, found)
+        self._active = ActiveWorkers.of(backend, stage.workers, found)
         self._memory = stage.workers.memory or BYTES_IN_FLIGHT
-        self._pace = Pace(self._staff.count, self._bytes_a_lease, stage.workers.timeout)
+        self._pace = TaskSizer(self._active.count, self._bytes_per_task, stage.workers.timeout)
         ahead = self._memory // 4
-        self._work = Work(stage, bases, self._pace, crew.pack, close, crew.wake, ahead)
+        self._work = TaskSource(stage, bases, self._pace, backend.pack, close, backend.wake, ahead)
         self._clear()
         self._delivering: tuple[int, Sequence[int], Iterator[Any]] | None = None
-        """The lease being delivered: its start, its elements' positions, and the elements left."""
+        """The task being delivered: its start, its elements' positions, and the elements left."""
         self._stillborn = 0
-        self._books = Books()
+        self._books = ElementCounts()
         self._costs: Costs = {}
         self._times = Times()
         self._began: float | None = None
@@ -120,17 +120,17 @@ class Pool:
         self._began = self._began or time.perf_counter()
         self._ended = None
         # raises in a fork, before the fork could discard the owner's results
-        self._staff.start(self._waited, self._outside, self._worked)
+        self._active.start(self._waited, self._outside, self._worked)
         self._discard()
         self._books.settle()
         self._turn, self._delivering = start, None
-        work = self._work.pieces(epoch, start)
+        work = self._work.task_inputs(epoch, start)
         while True:
             self._hand_out(work)
             arrived = self._next()
             if arrived is not None:
                 yield from self._deliver(arrived, places)
-            elif self._leased or self._again or not self._exhausted:
+            elif self._assigned or self._again or not self._exhausted:
                 self._take_in()
             elif self._failed is not None:
                 raise self._failed
@@ -170,13 +170,13 @@ class Pool:
         self._ended = self._ended or time.perf_counter()
         self._turn, self._delivering = self.place, None
         self._arrived.clear()
-        self.crew.close()
+        self.backend.close()
 
     def statistics(self) -> StageStatistics:
         """The statistics of the stage so far."""
         now = self._ended or time.perf_counter()
         seconds = now - (self._began or now)
-        workers = self.crew.workers
+        workers = self.backend.workers
         return StageStatistics(
             operators=self.stage.titles,
             kind=self.stage.workers.kind,
@@ -189,8 +189,8 @@ class Pool:
             in_flight=self._books.under_way,
             deaths=self._deaths,
             workers=tuple(WorkerStatistics(w.elements, w.busy, w.cpu) for w in workers),
-            dismissed=self._staff.dismissed,
-            staffed=self._staff.seconds(now),
+            dismissed=self._active.dismissed,
+            staffed=self._active.seconds(now),
             input_seconds=self._reading,
             waited=self._waited,
             fill=min(1.0, self._filled / seconds / self._credit) if seconds else 0.0,
@@ -216,12 +216,12 @@ class Pool:
         self._clear()
 
     def _clear(self) -> None:
-        self._leased: dict[int, Lease] = {}
-        self._again: list[Piece] = []
+        self._assigned: dict[int, Task] = {}
+        self._again: list[TaskInput] = []
         """Pieces to retry, in order of position. The results that wait for them keep their credit,
         so there is always room for a retry."""
         self._arrived: dict[int, _Arrived] = {}
-        """Leases that wait to be delivered, by the position at which they start."""
+        """Tasks that wait to be delivered, by the position at which they start."""
         self._in_flight = 0
         """Bytes in flight: rows sent and not answered, and results that wait to be delivered."""
         self._exhausted = False
@@ -230,14 +230,14 @@ class Pool:
         self._failed: Exception | None = None
         self._turn = 0
 
-    def _hand_out(self, work: Iterator[Piece | None]) -> None:
+    def _hand_out(self, work: Iterator[TaskInput | None]) -> None:
         self._starved = False
         while self._may_hand_out():
             worker = self._idle()
             if worker is None:
                 return
             if self._again:
-                piece = self._again.pop(0)
+                task_input = self._again.pop(0)
             elif self._exhausted:
                 return
             else:
@@ -256,42 +256,42 @@ class Pool:
                 if found is None:
                     self._starved = True
                     return
-                piece = found
-                self._books.entered += 0 if self.stage.end_to_end else piece.size
-            self._leased[piece.lease.number] = piece.lease
-            self._in_flight += piece.nbytes
-            self.crew.give(worker, piece)
+                task_input = found
+                self._books.entered += 0 if self.stage.end_to_end else task_input.size
+            self._assigned[task_input.task.number] = task_input.task
+            self._in_flight += task_input.nbytes
+            self.backend.submit(worker, task_input)
 
     @property
     def _under_way(self) -> int:
-        """The number of leases that were handed out and are not delivered."""
-        return len(self._leased) + len(self._arrived)
+        """The number of tasks that were handed out and are not delivered."""
+        return len(self._assigned) + len(self._arrived)
 
     @property
     def _credit(self) -> int:
-        """The most leases that may be under way."""
-        return self._staff.count * (LEASES_IN_HAND + LEASES_AHEAD)
+        """The most tasks that may be under way."""
+        return self._active.count * (TASKS_PER_WORKER + TASKS_AHEAD)
 
     @property
-    def _bytes_a_lease(self) -> int:
+    def _bytes_per_task(self) -> int:
         return max(1, self._memory // self._credit)
 
     def _idle(self) -> Worker | None:
         """The worker with the fewest pieces, if any has room for another."""
-        roomy = (w for w in self._staff.able if w.ready and len(w.held) < LEASES_IN_HAND)
+        roomy = (w for w in self._active.able if w.ready and len(w.held) < TASKS_PER_WORKER)
         return min(roomy, key=lambda worker: len(worker.held), default=None)
 
     def _may_hand_out(self) -> bool:
         """Whether credit allows another piece; one that all others wait for is always allowed."""
-        if not self._leased and not self._arrived:
+        if not self._assigned and not self._arrived:
             return True
-        if self._again and self._again[0].lease.start == self._turn:
+        if self._again and self._again[0].task.start == self._turn:
             return True
         if self._under_way >= self._credit:
             return False
         if not self._most_bytes:
             return self.stage.workers.memory is None
-        expected = sum(lease.stop - lease.start for lease in self._leased.values())
+        expected = sum(task.stop - task.start for task in self._assigned.values())
         held = self._held * self._most_bytes
         if held > self._memory:
             raise FlowError(
@@ -309,10 +309,10 @@ class Pool:
 
     def _take_in(self) -> None:
         """Wait for events from the workers, and act on them."""
-        self._staff.complete()
+        self._active.complete()
         began = time.perf_counter()
-        events = self.crew.hear()
-        if not is_wanted():
+        events = self.backend.poll()
+        if is_cancelled():
             raise FlowError(f"{self.stage.meaning.title}: the pass was given up")
         waited = time.perf_counter() - began
         if self._starved:  # more workers would wait for the stream, too
@@ -327,13 +327,13 @@ class Pool:
                 self._died(event)
             else:
                 self._stillborn = 0
-        self._staff.dismiss_idle()
+        self._active.dismiss_idle()
 
     def _done(self, event: Done) -> None:
         worker, result = event.worker, event.result
-        piece = worker.held.pop(result.number, None)
-        lease = self._leased.pop(result.number, None)
-        if lease is None or piece is None:  # the result belongs to a pass that was abandoned
+        task_input = worker.held.pop(result.number, None)
+        task = self._assigned.pop(result.number, None)
+        if task is None or task_input is None:  # the result belongs to a pass that was abandoned
             event.delivery.discard()
             return
         nbytes = event.delivery.nbytes
@@ -347,13 +347,13 @@ class Pool:
         if not result.times:
             self._times.add_mean(result.seconds, result.count)
         self._most_bytes = max(nbytes / max(1, result.count), 0.9 * self._most_bytes)
-        self._most_sent = max(piece.nbytes / piece.size, 0.9 * self._most_sent)
-        self._in_flight += nbytes - piece.nbytes
-        made = result.count if self.stage.end_to_end else piece.size
+        self._most_sent = max(task_input.nbytes / task_input.size, 0.9 * self._most_sent)
+        self._in_flight += nbytes - task_input.nbytes
+        made = result.count if self.stage.end_to_end else task_input.size
         if result.failure is None and made:
-            self._pace.observe(made, result.seconds, max(nbytes, piece.nbytes))
-        self._arrived[lease.start] = _Arrived(lease, nbytes, result, event.delivery)
-        if self.stage.end_to_end and result.failure is None and result.count < piece.size:
+            self._pace.observe(made, result.seconds, max(nbytes, task_input.nbytes))
+        self._arrived[task.start] = _Arrived(task, nbytes, result, event.delivery)
+        if self.stage.end_to_end and result.failure is None and result.count < task_input.size:
             self._exhausted = True
 
     def _died(self, event: Died) -> None:
@@ -363,59 +363,61 @@ class Pool:
             self._stillborn += 1
             if self._stillborn == STILLBIRTHS:
                 raise WorkerDied(f"{worker.name} ended before it was ready ({event.how})")
-        pieces = [p for p in worker.held.values() if p.lease.number in self._leased]
+        task_inputs = [p for p in worker.held.values() if p.task.number in self._assigned]
         blamed, most = event.begun, self.stage.workers.deaths
-        if blamed not in worker.held and pieces:  # as far as is known, it had begun none of them
-            blamed, most = pieces[0].lease.number, max(most, STILLBIRTHS)
+        if (
+            blamed not in worker.held and task_inputs
+        ):  # as far as is known, it had begun none of them
+            blamed, most = task_inputs[0].task.number, max(most, STILLBIRTHS)
         worker.held.clear()
-        again: list[Piece] = []
-        for piece in pieces:
-            del self._leased[piece.lease.number]
-            self._in_flight -= piece.nbytes
-            self._books.retried += piece.size
-            if piece.lease.number != blamed:
-                again.append(self._work.again(piece))
+        again: list[TaskInput] = []
+        for task_input in task_inputs:
+            del self._assigned[task_input.task.number]
+            self._in_flight -= task_input.nbytes
+            self._books.retried += task_input.size
+            if task_input.task.number != blamed:
+                again.append(self._work.again(task_input))
                 continue
-            piece = attrs.evolve(piece, deaths=piece.deaths + 1)
-            if piece.size > 1:
-                again += self._work.split(piece)
-            elif piece.deaths < most:
-                again.append(self._work.again(piece))
+            task_input = attrs.evolve(task_input, deaths=task_input.deaths + 1)
+            if task_input.size > 1:
+                again += self._work.split(task_input)
+            elif task_input.deaths < most:
+                again.append(self._work.again(task_input))
             else:
-                self._give_up(piece, event)
-        self._again = sorted([*again, *self._again], key=lambda piece: piece.lease.start)
-        self.crew.replace(worker)
+                self._give_up(task_input, event)
+        self._again = sorted([*again, *self._again], key=lambda task_input: task_input.task.start)
+        self.backend.replace(worker)
 
-    def _give_up(self, piece: Piece, event: Died) -> None:
-        lease, meaning = piece.lease, self.stage.meaning
-        if isinstance(meaning, LeaveOut):
+    def _give_up(self, task_input: TaskInput, event: Died) -> None:
+        task, meaning = task_input.task, self.stage.meaning
+        if isinstance(meaning, SkipFailed):
             meaning = meaning.source  # the operator whose failures it leaves out
-        many = piece.deaths > 1
-        who = f"{piece.deaths} workers died, one after another," if many else "a worker died"
+        many = task_input.deaths > 1
+        who = f"{task_input.deaths} workers died, one after another," if many else "a worker died"
         died = WorkerDied(
-            f"{who} at work on element {lease.first} of {meaning.title} "
-            f"({meaning.origin(lease.epoch, lease.first)}); {'the last of them' if many else 'it'} "
+            f"{who} at work on element {task.first} of {meaning.title} "
+            f"({meaning.origin(task.epoch, task.first)}); {'the last of them' if many else 'it'} "
             f"was {event.worker.name} ({event.how})"
         )
-        self._arrived[lease.start] = _Arrived(lease, 0, death=died)
+        self._arrived[task.start] = _Arrived(task, 0, death=died)
 
     # -- delivering ----------------------------------------------------------------------------
 
     def _next(self) -> _Arrived | None:
-        """The lease to deliver now, if it has arrived."""
+        """The task to deliver now, if it has arrived."""
         turn = self._turn if self.stage.ordered else next(iter(self._arrived), None)
         return None if turn is None else self._arrived.pop(turn, None)
 
     def _deliver(self, arrived: _Arrived, places: bool) -> Iterator[Any]:
-        lease, result = arrived.lease, arrived.result
-        self._turn = lease.stop
+        task, result = arrived.task, arrived.result
+        self._turn = task.stop
         if result is None or arrived.delivery is None:
-            yield from self._leave(lease, arrived.death)
+            yield from self._leave(task, arrived.death)
             return
         elements = iter(arrived.delivery.open())
-        consecutive = range(lease.start, lease.start + result.count)
+        consecutive = range(task.start, task.start + result.count)
         positions = consecutive if result.positions is None else result.positions
-        self._delivering = lease.start, positions, elements
+        self._delivering = task.start, positions, elements
         began = time.perf_counter()
         rows = zip(positions, elements, strict=True) if places else elements
         given = 0
@@ -430,8 +432,8 @@ class Pool:
         self._filled += (now - began) * len(self._arrived)
         self._in_flight -= arrived.nbytes
         spent = self._waited, self._outside, self._worked
-        if self._staff.observe(lease.stop - lease.start, *spent, self._under_way):
-            self._pace.share(self._staff.count, self._bytes_a_lease)
+        if self._active.observe(task.stop - task.start, *spent, self._under_way):
+            self._pace.share(self._active.count, self._bytes_per_task)
         books = self._books
         books.delivered += result.count
         books.entered += result.count if self.stage.end_to_end else 0
@@ -439,7 +441,9 @@ class Pool:
         failure = result.failure
         if failure is None:
             return
-        if isinstance(failure.cause, RanOut):  # of the base: raised after all elements before it
+        if isinstance(
+            failure.cause, InputExhausted
+        ):  # of the base: raised after all elements before it
             self._exhausted, self._failed = True, self._work.failures[failure.cause.slot]
             return
         if failure.path is None:
@@ -447,20 +451,20 @@ class Pool:
         where = (failure.path, failure.epoch, failure.position, failure.given)
         raise failure_in(self.stage, *where) from failure.cause
 
-    def _tell(self, left: Left) -> None:
+    def _tell(self, left: SkippedElement) -> None:
         self._books.skipped += 1
         self._books.entered += self.stage.end_to_end
         self._leave_out(self.stage.top.at(left.path), left.failed)
 
-    def _leave(self, lease: Lease, death: WorkerDied | None) -> Iterator[Row[Any]]:
+    def _leave(self, task: Task, death: WorkerDied | None) -> Iterator[Row[Any]]:
         """Handle an element that workers died on: raise, leave it out, or deliver a stand-in."""
         assert death is not None
-        step, epoch, there = answerable(self.stage.top, lease.epoch, lease.first)
+        step, epoch, there = answerable(self.stage.top, task.epoch, task.first)
         if step is None or self.stage.end_to_end:
             raise death
-        if isinstance(step.node, LeaveOut):
+        if isinstance(step.node, SkipFailed):
             self._books.skipped += 1
             self._leave_out(step, Failed(NOT_KNOWN, epoch, there, death))
         elif isinstance(step.node, Attempt | AttemptToRead):  # an operator above leaves it out
             self._books.delivered += 1
-            yield lease.first, Failed(step.node.number, epoch, there, death)
+            yield task.first, Failed(step.node.number, epoch, there, death)

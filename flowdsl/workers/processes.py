@@ -24,13 +24,12 @@ from typing import Any
 import attrs
 import zmq
 
-from flowdsl.cores import cores
 from flowdsl.errors import FlowError, InvalidFlow, NotShippable
 from flowdsl.plan.plan import Stage
-from flowdsl.workers import starting
-from flowdsl.workers.beside import Beside
-from flowdsl.workers.crew import (
-    SECONDS_TO_HEAR,
+from flowdsl.resources.cores import cores
+from flowdsl.workers import launching
+from flowdsl.workers.backend import (
+    POLL_SECONDS,
     Died,
     Done,
     Event,
@@ -39,11 +38,12 @@ from flowdsl.workers.crew import (
     Result,
     Worker,
 )
-from flowdsl.workers.leases import BYTES_IN_FLIGHT, Piece, Rows
+from flowdsl.workers.launching import Child
 from flowdsl.workers.native_threads import share_of
+from flowdsl.workers.process_environment import ProcessEnvironment
+from flowdsl.workers.shared_arrays import SharedArrays
 from flowdsl.workers.slabs import Place, Window
-from flowdsl.workers.starting import Child
-from flowdsl.workers.surroundings import Surroundings
+from flowdsl.workers.tasks import BYTES_IN_FLIGHT, InputRows, TaskInput
 from flowdsl.workers.wire import classes_of_main, nbytes_of_frames, pickled, ship, supply, unpack
 from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup
 
@@ -54,7 +54,7 @@ SECONDS_STOPPED = 5.0
 SECONDS_AT_REST = 30.0
 """How long workers at rest wait for another pass over their flow before they leave."""
 
-_TICK = SECONDS_TO_HEAR
+_TICK = POLL_SECONDS
 """Seconds between two checks for stopped or late workers, which no message reports."""
 
 
@@ -98,7 +98,7 @@ def start_process(setup: Setup) -> Process:
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            process, end = starting.start(theirs.fileno(), setup.modules)
+            process, end = launching.start(theirs.fileno(), setup.modules)
     except BaseException:
         ours.close()
         raise
@@ -132,9 +132,9 @@ class Processes:
             raise InvalidFlow("prefetch: procs must be 0 on this system; workers need Linux")
         shipped = ship(stage.program, stage.workers.kind, beside=True)
         self.program, self._modules = shipped.content, shipped.modules
-        self._beside = Beside(shipped.beside) if shipped.beside else None
+        self._beside = SharedArrays(shipped.beside) if shipped.beside else None
         self._asked = stage.workers
-        self._surroundings = os.getcwd(), Surroundings()
+        self._environment = os.getcwd(), ProcessEnvironment()
         # do not keep the stage: it refers to the run, and so to the flow
         self._end_to_end = stage.end_to_end
         self._together = stage.together
@@ -170,25 +170,25 @@ class Processes:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller.register(self._bell, zmq.POLLIN)
         told = (self._owner, self._members, self._leaving, context, self._control, self._bell)
-        crew: Processes = self
-        self._end = weakref.finalize(crew, _end, *told)
+        backend: Processes = self
+        self._end = weakref.finalize(backend, _end, *told)
 
-    def pack(self, rows: Rows) -> tuple[Any, int]:
+    def pack(self, rows: InputRows) -> tuple[Any, int]:
         frames = supply(rows)
         return frames, nbytes_of_frames(frames)
 
-    def give(self, worker: Worker, piece: Piece) -> None:
+    def submit(self, worker: Worker, task_input: TaskInput) -> None:
         assert isinstance(worker, Process)
         self._owner.check()
         if not worker.held:
             worker.since = time.monotonic()
-        worker.held[piece.lease.number] = piece
+        worker.held[task_input.task.number] = task_input
         with contextlib.suppress(zmq.ZMQError):  # it has died: its descriptor will show it
             self._control.send_multipart(
-                [worker.identity, pickled(piece.lease), *(piece.packed or ())]
+                [worker.identity, pickled(task_input.task), *(task_input.packed or ())]
             )
 
-    def hear(self) -> list[Event]:
+    def poll(self) -> list[Event]:
         self._owner.check()
         with self._owner.hearing:
             if self._owner.closed:
@@ -225,7 +225,7 @@ class Processes:
         self._forget(worker)  # its link closes, at which it leaves
         self._leaving.append(worker)
 
-    def rest(self) -> bool:
+    def park(self) -> bool:
         if any(worker.held for worker in self._members.values()):
             return False
         for worker in self._members.values():
@@ -234,9 +234,9 @@ class Processes:
             worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
         return True
 
-    def serves(self, stage: Stage, clock: bool) -> bool:
-        now = (stage.workers, clock, (os.getcwd(), Surroundings()))
-        if now != (self._asked, self.clock, self._surroundings) or not self._owner.is_here:
+    def can_reuse(self, stage: Stage, clock: bool) -> bool:
+        now = (stage.workers, clock, (os.getcwd(), ProcessEnvironment()))
+        if now != (self._asked, self.clock, self._environment) or not self._owner.is_here:
             return False
         shipped = ship(stage.program, stage.workers.kind, beside=True)
         beside = self._beside.holds(shipped.beside) if self._beside else not shipped.beside
@@ -255,7 +255,7 @@ class Processes:
             worker.window.detach()
 
     def _tell_to_wait(self, worker: Process, milliseconds: int) -> None:
-        """Tell a worker to wait this long for its next lease, and then to leave."""
+        """Tell a worker to wait this long for its next task, and then to leave."""
         told = REST + LENGTH.pack(milliseconds)
         with contextlib.suppress(zmq.ZMQError):  # it has not connected yet, or has ended
             self._control.send_multipart([worker.identity, told])
@@ -271,7 +271,7 @@ class Processes:
             self.clock,
             (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.count,
             os.getpid(),
-            Surroundings(),
+            ProcessEnvironment(),
             classes_of_main(),
             share_of(cores(), self._together),
         )
@@ -321,7 +321,7 @@ class Processes:
         return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
     def _look(self) -> None:
-        """Kill workers that are stopped or late; the next ``hear`` reports their deaths."""
+        """Kill workers that are stopped or late; the next ``poll`` reports their deaths."""
         now = time.monotonic()
         if now - self._looked < _TICK:
             return
@@ -344,7 +344,7 @@ class Processes:
 
 @attrs.define
 class _Owner(Owner):
-    """The process that a crew belongs to, and what closing it from another thread needs."""
+    """The process that a backend belongs to, and what closing it from another thread needs."""
 
     hearing: threading.Lock = attrs.field(factory=threading.Lock)
     """Held while a thread waits for events: a socket must not be closed under it."""

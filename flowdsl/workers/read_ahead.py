@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from flowdsl.elements import nbytes_of
+from flowdsl.elements.structure import nbytes_of
 from flowdsl.errors import FORKED, FlowError
-from flowdsl.node import Row
-from flowdsl.wanted import while_wanted
+from flowdsl.nodes import Row
+from flowdsl.resources.cancellation import cancelled_when
 
 A = TypeVar("A")
 
@@ -165,7 +165,7 @@ class _Reading(Generic[A]):
 
     def _read(self) -> None:
         try:
-            with while_wanted(lambda: not self._stopped):
+            with cancelled_when(lambda: self._stopped):
                 self._read_all()
         except BaseException as error:  # even SystemExit: it must not look like the end of data
             self.error = error

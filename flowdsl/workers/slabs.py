@@ -88,7 +88,7 @@ def _mapped(fd: int, size: int) -> mmap.mmap:
 
 _BEGUN = struct.Struct("<Q")
 _MARK = (1 << 64) - 1
-"""The number of the slab in which a worker notes the lease that it has begun."""
+"""The number of the slab in which a worker notes the task that it has begun."""
 
 
 class Slabs:
@@ -110,14 +110,14 @@ class Slabs:
         self._numbers = count()
         self._mark: Slab | None = None
 
-    def note(self, lease: int) -> None:
-        """Note the number of the lease begun in shared memory, readable after this worker's death.
+    def note(self, task: int) -> None:
+        """Note the number of the task begun in shared memory, readable after this worker's death.
 
-        A message could be lost with the worker, and another lease blamed for its death.
+        A message could be lost with the worker, and another task blamed for its death.
         """
         if self._mark is None:
             self._mark = self._publish_new(_MARK, mmap.PAGESIZE)
-        _BEGUN.pack_into(self._mark.memory, 0, lease + 1)
+        _BEGUN.pack_into(self._mark.memory, 0, task + 1)
 
     def begin(self) -> list[int]:
         """Start a new result; the slabs of the last one belong to the consumer now.
@@ -227,13 +227,13 @@ class Window:
 
     @property
     def begun(self) -> int | None:
-        """The number of the last lease that the worker began, if any."""
+        """The number of the last task that the worker began, if any."""
         mark = self._slabs.get(_MARK)
         number = 0 if mark is None else int(_BEGUN.unpack_from(mark.memory)[0])
         return number - 1 if number else None
 
     def settle(self) -> None:
-        """Clear the note of the lease begun: all are done, and the next pass reuses numbers."""
+        """Clear the note of the task begun: all are done, and the next pass reuses numbers."""
         if (mark := self._slabs.get(_MARK)) is not None:
             _BEGUN.pack_into(mark.memory, 0, 0)
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import attrs
 
-from flowdsl.elements import nbytes_of
-from flowdsl.making.make import make, maker
+from flowdsl.elements.structure import nbytes_of
+from flowdsl.executor.execute import execute, executor_of
 from flowdsl.plan.plan import Stage
-from flowdsl.workers.crew import SECONDS_TO_HEAR, Done, Event, Owner, Worker, result_of
-from flowdsl.workers.leases import Piece, Rows
+from flowdsl.workers.backend import POLL_SECONDS, Done, Event, Owner, Worker, result_of
+from flowdsl.workers.tasks import InputRows, TaskInput
 
 SECONDS_TO_LEAVE = 0.5
 _numbers = count(1)
@@ -28,7 +28,7 @@ _numbers = count(1)
 
 @attrs.define(eq=False)
 class _Thread(Worker):
-    inbox: SimpleQueue[Piece | None] = attrs.field(factory=SimpleQueue)
+    inbox: SimpleQueue[TaskInput | None] = attrs.field(factory=SimpleQueue)
     thread: threading.Thread | None = None
 
 
@@ -75,20 +75,20 @@ class Threads:
             self._threads.append(worker)
             worker.thread.start()
 
-    def pack(self, rows: Rows) -> tuple[Any, int]:
+    def pack(self, rows: InputRows) -> tuple[Any, int]:
         return rows, 0
 
-    def give(self, worker: Worker, piece: Piece) -> None:
+    def submit(self, worker: Worker, task_input: TaskInput) -> None:
         assert isinstance(worker, _Thread)
         self._owner.check()
-        worker.held[piece.lease.number] = piece
-        worker.inbox.put(piece)
+        worker.held[task_input.task.number] = task_input
+        worker.inbox.put(task_input)
 
-    def hear(self) -> list[Event]:
+    def poll(self) -> list[Event]:
         self._owner.check()
         heard: list[Event] = []
         with contextlib.suppress(Empty):
-            event = self._events.get(timeout=SECONDS_TO_HEAR)
+            event = self._events.get(timeout=POLL_SECONDS)
             while True:
                 if isinstance(event, BaseException):
                     raise event
@@ -108,10 +108,10 @@ class Threads:
         self._threads.remove(worker)
         worker.inbox.put(None)
 
-    def rest(self) -> bool:
+    def park(self) -> bool:
         return False  # starting new threads costs next to nothing
 
-    def serves(self, stage: Stage, clock: bool) -> bool:
+    def can_reuse(self, stage: Stage, clock: bool) -> bool:
         return False
 
     def close(self) -> None:
@@ -127,12 +127,12 @@ def _serve(
     leave: threading.Event,
 ) -> None:
     try:
-        making = maker(stage.program, stage.end_to_end, clock=clock)
-        while (piece := worker.inbox.get()) is not None and not leave.is_set():
-            lease = piece.lease
-            made = make(making, lease.addresses(), piece.rows)
+        making = executor_of(stage.program, stage.end_to_end, clock=clock)
+        while (task_input := worker.inbox.get()) is not None and not leave.is_set():
+            task = task_input.task
+            made = execute(making, task.addresses(), task_input.rows)
             nbytes = sum(map(nbytes_of, made.elements[:1])) * len(made.elements)
-            events.put(Done(worker, result_of(made, lease), _Handed(made.elements, nbytes)))
+            events.put(Done(worker, result_of(made, task), _Handed(made.elements, nbytes)))
     except BaseException as error:  # also SystemExit, from a function that means to end its process
         events.put(error)
 

@@ -97,7 +97,7 @@ class Tuner:
     _blocks: list[Span] = attrs.field(factory=list[Span], init=False)
     """The trial with this number so far."""
     _unsettled: int = attrs.field(default=0, init=False)
-    """Leases that are still to be delivered which were made with another number."""
+    """Tasks that are still to be delivered which were made with another number."""
     _before: Trial | None = attrs.field(default=None, init=False)
     """The trial from which this number departed."""
     _steady: Trial | None = attrs.field(default=None, init=False)
@@ -114,9 +114,9 @@ class Tuner:
         self._too_many = self.most + 1
 
     def observe(self, span: Span, in_flight: int) -> None:
-        """Take note of a lease that was delivered, and perhaps change the number.
+        """Take note of a task that was delivered, and perhaps change the number.
 
-        ``in_flight`` is the number of leases that are under way, made with the number so far.
+        ``in_flight`` is the number of tasks that are under way, made with the number so far.
         """
         if self.most == 1:
             return

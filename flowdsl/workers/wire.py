@@ -19,14 +19,14 @@ import attrs
 import cloudpickle
 import numpy as np
 
-from flowdsl.elements import components
+from flowdsl.elements.structure import components
 from flowdsl.errors import NotShippable
-from flowdsl.node import AnyNode
+from flowdsl.nodes import AnyNode
 from flowdsl.plan.tree import walk
-from flowdsl.worker_kinds import WorkerKind
-from flowdsl.workers.beside import LARGE, reduced, reduced_tensor
-from flowdsl.workers.by_value import SCRIPTS, code_made_of, made_of, send_the_script
+from flowdsl.resources.worker_kinds import WorkerKind
 from flowdsl.workers.modules import installed, module_of
+from flowdsl.workers.pickling import SCRIPTS, code_made_of, made_of, send_the_script
+from flowdsl.workers.shared_arrays import LARGE, reduced, reduced_tensor
 from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
 
 Frame: TypeAlias = bytes | memoryview

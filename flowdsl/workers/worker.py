@@ -1,4 +1,4 @@
-"""A worker process: takes leases, runs its program on them, and sends the results.
+"""A worker process: takes tasks, runs its program on them, and sends the results.
 
 It is started as a new interpreter whose ``__main__`` is ``start.py`` and not the user's script, so
 a script that imports TensorFlow does not import it again in every worker. It reads its program
@@ -23,21 +23,21 @@ import attrs
 import zmq
 
 from flowdsl.errors import FlowError, NotShippable, travelling
-from flowdsl.making.make import Failure, Maker, make, maker
+from flowdsl.executor.execute import Executor, Failure, execute, executor_of
 from flowdsl.workers import native_threads
-from flowdsl.workers.beside import Layout, mapped
-from flowdsl.workers.crew import result_of
-from flowdsl.workers.heap import MOST, UNTOUCHED, Heap
-from flowdsl.workers.leases import Lease, Rows
+from flowdsl.workers.backend import result_of
+from flowdsl.workers.malloc_tuning import MOST, UNTOUCHED, Heap
+from flowdsl.workers.process_environment import ProcessEnvironment
+from flowdsl.workers.shared_arrays import BufferLayout, mapped
 from flowdsl.workers.slabs import Slabs
-from flowdsl.workers.surroundings import Surroundings
+from flowdsl.workers.tasks import InputRows, Task
 from flowdsl.workers.wire import first_unpackable, pack_into, pickled, unpack
 
 READY = b"ready"
 REST = b"rest"
-"""Begins a message that gives no lease, but the milliseconds to wait for one before leaving."""
+"""Begins a message that gives no task, but the milliseconds to wait for one before leaving."""
 PATIENCE = 600_000
-"""Milliseconds to wait for the first lease of a pass; the pass may end without giving one."""
+"""Milliseconds to wait for the first task of a pass; the pass may end without giving one."""
 
 LENGTH = struct.Struct("<Q")
 
@@ -52,7 +52,7 @@ class Setup:
     program: bytes
     modules: frozenset[str]
     """Those that the program takes from installed packages."""
-    beside: Layout | None
+    beside: BufferLayout | None
     """Where the large arrays of the program lie, if it has any."""
     end_to_end: bool
     """Whether the worker runs the program from end to end, by the operators' reference."""
@@ -62,7 +62,7 @@ class Setup:
     """The bytes of unused memory, shared and its own, that the worker may keep."""
     consumer: int
     """The process id of the consumer."""
-    surroundings: Surroundings
+    environment: ProcessEnvironment
     """Those of the consumer when it started this worker."""
     classes: frozenset[str]
     """The names of those in the consumer's ``__main__``."""
@@ -81,7 +81,7 @@ def main(fd: int) -> None:
     link.set_inheritable(False)  # programs that user functions start must not keep it open
     with link.makefile("rb", buffering=0) as stream:
         setup = unpack(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
-    setup.surroundings.take_on()
+    setup.environment.take_on()
     native_threads.use(setup.threads)
     threading.Thread(target=_leave_with, args=(link, setup.consumer), daemon=True).start()
     serve(link, setup, Heap(setup.memory_of_its_own))
@@ -94,7 +94,7 @@ def _draw_apart() -> None:
 
 
 def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
-    """Process leases until the link closes."""
+    """Process tasks until the link closes."""
     shared = setup.memory - setup.memory_of_its_own
     slabs = Slabs(lambda number, fd: _show(link, number, fd), shared)
     with zmq.Context() as context, context.socket(zmq.DEALER) as control:
@@ -105,7 +105,7 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
             beside = [] if setup.beside is None else mapped(setup.beside)
             program = unpack(setup.program, beside)
             _draw_apart()
-            making = maker(program, setup.end_to_end, slabs.allocate, setup.clock)
+            making = executor_of(program, setup.end_to_end, slabs.allocate, setup.clock)
         except Exception:
             control.send_multipart([READY, traceback.format_exc().encode()])
             link.recv(1)  # wait until the consumer has read the message and closes the link
@@ -119,24 +119,24 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
             frames = control.recv_multipart()
             if frames[0].startswith(REST):
                 (patience,) = LENGTH.unpack(frames[0][len(REST) :])
-                making.rest()
-                heap.rest()
+                making.park()
+                heap.park()
                 continue
             patience = None
-            lease: Lease = unpack(frames[0])
-            slabs.note(lease.number)
-            supplied: Rows = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
-            control.send_multipart(run(making, slabs, lease, supplied, setup.classes))
+            task: Task = unpack(frames[0])
+            slabs.note(task.number)
+            supplied: InputRows = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
+            control.send_multipart(run(making, slabs, task, supplied, setup.classes))
             heap.settle()
 
 
 def run(
-    making: Maker, slabs: Slabs, lease: Lease, supplied: Rows, classes: frozenset[str]
+    making: Executor, slabs: Slabs, task: Task, supplied: InputRows, classes: frozenset[str]
 ) -> list[bytes]:
-    """The frames of a lease's result, made up to the end of the lease or to a failure."""
+    """The frames of a task's result, made up to the end of the task or to a failure."""
     surplus = slabs.begin()
     began = time.perf_counter()
-    made = make(making, lease.addresses(), supplied)
+    made = execute(making, task.addresses(), supplied)
     failure = made.failure
     if failure is not None:
         failure = attrs.evolve(failure, cause=travelling(failure.cause))
@@ -146,16 +146,16 @@ def run(
         bad = first_unpackable(made.elements)
         if bad is None:  # all elements can be pickled: there is no memory for them
             full = FlowError(f"a worker process has no memory for a result: {error}")
-            failure, stop = Failure(None, lease.epoch, lease.start, travelling(full)), 0
+            failure, stop = Failure(None, task.epoch, task.start, travelling(full)), 0
         else:
             stop, cause = bad
             reason = NotShippable(f"the element cannot be sent from its worker process: {cause}")
-            failure = Failure((), lease.epoch, made.positions[stop], travelling(reason))
+            failure = Failure((), task.epoch, made.positions[stop], travelling(reason))
         made.positions, made.elements = made.positions[:stop], made.elements[:stop]
         made.left = [one for one in made.left if one.before <= stop]
         content, places = pack_into(slabs, made.elements, classes)
     seconds = time.perf_counter() - began
-    result = result_of(attrs.evolve(made, failure=failure, seconds=seconds), lease)
+    result = result_of(attrs.evolve(made, failure=failure, seconds=seconds), task)
     return [pickled((result, places, surplus)), content]
 
 

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from flowdsl import Endless
-from flowdsl.kinds import Placement
-from flowdsl.node import flow
+from flowdsl.nodes import Placement, flow
 from flowdsl.ops.sizing import Repeat, RepeatForever
 from flowdsl.plan import tree
 from flowdsl.plan.tree import rewrite, steps_of
@@ -68,9 +67,9 @@ class Case:
     """Where it leaves."""
     then_procs: int
     sizes: tuple[int, ...]
-    """Of leases; none for the runtime's own choice."""
+    """Of tasks; none for the runtime's own choice."""
     numbers: tuple[int, ...]
-    """Of workers, from one lease to the next; none for one number throughout."""
+    """Of workers, from one task to the next; none for one number throughout."""
     shared: bool
     """Every array goes through shared memory, however small."""
 
@@ -116,7 +115,7 @@ _ANSWERS: list[OnError] = ["raise", "skip", "call"]
 """But for what repeats for ever: without the rows that fail, it may never come to another."""
 
 _MANY = 12
-"""More deaths than faults that pass can add up to, on one element and its neighbours in a lease."""
+"""More deaths than faults that pass can add up to, on one element and its neighbours in a task."""
 
 
 def _has_one_reference(recipe: Recipe) -> bool:

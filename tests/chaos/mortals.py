@@ -26,7 +26,7 @@ _pids = count(-2, -1)  # of no process
 
 @attrs.define(eq=False)
 class Mortal:
-    """What a crew asks of a process, of a thread that can die."""
+    """What a worker backend asks of a process, of a thread that can die."""
 
     link: socket.socket
     end: int
@@ -38,7 +38,7 @@ class Mortal:
     _thread: threading.Thread | None = None
 
     def live(self, setup: Setup, stillborn: bool) -> None:
-        """Begin to serve leases, or end before that."""
+        """Begin to serve tasks, or end before that."""
 
         def life() -> None:
             mortal.worker = self
@@ -68,7 +68,7 @@ class Mortal:
         raise Died
 
     def leave(self) -> None:
-        """End it between two leases: it sees its link closed, and the consumer that it is gone."""
+        """End it between two tasks: it sees its link closed, and the consumer that it is gone."""
         with contextlib.suppress(OSError):
             self.link.shutdown(socket.SHUT_RD)
 
@@ -80,7 +80,7 @@ class Mortal:
             self._killed.set()
         assert self._thread is not None
         self._thread.join(timeout)
-        if self._thread.is_alive():  # at work on a lease
+        if self._thread.is_alive():  # at work on a task
             raise subprocess.TimeoutExpired(NAME, timeout or 0)
         return self._status
 

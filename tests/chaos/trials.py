@@ -20,8 +20,8 @@ from unittest import mock
 import attrs
 
 from flowdsl import ElementError, FlowError, InvalidFlow, WorkerDied
-from flowdsl.attempts import LeaveOut
-from flowdsl.capabilities import Live
+from flowdsl.nodes import OneShot
+from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.reference import interpret
 from flowdsl.plan.tree import walk
 from flowdsl.runtime.run import Run
@@ -29,8 +29,8 @@ from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import makes_more_than_it_gives
 from flowdsl.testing.recipes import MOST_ELEMENTS, AnyFlow
 from flowdsl.workers import processes, slabs, wire
+from flowdsl.workers.launching import Child, fork_server
 from flowdsl.workers.processes import Process, Processes, start_process
-from flowdsl.workers.starting import Child, fork_server
 from flowdsl.workers.worker import Setup
 from tests.chaos.cases import Case
 from tests.chaos.faults import Fault, Faulty, Poison
@@ -89,7 +89,7 @@ def try_case(case: Case, tally: Tally, real: bool = False) -> None:
         case = attrs.evolve(case, procs=min(case.procs, 2), threads=0, poison=poison)
         fork_server()  # it stays, and is not left behind
     before = _left_behind()
-    with tempfile.TemporaryDirectory() as folder, _limited(), _crew(case, real) as end_one:
+    with tempfile.TemporaryDirectory() as folder, _limited(), _backend(case, real) as end_one:
         try:
             _Trial(case, folder, tally, end_one).run()
         except InvalidFlow:  # such as zip of what on_error has made of no known length
@@ -135,7 +135,7 @@ class _Trial:
                 self.end_one(epoch)  # at rest, but a thread may yet take up what it is given next
             run = here.epoch(epoch)
             resumed = case.ending == "resume" and all(
-                not isinstance(part, Live) for part in walk(node)
+                not isinstance(part, OneShot) for part in walk(node)
             )
             cut = case.cut if case.ending == "abandon" or resumed else MOST_ELEMENTS
             got = self._consume(run, expected, cut, told)
@@ -242,7 +242,7 @@ class _Trial:
         if case.ending in ("resume", "again") or case.recipe.is_combined:
             return  # a second pass over a cache tells nothing again; of flows, some are read ahead
         built = case.build(Faulty(()), lambda error: None, case.procs).node
-        if sum(isinstance(part, LeaveOut) for part in walk(built)) > 1:
+        if sum(isinstance(part, SkipFailed) for part in walk(built)) > 1:
             got, expected = (attrs.evolve(one, told=sorted(one.told)) for one in (got, expected))
         if got.told != expected.told:
             raise Wrong(f"the handler was told of {got.told}, not of {expected.told}")
@@ -291,7 +291,7 @@ def _told(outcome: Outcome) -> str:
 
 
 @contextlib.contextmanager
-def _crew(case: Case, real: bool) -> Iterator[Callable[[int], None]]:
+def _backend(case: Case, real: bool) -> Iterator[Callable[[int], None]]:
     """Workers that can be ended from outside: gives how."""
     with contextlib.ExitStack() as patches:
 

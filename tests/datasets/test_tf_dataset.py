@@ -15,7 +15,7 @@ import tensorflow
 import flowdsl as fl
 from flowdsl import ElementError, EndlessFlow, InvalidFlow, NotShippable, SourceError
 from flowdsl.effects import Endless, Unsized
-from flowdsl.graph import dataflow_to_dataset
+from flowdsl.tensorflow.inputs import dataflow_to_dataset
 from flowdsl.testing import check_source
 from flowdsl.testing.elements import same
 

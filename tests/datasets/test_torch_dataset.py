@@ -29,7 +29,7 @@ from flowdsl import ElementError, Exact, Flow, InvalidFlow, NotShippable, Source
 from flowdsl.datasets.arrays import as_arrays
 from flowdsl.testing import check_source
 from flowdsl.testing.elements import same
-from flowdsl.workers.beside import LARGE, reduced_tensor
+from flowdsl.workers.shared_arrays import LARGE, reduced_tensor
 
 
 class Squares(Dataset[tuple[torch.Tensor, int]]):

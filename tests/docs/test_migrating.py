@@ -127,7 +127,7 @@ NOT_YET = set[str]()
 
 SHOWN_BY = {
     "apply": "docs/adding-an-operator.md",
-    "QueueInput": "tests/graph/test_queue_input.py",
+    "QueueInput": "tests/tensorflow/inputs/test_queue_input.py",
 }
 """What no example on the page shows, and the page or test that does."""
 
@@ -225,7 +225,7 @@ class Use:
 
 
 def _uses(chain: str) -> Iterator[Use]:
-    """The names in a chain: of ``fl``, of ``flowdsl.graph``, of a flow, or of a run."""
+    """The names in a chain: of ``fl``, of ``flowdsl.tensorflow.inputs``, of a flow, or of a run."""
     tree = ast.parse(f"flow{chain}" if chain.startswith(".") else chain, mode="eval")
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
@@ -240,7 +240,7 @@ def _home(value: ast.expr) -> object:
         homes: dict[str, object] = {"fl": fl, "run": fl.Run, "flowdsl": fl}
         return homes.get(value.id, fl.Flow)
     if isinstance(value, ast.Attribute) and value.attr == "graph":
-        return importlib.import_module("flowdsl.graph")
+        return importlib.import_module("flowdsl.tensorflow.inputs")
     return fl.Flow
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 from xml.etree import ElementTree
 
-from flowdsl.report.judging import ALIKE
+from flowdsl.report.bottleneck import ALIKE
 from flowdsl.report.verdict import Limit
 from flowdsl.statistics.figures import HEADER
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 import flowdsl as fl
-from flowdsl.train import read_events, read_stats
+from flowdsl.tensorflow.train import read_events, read_stats
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "digits.py"
@@ -30,7 +30,7 @@ KILLED_AFTER, SAVED_AT = 67, 60  # both within the second epoch
 
 KILL = f"""
 import os, runpy, signal
-from flowdsl.train import FeedfreeTrainerBase
+from flowdsl.tensorflow.train import FeedfreeTrainerBase
 
 run_step = FeedfreeTrainerBase.run_step
 

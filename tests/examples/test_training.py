@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flowdsl.train import read_stats
+from flowdsl.tensorflow.train import read_stats
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import flowdsl as fl
-from flowdsl.graph import QueueInput
+from flowdsl.tensorflow.inputs import QueueInput
 
 flow = fl.from_items([{"x": np.zeros(3)}, {"x": np.zeros(3)}, {"x": np.zeros(4)}])
 with QueueInput(flow, spec=[tf.TensorSpec((3,), tf.float64)]) as source:

@@ -11,7 +11,7 @@ import sys
 import threading
 
 import flowdsl as fl
-from flowdsl.graph import QueueInput
+from flowdsl.tensorflow.inputs import QueueInput
 
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 told = threading.Event()

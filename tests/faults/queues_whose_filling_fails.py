@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from flowdsl.graph import queues
+from flowdsl.tensorflow import queues
 
 
 def half(n: tf.Tensor) -> tf.Tensor:

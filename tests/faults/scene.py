@@ -76,7 +76,7 @@ def seen(fault: Fault) -> str:
     # Imported before the fork: it is quicker. They may be, as long as they have done nothing; but
     # JAX, once it is there, warns of every fork.
     fl.from_range(1).prefetch(procs=0).collect()
-    for module in ("flowdsl.train", "torch"):
+    for module in ("flowdsl.tensorflow.train", "torch"):
         import_module(module)
     reading, writing = os.pipe()
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import flowdsl as fl
-from flowdsl.train import Callback, ModelDesc, ModelSaver, SimpleTrainer, TrainConfig
+from flowdsl.tensorflow.train import Callback, ModelDesc, ModelSaver, SimpleTrainer, TrainConfig
 
 
 class Mean(ModelDesc):
@@ -54,7 +54,7 @@ finally:
 
 # Seen:
 # begins after step 0
-# WARNING:flowdsl.train.trainer:training goes on after step 4, in epoch 2, from
+# WARNING:flowdsl.tensorflow.train.trainer:training goes on after step 4, in epoch 2, from
 # out/checkpoints/ckpt-4
 # begins after step 4
 # flowdsl.errors.FlowError: ModelSaver: the checkpoint of step 8 could not be written to

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import flowdsl as fl
-from flowdsl.train import ModelDesc, SimpleTrainer, TrainConfig
+from flowdsl.tensorflow.train import ModelDesc, SimpleTrainer, TrainConfig
 
 
 class Mean(ModelDesc):

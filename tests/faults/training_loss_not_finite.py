@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import flowdsl as fl
-from flowdsl.train import ModelDesc, SimpleTrainer, TrainConfig
+from flowdsl.tensorflow.train import ModelDesc, SimpleTrainer, TrainConfig
 
 
 class Mean(ModelDesc):
@@ -30,6 +30,6 @@ config = TrainConfig(
 SimpleTrainer(config).train()
 
 # Seen:
-# flowdsl.train.finite.NonFiniteLoss: the loss of step ..., in epoch 1, is nan; its elements were
-# made of row ... of from_items(4 items), row ... of from_items(4 items); read again by flow.at(...,
-# epoch=0). To train on and count such steps: TrainConfig(non_finite='count')
+# flowdsl.tensorflow.train.nan_check.NonFiniteLoss: the loss of step ..., in epoch 1, is nan; its
+# elements were made of row ... of from_items(4 items), row ... of from_items(4 items); read again
+# by flow.at(..., epoch=0). To train on and count such steps: TrainConfig(non_finite='count')

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 import flowdsl as fl
-from flowdsl.train import AsyncDistributedTrainer, Callback, ModelDesc, TrainConfig
+from flowdsl.tensorflow.train import AsyncDistributedTrainer, Callback, ModelDesc, TrainConfig
 
-SERVE = "from flowdsl.train import AsyncDistributedTrainer as A; A(None)"
+SERVE = "from flowdsl.tensorflow.train import AsyncDistributedTrainer as A; A(None)"
 
 
 class Mean(ModelDesc):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import flowdsl as fl
-from flowdsl.train import Callback, ModelDesc, QueueInputTrainer, TrainConfig
+from flowdsl.tensorflow.train import Callback, ModelDesc, QueueInputTrainer, TrainConfig
 
 
 class Mean(ModelDesc):

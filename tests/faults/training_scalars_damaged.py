@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import flowdsl as fl
-from flowdsl.train import JSONWriter, ModelDesc, SimpleTrainer, TrainConfig
+from flowdsl.tensorflow.train import JSONWriter, ModelDesc, SimpleTrainer, TrainConfig
 
 
 class Mean(ModelDesc):

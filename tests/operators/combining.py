@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from flowdsl.effects import Reordered, Resampled, Unsized
-from flowdsl.numbers.draws import Independent, Mixed
+from flowdsl.nodes.random_sequences import Independent, Mixed
 from flowdsl.testing import Draw, Model, Recipe, models
 from flowdsl.testing.combining import combined, with_others
 from flowdsl.testing.operators import SEEDS

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from flowdsl.effects import Endless, Resampled, Unsized
-from flowdsl.numbers.draws import Mixed
+from flowdsl.nodes.random_sequences import Mixed
 from flowdsl.testing import Draw, Model, Recipe, models
 from flowdsl.testing.operators import NUMBERS, SEEDS, take
 

@@ -20,7 +20,7 @@ import sklearn.datasets  # noqa: F401  # its import draws random numbers, which 
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from flowdsl.numbers.randomness import generator
+from flowdsl.nodes import generator
 from flowdsl.storage.codec import encode
 from flowdsl.testing import Draw, Model, Source, models
 from flowdsl.testing.elements import Listed, Named, Row, ids

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from flowdsl import Flow
-from flowdsl.kinds import Indexing
-from flowdsl.node import Addresses
+from flowdsl.nodes import IndexTransform, Indices
 
 
 def passes(flow: Flow[int, Any], n: int) -> list[int]:
@@ -22,11 +21,11 @@ def reference(flow: Flow[int, Any], n: int) -> list[int]:
 def resolved(flow: Flow[int, Any], epochs: int = 3) -> list[int]:
     """What ``resolve`` says of all positions of some epochs at once, in no order."""
     node: Any = flow.node
-    assert isinstance(node, Indexing)
+    assert isinstance(node, IndexTransform)
     length = node.length or 0
     places = [(epoch, i) for i in range(length) for epoch in reversed(range(epochs))]
     epoch, position = np.array(places, np.int64).reshape(-1, 2).T
-    at = node.resolve(Addresses(epoch, position))
+    at = node.resolve(Indices(epoch, position))
     assert at.epoch.dtype == at.position.dtype == np.int64
     rows = {k: [x for _, x in node.source.reference(k)] for k in set(at.epoch.tolist())}
     found = {

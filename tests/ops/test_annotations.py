@@ -28,7 +28,7 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 import flowdsl as fl
-from flowdsl.specs import spec_of
+from flowdsl.elements.specs import spec_of
 from flowdsl.testing.elements import same
 
 T = TypeVar("T")

@@ -27,8 +27,8 @@ from flowdsl import (
     StateMismatch,
     WorkerDied,
 )
-from flowdsl.attempts import LeaveOut
-from flowdsl.node import AnyNode
+from flowdsl.nodes import AnyNode
+from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Base, Lookup, Stage
 from flowdsl.plan.tree import walk
@@ -649,7 +649,7 @@ class TestNothingToBePairedWith:
 
 class TestPlan:
     def leaves_out(self, node: AnyNode) -> int:
-        return sum(isinstance(part, LeaveOut) for part in walk(node))
+        return sum(isinstance(part, SkipFailed) for part in walk(node))
 
     @pytest.mark.parametrize(
         ("flow", "places"),

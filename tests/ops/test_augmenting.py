@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import ElementError, InvalidFlow, SpecMismatch
-from flowdsl.numbers.randomness import generator
+from flowdsl.nodes import generator
 from flowdsl.workers.processes import Processes
 from tests.threads import spawn_thread
 

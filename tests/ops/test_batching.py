@@ -24,8 +24,8 @@ from flowdsl import (
     SpecMismatch,
     Unsized,
 )
-from flowdsl.elements import components
-from flowdsl.stacking import lists
+from flowdsl.elements.stacking import lists
+from flowdsl.elements.structure import components
 from flowdsl.testing.elements import same
 
 lengths = st.integers(0, 20)

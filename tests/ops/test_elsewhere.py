@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import flowdsl as fl
-from flowdsl.arguments import elsewhere
 from flowdsl.errors import InvalidFlow
+from flowdsl.nodes import rejects_keywords
 
 ROWS: Any = fl.from_range(100)
 PROCS = "workers are given once for all operators, by prefetch(procs={}) after them"
@@ -120,7 +120,7 @@ def test_it_looks_and_works_as_it_did() -> None:
 
 
 def test_a_long_value_is_cut() -> None:
-    @elsewhere(values="write xs={}")
+    @rejects_keywords(values="write xs={}")
     def operator(xs: list[int]) -> None: ...
 
     given: Any = operator

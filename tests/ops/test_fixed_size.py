@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Endless, EndlessFlow, Flow, InvalidFlow, Reordered, Resampled, Unsized
-from flowdsl.node import Addresses
+from flowdsl.nodes import Indices
 from flowdsl.ops.sizing import FixedSize
 
 lengths = st.integers(1, 7)
@@ -138,9 +138,9 @@ class TestHugeEpochs:
         source = fl.from_range(5)
         node = FixedSize[Any, Any](source.node, 12, keep_state)
         epochs, positions = np.array(at, np.int64).reshape(-1, 2).T
-        together = node.resolve(Addresses(epochs, positions))
+        together = node.resolve(Indices(epochs, positions))
         for i, (epoch, position) in enumerate(at):
-            alone = node.resolve(Addresses.span(epoch, position, position + 1))
+            alone = node.resolve(Indices.span(epoch, position, position + 1))
             assert (together.epoch[i], together.position[i]) == (alone.epoch[0], alone.position[0])
             assert dict(node.reference(epoch))[position] == alone.position[0]
 

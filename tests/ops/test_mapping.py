@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import ElementError, Flow, InvalidFlow, Reordered, SpecMismatch, Unsized
-from flowdsl.elements import Component
+from flowdsl.elements.structure import Component
 
 ints = st.lists(st.integers(-100, 100), max_size=20)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import InvalidFlow, Reordered, Resampled, Unsized
-from flowdsl.node import Addresses
+from flowdsl.nodes import Indices
 
 lengths = st.integers(0, 60)
 seeds = st.integers(0, 2**70)
@@ -138,7 +138,7 @@ class TestBlocks:
 
     def test_only_what_is_asked_for_is_resolved(self) -> None:
         node: Any = fl.from_range(10**12).shuffle(block=1000).node
-        at = Addresses(np.zeros(3, np.int64), np.array([5_000, 5_001, 10**12 - 1]))
+        at = Indices(np.zeros(3, np.int64), np.array([5_000, 5_001, 10**12 - 1]))
         first, second, _ = node.resolve(at).position.tolist()
         assert second == (first + 1) % 10**12
 

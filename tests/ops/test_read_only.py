@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
-from flowdsl.elements import leaves, read_only
+from flowdsl.elements.structure import leaves, read_only
 from flowdsl.testing.elements import same
 from tests import functions
 

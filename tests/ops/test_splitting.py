@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Flow, InvalidFlow
-from flowdsl.numbers.draws import LEAF, MOST
+from flowdsl.nodes.random_sequences import LEAF, MOST
 from flowdsl.plan.reference import interpret
 from tests.waiting import soonest
 

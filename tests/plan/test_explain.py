@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import Flow, FlowError, InvalidFlow, SpecMismatch
-from flowdsl.node import AnyNode
+from flowdsl.elements.specs import Spec, meet, spec_of
+from flowdsl.nodes import AnyNode, spec_of_all
 from flowdsl.plan.reference import interpret
-from flowdsl.probing import spec_of_all
-from flowdsl.specs import Spec, meet, spec_of
 from flowdsl.testing.outcomes import outcome
 from flowdsl.testing.recipes import Recipe
 from tests.strategies import chains

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Flow
-from flowdsl.attempts import LeaveOut
-from flowdsl.kinds import Unordered
-from flowdsl.node import AnyNode
+from flowdsl.nodes import AnyNode, Unordered
+from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.lower import Supplied, plan_of
 from flowdsl.plan.plan import NOBODY, Base, Hosted, Plan, Stage
 from flowdsl.plan.tree import walk
+from flowdsl.resources.worker_kinds import PROCESSES, THREADS, Workers
 from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import reference
-from flowdsl.worker_kinds import PROCESSES, THREADS, Workers
 from tests.plan.test_rules import double, odd, picture
 
 
@@ -248,9 +247,9 @@ class TestPlan:
 
     def test_holds_nobody_to_tell_in_what_workers_run(self) -> None:
         stage = stage_of(fl.from_range(20).map(double).prefetch(procs=2, on_error=print))
-        (leaving,) = (node for node in walk(stage.program) if isinstance(node, LeaveOut))
+        (leaving,) = (node for node in walk(stage.program) if isinstance(node, SkipFailed))
         assert leaving.handler is None
-        assert isinstance(stage.meaning, LeaveOut)
+        assert isinstance(stage.meaning, SkipFailed)
         assert stage.meaning.handler is print
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 
 import flowdsl as fl
-from flowdsl.kinds import Placement
+from flowdsl.nodes import Placement
 from flowdsl.plan import optimize as module
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.rules import Rule
 from flowdsl.plan.tree import Step, steps_of
+from flowdsl.resources.worker_kinds import Workers
 from flowdsl.testing.recipes import Recipe
-from flowdsl.worker_kinds import Workers
 from tests.strategies import chains
 
 FLOW = fl.from_range(9).map(str).prefetch(procs=2)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 import flowdsl as fl
 from flowdsl import Flow
-from flowdsl.node import AnyNode
+from flowdsl.nodes import AnyNode
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.rules import RULES, Rule
 from flowdsl.plan.rules.absorb_prefetch import absorb_prefetch

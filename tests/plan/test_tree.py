@@ -9,9 +9,9 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import Flow
-from flowdsl.node import AnyNode, with_sources
+from flowdsl.nodes import AnyNode, with_sources
 from flowdsl.plan.tree import Step, bases_of, rewrite, runs_in_worker, steps_of, walk
-from tests.test_node import Joined, Plain
+from tests.nodes.test_base import Joined, Plain
 
 RANGE = fl.from_range(6).node
 ITEMS = fl.from_items([1, 2, 3]).node

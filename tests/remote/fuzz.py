@@ -30,9 +30,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from flowdsl.errors import FlowError
 from flowdsl.remote import zmq_ops
-from flowdsl.remote.intake import Intake, Tally
-from flowdsl.remote.message import Header, Kind, decode_reason, pack, pack_trusted, unpack
-from flowdsl.remote.outbox import Outbox
+from flowdsl.remote.message import Kind, MessageHeader, decode_reason, pack, pack_trusted, unpack
+from flowdsl.remote.receive_state import ReceiveState, Tally
+from flowdsl.remote.send_buffer import SendBuffer
 from flowdsl.storage import codec
 
 Frames: TypeAlias = list[bytes]
@@ -115,7 +115,7 @@ def _bytes_of(frames: Sequence[bytes | memoryview]) -> Frames:
 
 
 def _header(kind: Kind, receiver: bytes = _ME, number: int = 0, upto: int = 0) -> bytes:
-    return Header(kind, _THEM, receiver, 1, number, upto, 50).encode()
+    return MessageHeader(kind, _THEM, receiver, 1, number, upto, 50).encode()
 
 
 def _untrusted(frames: Frames) -> object:
@@ -128,29 +128,29 @@ def _safe(trusted: bool) -> Decoder:
 
 def _received(frames: Frames) -> object:
     """Through a receiver's state, which has met the sender, to its consumer."""
-    intake = Intake(1, 50, Tally(), _ME)
-    intake.hear(_HERE, [_header(Kind.HELLO)])
-    list(intake.replies())
-    intake.hear(_HERE, list(frames))
+    receive_state = ReceiveState(1, 50, Tally(), _ME)
+    receive_state.receive(_HERE, [_header(Kind.HELLO)])
+    list(receive_state.replies())
+    receive_state.receive(_HERE, list(frames))
     opened = []
-    while intake.ready:
-        item = intake.hand_on()
+    while receive_state.ready:
+        item = receive_state.hand_on()
         if item.kind in (Kind.ELEMENT, Kind.PICKLED):
             opened.append(unpack(item.kind, item.frames))
-    list(intake.replies())
-    list(intake.farewells())
-    intake.whereabouts()
+    list(receive_state.replies())
+    list(receive_state.farewells())
+    receive_state.whereabouts()
     return opened
 
 
 def _heard(frames: Frames) -> object:
     """By a sender that has met a receiver."""
-    box = Outbox(4, True, lambda _: True, _THEM)
+    box = SendBuffer(4, True, lambda _: True, _THEM)
     for x in range(3):
         box.put(pack(x))
-    box.hear(_HERE, [Header(Kind.WANT, _THEM, _ME, room=2).encode()])
+    box.receive(_HERE, [MessageHeader(Kind.WANT, _THEM, _ME, room=2).encode()])
     box.sent()
-    answer = box.hear(_HERE, list(frames))
+    answer = box.receive(_HERE, list(frames))
     assert box.base <= box.cursor <= box.base + len(box.items)
     assert box.base + len(box.items) == 3
     return answer
@@ -161,7 +161,9 @@ _PICKLES = [_bytes_of(pack_trusted(x).frames) for x in [Bomb(), *LARGE]]
 _REASON = [b"no \xff reason" * 20]
 TARGETS = [
     Target("codec.decode", lambda f: codec.decode(f[0]), [[codec.encode(x)] for x in ELEMENTS]),
-    Target("Header.decode", lambda f: Header.decode(f[0]), [[_header(kind)] for kind in Kind]),
+    Target(
+        "Header.decode", lambda f: MessageHeader.decode(f[0]), [[_header(kind)] for kind in Kind]
+    ),
     Target("unpack, safe", _safe(trusted=False), _BODIES),
     Target("unpack, safe to who trusts", _safe(trusted=True), _BODIES),
     Target("unpack, pickled to who does not", _untrusted, _PICKLES),

@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowdsl.errors import SourceError
-from flowdsl.remote.intake import Intake, Tally
 from flowdsl.remote.message import (
     Frame,
-    Header,
     Kind,
+    MessageHeader,
     Packed,
     Route,
     decode_reason,
     pack,
     unpack,
 )
-from flowdsl.remote.outbox import Outbox
+from flowdsl.remote.receive_state import ReceiveState, Tally
+from flowdsl.remote.send_buffer import SendBuffer
 
 HERE: Route = (0, b"")
 
@@ -41,8 +41,8 @@ class Network:
     """A sender and its receiver, with what is on its way each way; and what came late."""
 
     count: int
-    box: Outbox
-    intake: Intake
+    box: SendBuffer
+    receive_state: ReceiveState
     up: deque[list[Frame]] = attrs.field(factory=deque[list[Frame]])
     down: deque[list[Frame]] = attrs.field(factory=deque[list[Frame]])
     stale: deque[list[Frame]] = attrs.field(factory=deque[list[Frame]])
@@ -67,31 +67,31 @@ class Network:
 
     def arrive(self) -> None:
         if self.up:
-            self.intake.hear(HERE, self.up.popleft())
+            self.receive_state.receive(HERE, self.up.popleft())
 
     def arrive_late(self) -> None:
         if self.stale:
-            self.intake.hear(HERE, self.stale.popleft())
+            self.receive_state.receive(HERE, self.stale.popleft())
 
     def take(self) -> None:
-        if self.intake.ready:
-            item = self.intake.hand_on()
+        if self.receive_state.ready:
+            item = self.receive_state.hand_on()
             if item.kind is not Kind.END:
                 self.got.append(unpack(item.kind, item.frames))
 
     def answer(self) -> None:
-        self.down += [frames for _, frames in self.intake.replies()]
+        self.down += [frames for _, frames in self.receive_state.replies()]
 
     def greet(self) -> None:
-        self.down.append(self.intake.greeting())
+        self.down.append(self.receive_state.greeting())
 
     def remind(self) -> None:
-        for inbox in self.intake.inboxes.values():
+        for inbox in self.receive_state.inboxes.values():
             inbox.owed = True
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         if self.down:
-            reply = self.box.hear(HERE, self.down.popleft())
+            reply = self.box.receive(HERE, self.down.popleft())
             if reply is not None:
                 self.up.append(reply)
 
@@ -111,21 +111,22 @@ class Network:
 
 
 STEPS: list[Callable[[Network], None]] = [
-    *(Network.make, Network.send, Network.arrive, Network.take, Network.answer, Network.hear) * 3,
+    *(Network.make, Network.send, Network.arrive, Network.take, Network.answer, Network.receive)
+    * 3,
     *(Network.say_hello, Network.greet, Network.remind, Network.arrive_late),
     *(Network.cut, Network.cut_with_a_rest, Network.repeat),
 ]
 
 
 def network(count: int, sender_hwm: int, receiver_hwm: int) -> Network:
-    box = Outbox(sender_hwm, serve=False, gone=never)
-    return Network(count, box, Intake(1, receiver_hwm, Tally()))
+    box = SendBuffer(sender_hwm, serve=False, gone=never)
+    return Network(count, box, ReceiveState(1, receiver_hwm, Tally()))
 
 
 def settle(net: Network, rounds: int) -> None:
     """Let both go on without further trouble, in the way that they do."""
     for _ in range(rounds):
-        if net.box.finished and net.intake.ended:
+        if net.box.finished and net.receive_state.ended:
             return
         net.say_hello()
         net.remind()
@@ -134,11 +135,11 @@ def settle(net: Network, rounds: int) -> None:
         while net.up or net.stale:
             net.arrive()
             net.arrive_late()
-        while net.intake.ready:
+        while net.receive_state.ready:
             net.take()
         net.answer()
         while net.down:
-            net.hear()
+            net.receive()
     pytest.fail("they did not come to an end")
 
 
@@ -156,23 +157,23 @@ def test_each_element_comes_once_and_in_order_whatever_is_lost(
     for step in steps:
         step(net)
         assert len(net.box.items) <= sender_hwm + 1
-        assert len(net.intake.ready) <= min(sender_hwm, receiver_hwm) + 1
+        assert len(net.receive_state.ready) <= min(sender_hwm, receiver_hwm) + 1
         assert net.got == list(range(len(net.got)))
         assert net.box.taken <= len(net.got)
     settle(net, rounds=200)
     assert net.got == list(range(count))
     assert net.box.taken == count
-    assert net.intake.tally.ended == 1
+    assert net.receive_state.tally.ended == 1
 
 
 @given(st.lists(st.sampled_from(STEPS[:18]), max_size=100))
 def test_without_a_cut_nothing_goes_twice(steps: list[Callable[[Network], None]]) -> None:
     net = network(8, 3, 3)
-    for step in (Network.say_hello, Network.arrive, Network.answer, Network.hear, *steps):
+    for step in (Network.say_hello, Network.arrive, Network.answer, Network.receive, *steps):
         step(net)
     settle(net, rounds=100)
     assert net.got == list(range(8))
-    assert net.intake.tally.duplicates == 0
+    assert net.receive_state.tally.duplicates == 0
 
 
 @settings(max_examples=300)
@@ -186,16 +187,16 @@ def test_the_next_receiver_gets_what_the_first_did_not_take(
         step(net)
     net.cut()
     if says_so:
-        net.down += [frames for _, frames in net.intake.farewells()]
+        net.down += [frames for _, frames in net.receive_state.farewells()]
         while net.down:
-            net.hear()
+            net.receive()
     if net.box.finished:
         return
     told = net.box.taken
-    first, net.got, net.intake = net.got, [], Intake(1, 4, Tally())
+    first, net.got, net.receive_state = net.got, [], ReceiveState(1, 4, Tally())
     settle(net, rounds=100)
     assert net.got == list(range(told, count))
-    assert net.intake.tally.earlier == told
+    assert net.receive_state.tally.earlier == told
     assert first == list(range(len(first)))
     if says_so:
         assert first + net.got == list(range(count))
@@ -207,35 +208,35 @@ LEFT_EARLY = (
 )
 
 
-def met(serve: bool, gone: bool, taken: int) -> tuple[Outbox, Intake]:
+def met(serve: bool, gone: bool, taken: int) -> tuple[SendBuffer, ReceiveState]:
     """A sender that has a receiver, which has taken some; and another receiver."""
     net = network(9, 4, 4)
     net.box.serve, net.box.gone = serve, lambda _: gone
     net.say_hello()
-    while net.box.taken < taken or not net.intake.inboxes:
+    while net.box.taken < taken or not net.receive_state.inboxes:
         for step in STEPS[:6]:
             step(net)
-    for step in (Network.answer, Network.hear, Network.hear):
+    for step in (Network.answer, Network.receive, Network.receive):
         step(net)
-    return net.box, Intake(1, 4, Tally())
+    return net.box, ReceiveState(1, 4, Tally())
 
 
 @pytest.mark.parametrize(("serve", "taken"), [(False, 0), (True, 2)])
 def test_another_receiver_in_the_place_of_one_that_is_gone(serve: bool, taken: int) -> None:
     box, other = met(serve, True, taken)
-    reply = box.hear((0, b"other"), other.greeting())
+    reply = box.receive((0, b"other"), other.greeting())
     assert reply is not None
-    other.hear(HERE, reply)
+    other.receive(HERE, reply)
     assert other.inboxes[box.me].expected == box.cursor == taken
 
 
 @pytest.mark.parametrize(("serve", "taken"), [(False, 0), (True, 2)])
 def test_another_receiver_beside_one_that_is_there(serve: bool, taken: int) -> None:
     box, other = met(serve, False, taken)
-    reply = box.hear((0, b"other"), other.greeting())
+    reply = box.receive((0, b"other"), other.greeting())
     assert reply is not None
     with pytest.raises(SourceError) as caught:
-        other.hear(HERE, reply)
+        other.receive(HERE, reply)
     assert str(caught.value) == (
         f"the sender serves another receiver, which has taken {taken} elements; it takes another "
         f"only when the first has left, and with serve=True"
@@ -245,53 +246,53 @@ def test_another_receiver_beside_one_that_is_there(serve: bool, taken: int) -> N
 def test_another_receiver_that_would_miss_what_was_taken() -> None:
     box, other = met(serve=False, gone=True, taken=2)
     with pytest.raises(SourceError) as caught:
-        box.hear((0, b"other"), other.greeting())
+        box.receive((0, b"other"), other.greeting())
     assert str(caught.value) == LEFT_EARLY
     assert box.route == (0, b"other")
     with pytest.raises(SourceError) as caught:  # who comes is told why
-        other.hear(HERE, box.stop(LEFT_EARLY))
+        other.receive(HERE, box.stop(LEFT_EARLY))
     assert str(caught.value) == f"the sender {box.me[:4].hex()} failed: {LEFT_EARLY}"
 
 
 def test_another_receiver_where_any_sender_may_fail() -> None:
     box, _ = met(serve=False, gone=True, taken=2)
-    other = Intake(None, 4, Tally())
+    other = ReceiveState(None, 4, Tally())
     with pytest.raises(SourceError):
-        box.hear((0, b"other"), other.greeting())
-    other.hear(HERE, box.stop("why"))
+        box.receive((0, b"other"), other.greeting())
+    other.receive(HERE, box.stop("why"))
     assert other.tally.stopped == {box.me[:4].hex(): "why"}
 
 
 def test_another_receiver_where_one_is_gone_with_all() -> None:
-    box = Outbox(4, serve=False, gone=lambda _: True)
+    box = SendBuffer(4, serve=False, gone=lambda _: True)
     box.put(pack("only"))
     box.end()
-    first, other = Intake(1, 4, Tally()), Intake(1, 4, Tally())
-    box.hear(HERE, first.greeting())
-    box.hear(HERE, [Header(Kind.WANT, box.me, box.receiver, upto=1).encode()])
+    first, other = ReceiveState(1, 4, Tally()), ReceiveState(1, 4, Tally())
+    box.receive(HERE, first.greeting())
+    box.receive(HERE, [MessageHeader(Kind.WANT, box.me, box.receiver, upto=1).encode()])
     assert (box.finished, box.route) == (False, HERE)
-    assert box.hear((0, b"other"), other.greeting()) is None
+    assert box.receive((0, b"other"), other.greeting()) is None
     assert (box.finished, box.taken) == (True, 1)
 
 
 def test_a_receiver_that_leaves_early() -> None:
     box, _ = met(serve=False, gone=True, taken=2)
     assert box.items
-    leave = Header(Kind.LEAVE, box.me, box.receiver, upto=2)
+    leave = MessageHeader(Kind.LEAVE, box.me, box.receiver, upto=2)
     with pytest.raises(SourceError) as caught:
-        box.hear(HERE, [leave.encode()])
+        box.receive(HERE, [leave.encode()])
     assert str(caught.value) == LEFT_EARLY
 
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_receiver_that_leaves_with_the_last_element(ended: bool) -> None:
-    box = Outbox(4, serve=False, gone=never)
-    intake = Intake(1, 4, Tally())
+    box = SendBuffer(4, serve=False, gone=never)
+    receive_state = ReceiveState(1, 4, Tally())
     box.put(pack("only"))
     if ended:
         box.end()
-    box.hear(HERE, intake.greeting())
-    box.hear(HERE, [Header(Kind.LEAVE, box.me, box.receiver, upto=1).encode()])
+    box.receive(HERE, receive_state.greeting())
+    box.receive(HERE, [MessageHeader(Kind.LEAVE, box.me, box.receiver, upto=1).encode()])
     if not ended:
         box.end()
     assert box.finished
@@ -299,10 +300,10 @@ def test_a_receiver_that_leaves_with_the_last_element(ended: bool) -> None:
 
 
 def test_a_receiver_that_leaves_before_there_is_more() -> None:
-    box = Outbox(4, serve=False, gone=never)
+    box = SendBuffer(4, serve=False, gone=never)
     box.put(pack("first"))
-    box.hear(HERE, Intake(1, 4, Tally()).greeting())
-    box.hear(HERE, [Header(Kind.LEAVE, box.me, box.receiver, upto=1).encode()])
+    box.receive(HERE, ReceiveState(1, 4, Tally()).greeting())
+    box.receive(HERE, [MessageHeader(Kind.LEAVE, box.me, box.receiver, upto=1).encode()])
     with pytest.raises(SourceError, match="the receiver left after it had taken 1 elements"):
         box.put(pack("second"))
 
@@ -311,13 +312,13 @@ def sent(count: int) -> tuple[Network, list[list[Frame]]]:
     """A sender and a receiver that have met, and the elements on their way."""
     net = network(count, 8, 8)
     net.say_hello()
-    for step in (Network.arrive, Network.answer, Network.hear, Network.arrive, Network.answer):
+    for step in (Network.arrive, Network.answer, Network.receive, Network.arrive, Network.answer):
         step(net)
     for _ in range(count):
         net.make()
         net.send()
     while net.down:
-        net.hear()
+        net.receive()
     return net, list(net.up)
 
 
@@ -326,107 +327,111 @@ def test_a_gap_is_told_at_once_and_gone_back_to_once() -> None:
     attempt = net.box.attempt
     answers: list[list[Frame]] = []
     for frames in (second, third):
-        net.intake.hear(HERE, frames)
-        answers += [answer for _, answer in net.intake.replies()]
-    assert not net.intake.ready
-    headers = [Header.decode(answer[0]) for answer in answers]
+        net.receive_state.receive(HERE, frames)
+        answers += [answer for _, answer in net.receive_state.replies()]
+    assert not net.receive_state.ready
+    headers = [MessageHeader.decode(answer[0]) for answer in answers]
     assert [(h.kind, h.number, h.attempt) for h in headers] == [(Kind.AGAIN, 0, attempt)] * 2
-    net.box.hear(HERE, answers[0])
+    net.box.receive(HERE, answers[0])
     assert (net.box.cursor, net.box.attempt) == (0, attempt + 1)
     net.send()
-    net.box.hear(HERE, answers[1])
+    net.box.receive(HERE, answers[1])
     assert net.box.cursor == 1
 
 
 def test_what_was_taken_is_not_gone_back_to() -> None:
     net, elements = sent(3)
-    net.box.hear(HERE, [header(net, Kind.AGAIN, number=0).encode()])
+    net.box.receive(HERE, [header(net, Kind.AGAIN, number=0).encode()])
     for frames in elements:  # they come all the same, by the old connection
-        net.intake.hear(HERE, frames)
+        net.receive_state.receive(HERE, frames)
         net.take()
-    net.box.hear(HERE, [header(net, Kind.WANT, number=2, upto=2).encode()])
+    net.box.receive(HERE, [header(net, Kind.WANT, number=2, upto=2).encode()])
     assert (net.box.base, net.box.cursor) == (2, 2)
     due = net.box.due()
     assert due is not None
-    assert Header.decode(due[0]).number == 2
+    assert MessageHeader.decode(due[0]).number == 2
 
 
-def header(net: Network, kind: Kind, **numbers: int) -> Header:
+def header(net: Network, kind: Kind, **numbers: int) -> MessageHeader:
     box = net.box
-    return Header(kind, box.me, box.receiver, box.attempt, **numbers, room=8)
+    return MessageHeader(kind, box.me, box.receiver, box.attempt, **numbers, room=8)
 
 
 def test_what_a_sender_has_for_another_receiver_is_not_taken() -> None:
     net, (element,) = sent(1)
-    stray = attrs.evolve(Header.decode(element[0]), receiver=b"another receiver")
-    net.intake.hear(HERE, [stray.encode(), *element[1:]])
-    assert not net.intake.ready
-    net.intake.hear(HERE, element)
-    assert len(net.intake.ready) == 1
+    stray = attrs.evolve(MessageHeader.decode(element[0]), receiver=b"another receiver")
+    net.receive_state.receive(HERE, [stray.encode(), *element[1:]])
+    assert not net.receive_state.ready
+    net.receive_state.receive(HERE, element)
+    assert len(net.receive_state.ready) == 1
 
 
 def test_a_sender_too_many_is_refused_and_the_others_go_on() -> None:
-    intake = Intake(1, 4, Tally())
-    first, second = (Outbox(4, serve=False, gone=never) for _ in range(2))
+    receive_state = ReceiveState(1, 4, Tally())
+    first, second = (SendBuffer(4, serve=False, gone=never) for _ in range(2))
     for box in (first, second):
-        box.hear(HERE, intake.greeting())
-        intake.hear(HERE, box.hello())
-    (inbox,) = intake.inboxes.values()
-    (_, refusal), (_, want) = intake.replies()
-    assert Header.decode(want[0]).kind is Kind.WANT
+        box.receive(HERE, receive_state.greeting())
+        receive_state.receive(HERE, box.hello())
+    (inbox,) = receive_state.inboxes.values()
+    (_, refusal), (_, want) = receive_state.replies()
+    assert MessageHeader.decode(want[0]).kind is Kind.WANT
     with pytest.raises(SourceError) as caught:
-        second.hear(HERE, refusal)
+        second.receive(HERE, refusal)
     assert str(caught.value) == (
         f"the receiver refused: it takes 1 sender and already has {inbox.name}; give its from_zmq "
         f"senders=n for more"
     )
     assert second.route is None  # there is nobody to take leave of
-    assert first.hear(HERE, refusal) is None  # it is not for this one
+    assert first.receive(HERE, refusal) is None  # it is not for this one
     assert first.route is not None
 
 
 def test_a_sender_that_was_refused_fails_nobody() -> None:
-    intake = Intake(1, 4, Tally())
-    first, second = (Outbox(4, serve=False, gone=never) for _ in range(2))
+    receive_state = ReceiveState(1, 4, Tally())
+    first, second = (SendBuffer(4, serve=False, gone=never) for _ in range(2))
     for box in (first, second):
-        box.hear(HERE, intake.greeting())
-        intake.hear(HERE, box.hello())
-    intake.hear(HERE, second.stop("gave up"))
-    assert [inbox.stopped for inbox in intake.inboxes.values()] == [None]
+        box.receive(HERE, receive_state.greeting())
+        receive_state.receive(HERE, box.hello())
+    receive_state.receive(HERE, second.stop("gave up"))
+    assert [inbox.stopped for inbox in receive_state.inboxes.values()] == [None]
 
 
 def test_what_is_for_another_is_not_taken() -> None:
-    intake = Intake(1, 4, Tally())
-    box = Outbox(4, serve=False, gone=never)
+    receive_state = ReceiveState(1, 4, Tally())
+    box = SendBuffer(4, serve=False, gone=never)
     box.put(pack(1))
-    box.hear(HERE, Intake(1, 4, Tally()).greeting())
+    box.receive(HERE, ReceiveState(1, 4, Tally()).greeting())
     element = box.due()
     assert element is not None
-    intake.hear(HERE, element)
-    assert (list(intake.ready), intake.tally.unclaimed) == ([], 1)
+    receive_state.receive(HERE, element)
+    assert (list(receive_state.ready), receive_state.tally.unclaimed) == ([], 1)
 
 
-STRAY = [[b"GET / HTTP/1.1"], [Header(Kind.WANT, bytes(16)).encode()], [b"FLOW\x02" + bytes(63)]]
+STRAY = [
+    [b"GET / HTTP/1.1"],
+    [MessageHeader(Kind.WANT, bytes(16)).encode()],
+    [b"FLOW\x02" + bytes(63)],
+]
 
 
 @pytest.mark.parametrize("frames", STRAY, ids=["of others", "of a receiver", "of a version"])
 def test_a_stray_message_ends_nobody_who_takes_any_sender(frames: list[Frame]) -> None:
-    intake, box = Intake(None, 4, Tally()), Outbox(4, serve=False, gone=never)
-    box.hear(HERE, intake.greeting())
-    intake.hear((0, b"stranger"), frames)
-    intake.hear(HERE, box.hello())
-    intake.hear((0, b"stranger"), frames)
-    assert intake.tally.refused == 2
+    receive_state, box = ReceiveState(None, 4, Tally()), SendBuffer(4, serve=False, gone=never)
+    box.receive(HERE, receive_state.greeting())
+    receive_state.receive((0, b"stranger"), frames)
+    receive_state.receive(HERE, box.hello())
+    receive_state.receive((0, b"stranger"), frames)
+    assert receive_state.tally.refused == 2
     with pytest.raises(SourceError):  # of who is known
-        intake.hear(HERE, frames)
+        receive_state.receive(HERE, frames)
     with pytest.raises(SourceError):  # as many as are to come may not come
-        Intake(1, 4, Tally()).hear((0, b"stranger"), frames)
+        ReceiveState(1, 4, Tally()).receive((0, b"stranger"), frames)
 
 
 @pytest.mark.parametrize("kind", [Kind.WANT, Kind.AGAIN, Kind.LEAVE])
 def test_a_receiver_hears_no_receiver(kind: Kind) -> None:
     with pytest.raises(SourceError, match=f"of kind {kind.name}, which no sender sends"):
-        Intake(1, 4, Tally()).hear(HERE, [Header(kind, bytes(16)).encode()])
+        ReceiveState(1, 4, Tally()).receive(HERE, [MessageHeader(kind, bytes(16)).encode()])
 
 
 @pytest.mark.parametrize(
@@ -434,7 +439,7 @@ def test_a_receiver_hears_no_receiver(kind: Kind) -> None:
 )
 def test_a_sender_hears_no_sender(kind: Kind) -> None:
     with pytest.raises(SourceError, match=f"of kind {kind.name}, which no receiver sends"):
-        Outbox(4, False, never).hear(HERE, [Header(kind, bytes(16)).encode()])
+        SendBuffer(4, False, never).receive(HERE, [MessageHeader(kind, bytes(16)).encode()])
 
 
 def test_a_reason_is_fit_to_be_shown() -> None:
@@ -444,11 +449,11 @@ def test_a_reason_is_fit_to_be_shown() -> None:
 
 
 def test_room_is_for_the_receiver_to_say() -> None:
-    box = Outbox(5, serve=False, gone=never)
+    box = SendBuffer(5, serve=False, gone=never)
     for i in range(5):
         box.put(Packed(Kind.ELEMENT, (bytes([i]),)))
     assert box.due() is None  # nobody is there
-    box.hear(HERE, Intake(1, 2, Tally()).greeting())
+    box.receive(HERE, ReceiveState(1, 2, Tally()).greeting())
     sent = 0
     while box.due() is not None:
         box.sent()

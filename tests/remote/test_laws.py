@@ -26,10 +26,10 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
-from flowdsl.node import Node, flow
-from flowdsl.remote import receiving, zmq_ops
+from flowdsl.elements.specs import ValueSpec
+from flowdsl.nodes import Node, flow
+from flowdsl.remote import from_zmq, zmq_ops
 from flowdsl.remote.receiver import Receiver
-from flowdsl.specs import ValueSpec
 from flowdsl.testing import LAWS, Draw, Model, Recipe, Source, models, standard
 from flowdsl.testing.checks import keep
 from flowdsl.testing.elements import Listed, Named, Row, parts_of
@@ -249,7 +249,7 @@ CATALOGUE = attrs.evolve(
 def test_every_remote_node_goes_through_the_laws() -> None:
     found = {
         name
-        for name, cls in vars(receiving).items()
+        for name, cls in vars(from_zmq).items()
         if isinstance(cls, type) and issubclass(cls, Node) and not cls.__subclasses__()
     }
     assert found - {"Node"} == set(REMOTE)
@@ -311,7 +311,7 @@ class TestWhatIsBrokenIsNoticed:
     def test_in_what_a_node_says(
         self, recipe: Recipe, name: str, value: Any, law: Law, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(receiving.FromSender, name, value)
+        monkeypatch.setattr(from_zmq.FromSender, name, value)
         assert law in broken_by(recipe)
 
 

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.remote.message import MOST_FRAMES, Header, Kind, Packed, pack, pack_trusted, unpack
+from flowdsl.remote.message import (
+    MOST_FRAMES,
+    Kind,
+    MessageHeader,
+    Packed,
+    pack,
+    pack_trusted,
+    unpack,
+)
 from flowdsl.storage.codec import encode
 from tests.storage.elements import ELEMENTS, TEXT
 from tests.storage.test_codec import same
@@ -61,14 +69,21 @@ def test_what_is_pickled_comes_back(first: object, second: object) -> None:
 
 
 HEADERS = st.builds(
-    Header, st.sampled_from(Kind), IDS, IDS, st.integers(0, 2**32 - 1), NUMBERS, NUMBERS, NUMBERS
+    MessageHeader,
+    st.sampled_from(Kind),
+    IDS,
+    IDS,
+    st.integers(0, 2**32 - 1),
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
 )
 
 
 @given(HEADERS)
-def test_a_header_comes_back(header: Header) -> None:
-    assert Header.decode(header.encode()) == header
-    assert Header.decode(memoryview(header.encode())) == header
+def test_a_header_comes_back(header: MessageHeader) -> None:
+    assert MessageHeader.decode(header.encode()) == header
+    assert MessageHeader.decode(memoryview(header.encode())) == header
 
 
 def test_large_arrays_are_not_copied() -> None:
@@ -117,7 +132,7 @@ def test_a_pickle_is_not_opened_without_trust() -> None:
         unpack(Kind.ELEMENT, [pickle.dumps(1)], trusted=True)
 
 
-GOOD = Header(Kind.HELLO, b"s" * 16).encode()
+GOOD = MessageHeader(Kind.HELLO, b"s" * 16).encode()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +149,7 @@ GOOD = Header(Kind.HELLO, b"s" * 16).encode()
 )
 def test_what_is_no_header(frame: bytes, said: str) -> None:
     with pytest.raises(SourceError) as caught:
-        Header.decode(frame)
+        MessageHeader.decode(frame)
     assert said in str(caught.value)
 
 

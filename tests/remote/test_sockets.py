@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl import SourceError, SpecMismatch
 from flowdsl.remote import Curve, Tally, make_keys
-from flowdsl.remote.links import Ends, Link
-from flowdsl.remote.message import Header, Kind, Route
+from flowdsl.remote.message import Kind, MessageHeader, Route
+from flowdsl.remote.sockets import Ends, Link
 from flowdsl.remote.zmq_ops import decode
-from flowdsl.workers.starting import fork_server
+from flowdsl.workers.launching import fork_server
 from tests.remote.wires import ANY_PORT, WAIT, AnyFlow, bound, receiving, relayed, sending
 from tests.storage.elements import ELEMENTS
 from tests.storage.test_codec import same
@@ -252,10 +252,10 @@ class TestCuts:
         self, ipc: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         send = Link.send
-        lost: list[Header] = []
+        lost: list[MessageHeader] = []
 
         def losing(link: Link, route: Route, frames: Any) -> bool:
-            header = Header.decode(frames[0])
+            header = MessageHeader.decode(frames[0])
             if not lost and header.kind is Kind.WANT and header.upto == 4:
                 lost.append(header)  # that all three were taken, and the end
                 return True
@@ -362,11 +362,11 @@ class TestReceivers:
         socket = context.socket(zmq.ROUTER)
         socket.bind(ipc)
         name, first = socket.recv_multipart()
-        me, other = Header.decode(first).sender, b"r" * 16
-        socket.send_multipart([name, Header(Kind.WANT, me, other, room=9).encode()])
-        while Header.decode(socket.recv_multipart()[1]).kind is not Kind.END:
+        me, other = MessageHeader.decode(first).sender, b"r" * 16
+        socket.send_multipart([name, MessageHeader(Kind.WANT, me, other, room=9).encode()])
+        while MessageHeader.decode(socket.recv_multipart()[1]).kind is not Kind.END:
             pass
-        socket.send_multipart([name, Header(Kind.WANT, me, other, 1, 2, 2, 9).encode()])
+        socket.send_multipart([name, MessageHeader(Kind.WANT, me, other, 1, 2, 2, 9).encode()])
         socket.poll(100)
         context.destroy(0)
         with pytest.raises(SourceError, match=r"the sender .* failed: SourceError: "):
@@ -379,7 +379,7 @@ class TestReceivers:
         context = zmq.Context[zmq.Socket[bytes]]()
         socket = context.socket(zmq.DEALER)
         socket.connect(ipc)
-        socket.send(Header(Kind.WANT, b"s" * 16, b"r" * 16, room=9).encode())
+        socket.send(MessageHeader(Kind.WANT, b"s" * 16, b"r" * 16, room=9).encode())
         socket.recv_multipart()  # it has met the sender
         context.destroy(0)
         until = time.monotonic() + WAIT
@@ -854,7 +854,7 @@ class TestZmqOps:
     def test_wait_for_a_consumer_that_is_busy(
         self, ipc: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("flowdsl.remote.links._SECOND", 10)  # a second is short
+        monkeypatch.setattr("flowdsl.remote.sockets._SECOND", 10)  # a second is short
         sender = sending(fl.from_range(30).map(megabyte), ipc, hwm=2, format="zmq_ops")
         received = fl.from_zmq(ipc, hwm=2, format="zmq_ops", timeout=WAIT).take(30)
         got = []

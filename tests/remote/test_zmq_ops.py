@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from flowdsl.elements.specs import UNKNOWN, spec_of_type
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.remote.zmq_ops import Encoder, decode, encode
-from flowdsl.specs import UNKNOWN, spec_of_type
 from tests.storage.test_codec import same
 
 # The numbers of tensorflow/core/framework/types.proto.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowdsl.statistics.books import Bins, Times
+from flowdsl.resources.worker_kinds import PROCESSES, WorkerKind
+from flowdsl.statistics.accounting import Bins, Times
 from flowdsl.statistics.run import (
     OperatorCost,
     RunStatistics,
     StageStatistics,
     WorkerStatistics,
 )
-from flowdsl.worker_kinds import PROCESSES, WorkerKind
 
 SECONDS = 10.0
 ELEMENTS = 1000

@@ -8,7 +8,7 @@ import pytest
 
 import flowdsl as fl
 from flowdsl.effects import Exact
-from flowdsl.kinds import IndexedSource
+from flowdsl.nodes import IndexedSource
 
 
 def refuse(*_: object) -> NoReturn:

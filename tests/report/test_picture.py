@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.plan.lower import plan_of
+from flowdsl.report.bottleneck import verdict
 from flowdsl.report.diagram import Diagram, diagram_of
 from flowdsl.report.drawing import cut, lines, text_width
-from flowdsl.report.judging import verdict
 from flowdsl.report.picture import Figures, page, picture
 from flowdsl.statistics.run import OperatorCost
 from tests.report.books import run, stage

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl import Flow, FlowError, InvalidFlow, Profile
 from flowdsl.effects import Exact
-from flowdsl.kinds import IndexedSource
+from flowdsl.elements.specs import Spec, spec_of
+from flowdsl.nodes import IndexedSource
 from flowdsl.report.profiling import at_work
 from flowdsl.report.verdict import Limit
-from flowdsl.specs import Spec, spec_of
 from flowdsl.statistics.run import WorkerStatistics
 from tests.report.books import run, stage
 from tests.waiting import soonest

@@ -18,8 +18,8 @@ from rich.progress import Progress
 
 import flowdsl as fl
 from flowdsl import InvalidFlow
-from flowdsl.report.bars import Bar, shows, standard_error
 from flowdsl.report.progress import EVERY, MOST_A_LOOK, Watched
+from flowdsl.report.progress_bar import Bar, shows, standard_error
 
 SHOWN, HIDDEN = "\x1b[?25h", "\x1b[?25l"
 """The cursor."""
@@ -79,9 +79,9 @@ def test_a_terminal_that_can_not_move_its_cursor_sees_nothing(
 
 def test_a_notebook_sees_a_bar_if_it_has_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = Console(force_jupyter=True)
-    monkeypatch.setattr("flowdsl.report.bars.find_spec", lambda name: None)
+    monkeypatch.setattr("flowdsl.report.progress_bar.find_spec", lambda name: None)
     assert not shows(notebook)  # rich would warn instead of drawing
-    monkeypatch.setattr("flowdsl.report.bars.find_spec", lambda name: name)
+    monkeypatch.setattr("flowdsl.report.progress_bar.find_spec", lambda name: name)
     assert shows(notebook)
 
 

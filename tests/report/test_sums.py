@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowdsl.report.sums import as_one, since, together
+from flowdsl.resources.worker_kinds import PROCESSES
 from flowdsl.statistics.run import (
     OperatorCost,
     RunStatistics,
@@ -15,7 +16,6 @@ from flowdsl.statistics.run import (
     StageStatistics,
     WorkerStatistics,
 )
-from flowdsl.worker_kinds import PROCESSES
 from tests.report.books import SECONDS, stage, times
 
 counts, seconds = st.integers(0, 1000), st.integers(1, 64).map(lambda k: k / 8)  # exact in binary

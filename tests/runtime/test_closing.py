@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowdsl as fl
+from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.errors import ElementError, FlowError, NotResumable
-from flowdsl.making.make import EndToEnd
-from flowdsl.node import Addresses, Node, Passes, Row
-from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.executor.execute import EndToEnd
+from flowdsl.nodes import Indices, Node, PassFactory, Row
 from flowdsl.testing import functions
 from flowdsl.testing.catalogue import MOST_ROWS, Draw
 from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
@@ -85,7 +85,7 @@ class ThirdParty(Node[int, fl.Unsized]):
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[int]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[int]]:
         return enumerate(self.files.lines())
 
 
@@ -426,8 +426,8 @@ def test_a_random_chain_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_copy_in_a_process_is_closed_when_that_rests(files: Files) -> None:
     copy = EndToEnd(fl.from_iterable(files.lines).node)
-    assert list(copy.elements(Addresses.span(0, 0, 2))) == [0, 1]
+    assert list(copy.elements(Indices.span(0, 0, 2))) == [0, 1]
     assert files.open == 1
-    copy.rest()
+    copy.park()
     assert files.open == 0
-    assert list(copy.elements(Addresses.span(0, 2, 4))) == [2, 3]
+    assert list(copy.elements(Indices.span(0, 2, 4))) == [2, 3]

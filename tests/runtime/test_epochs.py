@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Endless
-from flowdsl.capabilities import Live
 from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
+from flowdsl.nodes import OneShot
 from flowdsl.plan.tree import walk
 from flowdsl.testing.catalogue import MOST_ROWS
 from flowdsl.testing.elements import same
@@ -44,7 +44,7 @@ def _goes_on(recipe: Recipe, more: int, procs: tuple[int, int], epoch: int, posi
     before, after = procs
     n = epoch + 1 + more
     flow = recipe.build(before)
-    if recipe.is_unordered or any(isinstance(part, Live) for part in walk(flow.node)):
+    if recipe.is_unordered or any(isinstance(part, OneShot) for part in walk(flow.node)):
         return
     if Endless in flow.effects:
         return

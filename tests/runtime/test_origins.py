@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowdsl as fl
+from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import Node, Passes, Row
+from flowdsl.nodes import Node, PassFactory, Row
 from flowdsl.plan.tree import steps_of
-from flowdsl.runtime.looking import without_workers
 from flowdsl.runtime.origins import traced
-from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.runtime.random_access import without_workers
 from flowdsl.testing import Recipe, laws
 from flowdsl.testing.catalogue import MOST_ROWS
 from flowdsl.testing.outcomes import outcome, reference
@@ -312,7 +312,7 @@ class Pairs(Node[Any, fl.Unsized]):
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         x = [x for _, x in sources[0](epoch)]
         return enumerate(zip(x[::2], x[1::2], strict=False))
 

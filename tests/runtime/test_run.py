@@ -16,9 +16,9 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import ElementError, Flow, FlowError, StateMismatch
+from flowdsl.resources.worker_kinds import PROCESSES
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.state import state_of
-from flowdsl.worker_kinds import PROCESSES
 from flowdsl.workers.processes import Processes
 
 
@@ -321,8 +321,8 @@ def test_an_error_ends_the_workers() -> None:
     with pytest.raises(FlowError, match="closed"):
         next(run)
     (pool,) = run._execution.pools
-    assert isinstance(pool.crew, Processes)
-    assert [worker.process.wait(0) for worker in pool.crew._members.values()] == [0]
+    assert isinstance(pool.backend, Processes)
+    assert [worker.process.wait(0) for worker in pool.backend._members.values()] == [0]
 
 
 def test_an_error_of_the_stream_comes_after_what_was_before_it() -> None:
@@ -341,8 +341,8 @@ def test_passes_that_are_cut_short_hold_no_memory() -> None:
     run = iter(rows.prefetch(procs=1).take(2).repeat(40))
     assert [int(row[0]) for row in run] == [0, 1] * 40
     (pool,) = run._execution.pools
-    assert isinstance(pool.crew, Processes)
-    (worker,) = pool.crew._members.values()
+    assert isinstance(pool.backend, Processes)
+    (worker,) = pool.backend._members.values()
     assert len(worker.window._slabs) < 20
 
 

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Flow, FlowError, StateMismatch
-from flowdsl.capabilities import Live
 from flowdsl.errors import NotResumable
-from flowdsl.kinds import Unordered
+from flowdsl.nodes import OneShot, Unordered
 from flowdsl.plan.tree import walk
-from flowdsl.runtime.places import Mark, way
+from flowdsl.runtime.resume_points import ResumePoint, resumable_path
 from flowdsl.runtime.state import state_of
 from flowdsl.testing.recipes import Recipe
 from tests.strategies import chains
@@ -43,7 +42,7 @@ class TestSize:
             with pytest.raises(FlowError, match="a position does not tell"):
                 size_of(flow)
             return
-        if any(isinstance(part, Live) for part in walk(flow.node)):
+        if any(isinstance(part, OneShot) for part in walk(flow.node)):
             with pytest.raises(NotResumable):
                 size_of(flow)
             return
@@ -77,9 +76,9 @@ class TestSize:
             flow = flow.map(a_function_with_a_name_that_is_rather_long)
         for n in range(1, 6):
             flow = flow.filter(a_function_with_a_name_that_is_rather_long).batch(n).map(np.sum)
-        places = way(flow.node)
+        places = resumable_path(flow.node)
         assert len(places) == 6
-        mark = Mark(2**61, ((2**61, 2**61),) * len(places))
+        mark = ResumePoint(2**61, ((2**61, 2**61),) * len(places))
         assert len(json.dumps(state_of(flow.node, 2**61, 2**61, mark))) < KILOBYTE
 
     def test_does_not_grow_with_a_shuffle(self) -> None:

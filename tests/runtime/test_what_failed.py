@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from flowdsl.arguments import the_element, the_group
 from flowdsl.errors import ElementError
+from flowdsl.nodes import the_element, the_group
 from flowdsl.testing.elements import FORMS, make
 from flowdsl.testing.outcomes import outcome
 from tests.paces import paced, whims

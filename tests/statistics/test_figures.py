@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from flowdsl.resources.worker_kinds import PROCESSES, THREADS
 from flowdsl.statistics.figures import (
     HEADER,
     about,
@@ -17,7 +18,6 @@ from flowdsl.statistics.figures import (
     stage_cells,
 )
 from flowdsl.statistics.run import StageStatistics
-from flowdsl.worker_kinds import PROCESSES, THREADS
 from tests.report.books import stage
 
 positive = st.floats(1e-9, 1e12)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import flowdsl as fl
-from flowdsl import node
+from flowdsl import nodes
+from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.errors import EndlessFlow, SpecMismatch
-from flowdsl.kinds import IndexedSource
-from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.nodes import IndexedSource
 from flowdsl.storage.codec import decode, encode
 from flowdsl.testing.formats import Format
 from flowdsl.testing.recipes import AnyFlow
@@ -98,7 +98,7 @@ class Decoded(IndexedSource[Any]):
 
 
 def from_samples(path: Path) -> AnyFlow:
-    return node.flow(Decoded(str(path)))
+    return nodes.flow(Decoded(str(path)))
 
 
 @st.composite

@@ -13,8 +13,7 @@ import pytest
 
 import flowdsl as fl
 from flowdsl.errors import SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import flow
+from flowdsl.nodes import IndexedSource, flow
 from flowdsl.testing import Format, check_format
 from flowdsl.testing.formats import (
     FORMAT_LAWS,

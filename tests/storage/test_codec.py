@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from flowdsl.elements import components
+from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec, join, spec_of
+from flowdsl.elements.structure import components
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec, join, spec_of
 from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
 from tests.storage.elements import ELEMENTS
 

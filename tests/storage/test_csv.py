@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl.errors import ElementError, FlowError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.kinds import IndexedSource
+from flowdsl.nodes import IndexedSource
 from flowdsl.storage.text import blocks as text_blocks
 
 

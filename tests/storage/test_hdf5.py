@@ -14,8 +14,8 @@ from tensorpack.dataflow import DataFromList  # type: ignore[import-untyped]  # 
 from tensorpack.dataflow.serialize import HDF5Serializer  # type: ignore[import-untyped]  # it has no types
 
 import flowdsl as fl
+from flowdsl.elements.specs import join, spec_of
 from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.specs import join, spec_of
 from flowdsl.testing.elements import same
 
 

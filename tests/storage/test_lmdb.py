@@ -35,7 +35,7 @@ from flowdsl.errors import (
     SpecMismatch,
     StateMismatch,
 )
-from flowdsl.kinds import IndexedSource
+from flowdsl.nodes import IndexedSource
 from flowdsl.storage.codec import encode
 from tests.storage.elements import ELEMENTS
 from tests.storage.test_codec import same

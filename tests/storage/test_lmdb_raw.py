@@ -29,7 +29,7 @@ from flowdsl.errors import (
     SourceError,
     StateMismatch,
 )
-from flowdsl.kinds import IndexedSource
+from flowdsl.nodes import IndexedSource
 from flowdsl.testing import check_source
 from flowdsl.testing.elements import same
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import flowdsl as fl
+from flowdsl.elements.specs import UNKNOWN, ArraySpec
 from flowdsl.errors import (
     ElementError,
     FlowError,
@@ -29,7 +30,6 @@ from flowdsl.errors import (
     SourceError,
     SpecMismatch,
 )
-from flowdsl.specs import UNKNOWN, ArraySpec
 from flowdsl.storage import libraries
 from flowdsl.storage.parquet import files as parquet_files
 from flowdsl.storage.parquet.columns import spec_of_column

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.kinds import IndexedSource
+from flowdsl.nodes import IndexedSource
 from flowdsl.storage.text import blocks as text_blocks
 
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
-from flowdsl.storage import bars, index
+from flowdsl.storage import index, progress
 from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.hidden import hidden_folder
 from flowdsl.storage.index import Index, index_of
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import all_paths
+from flowdsl.storage.temp_dirs import temporary_directory
 from flowdsl.storage.writing import write_file
 from tests.storage.formats import FORMATS
 
@@ -28,7 +28,7 @@ from tests.storage.formats import FORMATS
 def test_what_a_killed_writer_leaves_is_swept_by_the_next(tmp_path: Path) -> None:
     program = """
 import os, sys
-from flowdsl.storage.hidden import hidden_folder
+from flowdsl.storage.temp_dirs import hidden_folder
 with hidden_folder(sys.argv[1]) as folder:
     (folder / "partial").write_bytes(bytes(1000))
     print(folder, flush=True)
@@ -46,7 +46,7 @@ with hidden_folder(sys.argv[1]) as folder:
         left = killed.stdout.strip()
         for folder in (left, living):
             os.utime(folder, (long_ago, long_ago))
-        with hidden_folder(tmp_path) as young, hidden_folder(tmp_path):
+        with temporary_directory(tmp_path) as young, temporary_directory(tmp_path):
             assert young.is_dir()
         assert not Path(left).exists()
         assert Path(living).is_dir()
@@ -77,8 +77,8 @@ def test_a_bar_is_drawn_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(bars, "_EVERY", 0.0)
-    with bars.bar("write_rows", 4) as draw:
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    with progress.bar("write_rows", 4) as draw:
         draw(3)
     assert "write_rows" in capsys.readouterr().err
 

@@ -12,12 +12,22 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
-from flowdsl.capabilities import Continuing
 from flowdsl.effects import Endless
+from flowdsl.elements.specs import ArraySpec, Spec, ValueSpec
 from flowdsl.errors import InvalidFlow, Where
-from flowdsl.kinds import Elementwise, IndexedSource, Indexing
-from flowdsl.node import Addresses, E, Members, Passes, Row, T, flow
-from flowdsl.specs import ArraySpec, Spec, ValueSpec
+from flowdsl.nodes import (
+    E,
+    Elementwise,
+    IndexedSource,
+    IndexTransform,
+    Indices,
+    PassFactory,
+    Provenance,
+    Resumable,
+    Row,
+    T,
+    flow,
+)
 from flowdsl.testing import LAWS, Model, Recipe, check_operator, check_source, functions, models
 from flowdsl.testing.elements import make
 from flowdsl.testing.laws import (
@@ -44,7 +54,7 @@ pytestmark = pytest.mark.usefixtures("first_failure")
 
 
 @attrs.frozen
-class _Keeping(Indexing[T, E], Generic[T, E]):
+class _Keeping(IndexTransform[T, E], Generic[T, E]):
     def __attrs_post_init__(self) -> None:
         if Endless in self.source.effects:
             raise InvalidFlow("kept: a pass has to end")
@@ -57,14 +67,14 @@ class _Keeping(Indexing[T, E], Generic[T, E]):
     def length(self) -> int | None:
         return self.source.length
 
-    def resolve(self, at: Addresses) -> Addresses:
+    def resolve(self, at: Indices) -> Indices:
         return at
 
 
 class Kept(_Keeping[T, E]):
     """The elements as they are: what is broken in it below, is broken on purpose."""
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         elements = [x for _, x in sources[0](epoch)]
         return enumerate(self.change(elements, epoch))
 
@@ -95,7 +105,7 @@ class ChangesWithTheEpoch(Kept[T, E]):
 class Numbers(Kept[T, E]):
     """Its positions begin at 1."""
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return ((i + 1, x) for i, x in sources[0](epoch))
 
 
@@ -121,8 +131,8 @@ class Mistakes(Kept[T, E]):
 class ReadsAnother(Kept[T, E]):
     """Over random access, the row before."""
 
-    def resolve(self, at: Addresses) -> Addresses:
-        return Addresses(at.epoch, np.maximum(at.position - 1, 0))
+    def resolve(self, at: Indices) -> Indices:
+        return Indices(at.epoch, np.maximum(at.position - 1, 0))
 
 
 class Blames(Kept[T, E]):
@@ -135,8 +145,8 @@ class Blames(Kept[T, E]):
 class NamesAnother(Kept[T, E]):
     """Row, by position, as the one that an element is made of."""
 
-    def made_of(self, at: Addresses) -> Members | None:
-        return Members.one_each(Addresses(at.epoch, (at.position + 1) % 7))
+    def made_of(self, at: Indices) -> Provenance | None:
+        return Provenance.one_each(Indices(at.epoch, (at.position + 1) % 7))
 
 
 class NamesNone(Kept[T, E]):
@@ -146,12 +156,12 @@ class NamesNone(Kept[T, E]):
     def indexable(self) -> bool:
         return False
 
-    def traced(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[Any]]:
+    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         for position, x in super().traced(epoch, sources):
             yield position, attrs.evolve(x, places=()) if position == 2 else x
 
 
-class GoesOnElsewhere(_Keeping[T, E], Continuing[T, E]):
+class GoesOnElsewhere(_Keeping[T, E], Resumable[T, E]):
     """After what was given, it leaves one out."""
 
     @property
@@ -159,7 +169,7 @@ class GoesOnElsewhere(_Keeping[T, E], Continuing[T, E]):
         return False
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[Passes]
+        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         rows = (x for _, x in sources[0](epoch))
         if given:
@@ -185,8 +195,8 @@ class Remembers(Kept[T, E]):
 class Backwards(Kept[T, E]):
     """As it says, and its model too: but neither says that it is ``Reordered``."""
 
-    def resolve(self, at: Addresses) -> Addresses:
-        return Addresses(at.epoch, (self.length or 0) - 1 - at.position)
+    def resolve(self, at: Indices) -> Indices:
+        return Indices(at.epoch, (self.length or 0) - 1 - at.position)
 
     def change(self, elements: list[Any], epoch: int) -> list[Any]:
         return elements[::-1]
@@ -195,8 +205,8 @@ class Backwards(Kept[T, E]):
 class Twice(Kept[T, E]):
     """As it says, and its model too: but neither says that it is ``Resampled``."""
 
-    def resolve(self, at: Addresses) -> Addresses:
-        return Addresses(at.epoch, at.position // 2)
+    def resolve(self, at: Indices) -> Indices:
+        return Indices(at.epoch, at.position // 2)
 
     @property
     def length(self) -> int | None:
@@ -324,8 +334,8 @@ def test_a_prefetch_that_changes_something_is_noticed(monkeypatch: pytest.Monkey
 class ReadsBackwards(Kept[T, E]):
     """Over random access, from the end."""
 
-    def resolve(self, at: Addresses) -> Addresses:
-        return Addresses(at.epoch, (self.length or 0) - 1 - at.position)
+    def resolve(self, at: Indices) -> Indices:
+        return Indices(at.epoch, (self.length or 0) - 1 - at.position)
 
 
 def test_a_run_that_is_no_permutation_is_noticed() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from flowdsl.graph import (
+from flowdsl.tensorflow import queues
+from flowdsl.tensorflow.inputs import (
     BatchQueueInput,
     DummyConstantInput,
     FeedInput,
@@ -14,10 +15,9 @@ from flowdsl.graph import (
     TFDatasetInput,
     ZMQInput,
     dataflow_to_dataset,
-    queues,
 )
-from flowdsl.train import SimpleTrainer, TrainConfig
-from tests.train.regression import Linear, sgd
+from flowdsl.tensorflow.train import SimpleTrainer, TrainConfig
+from tests.tensorflow.train.regression import Linear, sgd
 from tests.typing.good import numbers
 
 source = QueueInput(numbers)

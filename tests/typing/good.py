@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl import Exact, Finite, Flow, Origin, Reordered, Run, Speed, Unsized
 from flowdsl.effects import Counted, Effect, Tag
-from flowdsl.node import E, Node, Passes, Row, T
-from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.elements.specs import UNKNOWN, Spec
+from flowdsl.nodes import E, Node, PassFactory, Row, T
 from flowdsl.statistics.run import RunStatistics
 
 U8 = NDArray[np.uint8]
@@ -180,7 +180,7 @@ class Windows(Node[tuple[T, ...], E | Unsized], Generic[T, E]):
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[tuple[T, ...]]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[tuple[T, ...]]]:
         elements = [x for _, x in sources[0](epoch)]
         stops = range(self.size, len(elements) + 1)
         return enumerate(tuple(elements[stop - self.size : stop]) for stop in stops)

@@ -15,9 +15,10 @@ from unittest import mock
 import pytest
 
 import flowdsl as fl
-from flowdsl import Flow, InvalidFlow, cores
+from flowdsl import Flow, InvalidFlow
 from flowdsl.ops import placement
-from flowdsl.workers import leases
+from flowdsl.resources import cores
+from flowdsl.workers import tasks
 from flowdsl.workers.tuner import Span, Tuner
 from tests.children import workers_of
 from tests.waiting import eventually
@@ -30,7 +31,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def changing(*counts: int) -> Iterator[list[int]]:
-    """Within, leases are small, and after each the number of workers is the next of these."""
+    """Within, tasks are small, and after each the number of workers is the next of these."""
     said: list[int] = []
     chance = random.Random(0)
 
@@ -38,7 +39,7 @@ def changing(*counts: int) -> Iterator[list[int]]:
         self.count = counts[len(said)] if len(said) < len(counts) else chance.randint(1, self.most)
         said.append(self.count)
 
-    with mock.patch.object(Tuner, "observe", observe), mock.patch.object(leases, "MOST_A_LEASE", 5):
+    with mock.patch.object(Tuner, "observe", observe), mock.patch.object(tasks, "MOST_A_LEASE", 5):
         yield said
 
 

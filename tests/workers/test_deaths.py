@@ -21,8 +21,8 @@ from flowdsl.runtime.run import Run
 from flowdsl.statistics.run import StageStatistics
 from flowdsl.testing.elements import same
 from flowdsl.workers import processes
+from flowdsl.workers.launching import Child
 from flowdsl.workers.processes import Process, Processes, start_process
-from flowdsl.workers.starting import Child
 from flowdsl.workers.worker import Setup
 from tests.chaos.dying import dies_once, kill, kills
 from tests.paces import paced
@@ -81,7 +81,7 @@ class TestOnce:
 
     @pytest.mark.usefixtures("mortals")
     def test_leaves_all_that_was_in_hand_to_be_done_again(self, tmp_path: Path) -> None:
-        with paced([4]):  # it dies on the first of two leases in hand
+        with paced([4]):  # it dies on the first of two tasks in hand
             flow = fl.from_range(40).map(dies_once(tmp_path, 0))
             stage = check(flow.prefetch(procs=1), flow, deaths=1)
         assert stage.retried == 8
@@ -310,7 +310,7 @@ class TestAgainAndAgain:
         with paced([1]):
             run = iter(fl.from_range(60).map(lambda i: i).prefetch(procs=2, deaths=1))
             got, pool = [next(run)], run._execution.pools[0]
-            while any(worker.held for worker in pool.crew.workers):
+            while any(worker.held for worker in pool.backend.workers):
                 pool._take_in()
             for process in list(born):
                 process.kill()

@@ -42,7 +42,7 @@ def mapped(pid: int | str = "self") -> int:
 
 
 def workers_of(run: Run[Any]) -> list[int]:
-    return [worker.process.pid for p in run._execution.pools for worker in p.crew.workers]  # type: ignore[attr-defined]  # of processes
+    return [worker.process.pid for p in run._execution.pools for worker in p.backend.workers]  # type: ignore[attr-defined]  # of processes
 
 
 def shared(run: Run[Any]) -> int:
@@ -128,13 +128,15 @@ class TestBytes:
         for i, x in enumerate(run):
             assert (x == i).all()
             assert run._execution.pools[0]._in_flight <= 2 * MIB + 4 * KIB
-            assert not run._execution.pools[0]._leased
+            assert not run._execution.pools[0]._assigned
         assert run.position == 12
 
     def test_of_threads(self) -> None:
         run = iter(fl.from_range(1000).map(rows(MIB)).prefetch(threads=2, memory=6 * MIB))
         for _ in islice(run, 50):
-            in_flight = len(run._execution.pools[0]._leased) + len(run._execution.pools[0]._arrived)
+            in_flight = len(run._execution.pools[0]._assigned) + len(
+                run._execution.pools[0]._arrived
+            )
             assert in_flight <= 6
         run.close()
 
@@ -158,7 +160,7 @@ class TestCount:
             run = iter(fl.from_range(10**6).map(note).prefetch(procs=2))
             assert next(run) == 0
             made = settled(lambda: len(list(tmp_path.iterdir())))
-        assert made <= 3 * 2 * (pool.LEASES_IN_HAND + pool.LEASES_AHEAD)
+        assert made <= 3 * 2 * (pool.TASKS_PER_WORKER + pool.TASKS_AHEAD)
         run.close()
 
     def test_holds_though_workers_die(self, tmp_path: Path) -> None:
@@ -173,7 +175,7 @@ class TestCount:
             assert list(islice(run, 7)) == list(range(7))
             settled(lambda: len(list(tmp_path.iterdir())))
         made = {int(path.name.split()[0]) for path in tmp_path.iterdir()}
-        assert max(made) <= 7 + 3 * (1 + 2 * (pool.LEASES_IN_HAND + pool.LEASES_AHEAD))
+        assert max(made) <= 7 + 3 * (1 + 2 * (pool.TASKS_PER_WORKER + pool.TASKS_AHEAD))
         run.close()
 
 

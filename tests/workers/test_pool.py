@@ -1,6 +1,6 @@
-"""A pool with any crew: whoever is slow, or dies, and whenever, its output is the reference.
+"""A pool with any backend: whoever is slow, or dies, and whenever, its output is the reference.
 
-The crew here is a made-up one that does what it is told to by hypothesis, so that thousands of
+The backend here is a made-up one that does what it is told to by hypothesis, so that thousands of
 courses of events are tried, and one in which nothing can happen any more is an error at once.
 """
 
@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Flow, FlowError, WorkerDied
-from flowdsl.kinds import Unordered
-from flowdsl.making.make import make, maker
+from flowdsl.executor.execute import execute, executor_of
+from flowdsl.nodes import Unordered
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Hosted, Lookup, Stage
 from flowdsl.runtime.skips import Skips
 from flowdsl.workers import pool as pools
-from flowdsl.workers.crew import Crew, Died, Done, Event, Ready, Worker, result_of
-from flowdsl.workers.leases import Pace, Piece, Rows
+from flowdsl.workers.backend import Died, Done, Event, Ready, Worker, WorkerBackend, result_of
 from flowdsl.workers.pool import Pool
+from flowdsl.workers.tasks import InputRows, TaskInput, TaskSizer
 from tests.paces import paced, tuned, whims
 
 MOST_DEATHS = 12
@@ -38,24 +38,24 @@ MOST_DEATHS = 12
 class Handed:
     """Elements, each said to take so many bytes."""
 
-    crew: Anyhow
+    backend: Anyhow
     elements: list[Any]
 
     @property
     def nbytes(self) -> int:
-        return self.crew.nbytes_each * len(self.elements)
+        return self.backend.nbytes_each * len(self.elements)
 
     def open(self) -> Sequence[Any]:
-        self.crew.open.append(self)
+        self.backend.open.append(self)
         return self.elements
 
     def discard(self) -> None:
-        self.crew.discarded += 1
+        self.backend.discarded += 1
 
 
 @attrs.define(eq=False)
 class Anyhow:
-    """A crew that does what the choices say: which worker acts next, and whether it dies."""
+    """A backend that does what the choices say: which worker acts next, and whether it dies."""
 
     stage: Stage
     choices: Iterator[int]
@@ -79,16 +79,16 @@ class Anyhow:
         while len(self.members) < count:
             self.members.append(Worker(f"worker {len(self.members)}"))
 
-    def pack(self, rows: Rows) -> tuple[Any, int]:
+    def pack(self, rows: InputRows) -> tuple[Any, int]:
         return rows, sum(map(len, rows))
 
-    def give(self, worker: Worker, piece: Piece) -> None:
+    def submit(self, worker: Worker, task_input: TaskInput) -> None:
         assert worker.ready
-        worker.held[piece.lease.number] = piece
-        assert len(worker.held) <= pools.LEASES_IN_HAND
+        worker.held[task_input.task.number] = task_input
+        assert len(worker.held) <= pools.TASKS_PER_WORKER
         self.most_held = max(self.most_held, sum(len(w.held) for w in self.members))
 
-    def hear(self) -> list[Event]:
+    def poll(self) -> list[Event]:
         able = [w for w in self.members if not w.ready or w.held]
         if not able:
             assert self.bell.wait(10), "wedged: nobody has anything to do"
@@ -101,16 +101,18 @@ class Anyhow:
         if not worker.ready:
             worker.ready = True
             return Ready(worker)
-        piece = next(iter(worker.held.values()))
-        positions = piece.lease.addresses().position.tolist()
+        task_input = next(iter(worker.held.values()))
+        positions = task_input.task.addresses().position.tolist()
         bad = [p for p in positions if p in self.poison]
         if bad or dies:
             self.deaths_left -= not bad
-            return Died(worker, "a sudden end", piece.lease.number)
-        making = self.makers.get(id(worker)) or maker(self.stage.program, self.stage.end_to_end)
+            return Died(worker, "a sudden end", task_input.task.number)
+        making = self.makers.get(id(worker)) or executor_of(
+            self.stage.program, self.stage.end_to_end
+        )
         self.makers[id(worker)] = making
-        made = make(making, piece.lease.addresses(), piece.rows)
-        return Done(worker, result_of(made, piece.lease), Handed(self, made.elements))
+        made = execute(making, task_input.task.addresses(), task_input.rows)
+        return Done(worker, result_of(made, task_input.task), Handed(self, made.elements))
 
     def wake(self) -> None:
         self.bell.set()
@@ -123,10 +125,10 @@ class Anyhow:
         assert not worker.held
         self.members.remove(worker)
 
-    def rest(self) -> bool:
+    def park(self) -> bool:
         return False
 
-    def serves(self, stage: Stage, clock: bool) -> bool:
+    def can_reuse(self, stage: Stage, clock: bool) -> bool:
         return False
 
     def close(self) -> None:
@@ -142,9 +144,9 @@ def stage_of(flow: Flow[Any, Any]) -> Stage:
     return part
 
 
-def pool_of(stage: Stage, crew: Crew) -> Pool:
+def pool_of(stage: Stage, backend: WorkerBackend) -> Pool:
     streams = (base for base in stage.bases if not isinstance(base, Lookup))
-    return Pool(stage, tuple(base.top.node.reference for base in streams), crew, Skips().tell)
+    return Pool(stage, tuple(base.top.node.reference for base in streams), backend, Skips().tell)
 
 
 def many(i: int) -> bool:
@@ -188,25 +190,25 @@ def test_any_course_of_events(
     ordered: bool,
     numbers: list[int] | None,
 ) -> None:
-    """Of whatever workers do, and however many there are from one lease to the next."""
+    """Of whatever workers do, and however many there are from one task to the next."""
     flow = FLOWS[name]
     whole = flow.collect()
     stage = stage_of(flow.prefetch(procs, memory=memory, ordered=ordered, deaths=MOST_DEATHS + 1))
-    crew = Anyhow(stage, cycle(choices), nbytes_each=10)
+    backend = Anyhow(stage, cycle(choices), nbytes_each=10)
     if numbers is not None:
         stage = attrs.evolve(stage, workers=attrs.evolve(stage.workers, auto=True))
     with mock.patch.object(pools, "LEASES_AHEAD", ahead), paced(sizes), tuned(numbers or [1]):
-        pool = pool_of(stage, crew)
+        pool = pool_of(stage, backend)
         start = 0 if stage.drops else start
         got = [x for _, x in pool.rows(0, start)]
     expected = whole[start:]
     assert got == expected if ordered else Counter(map(str, got)) == Counter(map(str, expected))
     statistics = pool.statistics()
-    assert statistics.deaths == MOST_DEATHS - crew.deaths_left
+    assert statistics.deaths == MOST_DEATHS - backend.deaths_left
     assert statistics.in_flight == 0
     assert pool._in_flight == 0
-    assert crew.discarded == 0
-    assert all(not worker.held for worker in crew.workers)
+    assert backend.discarded == 0
+    assert all(not worker.held for worker in backend.workers)
 
 
 @settings(max_examples=300)
@@ -232,9 +234,9 @@ def test_an_element_that_kills_is_found(
         procs, deaths=deaths, on_error=(lambda e: told.append(e.origin)) if skip else "raise"
     )
     stage = stage_of(flow)
-    crew = Anyhow(stage, cycle(choices), frozenset(poison), deaths_left=0)
+    backend = Anyhow(stage, cycle(choices), frozenset(poison), deaths_left=0)
     with paced(sizes):
-        rows = pool_of(stage, crew).rows(0)
+        rows = pool_of(stage, backend).rows(0)
         got: list[Any] = []
         if poison and not skip:
             with pytest.raises(WorkerDied) as caught:
@@ -266,9 +268,9 @@ def test_a_flow_that_one_worker_runs_from_end_to_end(
     assert isinstance(plan, Hosted)
     (stage, _) = plan.sources
     assert isinstance(stage, Stage)
-    crew = Anyhow(stage, cycle(choices), deaths_left=2)
+    backend = Anyhow(stage, cycle(choices), deaths_left=2)
     with paced(sizes):
-        assert [x for _, x in pool_of(stage, crew).rows(0, start)] == flow.collect()[start:]
+        assert [x for _, x in pool_of(stage, backend).rows(0, start)] == flow.collect()[start:]
 
 
 @settings(max_examples=100)
@@ -277,9 +279,9 @@ def test_a_pass_that_is_abandoned_leaves_nothing_of_it(
     choices: list[int], sizes: list[int], taken: int, passes: int
 ) -> None:
     stage = stage_of(fl.from_range(40).map(abs).prefetch(procs=2))
-    crew = Anyhow(stage, cycle(choices), deaths_left=2)
+    backend = Anyhow(stage, cycle(choices), deaths_left=2)
     with paced(sizes):
-        pool = pool_of(stage, crew)
+        pool = pool_of(stage, backend)
         for _ in range(passes):
             rows = pool.rows(0)
             assert [x for _, x in islice(rows, taken)] == list(range(taken))
@@ -291,13 +293,13 @@ def test_a_pass_that_is_abandoned_leaves_nothing_of_it(
 @given(courses, st.integers(1, 40), st.integers(1, 4))
 def test_what_is_in_flight_is_bounded_in_bytes(choices: list[int], memory: int, procs: int) -> None:
     stage = stage_of(fl.from_range(200).map(abs).prefetch(procs, memory=1000 * memory))
-    crew = Anyhow(stage, cycle(choices), nbytes_each=1000, deaths_left=0)
-    pool = pool_of(stage, crew)
+    backend = Anyhow(stage, cycle(choices), nbytes_each=1000, deaths_left=0)
+    pool = pool_of(stage, backend)
     taken = 0
     for _ in pool.rows(0):
         taken += 1
-        in_flight = sum(p.size for w in crew.workers for p in w.held.values())
-        arrived = sum(len(h.elements) for h in crew.open)
+        in_flight = sum(p.size for w in backend.workers for p in w.held.values())
+        arrived = sum(len(h.elements) for h in backend.open)
         assert in_flight <= max(1, memory)
         assert arrived <= 200
     assert taken == 200
@@ -307,23 +309,23 @@ def test_what_is_in_flight_is_bounded_in_bytes(choices: list[int], memory: int, 
 @pytest.mark.parametrize("procs", [1, 2, 3, 9])
 def test_all_workers_have_come_by_the_end(procs: int) -> None:
     stage = stage_of(fl.from_range(400).map(abs).prefetch(procs=procs))
-    crew = Anyhow(stage, cycle(range(procs)), deaths_left=0)
+    backend = Anyhow(stage, cycle(range(procs)), deaths_left=0)
     with paced([1]):
-        assert [x for _, x in pool_of(stage, crew).rows(0)] == list(range(400))
-    assert len(crew.members) == procs
+        assert [x for _, x in pool_of(stage, backend).rows(0)] == list(range(400))
+    assert len(backend.members) == procs
 
 
 def test_leases_are_cut_for_the_workers_of_the_moment() -> None:
     stage = stage_of(fl.from_range(400).map(abs).prefetch(procs=4, memory=8 << 20))
     stage = attrs.evolve(stage, workers=attrs.evolve(stage.workers, auto=True))
-    crew = Anyhow(stage, cycle([0, 1, 1, 2, 3]), deaths_left=0)
+    backend = Anyhow(stage, cycle([0, 1, 1, 2, 3]), deaths_left=0)
     with (
         tuned([1, 4, 2]),
         paced([1]),
-        mock.patch.object(Pace, "observe"),
-        mock.patch.object(Pace, "share", autospec=True) as share,
+        mock.patch.object(TaskSizer, "observe"),
+        mock.patch.object(TaskSizer, "share", autospec=True) as share,
     ):
-        assert len(list(pool_of(stage, crew).rows(0))) == 400
+        assert len(list(pool_of(stage, backend).rows(0))) == 400
     told = {call.args[1]: call.args[2] for call in share.call_args_list}
     assert told == {1: 1 << 20, 4: 1 << 18, 2: 1 << 19}
 
@@ -331,16 +333,16 @@ def test_leases_are_cut_for_the_workers_of_the_moment() -> None:
 def test_what_nobody_took_is_given_back_when_the_run_is_over() -> None:
     stage = stage_of(fl.from_range(40).map(abs).prefetch(procs=2))
     slow_first = chain([0, 1], repeat(1))  # the second worker does all it may, then the first
-    crew = Anyhow(stage, slow_first, deaths_left=0)
+    backend = Anyhow(stage, slow_first, deaths_left=0)
     with paced([1]):
-        pool = pool_of(stage, crew)
+        pool = pool_of(stage, backend)
         rows = pool.rows(0)
         assert [x for _, x in islice(rows, 2)] == [0, 1]
     waiting = len(pool._arrived)
     assert waiting
-    assert crew.discarded == 0
+    assert backend.discarded == 0
     pool.end()
-    assert (crew.discarded, pool.place) == (waiting, 2)
+    assert (backend.discarded, pool.place) == (waiting, 2)
 
 
 def test_workers_that_never_get_ready_are_an_error() -> None:
@@ -356,21 +358,21 @@ def test_workers_that_never_get_ready_are_an_error() -> None:
 
 def test_a_timeout_bounds_what_a_lease_takes() -> None:
     stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=2, timeout=0.1))
-    with mock.patch.object(pools, "Pace") as pace:
+    with mock.patch.object(pools, "TaskSizer") as pace:
         pool_of(stage, Anyhow(stage, cycle([0])))
     assert pace.call_args.args[2] == 0.1
 
 
 def test_the_pace_learns_from_what_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not from leases beyond the end of what a worker runs as a whole, which cost nothing."""
+    """Not from tasks beyond the end of what a worker runs as a whole, which cost nothing."""
     learnt: list[int] = []
-    observe = Pace.observe
+    observe = TaskSizer.observe
 
-    def noted(pace: Pace, count: int, seconds: float, nbytes: int) -> None:
+    def noted(pace: TaskSizer, count: int, seconds: float, nbytes: int) -> None:
         learnt.append(count)
         observe(pace, count, seconds, nbytes)
 
-    monkeypatch.setattr(Pace, "observe", noted)
+    monkeypatch.setattr(TaskSizer, "observe", noted)
     flow = fl.from_iterable(range(9)).map(abs).replicate(procs=1).repeat(2)
     assert len(flow.collect()) == 18
     assert sum(learnt) == 18
@@ -379,8 +381,8 @@ def test_the_pace_learns_from_what_was_made(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_operators_that_hold_more_than_memory_are_an_error() -> None:
     stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=1, memory=500))
-    crew = Anyhow(stage, cycle([0, 1]), nbytes_each=100, deaths_left=0)
-    pool = Pool(stage, (), crew, Skips().tell, held=7)
+    backend = Anyhow(stage, cycle([0, 1]), nbytes_each=100, deaths_left=0)
+    pool = Pool(stage, (), backend, Skips().tell, held=7)
     with pytest.raises(FlowError) as caught:
         list(pool.rows(0))
     assert str(caught.value) == (
@@ -392,11 +394,11 @@ def test_operators_that_hold_more_than_memory_are_an_error() -> None:
 def test_a_result_comes_once_though_its_worker_died_after_it() -> None:
     """What is sent and not heard of is made again; the late result has a number of the past."""
     stage = stage_of(fl.from_range(6).map(abs).prefetch(procs=1))
-    crew = Anyhow(stage, cycle([0, 1]), deaths_left=0)
-    pool = pool_of(stage, crew)
+    backend = Anyhow(stage, cycle([0, 1]), deaths_left=0)
+    pool = pool_of(stage, backend)
     seen: list[Done] = []
     kept: list[Event] = []
-    heard = crew.hear
+    heard = backend.poll
 
     def late() -> list[Event]:
         events = heard()
@@ -411,4 +413,4 @@ def test_a_result_comes_once_though_its_worker_died_after_it() -> None:
 
     with mock.patch.object(Anyhow, "hear", side_effect=late):
         assert [x for _, x in pool.rows(0)] == list(range(6))
-    assert crew.discarded == 1
+    assert backend.discarded == 1

@@ -22,11 +22,11 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import ElementError, Flow, FlowError, NotShippable, WorkerDied
-from flowdsl.kinds import IndexedSource
+from flowdsl.elements.specs import Spec, ValueSpec
+from flowdsl.nodes import IndexedSource
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Stage
 from flowdsl.runtime.run import Run
-from flowdsl.specs import Spec, ValueSpec
 from flowdsl.workers.processes import Process, Processes
 from flowdsl.workers.worker import Setup
 from tests.children import is_worker, workers_of
@@ -131,16 +131,16 @@ def test_a_run_in_a_thread() -> None:
 
 def test_one_that_is_dismissed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a new interpreter, which is this process's own child, and would else be a zombie."""
-    monkeypatch.setattr("flowdsl.workers.starting.fork_server", lambda: None)
+    monkeypatch.setattr("flowdsl.workers.launching.fork_server", lambda: None)
     stage = plan_of(fl.from_range(9).map(abs).prefetch(procs=2).node).root
     assert isinstance(stage, Stage)
-    crew = Processes(stage)
-    crew.start(2)
-    goes, stays = crew.workers
+    backend = Processes(stage)
+    backend.start(2)
+    goes, stays = backend.workers
     assert isinstance(goes, Process)
-    crew.dismiss(goes)
-    assert crew.workers == [stays]
-    crew.close()
+    backend.dismiss(goes)
+    assert backend.workers == [stays]
+    backend.close()
     with pytest.raises(ChildProcessError):
         os.waitpid(goes.process.pid, 0)
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Flow
-from flowdsl.node import Row
+from flowdsl.nodes import Row
 from flowdsl.testing.endings import no_thread_is_left
 from flowdsl.workers.read_ahead import ReadAhead
 

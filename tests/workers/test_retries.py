@@ -11,21 +11,21 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import WorkerDied
-from flowdsl.making.make import make, maker
+from flowdsl.executor.execute import execute, executor_of
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Stage
 from flowdsl.runtime.skips import Skips
-from flowdsl.workers.crew import Died, Done, Event, Worker, result_of
-from flowdsl.workers.leases import Lease, Piece, Rows
+from flowdsl.workers.backend import Died, Done, Event, Worker, result_of
 from flowdsl.workers.pool import Pool
 from flowdsl.workers.processes import Process, Processes
+from flowdsl.workers.tasks import InputRows, Task, TaskInput
 from flowdsl.workers.threads import _Handed
 from tests.chaos.dying import kills
 from tests.paces import paced
 
 
 class Rehearsed:
-    """A crew that works in the consumer's thread, of which some die when the others can do no more.
+    """A backend that works in the consumer's thread, some of which die once the others are idle.
 
     Until then they do nothing; those in their places work like any other.
     """
@@ -35,24 +35,24 @@ class Rehearsed:
         self._dying = self.workers[:dying]
         self._begun = begun
         self._bell = threading.Event()
-        self._making = maker(stage.program, end_to_end=False)
+        self._making = executor_of(stage.program, end_to_end=False)
 
     def start(self, count: int) -> None:
         pass
 
-    def pack(self, rows: Rows) -> tuple[Any, int]:
+    def pack(self, rows: InputRows) -> tuple[Any, int]:
         return rows, 0
 
-    def give(self, worker: Worker, piece: Piece) -> None:
-        worker.held[piece.lease.number] = piece
+    def submit(self, worker: Worker, task_input: TaskInput) -> None:
+        worker.held[task_input.task.number] = task_input
 
-    def hear(self) -> list[Event]:
+    def poll(self) -> list[Event]:
         events: list[Event] = []
         for worker in self.workers:
             if worker.held and worker not in self._dying:
-                piece = next(iter(worker.held.values()))
-                made = make(self._making, piece.lease.addresses(), piece.rows)
-                result = result_of(made, piece.lease)
+                task_input = next(iter(worker.held.values()))
+                made = execute(self._making, task_input.task.addresses(), task_input.rows)
+                result = result_of(made, task_input.task)
                 nbytes = sum(made.positions)  # each is larger than the last
                 events.append(Done(worker, result, _Handed(made.elements, nbytes)))
         if not events:
@@ -72,10 +72,10 @@ class Rehearsed:
     def dismiss(self, worker: Worker) -> None:
         self.workers.remove(worker)
 
-    def rest(self) -> bool:
+    def park(self) -> bool:
         return False
 
-    def serves(self, stage: Stage, clock: bool) -> bool:
+    def can_reuse(self, stage: Stage, clock: bool) -> bool:
         return False
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class TestRehearsed:
         assert statistics.retried >= dying
 
     def test_only_what_was_begun_is_blamed(self) -> None:
-        """Of two leases in hand the second: the result of the first was lost with the worker."""
+        """Of two tasks in hand the second: the result of the first was lost with the worker."""
         with paced([1]):
             pool = rehearsed(2, 1, lambda worker: max(worker.held), deaths=1, on_error="raise")
             with pytest.raises(WorkerDied, match=r"^a worker died at work on element 2 of map"):
@@ -125,15 +125,15 @@ class TestRehearsed:
         """Its arrival alone may kill, which nobody lives to tell: that has an end, too."""
         with paced([1]):
             pool = rehearsed(1, 1, lambda worker: None, deaths=1)
-            crew = pool.crew
-            assert isinstance(crew, Rehearsed)
-            replace = crew.replace
+            backend = pool.backend
+            assert isinstance(backend, Rehearsed)
+            replace = backend.replace
 
             def replace_by_mortal(worker: Worker) -> None:
                 replace(worker)
-                crew._dying = list(crew.workers)
+                backend._dying = list(backend.workers)
 
-            crew.replace = replace_by_mortal  # type: ignore[method-assign]  # they all die
+            backend.replace = replace_by_mortal  # type: ignore[method-assign]  # they all die
             with pytest.raises(WorkerDied, match=r"3 workers died.* element 0 of map"):
                 list(pool.rows(0))
         assert pool.statistics().deaths == 3
@@ -158,36 +158,36 @@ class TestRehearsed:
 
 @pytest.mark.usefixtures("mortals")
 class TestWordOfWhatIsBegun:
-    def crew(self) -> tuple[Processes, Process]:
+    def backend(self) -> tuple[Processes, Process]:
         stage = plan_of(fl.from_range(9).map(kills(4)).prefetch(procs=1).node).root
         assert isinstance(stage, Stage)
-        crew = Processes(stage)
-        crew.start(1)
-        (worker,) = crew.workers
+        backend = Processes(stage)
+        backend.start(1)
+        (worker,) = backend.workers
         assert isinstance(worker, Process)
         while not worker.ready:
-            crew.hear()
-        return crew, worker
+            backend.poll()
+        return backend, worker
 
     def test_is_left_by_a_worker_that_dies(self) -> None:
-        """Though its result of the lease before may be lost with it."""
-        crew, worker = self.crew()
+        """Though its result of the task before may be lost with it."""
+        backend, worker = self.backend()
         for number, start in ((10, 0), (11, 3), (12, 6)):
-            crew.give(worker, Piece(Lease(number, 0, start, start + 3)))
-        while not (died := [event for event in crew.hear() if isinstance(event, Died)]):
+            backend.submit(worker, TaskInput(Task(number, 0, start, start + 3)))
+        while not (died := [event for event in backend.poll() if isinstance(event, Died)]):
             pass
         assert died[0].begun == 11
-        crew.close()
+        backend.close()
 
     def test_is_of_one_pass(self) -> None:
-        """The leases of the next have numbers of their own, which may be the same."""
-        crew, worker = self.crew()
-        crew.give(worker, Piece(Lease(0, 0, 0, 3)))
-        while not crew.hear():
+        """The tasks of the next have numbers of their own, which may be the same."""
+        backend, worker = self.backend()
+        backend.submit(worker, TaskInput(Task(0, 0, 0, 3)))
+        while not backend.poll():
             pass
         worker.held.clear()
         begun = [worker.window.begun]
-        assert crew.rest()
+        assert backend.park()
         begun.append(worker.window.begun)
         assert begun == [0, None]
-        crew.close()
+        backend.close()

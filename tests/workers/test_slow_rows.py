@@ -100,9 +100,9 @@ def test_let_others_go_ahead_as_far_as_the_credit(tmp_path: Path) -> None:
     with paced([1]):
         run = iter(fl.from_range(500).map(note).prefetch(procs=4))
         assert next(run) == 0
-    leases = 4 * (pool.LEASES_IN_HAND + pool.LEASES_AHEAD)
+    tasks = 4 * (pool.TASKS_PER_WORKER + pool.TASKS_AHEAD)
     # the sleeper holds a second one, which waits behind it
-    assert int((tmp_path / "seen").read_text()) == leases - pool.LEASES_IN_HAND
+    assert int((tmp_path / "seen").read_text()) == tasks - pool.TASKS_PER_WORKER
     assert list(run) == list(range(1, 500))
 
 

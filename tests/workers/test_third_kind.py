@@ -24,19 +24,18 @@ from hypothesis import strategies as st
 import flowdsl as fl
 from flowdsl import Exact, Flow, InvalidFlow, NotShippable, WorkerDied
 from flowdsl.errors import travelling
-from flowdsl.kinds import Placement
-from flowdsl.making.make import make, maker
-from flowdsl.node import AnyNode, with_sources
+from flowdsl.executor.execute import execute, executor_of
+from flowdsl.nodes import AnyNode, Placement, with_sources
 from flowdsl.ops.placement import Prefetch
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Stage
+from flowdsl.resources.worker_kinds import Label, WorkerKind, Workers
 from flowdsl.testing import laws as laws_of_flows
 from flowdsl.testing.catalogue import MOST_ROWS
-from flowdsl.testing.crews import Law, Trial, laws
 from flowdsl.testing.recipes import AnyFlow, Recipe
-from flowdsl.worker_kinds import Noun, WorkerKind, Workers
-from flowdsl.workers.crew import (
-    SECONDS_TO_HEAR,
+from flowdsl.testing.worker_backends import Law, Trial, laws
+from flowdsl.workers.backend import (
+    POLL_SECONDS,
     Died,
     Done,
     Event,
@@ -44,11 +43,11 @@ from flowdsl.workers.crew import (
     Ready,
     Result,
     Worker,
-    hire,
+    create_backend,
     result_of,
 )
-from flowdsl.workers.leases import Lease, Piece, Rows
 from flowdsl.workers.processes import Processes
+from flowdsl.workers.tasks import InputRows, Task, TaskInput
 from flowdsl.workers.wire import pickled, ship, unpack
 from tests.paces import paced, whims
 from tests.strategies import chains
@@ -57,7 +56,7 @@ from tests.threads import spawn_thread
 # -- the kind --------------------------------------------------------------------------------------
 
 KIND = WorkerKind(
-    "wires", Noun("wired thread", "wired threads"), f"{__name__}:Wired", shares_lock=True
+    "wires", Label("wired thread", "wired threads"), f"{__name__}:Wired", shares_lock=True
 )
 
 SECONDS_TO_LEAVE = 0.5
@@ -72,12 +71,12 @@ Said: TypeAlias = bytes | str
 
 @attrs.define(eq=False)
 class Wire(Worker):
-    """A worker, as its crew sees it."""
+    """A worker, as its backend sees it."""
 
     number: int = 0
     inbox: SimpleQueue[bytes | None] = attrs.field(factory=SimpleQueue)
     begun: list[int] = attrs.field(factory=list[int])
-    """The number of the last lease that it began, which it leaves behind when it dies."""
+    """The number of the last task that it began, which it leaves behind when it dies."""
     thread: threading.Thread | None = None
     since: float = 0.0
     """When it began with the oldest piece that it has in hand."""
@@ -122,23 +121,23 @@ class Wired:
         while len(self._members) < count:
             self._add()
 
-    def pack(self, rows: Rows) -> tuple[bytes, int]:
+    def pack(self, rows: InputRows) -> tuple[bytes, int]:
         packed = pickled(rows)
         return packed, len(packed)
 
-    def give(self, worker: Worker, piece: Piece) -> None:
+    def submit(self, worker: Worker, task_input: TaskInput) -> None:
         assert isinstance(worker, Wire)
         self._owner.check()
         if not worker.held:
             worker.since = time.monotonic()
-        worker.held[piece.lease.number] = piece
-        worker.inbox.put(pickled((piece.lease, piece.packed)))
+        worker.held[task_input.task.number] = task_input
+        worker.inbox.put(pickled((task_input.task, task_input.packed)))
 
-    def hear(self) -> list[Event]:
+    def poll(self) -> list[Event]:
         self._owner.check()
         heard: list[Event] = []
         with suppress(Empty):
-            said = self._outbox.get(timeout=SECONDS_TO_HEAR)
+            said = self._outbox.get(timeout=POLL_SECONDS)
             while True:
                 heard += self._received(*said)
                 said = self._outbox.get_nowait()
@@ -163,7 +162,7 @@ class Wired:
         del self._members[worker.number]
         worker.inbox.put(None)
 
-    def rest(self) -> bool:
+    def park(self) -> bool:
         if any(worker.held for worker in self._members.values()):
             return False
         for worker in self._members.values():
@@ -172,7 +171,7 @@ class Wired:
             worker.inbox.put(REST)
         return True
 
-    def serves(self, stage: Stage, clock: bool) -> bool:
+    def can_reuse(self, stage: Stage, clock: bool) -> bool:
         threads = [worker.thread for worker in self._members.values()]
         return (
             (stage.workers, clock) == (self._asked, self._clock)
@@ -230,22 +229,22 @@ def _live(
     end_to_end: bool,
     clock: bool,
 ) -> None:
-    """A worker's life: it holds nothing of the crew's but its side of the wire."""
+    """A worker's life: it holds nothing of the backend's but its side of the wire."""
     try:
-        making = maker(unpack(program), end_to_end, clock=clock)
+        making = executor_of(unpack(program), end_to_end, clock=clock)
         outbox.put((number, READY))
         while (message := inbox.get()) is not None:
             if message == REST:
-                making.rest()
+                making.park()
                 continue
-            lease: Lease
-            lease, packed = unpack(message)
-            begun[:] = [lease.number]
-            made = make(making, lease.addresses(), [] if packed is None else unpack(packed))
+            task: Task
+            task, packed = unpack(message)
+            begun[:] = [task.number]
+            made = execute(making, task.addresses(), [] if packed is None else unpack(packed))
             if made.failure is not None:
                 cause = travelling(made.failure.cause)
                 made.failure = attrs.evolve(made.failure, cause=cause)
-            outbox.put((number, pickled((result_of(made, lease), pickled(made.elements)))))
+            outbox.put((number, pickled((result_of(made, task), pickled(made.elements)))))
         outbox.put((number, "it left"))
     except BaseException as error:
         outbox.put((number, str(error)))
@@ -363,16 +362,16 @@ def test_one_that_ends_before_it_is_ready() -> None:
 def test_one_that_has_ended_at_rest_serves_no_more() -> None:
     stage = plan_of(fl.from_range(5).map(abs).apply(Prefetch, Workers(KIND, 2)).node).root
     assert isinstance(stage, Stage)
-    crew = hire(stage)
-    crew.start(2)
-    assert crew.rest()
-    worker = crew.workers[1]
+    backend = create_backend(stage)
+    backend.start(2)
+    assert backend.park()
+    worker = backend.workers[1]
     assert isinstance(worker, Wire)
     assert worker.thread is not None
     worker.inbox.put(None)
     worker.thread.join()
-    assert not crew.serves(stage, False)
-    crew.close()
+    assert not backend.can_reuse(stage, False)
+    backend.close()
 
 
 @pytest.mark.parametrize(
@@ -400,8 +399,8 @@ def test_its_titles_say_what_was_given() -> None:
     assert title == "prefetch(wires=2, memory=9, deaths=1, timeout=0.5)"
 
 
-def test_a_crew_that_is_nowhere_is_an_error_that_says_so() -> None:
-    lost = attrs.evolve(KIND, crew="flowdsl_nowhere.actors:Actors")
+def test_missing_backend_is_named_in_the_error() -> None:
+    lost = attrs.evolve(KIND, backend="flowdsl_nowhere.actors:Actors")
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).map(abs).apply(Prefetch, Workers(lost, 1)).collect()
     assert str(caught.value) == (

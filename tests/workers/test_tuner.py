@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flowdsl.workers.tuner import PATIENCE, Span, Tuner
 
 AHEAD = 8
-"""Leases under way for each worker."""
+"""Tasks under way for each worker."""
 
 
 @attrs.define
@@ -44,7 +44,7 @@ class Simulated:
         return min(self.cost(count) for count in range(1, most + 1))
 
     def span(self, count: int) -> Span:
-        """The next lease."""
+        """The next task."""
         chance = random.Random(f"{self.seed} {self.clock}")
         size = max(1, int(0.03 / self.each(count)))
         took = size * self.cost(count) * (1 + self.noise * chance.uniform(-1, 1))
@@ -60,7 +60,7 @@ class Simulated:
         """The numbers that the tuner chose in so many seconds, one for each change."""
         until, chosen = self.clock + seconds, [tuner.count]
         number, left = tuner.count, 0
-        """The number with which the next leases were made, and how many were made with it."""
+        """The number with which the next tasks were made, and how many were made with it."""
         while self.clock < until:
             under_way = AHEAD * number
             tuner.observe(self.span(number), under_way)

@@ -15,12 +15,11 @@ import pytest
 import flowdsl as fl
 from flowdsl import NotShippable
 from flowdsl.effects import Effect
-from flowdsl.kinds import Elementwise
-from flowdsl.making.program import Program
-from flowdsl.node import Addresses
-from flowdsl.specs import UNKNOWN, Spec
+from flowdsl.elements.specs import UNKNOWN, Spec
+from flowdsl.executor.program import Program
+from flowdsl.nodes import Elementwise, Indices
+from flowdsl.resources.worker_kinds import PROCESSES
 from flowdsl.testing.elements import FORMS, make, same
-from flowdsl.worker_kinds import PROCESSES
 from flowdsl.workers.slabs import WORTH_SHARING
 from flowdsl.workers.wire import pack, pack_into, ship, supply, unpack
 from tests.workers.test_slabs import Pair
@@ -29,7 +28,7 @@ BIG = WORTH_SHARING  # elements: of any dtype, so many are worth it
 
 
 def by_message(elements: list[Any]) -> Any:
-    """As a lease brings them to a worker."""
+    """As a task brings them to a worker."""
     data, *beside = supply([elements])
     (received,) = unpack(bytes(data), [bytearray(content) for content in beside])
     return received
@@ -194,7 +193,7 @@ class TestShip:
             return i + offset
 
         node = fl.from_range(5).map(add).filter(lambda i: i != 12).node
-        got = Program(unpack(ship(node, PROCESSES).content)).rows(Addresses.span(0, 0, 5))
+        got = Program(unpack(ship(node, PROCESSES).content)).rows(Indices.span(0, 0, 5))
         assert [x for _, x in got] == [10, 11, 13, 14]
 
     def test_names_the_operator_and_the_argument_that_can_not(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from flowdsl.kinds import Gathering, Placement
+from flowdsl.nodes import Placement, Windowed
 from flowdsl.plan.tree import Step, runs_in_worker
-from flowdsl.worker_kinds import Workers
+from flowdsl.resources.worker_kinds import Workers
 
 
 def absorb_prefetch(step: Step) -> Step:
@@ -32,6 +32,6 @@ def _without_prefetch(step: Step, rows: int, absorbed: list[Workers]) -> Step:
         absorbed.append(attrs.evolve(node.workers, timeout=timeout and timeout * rows))
         return _without_prefetch(step.sources[0], rows, absorbed)
     if runs_in_worker(node):
-        rows *= node.n if isinstance(node, Gathering) else 1
+        rows *= node.n if isinstance(node, Windowed) else 1
         return step.over(*(_without_prefetch(source, rows, absorbed) for source in step.sources))
     return step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowdsl.kinds import Placement
+from flowdsl.nodes import Placement
 from flowdsl.plan.tree import Step, has_own_work, is_read_alone
 
 

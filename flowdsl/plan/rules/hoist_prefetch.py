@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from flowdsl.kinds import Indexing, Joining, Merging, Placement
+from flowdsl.nodes import IndexTransform, Joining, Merging, Placement
 from flowdsl.plan.tree import Step
 
 
@@ -15,7 +15,7 @@ def hoist_prefetch(step: Step) -> Step:
     chosen elements, in their final order. Several flows together get as many workers as the flow
     with the most, and the strictest limits of any.
     """
-    if isinstance(step.node, Indexing | Merging | Joining) and step.node.indexable:
+    if isinstance(step.node, IndexTransform | Merging | Joining) and step.node.indexable:
         placed = [(s, s.node.workers) for s in step.sources if isinstance(s.node, Placement)]
         if placed:
             prefetch, most = max(placed, key=lambda pair: pair[1].count)

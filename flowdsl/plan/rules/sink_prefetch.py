@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from flowdsl.kinds import Placement
+from flowdsl.nodes import Placement
 from flowdsl.plan.tree import Step, has_work, is_read_alone, runs_in_worker
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from flowdsl.kinds import Elementwise, Gathering, Placement
+from flowdsl.nodes import Elementwise, Placement, Windowed
 from flowdsl.plan.tree import Step, bases_of, is_work, rewrite, runs_in_worker, walk
-from flowdsl.worker_kinds import Workers
+from flowdsl.resources.worker_kinds import Workers
 
 
 def split_prefetch(step: Step) -> Step:
@@ -63,7 +63,7 @@ def _has_functions(top: Step, base: Step) -> bool:
 
 
 def _is_sent(step: Step) -> bool:
-    return isinstance(step.node, Elementwise | Gathering) and is_work(step)
+    return isinstance(step.node, Elementwise | Windowed) and is_work(step)
 
 
 def _has_work(base: Step) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 import numpy as np
 
+from flowdsl.elements.specs import ArraySpec, Spec, ValueSpec, text_of_any_width
 from flowdsl.errors import SpecMismatch
-from flowdsl.specs import ArraySpec, Spec, ValueSpec, text_of_any_width
 from flowdsl.storage.codec import array_of_bytes
 
 _NUMBERS: dict[str, tuple[type, np.dtype[Any]]] = {

@@ -15,17 +15,16 @@ import numpy as np
 from typing_extensions import TypeForm
 from xxhash import xxh3_64_intdigest
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, in_classes, names_classes
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import T
-from flowdsl.specs import UNKNOWN, Spec, StructSpec, in_classes, names_classes
+from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.arrays.columns import FORMS, TEXT, Column
 from flowdsl.storage.byte_files import LocalFile
-from flowdsl.storage.declared import held_to
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath, local_path
+from flowdsl.storage.schema import checked_against
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -48,7 +47,7 @@ _ERRORS = (
 """What h5py raises for files that are damaged."""
 
 
-class Header(msgspec.Struct, frozen=True):
+class Hdf5Header(msgspec.Struct, frozen=True):
     """What ``write_hdf5`` says of its rows."""
 
     version: int
@@ -141,10 +140,10 @@ class RowsFile:
         except _ERRORS as error:
             raise SourceError(f"from_hdf5: {self.path!r}: {what}: {error}") from error
 
-    def _header(self) -> Header | None:
+    def _header(self) -> Hdf5Header | None:
         if HEADER not in self._file.attrs:
             return None
-        header = msgspec.json.decode(bytes(self._file.attrs[HEADER]), type=Header)
+        header = msgspec.json.decode(bytes(self._file.attrs[HEADER]), type=Hdf5Header)
         if header.version != VERSION or len(header.paths) != len(header.forms):
             raise ValueError(f"its version is {header.version}, and {VERSION} is read here")
         return header
@@ -414,5 +413,5 @@ def from_hdf5(
         stored = UNKNOWN  # of a file without rows
     elif single:
         stored = fields[0][1]
-    spec = held_to("from_hdf5", where, element, stored)
-    return node.flow(FromHdf5[Any](where, tuple(names), single, file.length, spec, file.digest))
+    spec = checked_against("from_hdf5", where, element, stored)
+    return nodes.flow(FromHdf5[Any](where, tuple(names), single, file.length, spec, file.digest))

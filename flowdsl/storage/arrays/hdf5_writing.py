@@ -14,13 +14,13 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from flowdsl.effects import Finite
-from flowdsl.elements import components
+from flowdsl.elements.flattening import InSpecOrder
+from flowdsl.elements.specs import StructSpec, spec_of
+from flowdsl.elements.structure import components
 from flowdsl.errors import InvalidFlow, SpecMismatch
-from flowdsl.flattening import InSpecOrder
-from flowdsl.node import FlowBase
-from flowdsl.specs import StructSpec, spec_of
+from flowdsl.nodes import FlowBase
 from flowdsl.storage.arrays.columns import Column, column_of, content_of, same_column
-from flowdsl.storage.arrays.hdf5 import HEADER, VERSION, Header, paths_of
+from flowdsl.storage.arrays.hdf5 import HEADER, VERSION, Hdf5Header, paths_of
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.writing import write_file
@@ -227,7 +227,7 @@ class _Block:
     def finish(self) -> None:
         """Say what was written."""
         forms = [column.form for column in self.columns] or ["array"] * len(self.names)
-        header = Header(VERSION, self.written, self.digest, self.names, forms)
+        header = Hdf5Header(VERSION, self.written, self.digest, self.names, forms)
         self.file.attrs[HEADER] = np.bytes_(msgspec.json.encode(header))
 
 

@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 from typing_extensions import TypeForm
 from xxhash import xxh3_64_intdigest
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import Spec
 from flowdsl.errors import SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import T
-from flowdsl.specs import Spec
+from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.arrays.columns import Column
 from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.declared import held_to
 from flowdsl.storage.paths import OnePath, one_path
+from flowdsl.storage.schema import checked_against
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -41,7 +40,7 @@ class Pickled(ValueError):
     """An array holds Python objects."""
 
 
-class Rows:
+class NpyRows:
     """The entries of an array along its first axis, read as they are asked for."""
 
     def __init__(self, file: ByteFile, start: int, size: int) -> None:
@@ -113,11 +112,11 @@ def _header(stream: io.BytesIO) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     return dtype, tuple(map(int, shape)), bool(fortran)
 
 
-def _opened(path: str) -> tuple[Rows, int]:
+def _opened(path: str) -> tuple[NpyRows, int]:
     """The rows of a file, and its digest."""
     file = open_file("from_npy", path)
     try:
-        rows = Rows(file, 0, file.size)
+        rows = NpyRows(file, 0, file.size)
         return rows, xxh3_64_intdigest(f"{file.size} {rows.column}".encode(), rows.some())
     except ValueError as error:
         raise SourceError(f"from_npy: {path!r} is no array that can be read: {error}") from error
@@ -195,5 +194,5 @@ def from_npy(path: OnePath, element: Any = object) -> Flow[Any, Exact]:
     """
     where = one_path("from_npy", path)
     rows, digest = _opened(where)
-    spec = held_to("from_npy", where, element, rows.column.spec)
-    return node.flow(FromNpy[Any](where, rows.length, spec, digest))
+    spec = checked_against("from_npy", where, element, rows.column.spec)
+    return nodes.flow(FromNpy[Any](where, rows.length, spec, digest))

@@ -19,17 +19,16 @@ from numpy.typing import NDArray
 from typing_extensions import TypeForm
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, in_classes, names_classes
 from flowdsl.errors import SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import T
-from flowdsl.specs import UNKNOWN, Spec, StructSpec, in_classes, names_classes
+from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.arrays.columns import FORMS, Column
-from flowdsl.storage.arrays.npy import Pickled, Rows
+from flowdsl.storage.arrays.npy import NpyRows, Pickled
 from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.declared import held_to
 from flowdsl.storage.paths import OnePath, one_path
+from flowdsl.storage.schema import checked_against
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -53,7 +52,7 @@ _ERRORS = (
 """What is raised for archives that are damaged."""
 
 
-class Header(msgspec.Struct, frozen=True):
+class NpzHeader(msgspec.Struct, frozen=True):
     """What ``write_npz`` says of its rows."""
 
     version: int
@@ -147,7 +146,9 @@ class RowsFile:
                     f"from_npz: {path!r}: {self.names[0]!r} has {self.length} rows and {name!r} "
                     f"has {array.length}: they must have equally many"
                 )
-        self.columns = [array.column if isinstance(array, Rows) else None for array in self._arrays]
+        self.columns = [
+            array.column if isinstance(array, NpyRows) else None for array in self._arrays
+        ]
         self.digest = self._digest()
         if self.header is not None:
             with self._errors("it is damaged"):
@@ -180,7 +181,7 @@ class RowsFile:
             members[info.filename] = info
         return members
 
-    def _header(self) -> Header | None:
+    def _header(self) -> NpzHeader | None:
         marked = self._zip.comment == COMMENT
         if not marked and not {HEADER, DIGESTS} & self._members.keys():
             return None
@@ -189,7 +190,7 @@ class RowsFile:
         data = self._content(self._members[HEADER])
         if xxh3_64_digest(data[8:]) != data[:8]:
             raise ValueError("its header is damaged")
-        header = msgspec.json.decode(data[8:], type=Header)
+        header = msgspec.json.decode(data[8:], type=NpzHeader)
         if header.version != VERSION:
             raise ValueError(f"its version is {header.version}, and {VERSION} is read here")
         return header
@@ -218,20 +219,20 @@ class RowsFile:
         tensorpack = self._trusted and names == ["buffer"]
         return names, "single" if tensorpack else "dict"
 
-    def _array(self, name: str) -> Rows | _Objects:
+    def _array(self, name: str) -> NpyRows | _Objects:
         with self._errors(f"{name!r} cannot be read"):
             info = self._members[f"{name}.npy"]
             if info.compress_type != zipfile.ZIP_STORED:
                 content = self._content(info)
                 if self._trusted and _is_pickled(content[:_STRETCH]):
                     return _Objects(content)
-                return Rows(_Bytes(self.path, content), 0, len(content))
+                return NpyRows(_Bytes(self.path, content), 0, len(content))
             start = self._start(info)
             if self._trusted and _is_pickled(self._file.read(start, min(info.file_size, 1 << 14))):
                 return _Objects(self._content(info))
             if self.header is None and self._check:
                 self._check_crc(info, start)
-            return Rows(self._file, start, info.file_size)
+            return NpyRows(self._file, start, info.file_size)
 
     def _start(self, info: zipfile.ZipInfo) -> int:
         """Where the bytes of a member begin."""
@@ -248,11 +249,11 @@ class RowsFile:
         if crc != info.CRC:
             raise ValueError("its bytes are not those that were written")
 
-    def _take(self, header: Header) -> None:
+    def _take(self, header: NpzHeader) -> None:
         """Hold the arrays to the header, and take the checksums of their rows."""
         data = self._content(self._members[DIGESTS])
         n, k = header.length, len(header.names)
-        table = Rows(_Bytes(self.path, data), 0, len(data))
+        table = NpyRows(_Bytes(self.path, data), 0, len(data))
         if (table.length, table.column) != (n, Column("array", np.dtype("<u8"), (k,))):
             raise ValueError("its checksums are not those of its rows")
         body = data[len(data) - 8 * n * k :]
@@ -391,5 +392,5 @@ def from_npz(path: OnePath, element: Any = object, *, trusted: bool = False) -> 
     """
     where = one_path("from_npz", path)
     file = RowsFile(where, trusted, check=False)
-    spec = held_to("from_npz", where, element, file.spec)
-    return node.flow(FromNpz[Any](where, file.length, spec, file.digest, trusted))
+    spec = checked_against("from_npz", where, element, file.spec)
+    return nodes.flow(FromNpz[Any](where, file.length, spec, file.digest, trusted))

@@ -16,11 +16,11 @@ from numpy.lib import format as npy
 from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl.effects import Finite
-from flowdsl.elements import components
+from flowdsl.elements.structure import components
 from flowdsl.errors import SpecMismatch
-from flowdsl.node import FlowBase
+from flowdsl.nodes import FlowBase
 from flowdsl.storage.arrays.columns import Column, column_of, content_of, same_column
-from flowdsl.storage.arrays.npz import COMMENT, DIGESTS, HEADER, VERSION, Header
+from flowdsl.storage.arrays.npz import COMMENT, DIGESTS, HEADER, VERSION, NpzHeader
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.writing import write_file
 
@@ -108,7 +108,7 @@ class _Parts:
 
     def zip(self) -> None:
         """Put the arrays into one file."""
-        header = Header(
+        header = NpzHeader(
             *(VERSION, self.length, self._digest.intdigest()),
             *(self.form, self.names, [column.form for column in self.columns]),
         )

@@ -11,10 +11,10 @@ from typing import Any, Generic, Union, get_args, get_origin, get_type_hints
 import attrs
 import numpy as np
 
-from flowdsl.elements import assemble
+from flowdsl.elements.specs import StructSpec, ValueSpec, spec_declared
+from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SpecMismatch
-from flowdsl.node import T
-from flowdsl.specs import StructSpec, ValueSpec, spec_declared
+from flowdsl.nodes import T
 
 # -- cells --------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ SCALARS = {
 
 
 @attrs.frozen(eq=False)
-class Declared:
+class DeclaredCells:
     """The components of a declared element, and the cells that they are read from."""
 
     spec: StructSpec
@@ -127,7 +127,7 @@ class Declared:
         return self.spec.form is not tuple
 
 
-def declared_cells(element: Any) -> Declared:
+def declared_cells(element: Any) -> DeclaredCells:
     """The cells of a declared class or tuple.
 
     Raises:
@@ -144,7 +144,7 @@ def declared_cells(element: Any) -> Declared:
     else:
         hints = _hints(get_origin(element) or element)
     cells = tuple(_cell(name, hints.get(name)) for name, _ in spec.fields)
-    return Declared(spec, cells)
+    return DeclaredCells(spec, cells)
 
 
 def _hints(form: type) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def texts_as(form: type, names: Sequence[str]) -> StructSpec:
 
 
 @attrs.frozen
-class Rows(Generic[T]):
+class CellRows(Generic[T]):
     """How records of cells become rows."""
 
     form: type

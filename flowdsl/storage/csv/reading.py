@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 import attrs
 from typing_extensions import TypeForm
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import Spec, StructSpec
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.node import T
-from flowdsl.specs import Spec, StructSpec
+from flowdsl.nodes import T
 from flowdsl.storage.csv.cells import (
     Cell,
-    Declared,
-    Rows,
+    CellRows,
+    DeclaredCells,
     declared_cells,
     texts_as,
 )
@@ -103,7 +103,7 @@ class _Records(Generic[T]):
     """Records of cells, and how they become rows."""
 
     dialect: _Dialect
-    rows: Rows[T]
+    rows: CellRows[T]
 
     @property
     def empty(self) -> bool:
@@ -261,10 +261,10 @@ def from_csv(
         _certainly_a_header(files[0].path, rows, first[0] or [])
     source = FromCsv[Any](files, _Records(dialect, rows), spec, begins)
     _holds(source, declared)
-    return node.flow(source)
+    return nodes.flow(source)
 
 
-def _certainly_a_header(path: str, rows: Rows[Any], record: list[str]) -> None:
+def _certainly_a_header(path: str, rows: CellRows[Any], record: list[str]) -> None:
     """Refuse a first line that a row could be: what is declared has no names to find in it."""
     try:
         rows.made([record])
@@ -310,7 +310,7 @@ def _twice(names: Sequence[str]) -> list[str]:
     return sorted({name for name in names if names.count(name) > 1})
 
 
-def _declared(element: Any) -> Declared | None:
+def _declared(element: Any) -> DeclaredCells | None:
     from typing import get_args, get_origin
 
     if get_origin(element) is dict and get_args(element) == (str, str):
@@ -338,7 +338,7 @@ def _columns(
     first: Sequence[list[str] | None],
     header: bool,
     named: tuple[str, ...] | None,
-    declared: Declared | None,
+    declared: DeclaredCells | None,
 ) -> tuple[int, tuple[str, ...] | None]:
     """How many cells a record has, and the names of its columns, if it has any."""
     if header:
@@ -377,8 +377,8 @@ def _rows(
     width: int,
     names: tuple[str, ...] | None,
     chosen: tuple[str, ...] | None,
-    declared: Declared | None,
-) -> tuple[Rows[Any], StructSpec]:
+    declared: DeclaredCells | None,
+) -> tuple[CellRows[Any], StructSpec]:
     """How the records of a file become rows, and the spec of these."""
     wanted = names
     if chosen is not None and names is not None:
@@ -399,10 +399,10 @@ def _rows(
     places = range(width) if names is None else [names.index(name) for name in wanted or ()]
     told = map(str, places) if names is None else map(repr, wanted or ())
     parts = tuple(name for name, _ in spec.fields)
-    return Rows(spec.form, parts, tuple(places), cells, width, tuple(told)), spec
+    return CellRows(spec.form, parts, tuple(places), cells, width, tuple(told)), spec
 
 
-def _as_declared(path: str, wanted: tuple[str, ...], declared: Declared) -> tuple[str, ...]:
+def _as_declared(path: str, wanted: tuple[str, ...], declared: DeclaredCells) -> tuple[str, ...]:
     """The columns in the order of the declared components."""
     if not declared.is_named:
         if len(wanted) != len(declared.cells):
@@ -425,7 +425,7 @@ def _as_declared(path: str, wanted: tuple[str, ...], declared: Declared) -> tupl
     return tuple(names)
 
 
-def _holds(source: FromCsv[Any], declared: Declared | None) -> None:
+def _holds(source: FromCsv[Any], declared: DeclaredCells | None) -> None:
     """Hold the first row to what is declared; without a declaration it is checked when read."""
     if declared is None or not source.length:
         return

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from flowdsl.effects import Finite
-from flowdsl.elements import components
+from flowdsl.elements.specs import Spec, StructSpec
+from flowdsl.elements.structure import components
 from flowdsl.errors import SpecMismatch
-from flowdsl.node import FlowBase
-from flowdsl.specs import Spec, StructSpec
+from flowdsl.nodes import FlowBase
 from flowdsl.storage.csv.cells import SCALARS
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.text.lines import BOM, encoded

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 
-from flowdsl.arguments import checked_flag
 from flowdsl.errors import InvalidFlow
+from flowdsl.nodes import checked_flag
 from flowdsl.storage.images.decoding import (
     Channels,
     Encoded,

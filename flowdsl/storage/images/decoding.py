@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import checked_flag, checked_int
 from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.nodes import checked_flag, checked_int
 from flowdsl.storage.images.headers import check_png, image_format, is_progressive, size_in_header
 from flowdsl.storage.images.scratch import Scratch
 from flowdsl.storage.libraries import library

@@ -11,12 +11,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl import node
-from flowdsl.arguments import checked_flag
+from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import ArraySpec, Spec
 from flowdsl.errors import SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.specs import ArraySpec, Spec
+from flowdsl.nodes import IndexedSource, checked_flag
 from flowdsl.storage.byte_files import open_file
 from flowdsl.storage.images.decoding import (
     Channels,
@@ -125,4 +124,4 @@ def from_images(
         library(name, "from_images", "images")
     if isinstance(files, str | os.PathLike) and not is_url(names[0]):
         open_file("from_images", names[0])
-    return node.flow(FromImages(names, color, size, smooth))
+    return nodes.flow(FromImages(names, color, size, smooth))

@@ -10,11 +10,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.specs import ArraySpec, Spec, StructSpec, ValueSpec
+from flowdsl.nodes import IndexedSource
 from flowdsl.storage.libraries import library
 from flowdsl.storage.lmdb.keys import Keys
 from flowdsl.storage.lmdb.raw import RawFile, raw_file
@@ -177,4 +177,4 @@ def from_caffe_lmdb(
     if dtype not in ("uint8", "float32"):
         raise InvalidFlow(f"{_READER}: dtype must be 'uint8' or 'float32', got {dtype!r}")
     _datum_class()  # a missing library is told at once
-    return node.flow(FromCaffeLmdb[Any](raw_file(_READER, path, keys), np.dtype(dtype)))
+    return nodes.flow(FromCaffeLmdb[Any](raw_file(_READER, path, keys), np.dtype(dtype)))

@@ -9,11 +9,11 @@ import attrs
 import numpy as np
 import xxhash
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.errors import SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.specs import Spec, StructSpec, ValueSpec
+from flowdsl.nodes import IndexedSource
 from flowdsl.storage.lmdb.keys import Keys, KeysOfRows, Read, keys_of_rows
 from flowdsl.storage.lmdb.pages import Pages
 from flowdsl.storage.paths import OnePath, local_path
@@ -152,4 +152,4 @@ def from_lmdb_raw(path: OnePath, keys: Keys | None = None) -> Flow[tuple[bytes, 
     Elsewhere: tensorpack ``LMDBData``, ``LMDBDataDecoder``; tf.data none; Grain none;
     torchdata none.
     """
-    return node.flow(FromLmdbRaw(raw_file("from_lmdb_raw", path, keys)))
+    return nodes.flow(FromLmdbRaw(raw_file("from_lmdb_raw", path, keys)))

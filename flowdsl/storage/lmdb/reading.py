@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 import attrs
 from typing_extensions import TypeForm
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import Spec
 from flowdsl.errors import SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import T
-from flowdsl.specs import Spec
-from flowdsl.storage.declared import RowsHeld, held_to
+from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.lmdb.rows import RowsFile
 from flowdsl.storage.paths import OnePath, local_path
+from flowdsl.storage.schema import SchemaRows, checked_against
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -57,7 +56,7 @@ class FromLmdb(IndexedSource[T], Generic[T]):
             raise SourceError(
                 f"{self.path!r} holds other rows than when this flow was built: build a new flow"
             )
-        held = RowsHeld("from_lmdb", self.path, self.row_spec, stored)
+        held = SchemaRows("from_lmdb", self.path, self.row_spec, stored)
         if not held.changes:
             return file.row
         return lambda i: cast("T", held.row(i, file.row(i)))
@@ -112,5 +111,5 @@ def from_lmdb(
             f"{header.length} rows. write_lmdb(path, append=True) adds the others to it; "
             f"from_lmdb(path, partial=True) reads those that are there"
         )
-    spec = held_to("from_lmdb", where, element, stored)
-    return node.flow(FromLmdb[Any](where, header.length, spec, header.digest, trusted))
+    spec = checked_against("from_lmdb", where, element, stored)
+    return nodes.flow(FromLmdb[Any](where, header.length, spec, header.digest, trusted))

@@ -18,8 +18,8 @@ import attrs
 import msgspec
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
+from flowdsl.elements.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.errors import SourceError
-from flowdsl.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.storage.codec import SamePlaces, decode, encode, spec_from_plain, spec_to_plain
 from flowdsl.storage.lmdb.pages import BIG, MOST_KEPT, Page, Tree
 
@@ -39,7 +39,7 @@ _COMMIT_ROWS = 1024
 _COMMIT_SECONDS = 5.0
 
 
-class Header(msgspec.Struct, frozen=True):
+class LmdbHeader(msgspec.Struct, frozen=True):
     """The header of a file."""
 
     version: int
@@ -120,7 +120,7 @@ class RowsFile(Tree):
                 f"has {self._file.size} bytes and needs {needed}"
             )
 
-    def header(self) -> tuple[Header, Spec]:
+    def header(self) -> tuple[LmdbHeader, Spec]:
         """The file's header and spec; raises SourceError if they are invalid."""
         try:
             header = self._read_header()
@@ -147,13 +147,13 @@ class RowsFile(Tree):
         self._unseal = _UNSEAL[header.version]
         return header, spec
 
-    def _read_header(self) -> Header:
+    def _read_header(self) -> LmdbHeader:
         stored = self.get(KEY_OF_HEADER) or b""
         try:
             data = unseal(0, stored)
         except SourceError:
             data = _unseal_1(0, stored)
-        return msgspec.msgpack.decode(data, type=Header)
+        return msgspec.msgpack.decode(data, type=LmdbHeader)
 
     def row(self, i: int) -> Any:
         """The row of this number; raises SourceError if it is damaged."""
@@ -255,5 +255,5 @@ class Batch:
         if self.stored is not None:
             both = self.stored if self._spec is None else join(self.stored, spec_from_plain(spec))
             spec = spec_to_plain(both)
-        header = Header(VERSION, self.length, self.digest, spec, complete)
+        header = LmdbHeader(VERSION, self.length, self.digest, spec, complete)
         return KEY_OF_HEADER, seal(0, msgspec.msgpack.encode(header))

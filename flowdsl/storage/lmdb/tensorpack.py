@@ -14,16 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypeForm
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import Spec, spec_declared
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import T
-from flowdsl.specs import Spec, spec_declared
-from flowdsl.storage.declared import RowsHeld
+from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.lmdb.keys import is_pickle
 from flowdsl.storage.lmdb.raw import RawFile, raw_file
 from flowdsl.storage.paths import OnePath
+from flowdsl.storage.schema import SchemaRows
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -56,7 +55,7 @@ class FromTensorpackLmdb(IndexedSource[T], Generic[T]):
 
     def open(self) -> Callable[[int], T]:
         read = self.raw.open()
-        held = RowsHeld("from_tensorpack_lmdb", self.raw.path, self.declared)
+        held = SchemaRows("from_tensorpack_lmdb", self.raw.path, self.declared)
 
         def row(i: int) -> T:
             key, value = read(i)
@@ -172,4 +171,4 @@ def from_tensorpack_lmdb(
                 f"{reader}: {raw.path!r} holds pickles (key {key!r}), which can run any code when "
                 f"they are read: pass trusted=True if you trust who wrote the file"
             )
-    return node.flow(FromTensorpackLmdb[Any](raw, declared, trusted))
+    return nodes.flow(FromTensorpackLmdb[Any](raw, declared, trusted))

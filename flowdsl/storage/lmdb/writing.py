@@ -22,7 +22,7 @@ import lmdb
 
 from flowdsl.effects import Finite
 from flowdsl.errors import InvalidFlow
-from flowdsl.node import FlowBase
+from flowdsl.nodes import FlowBase
 from flowdsl.storage.lmdb.rows import KEY_OF_HEADER, MARGIN_BYTES, VERSION, Batch, RowsFile
 from flowdsl.storage.paths import WRITE_HERE, OnePath, local_path
 from flowdsl.storage.writing import RowsToWrite, never_ends, of_the_system, write_file

@@ -27,8 +27,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from flowdsl.elements.specs import UNKNOWN, ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import SourceError
-from flowdsl.specs import UNKNOWN, ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 from flowdsl.storage.libraries import library
 
 Values: TypeAlias = Callable[[int, int], list[Any]]

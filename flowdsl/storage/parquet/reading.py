@@ -22,13 +22,9 @@ import attrs
 import xxhash
 from typing_extensions import TypeForm
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements import arguments
-from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import T
-from flowdsl.specs import (
+from flowdsl.elements.specs import (
     UNKNOWN,
     Spec,
     StructSpec,
@@ -37,12 +33,15 @@ from flowdsl.specs import (
     names_classes,
     spec_of_type,
 )
-from flowdsl.storage.ahead import by_number
-from flowdsl.storage.declared import held_to
+from flowdsl.elements.structure import arguments
+from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
+from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.index import Shards
 from flowdsl.storage.parquet.columns import Values, in_python, spec_of_column, values_of
 from flowdsl.storage.parquet.files import ParquetFile
 from flowdsl.storage.paths import Paths, all_paths, title_of
+from flowdsl.storage.read_ahead import by_number
+from flowdsl.storage.schema import checked_against
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -57,7 +56,7 @@ _AHEAD_BYTES = 1 << 20
 
 
 @attrs.frozen
-class Declared:
+class DeclaredColumns:
     """What is declared for the values of a column."""
 
     spec: Spec = UNKNOWN
@@ -77,7 +76,7 @@ class Column:
 
 
 @attrs.frozen
-class Part:
+class ParquetPart:
     """One of the files."""
 
     path: str
@@ -90,7 +89,7 @@ class Part:
 class FromParquet(IndexedSource[T], Generic[T]):
     """The rows of Parquet files, by number."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ParquetPart, ...]
     columns: tuple[Column, ...]
     form: str
     row_spec: Spec
@@ -292,16 +291,16 @@ def from_parquet(
             _check_nothing_more(files[0], file)
     form = files[0].form
     declared = _declared(element, form, chosen)
-    seen = [_column(files, name, declared.get(name, Declared())) for name in chosen]
+    seen = [_column(files, name, declared.get(name, DeclaredColumns())) for name in chosen]
     unnamed = form == "tuple" and all(name.isdecimal() for name in chosen)
     names_of_spec = map(str, range(len(seen))) if unnamed else chosen
     fields = tuple((name, spec) for name, (_, spec) in zip(names_of_spec, seen, strict=True))
     stored: Spec = StructSpec(tuple if form == "tuple" else dict, fields)
     if form == "value":
         stored = fields[0][1] if fields else UNKNOWN
-    spec = held_to("from_parquet", names[0], element, stored)
-    parts = tuple(Part(file.path, file.digest, file.lengths) for file in files)
-    return node.flow(FromParquet[Any](parts, tuple(c for c, _ in seen), form, spec))
+    spec = checked_against("from_parquet", names[0], element, stored)
+    parts = tuple(ParquetPart(file.path, file.digest, file.lengths) for file in files)
+    return nodes.flow(FromParquet[Any](parts, tuple(c for c, _ in seen), form, spec))
 
 
 def _chosen(file: ParquetFile, columns: Sequence[str] | None) -> list[str]:
@@ -349,7 +348,7 @@ def _check_nothing_more(first: ParquetFile, file: ParquetFile) -> None:
         )
 
 
-def _declared(element: Any, form: str, names: Sequence[str]) -> dict[str, Declared]:
+def _declared(element: Any, form: str, names: Sequence[str]) -> dict[str, DeclaredColumns]:
     """What is declared for each column; nothing for those that are not here."""
     if element is object:
         return {}
@@ -369,15 +368,17 @@ def _declared(element: Any, form: str, names: Sequence[str]) -> dict[str, Declar
     return {name: _of_hint(hints[field]) for name, field in pairs if field in hints}
 
 
-def _of_hint(hint: Any) -> Declared:
+def _of_hint(hint: Any) -> DeclaredColumns:
     if get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
         inner = [one for one in get_args(hint) if one is not NoneType]
-        return Declared(spec_of_type(inner[0]) if len(inner) == 1 else UNKNOWN)
+        return DeclaredColumns(spec_of_type(inner[0]) if len(inner) == 1 else UNKNOWN)
     spec = spec_of_type(hint)
-    return Declared(spec, spec == UNKNOWN)
+    return DeclaredColumns(spec, spec == UNKNOWN)
 
 
-def _column(files: Sequence[ParquetFile], name: str, declared: Declared) -> tuple[Column, Spec]:
+def _column(
+    files: Sequence[ParquetFile], name: str, declared: DeclaredColumns
+) -> tuple[Column, Spec]:
     """How a column is read, and the spec of its values.
 
     Raises:

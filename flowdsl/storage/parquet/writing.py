@@ -12,11 +12,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.arguments import checked_int
 from flowdsl.effects import Finite
-from flowdsl.elements import components, nbytes_of
+from flowdsl.elements.structure import components, nbytes_of
 from flowdsl.errors import SpecMismatch
-from flowdsl.node import FlowBase
+from flowdsl.nodes import FlowBase, checked_int
 from flowdsl.storage.libraries import library
 from flowdsl.storage.parquet.files import ABOUT, SEAL, UNSEALED, VERSION, About, seal
 from flowdsl.storage.paths import OnePath

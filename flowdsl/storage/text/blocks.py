@@ -20,8 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import T
+from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.index import Shards, Table, table_of
 from flowdsl.storage.paths import is_url, title_of

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
+from flowdsl.elements.specs import Spec, ValueSpec
 from flowdsl.errors import SpecMismatch
-from flowdsl.node import FlowBase
-from flowdsl.specs import Spec, ValueSpec
+from flowdsl.nodes import FlowBase
 from flowdsl.storage.paths import OnePath, Paths, all_paths
 from flowdsl.storage.text.blocks import FromBlocks, checked_encoding, decoded, text_file
 from flowdsl.storage.writing import write_file
@@ -87,7 +87,7 @@ def from_text(paths: Paths, *, encoding: str = "utf-8") -> Flow[str, Exact]:
     files = [
         text_file("from_text", path, bom=name == "utf-8") for path in all_paths("from_text", paths)
     ]
-    return node.flow(FromText(tuple(files), name))
+    return nodes.flow(FromText(tuple(files), name))
 
 
 def write(flow: FlowBase[str, Finite], path: OnePath, overwrite: bool = False) -> int:

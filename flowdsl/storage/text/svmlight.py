@@ -10,10 +10,10 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.storage.byte_files import ByteFile
 from flowdsl.storage.index import Table, table_of
 from flowdsl.storage.libraries import library
@@ -160,7 +160,7 @@ def from_svmlight(
     files = tuple(_indexed(path) for path in all_paths("from_svmlight", paths))
     first = _first_feature(files, zero_based)
     features = _Features(_size(files, first, n_features), first)
-    return node.flow(FromSvmlight(files, features))
+    return nodes.flow(FromSvmlight(files, features))
 
 
 def _indexed(path: str) -> TextFile:

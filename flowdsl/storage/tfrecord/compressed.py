@@ -9,13 +9,12 @@ import attrs
 import xxhash
 
 from flowdsl.effects import Unsized
+from flowdsl.elements.specs import Spec
 from flowdsl.errors import SourceError
-from flowdsl.node import Node, Passes, Row, T, remembered
-from flowdsl.probing import settled
-from flowdsl.specs import Spec
+from flowdsl.nodes import Node, PassFactory, Row, T, cached_per_node, with_inferred
 from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.declared import RowsHeld
 from flowdsl.storage.paths import title_of
+from flowdsl.storage.schema import SchemaRows
 from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, no_end
 from flowdsl.storage.tfrecord.framing import HEADER, checksum_for, cut_short, no_record
 from flowdsl.storage.tfrecord.inflating import Compression, Inflated
@@ -45,11 +44,11 @@ class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
     def length(self) -> int | None:
         return None
 
-    @remembered
+    @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return settled(self, self.declared, probe)
+        return with_inferred(self, self.declared, probe)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[Row[T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         position = 0
         for path, mark in zip(self.paths, self.marks, strict=True):
             file = open_file("from_tfrecord", path)
@@ -63,7 +62,7 @@ class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
             raise of_another_size(self.paths, self.size, position)
 
     def _elements(self, path: str, payloads: Iterator[bytes]) -> Iterator[Any]:
-        held = RowsHeld("from_tfrecord", path, self.declared)
+        held = SchemaRows("from_tfrecord", path, self.declared)
         for i, payload in enumerate(payloads):
             if payload.startswith(END):
                 end_of(path, payload, i)

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.specs import UNKNOWN, Spec
 from flowdsl.storage.codec import decode_numbered, spec_from_plain
 
 END = b"\xc1flowdsl tfrecord end\n"

@@ -14,9 +14,9 @@ import attrs
 import numpy as np
 from typing_extensions import TypeForm
 
-from flowdsl.elements import assemble, components
+from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec, spec_of_type
+from flowdsl.elements.structure import assemble, components
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
-from flowdsl.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec, spec_of_type
 from flowdsl.storage.libraries import library
 
 A = TypeVar("A")

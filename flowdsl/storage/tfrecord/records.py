@@ -18,16 +18,15 @@ import attrs
 import xxhash
 from typing_extensions import TypeForm
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact, Unsized
+from flowdsl.elements.specs import Spec, ValueSpec, join, spec_declared
 from flowdsl.errors import InvalidFlow
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import T, remembered
-from flowdsl.specs import Spec, ValueSpec, join, spec_declared
+from flowdsl.nodes import IndexedSource, T, cached_per_node
 from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.declared import RowsHeld, held_to
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import Paths, all_paths, title_of
+from flowdsl.storage.schema import SchemaRows, checked_against
 from flowdsl.storage.tfrecord.compressed import (
     FromCompressedTFRecord,
     changed,
@@ -79,7 +78,7 @@ def _part(path: str, element: Any, encoded: bool, checksum: Checksum) -> tuple[_
     stored = end_of(path, _payloads(file, checksum, index).get(rows), rows)
     if rows and not encoded:
         raise encoded_rows(path)
-    spec = held_to("from_tfrecord", path, element, stored) if encoded else _BYTES
+    spec = checked_against("from_tfrecord", path, element, stored) if encoded else _BYTES
     return _Part(path, rows, index.digest), spec
 
 
@@ -96,13 +95,13 @@ class FromTFRecord(IndexedSource[T], Generic[T]):
         return title_of("from_tfrecord", [part.path for part in self.parts])
 
     @property
-    @remembered
+    @cached_per_node
     def fingerprint(self) -> str:
         digests = b"".join(part.digest.to_bytes(8, "little") for part in self.parts)
         return f"{self.title} of {self.length} rows {xxhash.xxh3_64_hexdigest(digests)}"
 
     @property
-    @remembered
+    @cached_per_node
     def length(self) -> int:
         return sum(part.rows for part in self.parts)
 
@@ -131,7 +130,7 @@ def _opened(
     if form is None:
         return payload
     rows = len(index) - 1
-    held = RowsHeld("from_tfrecord", path, form, end_of(path, payload(rows), rows))
+    held = SchemaRows("from_tfrecord", path, form, end_of(path, payload(rows), rows))
     if not held.changes:
         return lambda i: decoded(path, i, payload(i))
     return lambda i: held.row(i, decoded(path, i, payload(i)))
@@ -212,7 +211,7 @@ def from_tfrecord(
     checksum = checksum_for("from_tfrecord")
     if compression is not None:
         marks = tuple(mark_of(open_file("from_tfrecord", one)) for one in paths)
-        return node.flow(
+        return nodes.flow(
             FromCompressedTFRecord[Any](paths, marks, compression, encoded, declared, size)
         )
     found = [_part(one, element, encoded, checksum) for one in paths]
@@ -221,4 +220,4 @@ def from_tfrecord(
     source = FromTFRecord[Any](parts, encoded, reduce(join, specs))
     if size is not None and size != source.length:
         raise of_another_size(paths, size, source.length)
-    return node.flow(source)
+    return nodes.flow(source)

@@ -10,9 +10,9 @@ from typing import BinaryIO, Protocol, cast
 import msgspec
 
 from flowdsl.effects import Finite
+from flowdsl.elements.specs import UNKNOWN, Spec, ValueSpec, join, spec_of
 from flowdsl.errors import SpecMismatch
-from flowdsl.node import FlowBase
-from flowdsl.specs import UNKNOWN, Spec, ValueSpec, join, spec_of
+from flowdsl.nodes import FlowBase
 from flowdsl.storage.codec import SamePlaces, encode_numbered, spec_to_plain
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.tfrecord.ending import END, VERSION, End

@@ -23,13 +23,12 @@ import numpy as np
 import xxhash
 from typing_extensions import TypeForm
 
-from flowdsl import node
+from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
-from flowdsl.elements import assemble
+from flowdsl.elements.specs import Spec, StructSpec, ValueSpec, spec_of_type
+from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
-from flowdsl.kinds import IndexedSource
-from flowdsl.node import FlowBase, T
-from flowdsl.specs import Spec, StructSpec, ValueSpec, spec_of_type
+from flowdsl.nodes import FlowBase, IndexedSource, T
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
@@ -49,7 +48,7 @@ _WINDOW = 1 << 16
 
 
 @attrs.frozen
-class Part:
+class TarFile:
     """One of the files."""
 
     path: str
@@ -67,7 +66,7 @@ class _File:
     def __init__(self, path: str) -> None:
         self._file = open_file("from_webdataset", path)
         self._index = index_of(self._file, "webdataset 2", _scan)
-        self.part = Part(path, self._index.digest, len(self._index))
+        self.part = TarFile(path, self._index.digest, len(self._index))
 
     def sample(self, i: int) -> dict[str, Any]:
         """The sample of this number; raises SourceError if it is damaged."""
@@ -198,7 +197,7 @@ class Field:
 class FromWebDataset(IndexedSource[T], Generic[T]):
     """The samples of tar files, by number."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[TarFile, ...]
     fields: tuple[tuple[str, Field], ...]
     row_spec: Spec
 
@@ -243,7 +242,7 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
         }
         return assemble(spec.form, values)
 
-    def _opened(self, part: Part) -> _File:
+    def _opened(self, part: TarFile) -> _File:
         file = _File(part.path)
         if file.part != part:
             raise SourceError(
@@ -295,7 +294,7 @@ def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
     """
     fields, spec = _fields(element)
     parts = tuple(_File(name).part for name in all_paths("from_webdataset", paths))
-    return node.flow(FromWebDataset[Any](parts, fields, spec))
+    return nodes.flow(FromWebDataset[Any](parts, fields, spec))
 
 
 def _fields(element: Any) -> tuple[tuple[tuple[str, Field], ...], Spec]:

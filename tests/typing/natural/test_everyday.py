@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import Flow
-from flowdsl.kinds import Indexing
-from flowdsl.node import Addresses, Passes
+from flowdsl.nodes import IndexTransform, Indices, PassFactory
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -200,7 +199,7 @@ def test_decorated_function() -> None:
 
 
 @attrs.frozen
-class Backward(Indexing[T, E_co | fl.Reordered], Generic[T, E_co]):
+class Backward(IndexTransform[T, E_co | fl.Reordered], Generic[T, E_co]):
     """An operator of one's own: the last element first."""
 
     @property
@@ -211,10 +210,10 @@ class Backward(Indexing[T, E_co | fl.Reordered], Generic[T, E_co]):
     def length(self) -> int | None:
         return self.source.length
 
-    def resolve(self, at: Addresses) -> Addresses:
-        return Addresses(at.epoch, (self.length or 0) - 1 - at.position)
+    def resolve(self, at: Indices) -> Indices:
+        return Indices(at.epoch, (self.length or 0) - 1 - at.position)
 
-    def rows(self, epoch: int, sources: Sequence[Passes]) -> Iterator[tuple[int, T]]:
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[tuple[int, T]]:
         yield from enumerate(reversed([x for _, x in sources[0](epoch)]))
 
 

@@ -1,0 +1,285 @@
+"""What counts as an array: arrays, lists of numbers, and tensors of other libraries.
+
+No dtype depends on the values: arrays and NumPy scalars keep theirs; bool, int, float and complex
+have one each, in lists too. Anything else is refused; the error names the component, the row, both
+sides and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.elements.specs import ArraySpec, Spec, spec_of
+from flowdsl.elements.structure import from_dlpack, is_tensor
+from flowdsl.errors import SpecMismatch
+
+Join: TypeAlias = Callable[[list[NDArray[Any]]], NDArray[Any]]
+"""Joins a list of arrays into one, along a new axis."""
+
+NUMBERS = (int, float, complex)
+"""Python's number types; a bool is an int, and so is a member of an ``IntEnum``."""
+
+TEXT = (str, bytes)
+
+_DTYPES = {
+    bool: np.dtype(np.bool_),
+    int: np.dtype(np.int64),
+    float: np.dtype(np.float64),
+    complex: np.dtype(np.complex128),
+}
+
+_ARRAYS = {np.ndarray, np.memmap}
+"""The array classes that stack; other subclasses add meaning: a mask, a matrix product."""
+
+
+def dtype_of_number(kind: type) -> np.dtype[Any]:
+    """The dtype of a class of Python numbers, for all values."""
+    return _DTYPES.get(kind) or next(d for base, d in _DTYPES.items() if issubclass(kind, base))
+
+
+def is_alike(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Whether two dtypes are equal, apart from the width of text."""
+    if one.kind in "US":
+        return (one.kind, one.byteorder) == (other.kind, other.byteorder)
+    return one == other
+
+
+def dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
+    """The dtype that all arrays share; for text, the widest.
+
+    Raises:
+        SpecMismatch: They differ in dtype, or do not stack.
+    """
+    dtype = cast("np.dtype[Any]", rows[0].dtype)
+    if type(rows[0]) not in _ARRAYS:
+        raise unstackable(type(rows[0]).__name__, at)
+    # Most often all rows share one dtype object; dtypes that are not builtin may only be equal.
+    if not set(map(type, rows)) <= _ARRAYS or any(row.dtype is not dtype for row in rows):
+        for i, row in enumerate(rows):
+            if type(row) not in _ARRAYS or not is_alike(row.dtype, dtype):
+                raise differ(rows, at, i)
+        if dtype.kind in "US":
+            dtype = max((row.dtype for row in rows), key=lambda one: one.itemsize)
+    if dtype.hasobject:
+        raise unstackable("an array of Python objects", at)
+    return dtype
+
+
+# -- tensors ---------------------------------------------------------------------------------------
+
+
+def arrays_of_tensors(rows: Sequence[Any], at: str) -> list[NDArray[Any]]:
+    """Another library's tensors as arrays.
+
+    Raises:
+        SpecMismatch: They are no tensors, or NumPy cannot read one.
+    """
+    if not is_tensor(type(rows[0])):
+        raise unstackable(type(rows[0]).__name__, at)
+    return [_array_of_tensor(row, f"{at}: row {i} of the batch") for i, row in enumerate(rows)]
+
+
+def _array_of_tensor(value: object, where: str) -> NDArray[Any]:
+    try:
+        return from_dlpack(value)
+    except SpecMismatch as error:
+        raise SpecMismatch(f"{where}: {error}") from error
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+def arrays_of_lists(
+    rows: Sequence[list[Any]], at: str, join: Join | None = None
+) -> list[NDArray[Any]] | None:
+    """Lists of numbers as arrays; None for lists of text.
+
+    ``join`` joins the unequal arrays in a ragged list, which is refused without it.
+
+    Raises:
+        SpecMismatch: A list is no array, or the lists differ, or nothing tells their dtype.
+    """
+    wheres = [f"{at}: row {i} of the batch" for i in range(len(rows))]
+    dtypes = [_dtype_of_list(row, where) for row, where in zip(rows, wheres, strict=True)]
+    first = next((i for i, dtype in enumerate(dtypes) if dtype is not None), None)
+    if first is None:
+        raise SpecMismatch(
+            f"{at}: every list of the batch is empty, and only items tell a dtype (an annotation "
+            f"such as list[int] does not); make the lists arrays with .map, as np.array(items, "
+            f"np.int64), or say how they stack with batch(n, collate=...)"
+        )
+    dtype = cast("np.dtype[Any]", dtypes[first])
+    for i, other in enumerate(dtypes):
+        if other is not None and not is_alike(dtype, other):
+            raise differ(rows, at, i, first)
+    if dtype == _OF_TEXT:
+        return None
+    return _of_one_rank(
+        [_array_of_list(row, dtype, w, join) for row, w in zip(rows, wheres, strict=True)]
+    )
+
+
+_OF_TEXT = np.dtype(object)
+"""Marks lists of text, which stay lists; arrays of objects are refused."""
+
+
+def _dtype_of_list(items: list[Any], where: str) -> np.dtype[Any] | None:
+    """The dtype of a list as an array; None for a list without items."""
+    kinds = _kinds_in(items)
+    if not kinds:
+        return None
+    if all(issubclass(kind, TEXT) for kind in kinds):
+        return _OF_TEXT
+    if len(kinds) > 1:
+        raise _mixed(kinds, where)
+    (kind,) = kinds
+    if issubclass(kind, NUMBERS) and not issubclass(kind, np.generic):
+        return dtype_of_number(kind)
+    if kind not in _ARRAYS and not issubclass(kind, np.generic) and not is_tensor(kind):
+        raise unstackable_list(kind.__name__, where)
+    dtypes: set[np.dtype[Any]] = {_as_array(item, where).dtype for item in _items_in(items)}
+    dtype, *others = sorted(dtypes, key=str)
+    if any(not is_alike(dtype, other) for other in others):
+        names = " and ".join(map(str, (dtype, *others)))
+        raise SpecMismatch(
+            f"{where} is a list that holds arrays of {names}; no dtype is ever cast: make "
+            f"them equal with .map"
+        )
+    if dtype.hasobject:
+        raise unstackable_list("arrays of Python objects", where)
+    return dtype
+
+
+def _kinds_in(items: list[Any]) -> set[type]:
+    """The types of a list's items; for a list of lists, those of the inner items."""
+    kinds = set(map(type, items))
+    return set[type]().union(*map(_kinds_in, items)) if kinds == {list} else kinds
+
+
+def _items_in(items: list[Any]) -> Iterator[Any]:
+    for item in items:
+        if isinstance(item, list):
+            yield from _items_in(item)
+        else:
+            yield item
+
+
+def _as_array(item: Any, where: str) -> Any:
+    """An array or NumPy scalar unchanged; a tensor as an array."""
+    return item if isinstance(item, (np.ndarray, np.generic)) else _array_of_tensor(item, where)
+
+
+def _array_of_list(
+    items: list[Any], dtype: np.dtype[Any], where: str, join: Join | None
+) -> NDArray[Any]:
+    """A list as an array of this dtype."""
+    if isinstance(next(_items_in(items), 0), (*NUMBERS, np.generic)):
+        try:
+            return np.array(items, dtype)
+        except OverflowError as error:
+            raise SpecMismatch(f"{where} has an int too large for int64") from error
+        except ValueError:  # ragged: numbers of one kind fail for no other reason
+            pass
+    if isinstance(items[0], list):
+        parts = _of_one_rank([_array_of_list(item, dtype, where, join) for item in items])
+    else:
+        parts = [_as_array(item, where) for item in items]
+    if len({part.ndim for part in parts}) > 1:
+        raise SpecMismatch(
+            f"{where} is a list whose items differ in rank; make it an array with .map, or say how "
+            f"it stacks with batch(n, collate=...)"
+        )
+    if len({part.shape for part in parts}) == 1:
+        if dtype.kind in "US":  # as wide as the widest
+            return np.stack(parts)
+        shape = (len(parts), *parts[0].shape)
+        return np.stack(parts, out=np.empty(shape, dtype))  # keeps their byte order
+    if join is None:
+        raise SpecMismatch(
+            f"{where} is a ragged list: its items differ in shape; padded_batch pads them, or make "
+            f"it an array with .map"
+        )
+    return join(parts)
+
+
+def _of_one_rank(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Give arrays of empty lists the axes that they lack."""
+    rank = max(array.ndim for array in arrays)
+    return [
+        array if array.size else array.reshape(array.shape + (0,) * (rank - array.ndim))
+        for array in arrays
+    ]
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+_OF_NONE = (
+    "None does not stack: leave such rows out with .filter_map, or, with .map, leave the component "
+    "out or put a value in its place"
+)
+
+
+def differ(rows: Sequence[Any], at: str, i: int | None = None, first: int = 0) -> SpecMismatch:
+    """The error that row ``i``, or else the first such row, differs from row ``first``."""
+    kind, spec = type(rows[first]), spec_of(rows[first])
+    if i is None:
+        i = next(i for i, x in enumerate(rows) if type(x) is not kind or spec_of(x) != spec)
+    other = spec_of(rows[i])
+    sides = [str(spec), str(other)]
+    if sides[0] == sides[1]:
+        sides = [kind.__name__, type(rows[i]).__name__]
+    if rows[first] is None or rows[i] is None:
+        remedy = _OF_NONE
+    elif _is_ragged(spec, other):
+        remedy = "ragged rows do not stack: padded_batch pads them, or make them alike with .map"
+    else:
+        remedy = (
+            "only equal dtypes and shapes stack (no dtype is ever cast: make them equal with .map)"
+        )
+    return SpecMismatch(
+        f"{at}: row {first} of the batch is {sides[0]}, row {i} is {sides[1]}; {remedy}"
+    )
+
+
+def _is_ragged(one: Spec, other: Spec) -> bool:
+    """Whether two arrays differ only in the sizes of their axes."""
+    return (
+        isinstance(one, ArraySpec)
+        and isinstance(other, ArraySpec)
+        and one.dtype == other.dtype
+        and len(one.shape or ()) == len(other.shape or ()) > 0
+    )
+
+
+def unstackable(what: str, at: str) -> SpecMismatch:
+    """The error for a value that is no array, number or text."""
+    if what == "NoneType":
+        return SpecMismatch(f"{at}: {_OF_NONE}")
+    return SpecMismatch(
+        f"{at}: {what} does not stack; arrays, numbers, text, and lists of them do. Make it one "
+        f"of them or leave it out with .map, or say how it stacks with batch(n, collate=...)"
+    )
+
+
+def unstackable_list(what: str, at: str) -> SpecMismatch:
+    """The error for a list of values that do not stack, such as tuples, dicts or records."""
+    if what == "NoneType":
+        return SpecMismatch(f"{at} is a list of None; {_OF_NONE}")
+    return SpecMismatch(
+        f"{at} is a list of {what}, which does not stack; lists of numbers, of arrays and of text "
+        f"do. Make arrays of it with .map, or say how it stacks with batch(n, collate=...)"
+    )
+
+
+def _mixed(kinds: set[type], where: str) -> SpecMismatch:
+    names = " and ".join(sorted(kind.__name__ for kind in kinds))
+    remedy = "a list stacks only if its items are of one type: make it an array with .map"
+    if all(issubclass(kind, (*NUMBERS, np.number, np.bool_)) for kind in kinds):
+        remedy += ", as np.array(items, np.float64)"
+    elif type(None) in kinds:
+        remedy = "None does not stack: put a value in its place with .map"
+    return SpecMismatch(f"{where} is a list that holds {names}; {remedy}")

@@ -1,0 +1,155 @@
+"""The spec of a batch, from the spec of its rows: it predicts what ``stacking`` makes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowdsl.elements.arrays import NUMBERS, TEXT, dtype_of_number, unstackable, unstackable_list
+from flowdsl.elements.specs import (
+    UNKNOWN,
+    ArraySpec,
+    ListSpec,
+    Spec,
+    StructSpec,
+    ValueSpec,
+    text_of_any_width,
+    with_sizes,
+)
+from flowdsl.elements.stacking import (
+    CollateParts,
+    Padding,
+    batch_form,
+    check_single,
+    fitting,
+    functions_of,
+    no_components,
+    not_a_batch,
+    padding_of,
+)
+
+
+def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
+    """The spec of what ``stack`` makes, from the spec of its rows.
+
+    NamedTuples stack into a plain tuple, whose spec keeps their names, for messages.
+
+    Raises:
+        SpecMismatch: Rows of this spec cannot stack.
+    """
+    if isinstance(spec, StructSpec):
+        fields = tuple((name, spec_of_batch(s, n, f"{at}.{name}")) for name, s in spec.fields)
+        return StructSpec(batch_form(spec.form), fields)
+    if isinstance(spec, ListSpec):
+        return _of_lists(spec, n, at)
+    if isinstance(spec, ArraySpec):
+        return _of_arrays(spec, n, at)
+    if spec.type in (object, list):
+        return UNKNOWN
+    if issubclass(spec.type, TEXT):
+        return ListSpec(spec, n)
+    if issubclass(spec.type, NUMBERS):
+        return ArraySpec(dtype_of_number(spec.type), (n,))
+    raise unstackable(spec.type.__name__, at)
+
+
+def _of_arrays(spec: ArraySpec, n: int | None, at: str) -> Spec:
+    dtype = spec.dtype and text_of_any_width(spec.dtype)
+    if dtype is not None and dtype.hasobject:
+        raise unstackable("an array of Python objects", at)
+    if dtype is not None and dtype.kind in "US" and spec.shape == ():
+        return ListSpec(ValueSpec(dtype.type), n)
+    return ArraySpec(dtype, None if spec.shape is None else (n, *spec.shape))
+
+
+def _of_lists(spec: ListSpec, n: int | None, at: str) -> Spec:
+    item = spec.item
+    while isinstance(item, ListSpec):
+        item = item.item
+    if isinstance(item, StructSpec):
+        raise unstackable_list(item.form.__name__, f"{at}: each row")
+    if isinstance(item, ValueSpec):
+        if item.type in (object, list):
+            return UNKNOWN
+        if issubclass(item.type, TEXT):  # lists of any lengths
+            return ListSpec(with_sizes(spec, UNKNOWN), n)
+        if not issubclass(item.type, NUMBERS):
+            raise unstackable_list(item.type.__name__, f"{at}: each row")
+    items = spec_of_batch(spec.item, spec.length, at)
+    return UNKNOWN if items == UNKNOWN else spec_of_batch(items, n, at)
+
+
+def spec_of_parts(spec: Spec, collate: CollateParts, n: int | None) -> Spec:
+    """The spec of what ``collated`` makes with functions by component, from the spec of its rows.
+
+    Raises:
+        SpecMismatch: Rows of this spec have no such components, or those without a function do not
+            stack.
+    """
+    if not isinstance(spec, StructSpec):
+        if spec in (UNKNOWN, ValueSpec(tuple), ValueSpec(dict)):
+            return UNKNOWN
+        raise no_components(str(spec))
+    names = _names_in(spec)
+    functions = functions_of(collate, names, spec.form)
+    fields = tuple(
+        (field, UNKNOWN if name in functions else spec_of_batch(part, n, f"element.{name}"))
+        for name, (field, part) in zip(names, spec.fields, strict=True)
+    )
+    return StructSpec(batch_form(spec.form), fields)
+
+
+def _names_in(spec: StructSpec) -> list[str]:
+    """The names by which users select components.
+
+    The spec of a batch of NamedTuples keeps their names for messages only: it is a plain tuple.
+    """
+    if spec.form is tuple:
+        return list(map(str, range(len(spec.fields))))
+    return [name for name, _ in spec.fields]
+
+
+def spec_of_padded_batch(spec: Spec, n: int | None, padding: Padding, at: str = "element") -> Spec:
+    """The spec of what ``pad`` makes, from the spec of its rows.
+
+    Raises:
+        SpecMismatch: Rows of this spec cannot stack, or not with this padding.
+    """
+    if isinstance(spec, StructSpec):
+        paddings = padding_of(padding, _names_in(spec), spec.form, at).values()
+        fields = tuple(
+            (name, spec_of_padded_batch(part, n, value, f"{at}.{name}"))
+            for (name, part), value in zip(spec.fields, paddings, strict=True)
+        )
+        return StructSpec(batch_form(spec.form), fields)
+    if spec != UNKNOWN:
+        check_single(padding, at)
+    batch = spec_of_batch(spec, n, at)
+    padded = isinstance(batch, ArraySpec) and (batch.shape is None or len(batch.shape) > 1)
+    if isinstance(batch, ArraySpec) and padded and batch.dtype and padding is not None:
+        fitting(padding, (isinstance(spec, ArraySpec) and spec.dtype) or batch.dtype, at)
+    return batch
+
+
+def spec_of_row(spec: Spec, at: str = "element") -> Spec:
+    """The spec of what ``unstack`` gives, from the spec of the batch.
+
+    Raises:
+        SpecMismatch: An element of this spec has no rows.
+    """
+    if isinstance(spec, StructSpec):
+        fields = tuple((name, spec_of_row(part, f"{at}.{name}")) for name, part in spec.fields)
+        return StructSpec(dict if spec.form is dict else tuple, fields)
+    if isinstance(spec, ListSpec):  # items of other lists may have other sizes
+        return with_sizes(spec.item, UNKNOWN)
+    if isinstance(spec, ValueSpec):
+        if spec.type is not object and not issubclass(spec.type, list):
+            raise not_a_batch(str(spec), at)
+        return UNKNOWN
+    if spec.shape == ():
+        raise not_a_batch(str(spec), at)
+    dtype, shape = spec.dtype, spec.shape and spec.shape[1:]
+    if dtype is not None and dtype.hasobject:
+        return UNKNOWN
+    if dtype is not None and not dtype.isnative and not shape:  # a scalar has native byte order
+        dtype = None if shape is None else np.zeros((), dtype)[()].dtype
+    return ArraySpec(dtype, shape)

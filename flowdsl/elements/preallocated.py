@@ -1,0 +1,123 @@
+"""The rows of a batch, whose large arrays are stacked while the rows come.
+
+An array that was made a moment ago is still in the processor's cache, and the memory that it leaves
+is there for the next one. Gathering all rows first and stacking them then takes twice as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.elements.structure import components
+
+Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]"]
+"""Where a new array's memory comes from: ``np.empty``, or a slab that another process sees."""
+
+LEAST = 1 << 14
+"""Arrays of fewer bytes are stacked at the end: to look at each costs more than it saves."""
+
+MOST = 1 << 28
+"""The most bytes that are allocated before it is known how many rows come."""
+
+
+class Stacked(list[Any]):
+    """Arrays that have been stacked already, in the order of the list."""
+
+    def __init__(self, rows: Iterable[Any], batch: NDArray[Any]) -> None:
+        """``batch[i]`` is equal to row ``i``."""
+        super().__init__(rows)
+        self.batch = batch
+
+
+class BatchRows(list[Any]):
+    """Up to ``size`` rows; rows are added by ``extend`` alone.
+
+    An array in its place in the batch stands for the one that came, in rows that are arrays, tuples
+    or dicts. Rows of other classes stay as they are.
+    """
+
+    def __init__(self, size: int, allocate: Allocate) -> None:
+        """Nothing is allocated before the first row."""
+        super().__init__()
+        self._size = size
+        self._allocate = allocate
+        self._kind: type = type(None)
+        self._batches: dict[str, NDArray[Any]] = {}
+        """By the component's name; that of a row that is an array is empty."""
+
+    def extend(self, rows: Iterable[Any], /) -> None:
+        """Add rows, one after another, each as soon as it is there."""
+        to_come = iter(rows)
+        for x in to_come:
+            if not self:
+                self._begin(x)
+            if not self._batches:
+                self.append(x)
+                super().extend(to_come)
+                return
+            self.append(self._placed(x))
+
+    def column(self, name: str, parts: Sequence[Any]) -> Sequence[Any]:
+        """A component of all rows, as ``Stacked`` if each was found to be alike."""
+        batch = self._batches.get(name)
+        return parts if batch is None or len(self) < self._size else Stacked(parts, batch)
+
+    def _begin(self, x: Any) -> None:
+        self._kind = type(x)
+        parts = [("", x)] if self._kind is np.ndarray else components(x) or []
+        try:
+            self._batches = {
+                name: self._allocate((self._size, *part.shape), part.dtype)
+                for name, part in parts
+                if self._is_worth_it(part)
+            }
+        except (MemoryError, OSError):  # stacking them will say so
+            self._batches = {}
+
+    def _is_worth_it(self, part: Any) -> bool:
+        return (
+            type(part) is np.ndarray
+            and part.ndim > 0
+            and part.nbytes >= LEAST
+            and self._size > 1
+            and self._size * part.nbytes <= MOST
+            and part.dtype.kind in "biufcmM"
+        )
+
+    def _placed(self, x: Any) -> Any:
+        """The row, its arrays copied to their places."""
+        kind: type = type(x)
+        if kind is not self._kind:
+            self._batches = {}
+            return x
+        if kind is np.ndarray:
+            return self._put("", x)
+        if kind is tuple:
+            parts = list(x)
+            for name in list(self._batches):
+                if (i := int(name)) < len(parts):
+                    parts[i] = self._put(name, parts[i])
+            return tuple(parts)
+        if kind is dict:
+            found = {name: self._put(name, x.get(name)) for name in list(self._batches)}
+            return {name: found.get(name, part) for name, part in x.items()}
+        for name in list(self._batches):
+            self._put(name, getattr(x, name, None))
+        return x
+
+    def _put(self, name: str, part: Any) -> Any:
+        """The part in its place in the batch; the part itself where that has none for it."""
+        batch = self._batches.get(name)
+        if batch is None:
+            return part
+        like = type(part) is np.ndarray and part.dtype == batch.dtype
+        if not like or part.shape != batch.shape[1:]:
+            del self._batches[name]
+            return part
+        place = batch[len(self)]
+        place[...] = part
+        return place

@@ -1,0 +1,587 @@
+"""Specs: what is known of elements before they exist.
+
+A spec comes from a file's header, an annotation, or one element made as a probe; a contradiction
+among them is an error. TensorFlow's input sources are made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import reduce
+from inspect import isabstract
+from itertools import zip_longest
+from typing import (
+    Annotated,
+    Any,
+    NotRequired,
+    Required,
+    TypeAlias,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+import attrs
+import numpy as np
+from typing_extensions import ReadOnly, TypeForm, is_protocol
+
+from flowdsl.elements.structure import (
+    arguments_of,
+    assemble,
+    components,
+    form_of,
+    from_dlpack,
+    is_tensor,
+)
+from flowdsl.errors import InvalidFlow, SpecMismatch
+
+
+@attrs.frozen(init=False)
+class Shape:
+    """Declares a shape: ``Annotated[NDArray[np.uint8], Shape(None, None, 3)]``; ``None``: any."""
+
+    dims: tuple[int | None, ...]
+
+    def __init__(self, *dims: int | None) -> None:
+        object.__setattr__(self, "dims", dims)
+
+
+def _comparable(dtype: np.dtype[Any] | None) -> tuple[bool, np.dtype[Any] | None]:
+    """A key for comparing dtypes: to NumPy, float64 equals None."""
+    return dtype is None, dtype
+
+
+@attrs.frozen
+class ArraySpec:
+    """What is known of an array or NumPy scalar before it exists; ``None`` is unknown."""
+
+    dtype: np.dtype[Any] | None = attrs.field(default=None, eq=_comparable)
+    shape: tuple[int | None, ...] | None = None
+
+    def __str__(self) -> str:
+        dims = (
+            "..."
+            if self.shape is None
+            else ", ".join("?" if d is None else str(d) for d in self.shape)
+        )
+        if self.dtype is None:
+            return f"?[{dims}]"
+        # ``<U0``, text of any width, would be read as text of width 0.
+        return f"{self.dtype if self.dtype.itemsize else self.dtype.name}[{dims}]"
+
+
+@attrs.frozen
+class ValueSpec:
+    """Any other value; ``object`` when nothing is known."""
+
+    type: type
+
+    def __str__(self) -> str:
+        return "?" if self.type is object else self.type.__name__
+
+
+@attrs.frozen
+class StructSpec:
+    """A value with named components: a tuple, NamedTuple, dict or record.
+
+    The components of a dict go by name. Their order says in which order consumers take them, such
+    as a step of TensorFlow; specs that differ in it alone are equal.
+    """
+
+    form: type
+    fields: tuple[tuple[str, Spec], ...]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StructSpec) or self.form is not other.form:
+            return False
+        if self.fields == other.fields:
+            return True
+        return self.form is dict and dict(self.fields) == dict(other.fields)
+
+    def __hash__(self) -> int:
+        return hash((self.form, frozenset(self.fields) if self.form is dict else self.fields))
+
+    def __str__(self) -> str:
+        if self.form is tuple:
+            return f"({', '.join(str(spec) for _, spec in self.fields)})"
+        inner = ", ".join(f"{name}: {spec}" for name, spec in self.fields)
+        return f"{{{inner}}}" if self.form is dict else f"{self.form.__name__}({inner})"
+
+    @property
+    def has_names(self) -> bool:
+        """Whether its components have other names than their numbers."""
+        return any(name != str(k) for k, (name, _) in enumerate(self.fields))
+
+
+@attrs.frozen
+class ListSpec:
+    """A list of any length, or of a known one, whose items are alike."""
+
+    item: Spec
+    length: int | None = None
+
+    def __str__(self) -> str:
+        return f"list[{self.item}]"
+
+
+Spec: TypeAlias = ArraySpec | ValueSpec | StructSpec | ListSpec
+UNKNOWN = ValueSpec(object)
+
+
+def is_settled(spec: Spec) -> bool:
+    """Whether dtype and rank of every component are known."""
+    if isinstance(spec, StructSpec):
+        return all(is_settled(part) for _, part in spec.fields)
+    if isinstance(spec, ArraySpec):
+        return spec.dtype is not None and spec.shape is not None
+    if isinstance(spec, ListSpec):
+        return is_settled(spec.item)
+    return spec != UNKNOWN
+
+
+def spec_of(element: object) -> Spec:
+    """The spec of one element, with its own sizes.
+
+    >>> str(spec_of((np.zeros((2, 3), np.uint8), 7)))
+    '(uint8[2, 3], int)'
+    """
+    if isinstance(element, (np.ndarray, np.generic)):
+        return ArraySpec(cast("np.dtype[Any]", element.dtype), element.shape)
+    if type(element) is list:
+        return _spec_of_list(cast("list[object]", element))
+    parts = components(element)
+    if parts is None:
+        return _spec_of_tensor(element) if is_tensor(type(element)) else ValueSpec(type(element))
+    return StructSpec(form_of(element), tuple((name, spec_of(value)) for name, value in parts))
+
+
+def _spec_of_tensor(tensor: object) -> ArraySpec:
+    with suppress(SpecMismatch):  # NumPy cannot read it: dtype and shape are unknown
+        array = from_dlpack(tensor)
+        return ArraySpec(array.dtype, array.shape)
+    return ArraySpec()
+
+
+def _spec_of_list(items: list[object]) -> ListSpec:
+    kinds = set(map(type, items))
+    if len(kinds) == 1 and kinds <= {bool, int, float, complex, str, bytes}:
+        return ListSpec(ValueSpec(kinds.pop()), len(items))
+    specs = dict.fromkeys(map(spec_of, items))  # most are equal
+    return ListSpec(reduce(join, specs) if items else UNKNOWN, len(items))
+
+
+def spec_of_type(form: TypeForm[Any], exact: bool = True) -> Spec:
+    """The spec that an annotation declares: the checker and the plan read the same words.
+
+    A reader makes instances of ``exact``ly the class that is declared; a function may return those
+    of a subclass, which may stack where the class does not. So of a function's result the spec says
+    nothing where the annotation is a base class, or a TypedDict whose keys may be missing.
+
+    >>> from numpy.typing import NDArray
+    >>> str(spec_of_type(tuple[Annotated[NDArray[np.uint8], Shape(None, 3)], np.int64]))
+    '(uint8[?, 3], int64[])'
+    """
+    tp: Any = form
+    origin, args = get_origin(tp), get_args(tp)
+    alias = getattr(origin or tp, "__value__", None)
+    if alias is not None:  # a lazy alias, as NumPy >= 2.5 makes of ``NDArray``
+        return spec_of_type(alias[args] if args else alias, exact)
+    if origin in (Required, NotRequired, ReadOnly):
+        return spec_of_type(args[0], exact)
+    if origin is Annotated:
+        spec = spec_of_type(args[0], exact)
+        dims = next((note.dims for note in args[1:] if isinstance(note, Shape)), None)
+        return attrs.evolve(spec, shape=dims) if isinstance(spec, ArraySpec) else spec
+    if origin is np.ndarray or tp is np.ndarray:
+        scalars = [scalar for arg in args[1:] for scalar in get_args(arg)]
+        return ArraySpec(_NUMERIC.get(scalars[0]) if scalars else None)
+    if origin is tuple and Ellipsis not in args:
+        fields = tuple((str(i), spec_of_type(a, exact)) for i, a in enumerate(args))
+        return StructSpec(tuple, fields)
+    if origin is list:
+        return ListSpec(spec_of_type(args[0], exact))
+    cls = origin or tp
+    if not isinstance(cls, type):
+        return UNKNOWN
+    names = _declared_names(cls)
+    if names is not None:
+        hints = _hints(cls)
+        if not exact and _is_open(cls, hints):
+            return UNKNOWN
+        fields = tuple((name, spec_of_type(hints.get(name, object), exact)) for name in names)
+        return StructSpec(dict if is_typeddict(cls) else cls, fields)
+    if issubclass(cls, np.generic):
+        return ArraySpec(_NUMERIC.get(cls), ())
+    if is_tensor(cls):
+        return ArraySpec()
+    vague = origin is not None or cls in (Any, tuple, dict) or isabstract(cls) or is_protocol(cls)
+    return UNKNOWN if vague or (not exact and _is_open(cls, {})) else ValueSpec(cls)
+
+
+_STACKING = (bool, int, float, complex, str, bytes)
+"""Classes whose subclasses stack as they do."""
+
+
+def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
+    """Whether what is annotated with a class may stack otherwise than the class itself."""
+    if is_typeddict(cls):
+        optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+        required = {name for name, hint in hints.items() if get_origin(hint) is Required}
+        return bool((optional | getattr(cls, "__optional_keys__", set())) - required)
+    if issubclass(cls, _STACKING):
+        return False
+    if type.__subclasses__(cls) or isabstract(cls):
+        return True
+    if _declared_names(cls) is not None:
+        return False
+    # A class that says itself what its instances are, as ``numbers.Number`` does, has others.
+    kind: Any = type(cls)
+    decides = kind.__instancecheck__ is not type.__instancecheck__
+    return decides or issubclass(cls, (np.ndarray, tuple, dict, list))
+
+
+_NUMERIC: dict[object, np.dtype[Any]] = {
+    t: np.dtype(t) for t in np.sctypeDict.values() if np.dtype(t).kind in "biufc"
+}
+"""The scalar types that name one dtype; the others are abstract, or have many sizes or units."""
+
+
+def _declared_names(cls: type) -> list[str] | None:
+    """The components of a class of elements; None for any other class."""
+    if (arguments := arguments_of(cls)) is not None:
+        return list(arguments)
+    if issubclass(cls, tuple):
+        return list(getattr(cls, "_fields", ())) or None
+    return list(cls.__annotations__) if is_typeddict(cls) else None
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls, include_extras=True)
+    except Exception:  # an annotation that cannot be evaluated here declares nothing
+        return {}
+
+
+def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
+    """What two descriptions of the same elements say together.
+
+    Raises:
+        SpecMismatch: They contradict each other; the message names the component and both specs.
+    """
+    if declared == UNKNOWN or seen == UNKNOWN:
+        return seen if declared == UNKNOWN else declared
+    if isinstance(declared, StructSpec) and isinstance(seen, StructSpec):
+        named = _named(declared, seen)
+        if named is not None:
+            pairs = zip(named.fields, _paired(declared, seen), strict=True)
+            fields = tuple((n, meet(a, b, f"{at}.{n}")) for (n, _), (_, a, b) in pairs)
+            return StructSpec(named.form, fields)
+    if isinstance(declared, ArraySpec) and isinstance(seen, ArraySpec):
+        dtypes = {_narrower(declared.dtype, seen.dtype), _narrower(seen.dtype, declared.dtype)}
+        if len(dtypes) == 1 and _shapes_agree(declared.shape, seen.shape):
+            return ArraySpec(dtypes.pop(), _known_dims(declared.shape, seen.shape))
+    if isinstance(declared, ListSpec) and isinstance(seen, ListSpec):
+        sizes = {declared.length, seen.length} - {None}
+        if len(sizes) < 2:
+            return ListSpec(meet(declared.item, seen.item, f"{at}[]"), next(iter(sizes), None))
+    if isinstance(declared, ValueSpec) and issubclass(class_of(seen), declared.type):
+        return seen
+    if isinstance(seen, ValueSpec) and issubclass(class_of(declared), seen.type):
+        return declared
+    raise SpecMismatch(f"{at}: declared {declared}, got {seen}{_names_of(seen)}")
+
+
+def _names_of(seen: Spec) -> str:
+    """The names that a tuple was stored with, which its text does not show."""
+    if not isinstance(seen, StructSpec) or seen.form is not tuple or not seen.has_names:
+        return ""
+    return f" of {', '.join(name for name, _ in seen.fields)}"
+
+
+# -- elements that were kept or sent, without their classes ----------------------------------------
+
+
+def spec_declared(whose: str, form: Any) -> Spec:
+    """The spec that an annotation declares, to check elements against; ``object`` allows any.
+
+    For ``dict[str, A]`` and ``tuple[A, ...]`` it is the container only, and not its parts. The
+    message begins with ``whose`` elements they are.
+
+    Raises:
+        InvalidFlow: Elements cannot be checked against it.
+    """
+    spec = spec_of_type(form)
+    if spec != UNKNOWN or form is object:
+        return spec
+    kind = get_origin(form) or form
+    if kind not in (dict, list, tuple):
+        raise InvalidFlow(
+            f"{whose} cannot be checked against {form!r}; declare a NamedTuple, a record, a "
+            f"TypedDict, tuple[A, B], or the type of a single value"
+        )
+    return ValueSpec(kind)
+
+
+def as_declared(seen: Spec, declared: Spec) -> Spec:
+    """The spec of stored tuples and dicts, with the classes that are declared for them.
+
+    A declared class matches a dict by name, and a tuple by position: one that was stored with names
+    has to have these.
+    """
+    if isinstance(declared, ListSpec) and isinstance(seen, ListSpec):
+        return ListSpec(as_declared(seen.item, declared.item), seen.length)
+    if not isinstance(declared, StructSpec) or not isinstance(seen, StructSpec):
+        return seen
+    parts = [part for _, part in seen.fields]
+    if seen.form is dict and declared.form is not tuple:
+        by_name = dict(seen.fields)
+        if by_name.keys() != dict(declared.fields).keys():
+            return seen
+        parts = [by_name[name] for name, _ in declared.fields]
+    elif (
+        declared.form is dict
+        or seen.form is dict
+        or len(parts) != len(declared.fields)
+        or (seen.form is tuple and not _names_agree(seen, declared))
+    ):
+        return seen
+    pairs = zip(declared.fields, parts, strict=True)
+    fields = tuple((name, as_declared(part, wanted)) for (name, wanted), part in pairs)
+    return StructSpec(declared.form, fields)
+
+
+def names_classes(spec: Spec) -> bool:
+    """Whether a spec names classes, which are not stored with its elements."""
+    if isinstance(spec, ListSpec):
+        return names_classes(spec.item)
+    if not isinstance(spec, StructSpec):
+        return False
+    return spec.form not in (tuple, dict) or any(names_classes(part) for _, part in spec.fields)
+
+
+def in_classes(x: Any, spec: Spec) -> Any:
+    """A value in the classes that its spec names; a pickled value has them already.
+
+    Raises:
+        SpecMismatch: A list holds something else.
+    """
+    if isinstance(spec, ListSpec) and names_classes(spec):
+        try:
+            return [in_classes(item, spec.item) for item in x]
+        except (KeyError, TypeError, ValueError) as error:  # a list's spec shows no outlier
+            raise SpecMismatch(f"an item of a list is not {spec.item}: {error}") from error
+    if not isinstance(spec, StructSpec):
+        return x
+    if type(x) is spec.form and spec.form not in (tuple, dict):
+        return x
+    values = x if isinstance(x, tuple) else [x[name] for name, _ in spec.fields]
+    pairs = zip(spec.fields, values, strict=True)
+    return assemble(spec.form, {name: in_classes(value, part) for (name, part), value in pairs})
+
+
+Dims: TypeAlias = tuple[int | None, ...] | None
+
+
+def _alike(a: StructSpec, b: StructSpec) -> bool:
+    if a.form is not b.form:
+        return False
+    ours, theirs = [name for name, _ in a.fields], [name for name, _ in b.fields]
+    return ours == theirs or (a.form is dict and {*ours} == {*theirs})
+
+
+def _paired(a: StructSpec, b: StructSpec) -> list[tuple[str, Spec, Spec]]:
+    """The components of ``a``, each with that of ``b``: of dicts by name, of others by place.
+
+    Where ``b`` has none, nothing is known.
+    """
+    if a.form is dict and b.form is dict:
+        theirs = dict(b.fields)
+        return [(name, part, theirs.get(name, UNKNOWN)) for name, part in a.fields]
+    pairs = zip_longest(a.fields, b.fields[: len(a.fields)], fillvalue=("", UNKNOWN))
+    return [(name, part, other) for (name, part), (_, other) in pairs]
+
+
+def _named(a: StructSpec, b: StructSpec) -> StructSpec | None:
+    """The spec that has names, if both can describe one value: a plain tuple has only an order."""
+    if _alike(a, b):
+        return a
+    tuples = issubclass(a.form, tuple) and issubclass(b.form, tuple)
+    if not tuples or tuple not in (a.form, b.form) or len(a.fields) != len(b.fields):
+        return None
+    named, plain = (a, b) if b.form is tuple else (b, a)
+    return named if _names_agree(plain, named) else None
+
+
+def _names_agree(stored: StructSpec, declared: StructSpec) -> bool:
+    """Whether the names that a tuple was stored with, if any, are those that are declared."""
+    if declared.form is tuple or not stored.has_names:
+        return True
+    return [name for name, _ in stored.fields] == [name for name, _ in declared.fields]
+
+
+def class_of(spec: Spec) -> type:
+    """The class of what a spec describes."""
+    if isinstance(spec, ArraySpec):
+        return spec.dtype.type if spec.dtype is not None and spec.shape == () else np.ndarray
+    if isinstance(spec, ListSpec):
+        return list
+    return spec.form if isinstance(spec, StructSpec) else spec.type
+
+
+def text_of_any_width(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype with the width of text left open, in NumPy's way; other dtypes are unchanged."""
+    return np.dtype(f"{dtype.byteorder}{dtype.kind}") if dtype.kind in "US" else dtype
+
+
+def _narrower(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] | None:
+    """``b`` if ``a`` leaves the dtype, or the width of text, open; otherwise ``a``."""
+    return b if a is None or (b is not None and text_of_any_width(b) == a) else a
+
+
+def _shapes_agree(a: Dims, b: Dims) -> bool:
+    if a is None or b is None:
+        return True
+    return len(a) == len(b) and all(x == y or None in (x, y) for x, y in zip(a, b, strict=True))
+
+
+def _known_dims(a: Dims, b: Dims) -> Dims:
+    if a is None or b is None:
+        return b if a is None else a
+    return tuple(y if x is None else x for x, y in zip(a, b, strict=True))
+
+
+def join(a: Spec, b: Spec) -> Spec:
+    """The narrowest spec that describes both: what they disagree on becomes unknown."""
+    if a == b:
+        return a
+    if isinstance(a, ArraySpec) and isinstance(b, ArraySpec):
+        shape: Dims = None
+        if a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape):
+            shape = tuple(x if x == y else None for x, y in zip(a.shape, b.shape, strict=True))
+        return ArraySpec(_shared(a.dtype, b.dtype), shape)
+    if isinstance(a, StructSpec) and isinstance(b, StructSpec) and _alike(a, b):
+        return StructSpec(a.form, tuple((n, join(x, y)) for n, x, y in _paired(a, b)))
+    if isinstance(a, ListSpec) and isinstance(b, ListSpec):
+        return ListSpec(join(a.item, b.item), a.length if a.length == b.length else None)
+    return UNKNOWN
+
+
+def without_shapes(spec: Spec) -> Spec:
+    """A spec's forms and dtypes, without sizes; the width of text is a size too."""
+    if isinstance(spec, StructSpec):
+        return StructSpec(spec.form, tuple((n, without_shapes(s)) for n, s in spec.fields))
+    if isinstance(spec, ListSpec):
+        return ListSpec(without_shapes(spec.item))
+    if isinstance(spec, ArraySpec):
+        return ArraySpec(spec.dtype and text_of_any_width(spec.dtype))
+    return spec
+
+
+def differences(a: Spec, b: Spec, at: str = "element") -> Iterator[tuple[str, Spec, Spec]]:
+    """The components on which two specs contradict each other, sizes apart, with both sides."""
+    if isinstance(a, StructSpec) and isinstance(b, StructSpec):
+        ours, theirs = dict(a.fields), dict(b.fields)
+        if tuple in (a.form, b.form):  # a tuple has no names, but an order
+            theirs = dict(zip(ours, theirs.values(), strict=False))
+        same_form = issubclass(a.form, b.form) or issubclass(b.form, a.form)
+        if not same_form or ours.keys() != theirs.keys() or len(a.fields) != len(b.fields):
+            yield at, a, b
+            return
+        for name, spec in ours.items():
+            yield from differences(spec, theirs[name], f"{at}.{name}")
+    elif isinstance(a, ListSpec) and isinstance(b, ListSpec):
+        if next(differences(a.item, b.item), None):
+            yield at, a, b
+    elif isinstance(a, ArraySpec) and isinstance(b, ArraySpec):
+        known = a.dtype is not None and b.dtype is not None
+        if known and without_shapes(a) != without_shapes(b):
+            yield at, a, b
+    elif not _may_be_one(a, b):
+        yield at, a, b
+
+
+def _may_be_one(a: Spec, b: Spec) -> bool:
+    """Whether one spec includes the other; None is allowed, as a missing value."""
+    classes = [np.ndarray if isinstance(spec, ArraySpec) else class_of(spec) for spec in (a, b)]
+    if type(None) in classes or classes[0] is classes[1]:
+        return True
+    if not {bool, int, float}.isdisjoint(classes):  # they stack only with their own class
+        return object in classes
+    return issubclass(*classes) or issubclass(*reversed(classes))
+
+
+def _shared(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] | None:
+    if a is None or b is None or a == b:
+        return None if b is None else a
+    wide = text_of_any_width(a)
+    return wide if a.kind in "US" and wide == text_of_any_width(b) else None
+
+
+def varying_axes(spec: Spec, seen: Spec, axis: int = 0) -> frozenset[tuple[int, int]]:
+    """The axes whose size a spec leaves open, each with its size in one element.
+
+    A list is an axis too, and so are the lists in it: ``axis`` is the number of those around. Where
+    nothing is known, every size is open.
+    """
+    if spec == UNKNOWN:
+        spec = with_sizes(seen, UNKNOWN)
+    if isinstance(spec, StructSpec) and isinstance(seen, StructSpec):
+        pairs = _paired(spec, seen)
+        return frozenset().union(*(varying_axes(x, y, axis) for _, x, y in pairs))
+    if isinstance(spec, ArraySpec) and isinstance(seen, ArraySpec):
+        sizes = seen.shape or ()
+        dims = (None,) * len(sizes) if spec.shape is None else spec.shape
+        axes = enumerate(zip(dims, sizes, strict=False), axis)
+        return frozenset((i, size) for i, (dim, size) in axes if dim is None and size)
+    if isinstance(spec, ListSpec) and isinstance(seen, ListSpec):
+        own = [(axis, seen.length)] if spec.length is None and seen.length else []
+        return varying_axes(spec.item, seen.item, axis + 1).union(own)
+    return frozenset()
+
+
+def without_axes(spec: Spec, axes: frozenset[tuple[int, int]], axis: int = 0) -> Spec:
+    """The spec with these axes left open, where they have these sizes."""
+    if isinstance(spec, StructSpec):
+        parts = tuple((n, without_axes(part, axes, axis)) for n, part in spec.fields)
+        return StructSpec(spec.form, parts)
+    if isinstance(spec, ArraySpec) and spec.shape is not None:
+        sizes = enumerate(spec.shape, axis)
+        return ArraySpec(spec.dtype, tuple(None if pair in axes else pair[1] for pair in sizes))
+    if isinstance(spec, ListSpec):
+        known = None if (axis, spec.length) in axes else spec.length
+        return ListSpec(without_axes(spec.item, axes, axis + 1), known)
+    return spec
+
+
+def with_sizes(seen: Spec, declared: Spec) -> Spec:
+    """The spec seen of one element, with only those sizes that are declared for all.
+
+    >>> str(with_sizes(spec_of((np.zeros((2, 3)), 1)), UNKNOWN))
+    '(float64[?, ?], int)'
+    """
+    if isinstance(seen, StructSpec):
+        known_parts = declared if isinstance(declared, StructSpec) else StructSpec(seen.form, ())
+        pairs = _paired(seen, known_parts)
+        return StructSpec(seen.form, tuple((n, with_sizes(s, d)) for n, s, d in pairs))
+    if isinstance(seen, ArraySpec) and seen.shape is not None:
+        dims = declared.shape if isinstance(declared, ArraySpec) else None
+        return ArraySpec(seen.dtype, (None,) * len(seen.shape) if dims is None else dims)
+    if isinstance(seen, ListSpec):
+        known = declared if isinstance(declared, ListSpec) else ListSpec(UNKNOWN)
+        return ListSpec(with_sizes(seen.item, known.item), known.length)
+    return seen
+
+
+def leaf_specs(spec: Spec, name: str = "") -> list[tuple[str, ArraySpec | ValueSpec | ListSpec]]:
+    """The specs of a spec's components, down to arrays and values, with the name of each.
+
+    >>> [name for name, _ in leaf_specs(spec_of({"image": 1, "boxes": (2, 3)}))]
+    ['image', 'boxes.0', 'boxes.1']
+    """
+    if not isinstance(spec, StructSpec):
+        return [(name or "element", spec)]
+    dot = f"{name}." if name else ""
+    return [leaf for key, part in spec.fields for leaf in leaf_specs(part, dot + key)]

@@ -1,0 +1,423 @@
+"""Stacking: how rows become a batch, and a batch becomes rows.
+
+Nothing is cast. Rows that differ raise an error that names the component, the row, both sides and
+what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import repeat
+from typing import Any, TypeAlias, TypeVar, cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.elements.arrays import (
+    NUMBERS,
+    TEXT,
+    arrays_of_lists,
+    arrays_of_tensors,
+    differ,
+    dtype_of_all,
+    dtype_of_number,
+    unstackable,
+)
+from flowdsl.elements.preallocated import Allocate, BatchRows, Stacked
+from flowdsl.elements.specs import spec_of
+from flowdsl.elements.structure import (
+    Record,
+    assemble,
+    batch_type,
+    components,
+    from_dlpack,
+    is_tensor,
+)
+from flowdsl.errors import SpecMismatch
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+
+PaddingValue: TypeAlias = int | complex | str | bytes | np.generic
+Padding: TypeAlias = PaddingValue | tuple["Padding", ...] | Mapping[str, "Padding"] | None
+"""What arrays are padded with: one value for all, or a tuple or dict of values by component.
+``None``: no padding."""
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    return np.empty(shape, dtype)
+
+
+def stack(rows: Sequence[Any], allocate: Allocate = _empty, at: str = "element") -> Any:
+    """Stack every component of equal rows along a new leading axis.
+
+    Arrays and NumPy scalars keep their dtype; bool, int, float and complex become bool, int64,
+    float64 and complex128. A list of numbers is an array, and a tensor of another library in the
+    CPU's memory is one too. Text becomes a list. A tuple gives a tuple, a dict a dict, a record the
+    batch type that it names, any other attrs class or dataclass a tuple.
+
+    Raises:
+        SpecMismatch: There are no rows; or they differ in form, dtype or shape, or hold what does
+            not stack; the message names the component, the row and both sides.
+
+    >>> stack([(1, "a", [0.5, 1.5]), (2, "b", [2.5, 3.5])])
+    (array([1, 2]), ['a', 'b'], array([[0.5, 1.5],
+           [2.5, 3.5]]))
+    """
+    return pad(rows, None, allocate, at)
+
+
+def pad(
+    rows: Sequence[Any], padding: Padding, allocate: Allocate = _empty, at: str = "element"
+) -> Any:
+    """Stack rows whose arrays differ in shape: each is padded on the right of every axis.
+
+    Raises:
+        SpecMismatch: As for ``stack``, but for shapes of one rank; and for a padding that is no
+            value of its component's dtype, or not of the form of the rows.
+    """
+    if not len(rows):
+        raise SpecMismatch(f"{at}: there are no rows to stack")
+    first = rows[0]
+    kind = cast("type", type(first))
+    if isinstance(first, np.ndarray):
+        rows = rows.column("", rows) if isinstance(rows, BatchRows) else rows
+        return _gathered(rows, padding, allocate, at)
+    if len(set(map(type, rows))) > 1:
+        raise differ(rows, at)
+    if issubclass(kind, TEXT):
+        check_single(padding, at)
+        return list(rows)
+    if isinstance(first, np.generic) or issubclass(kind, NUMBERS):
+        check_single(padding, at)
+        return _stack_scalars(rows, allocate, at)
+    if kind is list:
+        check_single(padding, at)
+        join = None if padding is None else lambda parts: _pad_arrays(parts, padding, _empty, at)
+        arrays = arrays_of_lists(rows, at, join)
+        return list(rows) if arrays is None else _gathered(arrays, padding, allocate, at)
+    columns = _columns(rows, at)
+    if columns is None:
+        return _gathered(arrays_of_tensors(rows, at), padding, allocate, at)
+    paddings = padding_of(padding, [name for name, _ in columns], kind, at)
+    batch = {
+        name: pad(column, paddings[name], allocate, f"{at}.{name}") for name, column in columns
+    }
+    return assemble(batch_form(kind), batch)
+
+
+Collate: TypeAlias = Callable[[list[Any]], Any]
+CollateParts: TypeAlias = Mapping[str, Collate | None] | tuple[Collate | None, ...]
+"""How some components are collated, by name or in their order; those with None stack."""
+
+
+def collated(
+    rows: list[Any], collate: Collate | CollateParts | None, allocate: Allocate | None = None
+) -> Any:
+    """A batch of rows, made by a function of all rows or by functions of their components.
+
+    Components without a function stack.
+
+    Raises:
+        SpecMismatch: The rows have no such components.
+    """
+    if collate is None:
+        return stack(rows, allocate or _empty)
+    if callable(collate):
+        return collate(rows)
+    if len(set(map(type, rows))) > 1:
+        raise differ(rows, "element")
+    columns = _columns(rows, "element")
+    if columns is None:
+        raise no_components(str(spec_of(rows[0])))
+    functions = functions_of(collate, [name for name, _ in columns], type(rows[0]))
+    batch = {
+        name: functions[name](list(column))
+        if name in functions
+        else stack(column, allocate or _empty, f"element.{name}")
+        for name, column in columns
+    }
+    return assemble(batch_form(type(rows[0])), batch)
+
+
+def functions_of(collate: CollateParts, names: Sequence[str], form: type) -> dict[str, Collate]:
+    """The functions of those components that have one, of elements of this class.
+
+    Raises:
+        SpecMismatch: There are no such components, or they are those of a dict, and have no places.
+    """
+    if isinstance(collate, tuple):
+        _refuse_places("collate", names, form, "element")
+        if len(collate) != len(names):
+            raise SpecMismatch(
+                f"element: it has {len(names)} components, and collate {len(collate)}; give a "
+                f"function, or None, for each component"
+            )
+        return {n: f for n, f in zip(names, collate, strict=True) if f is not None}
+    if unknown := [name for name in collate if name not in names]:
+        raise SpecMismatch(
+            f"element: it has the components {', '.join(names)}, and collate names "
+            f"{', '.join(map(str, unknown))}"
+        )
+    return {name: func for name, func in collate.items() if func is not None}
+
+
+def _refuse_places(argument: str, names: Sequence[str], form: type, at: str) -> None:
+    """Refuse a tuple for the components of a dict, whose order may differ from row to row."""
+    if issubclass(form, dict):
+        raise SpecMismatch(
+            f"{at}: the components of a dict go by name; {argument} must be a dict with the keys "
+            f"{', '.join(map(repr, names))}, got a tuple"
+        )
+
+
+def no_components(what: str) -> SpecMismatch:
+    """The error for a single value if ``collate`` has a function for each component."""
+    return SpecMismatch(
+        f"element: {what} has no components that collate could name; give it one function"
+    )
+
+
+def unstack(batch: Any) -> Iterator[Any]:
+    """The rows of a batch, one by one; those of arrays are views.
+
+    Raises:
+        SpecMismatch: Components have no leading axis, or differ in its size.
+
+    >>> list(unstack({"x": np.eye(2, dtype=int), "name": ["a", "b"]}))
+    [{'x': array([1, 0]), 'name': 'a'}, {'x': array([0, 1]), 'name': 'b'}]
+    """
+    (first, n), *others = _leading_sizes(batch, "element") or [("", 0)]
+    if not first:
+        raise SpecMismatch("element: it has no components to tell how many rows there are")
+    for name, size in others:
+        if size != n:
+            raise SpecMismatch(
+                f"{first} has {n} rows, {name} has {size}: they must have equally many"
+            )
+    return _rows_of(batch, n)
+
+
+def _leading_sizes(batch: Any, at: str) -> list[tuple[str, int]]:
+    """The number of rows of each component, nested ones included."""
+    if is_tensor(type(batch)):
+        batch = from_dlpack(batch)
+    if isinstance(batch, list) or (isinstance(batch, np.ndarray) and batch.ndim):
+        return [(at, len(cast("list[Any]", batch)))]
+    parts = components(batch)
+    if parts is None:
+        raise not_a_batch(str(spec_of(batch)), at)
+    return [found for name, part in parts for found in _leading_sizes(part, f"{at}.{name}")]
+
+
+def _rows_of(batch: Any, n: int) -> Iterator[Any]:
+    parts = components(batch)
+    if parts is None:
+        return iter(from_dlpack(batch) if is_tensor(type(batch)) else batch)
+    columns = [_rows_of(part, n) for _, part in parts]
+    rows = zip(*columns, strict=True) if columns else repeat((), n)
+    if isinstance(batch, dict):
+        return (dict(zip(batch, row, strict=True)) for row in rows)
+    return rows
+
+
+def not_a_batch(what: str, at: str) -> SpecMismatch:
+    """The error for a value that is no array or list, and so has no rows."""
+    return SpecMismatch(f"{at}: {what} has no rows; arrays with a leading axis and lists have")
+
+
+def batch_form(form: type) -> type:
+    """The class that rows of this class stack into."""
+    if issubclass(form, Record):
+        return batch_type(form)
+    return dict if issubclass(form, dict) else tuple
+
+
+def _columns(rows: Sequence[Any], at: str) -> list[tuple[str, Sequence[Any]]] | None:
+    """The components of rows of one type, each over all rows; None where there are none."""
+    parts = components(rows[0])
+    if parts is None:
+        return None
+    columns = _columns_of(rows, [name for name, _ in parts], at)
+    if isinstance(rows, BatchRows):
+        return [(name, rows.column(name, column)) for name, column in columns]
+    return columns
+
+
+def _columns_of(
+    rows: Sequence[Any], names: Sequence[str], at: str
+) -> list[tuple[str, Sequence[Any]]]:
+    if isinstance(rows[0], tuple):
+        try:
+            return list(zip(names, zip(*rows, strict=True), strict=True))
+        except ValueError as error:
+            raise differ(rows, at) from error
+    if isinstance(rows[0], dict):
+        if any(row.keys() != rows[0].keys() for row in rows):
+            raise differ(rows, at)
+        return [(name, [row[name] for row in rows]) for name in names]
+    return [(name, [getattr(row, name) for row in rows]) for name in names]
+
+
+def _stack_scalars(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[Any]:
+    first = rows[0]
+    if isinstance(first, np.generic):
+        dtype = cast("np.dtype[Any]", first.dtype)
+        if dtype.hasobject:
+            raise unstackable(f"a {type(first).__name__} of Python objects", at)
+        if any(row.dtype != dtype for row in rows):  # such as times in other units
+            raise differ(rows, at)
+    else:
+        dtype = dtype_of_number(cast("type", type(first)))
+    out = allocate((len(rows),), dtype)
+    try:
+        out[...] = rows
+    except OverflowError as error:
+        i, x = next((i, x) for i, x in enumerate(rows) if not -(2**63) <= x < 2**63)
+        raise SpecMismatch(f"{at}: row {i} of the batch is {x}: too large for int64") from error
+    return out
+
+
+def _gathered(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: str) -> Any:
+    if padding is not None:
+        return _pad_arrays(rows, padding, allocate, at)
+    return _stack_arrays(rows, dtype_of_all(rows, at), allocate, at)
+
+
+def _stack_arrays(rows: Sequence[Any], dtype: np.dtype[Any], allocate: Allocate, at: str) -> Any:
+    shape = cast("tuple[int, ...]", rows[0].shape)
+    if any(row.shape != shape for row in rows):
+        raise differ(rows, at)
+    if isinstance(rows, Stacked):
+        return rows.batch
+    if not shape and dtype.kind in "US":  # text, in arrays without an axis
+        return [row[()] for row in rows]
+    out = allocate((len(rows), *shape), dtype)
+    if not shape:
+        return np.stack(rows, out=out)
+    # What ``np.stack`` does, without an array made for each row on the way.
+    np.concatenate(rows, out=out.reshape(len(rows) * shape[0], *shape[1:]))
+    return out
+
+
+def _pad_arrays(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: str) -> Any:
+    dtype = dtype_of_all(rows, at)
+    shapes = [cast("tuple[int, ...]", row.shape) for row in rows]
+    if not shapes[0]:
+        return _stack_arrays(rows, dtype, allocate, at)
+    i = next((i for i, shape in enumerate(shapes) if len(shape) != len(shapes[0])), None)
+    if i is not None:
+        raise SpecMismatch(
+            f"{at}: row 0 of the batch is {spec_of(rows[0])}, row {i} is {spec_of(rows[i])}; "
+            f"arrays of equal rank are padded"
+        )
+    fill = fitting(padding, dtype, at)
+    if len(set(shapes)) == 1:
+        return _stack_arrays(rows, dtype, allocate, at)
+    if dtype.kind in "US":
+        wide = np.asarray(fill).dtype.newbyteorder(dtype.byteorder)
+        dtype = max(dtype, wide, key=lambda one: one.itemsize)
+    out = allocate((len(rows), *map(max, zip(*shapes, strict=True))), dtype)
+    out[...] = fill
+    for place, row in zip(out, rows, strict=True):
+        place[tuple(map(slice, row.shape))] = row
+    return out
+
+
+# -- what arrays are padded with -------------------------------------------------------------------
+
+
+def padding_of(padding: Padding, names: Sequence[str], form: type, at: str) -> dict[str, Padding]:
+    """The padding of each of these components, which are those of an element of this class.
+
+    Raises:
+        SpecMismatch: There are no such components, or they are those of a dict, and have no places.
+    """
+    if isinstance(padding, tuple):
+        _refuse_places("padding", names, form, at)
+        if len(padding) != len(names):
+            raise SpecMismatch(f"{at}: {len(names)} components, and padding has {len(padding)}")
+        return dict(zip(names, padding, strict=True))
+    if isinstance(padding, Mapping):
+        if padding.keys() != set(names):
+            raise SpecMismatch(
+                f"{at}: components {', '.join(names)}, and padding names "
+                f"{', '.join(map(str, padding))}"
+            )
+        return {name: padding[name] for name in names}
+    return dict.fromkeys(names, padding)
+
+
+def fitting(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
+    """The padding as a value of this dtype; if that is not numeric, 0 means the empty value."""
+    check_single(padding, at)
+    if dtype.kind not in "biufc" and repr(padding) == "0":
+        return np.datetime64("NaT") if dtype.kind == "M" else np.zeros((), dtype)[()]
+    given: Any = np.asarray(padding)
+    numbers = given.dtype.kind in "biufcO" and dtype.kind in "biufc"  # O: an int of any size
+    if numbers and (dtype.kind == "c" or given.dtype.kind != "c"):
+        with np.errstate(all="ignore"), suppress(OverflowError):
+            value = given.astype(dtype)[()]
+            if value.item() == given.item() or (value != value and given != given):
+                return value
+            if dtype.kind == "f" and np.isfinite(value):
+                raise _unfit(padding, dtype, at, f"; the nearest is {value!r}")
+    elif given.dtype.kind == dtype.kind:
+        value = given.astype(dtype.type if dtype.kind in "US" else dtype)[()]
+        if value == padding or (value != value and padding != padding):
+            return value
+    raise _unfit(padding, dtype, at)
+
+
+def _unfit(padding: Padding, dtype: np.dtype[Any], at: str, hint: str = "") -> SpecMismatch:
+    return SpecMismatch(f"{at}: padding must be a value that {dtype} has, got {padding!r}{hint}")
+
+
+def check_single(padding: Padding, at: str) -> None:
+    """Refuse several paddings for a single component."""
+    if isinstance(padding, (tuple, Mapping)):
+        raise SpecMismatch(f"{at}: a single component, and padding has several: {padding!r}")
+
+
+# -- without stacking ------------------------------------------------------------------------------
+
+
+@overload
+def lists(rows: Sequence[tuple[A]]) -> tuple[list[A]]: ...
+@overload
+def lists(rows: Sequence[tuple[A, B]]) -> tuple[list[A], list[B]]: ...
+@overload
+def lists(rows: Sequence[tuple[A, B, C]]) -> tuple[list[A], list[B], list[C]]: ...
+@overload
+def lists(rows: Sequence[tuple[A, B, C, D]]) -> tuple[list[A], list[B], list[C], list[D]]: ...
+@overload
+def lists(rows: Sequence[Mapping[str, A]]) -> dict[str, list[A]]: ...
+def lists(rows: Sequence[Any]) -> Any:
+    """Collect each component in a list: ``batch(n, collate=lists)`` takes any values.
+
+    Of tuples it makes a tuple of lists, of dicts a dict. For any other element ``collate=list``
+    keeps the elements as they are.
+
+    Raises:
+        SpecMismatch: The rows are no tuples and no dicts, or differ in their components.
+
+    >>> lists([(1, "a"), (2, "b")])
+    ([1, 2], ['a', 'b'])
+    >>> lists([{"x": 1}, {"x": 2}])
+    {'x': [1, 2]}
+    """
+    if not len(rows):
+        raise SpecMismatch("lists: there are no rows to collect")
+    if len(set(map(type, rows))) > 1:
+        raise differ(rows, "element")
+    columns = _columns(rows, "element")
+    if columns is None or not isinstance(rows[0], (tuple, dict)):
+        raise SpecMismatch(
+            f"lists: elements must be tuples or dicts, got {type(rows[0]).__name__}; collate=list "
+            f"keeps elements as they are"
+        )
+    collected = {name: list(column) for name, column in columns}
+    return assemble(dict if isinstance(rows[0], dict) else tuple, collected)

@@ -1,0 +1,228 @@
+"""A loop: the operators of a chain, each on one element at a time, as a person would write it.
+
+Calling a method of each operator, asking for its kind and passing elements from generator to
+generator cost several times what a small function does. So the operators' lines are put together in
+one function, such as
+
+    def elements(columns, had, left_out, failed, instead, spent):
+        (open_0,), (func_1,), (keep_2,), = had
+        x = None
+        try:
+            for x in columns:
+                x = open_0(x)
+                x = func_1(x)
+                x = x if keep_2(x) else DROPPED
+                if x is DROPPED:
+                    left_out(x, 2)
+                    continue
+                yield x
+        except Exception as error:
+            failed(error, x)
+            raise
+
+Each operator has a line of its own, so that the line number of an exception tells which operator
+raised it. As long as nothing fails this costs nothing, and so does the ``try`` around an attempted
+operator. All chains that are spelled alike share one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from operator import length_hint
+from string import Formatter
+from time import perf_counter
+from typing import Any, Protocol, TypeAlias
+
+import attrs
+import numpy as np
+
+from flowdsl.nodes import DROPPED, Dropped, Failed, Indices, Positions, the_element
+
+Path: TypeAlias = tuple[int, ...]
+"""The path from a program's end down to an operator: the source to follow at each step."""
+
+
+@attrs.frozen
+class Form:
+    """What a loop is made from: operators of equal forms share one loop function."""
+
+    text: str = "x = {it}(x)"
+    """The line, as in ``CodeTemplate.line``; empty if the operator only looks for failures."""
+    drops: bool = False
+    """Whether the operator may leave the element out."""
+    attempted: bool = False
+    """Whether failures pass it unchanged, and its own failure takes the element's place."""
+
+
+LEAVES_OUT = Form("", drops=True)
+"""The form of ``SkipFailed``, which leaves failures out."""
+
+
+@attrs.frozen
+class Line:
+    """An operator in a loop."""
+
+    path: Path
+    at: Indices
+    """The addresses of the operator's elements."""
+    ready: Callable[[str], Any]
+    """Gives the value of a name in the line, once the first element is asked for."""
+    form: Form = Form()
+    number: int = -1
+    """The number of the attempt; -1 if it is none."""
+    given: Callable[[Any], str] | None = the_element
+    """Describes what it failed on; None if that is a number that the error names anyway."""
+
+
+class Watcher(Protocol):
+    """Receives what a loop does not yield: failures, and elements that are left out."""
+
+    costs: dict[Path, tuple[int, float]]
+
+    def begins(self, to_come: Iterator[int], path: Path, /) -> None:
+        """A loop begins that ends in the operator at ``path``, and takes a number per element."""
+        ...
+
+    def error(self, path: Path, epoch: int, position: int, given: str | None, /) -> Exception:
+        """The exception to raise: the operator at ``path`` failed, on what ``given`` says."""
+        ...
+
+    def left_out(self, x: Dropped | Failed, path: Path, /) -> None:
+        """The operator at ``path`` left an element out, or found ``x``, a failure, in its place."""
+        ...
+
+
+@lru_cache(maxsize=1024)
+def names_in(text: str) -> tuple[str, ...]:
+    """The names in a line that stand for its operator's attributes.
+
+    >>> names_in("x = {func}(x, {epoch}) if x else {other}"), names_in("pass")
+    (('func', 'other'), ())
+    """
+    fields = (field for _, field, _, _ in Formatter().parse(text) if field is not None)
+    return tuple(name for name in dict.fromkeys(fields) if name not in ("epoch", "position"))
+
+
+def elements(
+    lines: Sequence[Line],
+    base: Iterable[Any] | None,
+    watcher: Watcher,
+    *,
+    places: Indices | None,
+    clock: bool,
+) -> Iterator[Any]:
+    """Run the lines in order on each element of the base, or on the first line's positions.
+
+    With ``places``, each element comes with its position there. With ``clock``, each line's calls
+    and seconds are added to ``watcher.costs``.
+    """
+    forms = tuple(line.form for line in lines)
+    make, line_at = _loop(forms, base is not None, places is not None, clock)
+    positions = _values(lines[0].at.position)
+    numbers = iter(positions)
+    watcher.begins(numbers, lines[-1].path)
+    columns: list[Iterable[Any]] = [numbers] if base is None else [numbers, base]
+    for line in lines:
+        fields = {"{epoch}": line.at.epoch, "{position}": line.at.position}
+        columns += [_values(column) for name, column in fields.items() if name in line.form.text]
+    if places is not None:
+        columns.append(_values(places.position))
+
+    def place_of(line: Line) -> tuple[int, int]:
+        """The epoch and the position, at this line, of the current element."""
+        row = len(positions) - length_hint(numbers) - 1
+        return int(line.at.epoch[row]), int(line.at.position[row])
+
+    def failed(error: Exception, x: Any) -> None:
+        assert error.__traceback__ is not None
+        k = line_at.get(error.__traceback__.tb_lineno)
+        if k is not None:  # otherwise it was raised, and reported, below
+            line = lines[k]
+            given = None if line.given is None else line.given(x)
+            raise watcher.error(line.path, *place_of(line), given) from error
+
+    def instead(error: Exception, x: Any) -> Failed:
+        assert error.__traceback__ is not None
+        line = lines[line_at[error.__traceback__.tb_lineno]]
+        given = None if line.given is None else line.given(x)
+        return Failed(line.number, *place_of(line), error, given)
+
+    def left_out(x: Dropped | Failed, k: int) -> None:
+        watcher.left_out(x, lines[k].path)
+
+    def spent(k: int, seconds: float) -> None:
+        calls, before = watcher.costs.get(lines[k].path, (0, 0.0))
+        watcher.costs[lines[k].path] = calls + 1, before + seconds
+
+    had = (tuple(map(line.ready, names_in(line.form.text))) for line in lines)
+    one = columns[0] if len(columns) == 1 else zip(*columns, strict=False)
+    return make(one, had, left_out, failed, instead, spent)
+
+
+def _values(column: Positions) -> Sequence[int]:
+    """The numbers of a column; consecutive ones as a range, which is faster."""
+    first, last = int(column[0]), int(column[-1])
+    if last - first == len(column) - 1 and bool((np.diff(column) == 1).all()):
+        return range(first, last + 1)
+    numbers: list[int] = column.tolist()
+    return numbers
+
+
+@lru_cache(maxsize=1024)
+def _loop(
+    forms: tuple[Form, ...], base: bool, places: bool, clock: bool
+) -> tuple[Callable[..., Iterator[Any]], dict[int, int]]:
+    """The function for these forms, and the index of the form at each line number."""
+    columns, taken, body = ["number", "x"] if base else ["x"], list[str](), list[str]()
+    line_at: dict[int, int] = {}
+    attempting = False
+    for k, form in enumerate(forms):
+        names = {"epoch": f"epoch{k}", "position": f"position{k}"}
+        columns += [name for field, name in names.items() if f"{{{field}}}" in form.text]
+        own = {name: f"{name}_{k}" for name in names_in(form.text)}
+        taken.append(f"({''.join(f'{name}, ' for name in own.values())}), ")
+        if form.attempted and not attempting:
+            body += ["if x.__class__ is not Failed:", "    try:"]
+        elif attempting and not form.attempted:
+            body += _CAUGHT
+        attempting = form.attempted
+        code = [form.text.format_map(names | own)] if form.text else []
+        if clock and code:
+            code = ["began = now()", *code, f"spent({k}, now() - began)"]
+        line_at |= {_FIRST + len(body) + i: k for i in range(len(code))}
+        body += [f"        {line}" if attempting else line for line in code]
+        if form.drops:
+            gone = "x is DROPPED" if "DROPPED" in form.text else "isinstance(x, Dropped)"
+            test = gone if form.text else "x.__class__ is Failed"
+            left = [f"if {test}:", f"    left_out(x, {k})", "    continue"]
+            body += [f"        {line}" if attempting else line for line in left]
+    body += _CAUGHT if attempting else []
+    columns += ["place"] if places else []
+    lines = [
+        "def elements(columns, had, left_out, failed, instead, spent):",
+        f"    {''.join(taken)} = had",
+        "    x = None",
+        "    try:",
+        f"        for {', '.join(columns)} in columns:",
+        *(f"            {line}" for line in body),
+        f"            yield {'place, x' if places else 'x'}",
+        "    except Exception as error:",
+        "        failed(error, x)",
+        "        raise",
+    ]
+    known: dict[str, Any] = {
+        "DROPPED": DROPPED,
+        "Dropped": Dropped,
+        "Failed": Failed,
+        "now": perf_counter,
+    }
+    exec(compile("\n".join(lines), "<the operators of a flow>", "exec"), known)
+    return known["elements"], line_at
+
+
+_FIRST = 6
+"""The number of the first line in the loop's body."""
+
+_CAUGHT = ["    except Exception as error:", "        x = instead(error, x)"]
+"""The end of a ``try``: attempts in a row share one, as no later one runs after a failure."""

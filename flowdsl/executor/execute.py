@@ -1,0 +1,229 @@
+"""Making the elements of a task, and reporting on it: what every kind of worker does."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol, TypeAlias
+
+import attrs
+
+from flowdsl.elements.preallocated import Allocate
+from flowdsl.executor.codegen import Path
+from flowdsl.executor.program import OperatorFailed, Program
+from flowdsl.nodes import AnyNode, Dropped, Failed, Identity, IndexTransform, Indices, Merging, Row
+from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
+from flowdsl.plan.tree import Step
+
+MOST_TIMED = 256
+"""In tasks of at most so many elements each one is timed; in larger ones it is not worth it."""
+
+
+@attrs.frozen
+class Failure:
+    """What stopped a task: where, and the exception."""
+
+    path: Path | None
+    """The path of the operator that failed; None if ``cause`` says it all."""
+    epoch: int
+    position: int
+    cause: BaseException
+    given: str | None = None
+    """What the operator failed on, in words."""
+
+
+@attrs.frozen
+class SkippedElement:
+    """An element that was left out because it failed."""
+
+    path: Path
+    """The path of the operator that left it out."""
+    failed: Failed
+    before: int = 0
+    """How many elements of the task come before it."""
+
+
+@attrs.define
+class TaskOutcome:
+    """What became of a task, up to its end or to a failure."""
+
+    positions: list[int]
+    elements: list[Any]
+    filtered: int = 0
+    left: list[SkippedElement] = attrs.field(factory=list[SkippedElement])
+    failure: Failure | None = None
+    seconds: float = 0.0
+    cpu: float = 0.0
+    """The seconds of CPU time that the thread used."""
+    times: list[float] = attrs.field(factory=list[float])
+    """The seconds of each element, if there are few."""
+    costs: dict[Path, tuple[int, float]] = attrs.field(factory=dict[Path, tuple[int, float]])
+    """The calls and seconds of each operator, with a clock."""
+
+
+class Executor(Protocol):
+    """What a worker runs: a program, or a whole flow."""
+
+    filtered: int
+    left: list[SkippedElement]
+    made: list[Any]
+    """The list that receives the elements of the current task."""
+
+    @property
+    def drops(self) -> bool:
+        """Whether it may leave elements out."""
+        ...
+
+    def rows(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
+        """The elements at these addresses, with their positions."""
+        ...
+
+    def elements(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
+        """The elements at these addresses, without their positions."""
+        ...
+
+    @property
+    def costs(self) -> dict[Path, tuple[int, float]]:
+        """The calls and seconds of each operator so far, with a clock."""
+        ...
+
+    def park(self) -> None:
+        """The pass is over, as far as is known: close what only it was reading."""
+        ...
+
+
+@attrs.define
+class EndToEnd:
+    """A flow that one process runs from end to end, by its reference.
+
+    To reach an element it makes all those before it; a task that starts where the last one ended
+    makes only its own.
+    """
+
+    root: AnyNode
+    filtered: int = 0
+    left: list[SkippedElement] = attrs.field(factory=list[SkippedElement])
+    made: list[Any] = attrs.field(factory=list[Any])
+    _rows: Iterator[Any] = attrs.field(factory=lambda: iter(()), init=False)
+    _next: tuple[int, int] = (-1, -1)
+
+    @property
+    def drops(self) -> bool:
+        return True  # as far as is known
+
+    def rows(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
+        return zip(at.position.tolist(), self.elements(at), strict=False)
+
+    def elements(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
+        epoch, start = int(at.epoch[0]), int(at.position[0])
+        if (epoch, start) != self._next:
+            self._rows = (x for _, x in self._pass(self.root, (), epoch))
+            deque(islice(self._rows, start), maxlen=0)
+            self.left.clear()  # another worker reported those before the start
+        self._next = epoch, start + len(at.position)
+        return islice(self._rows, len(at.position))
+
+    @property
+    def costs(self) -> dict[Path, tuple[int, float]]:
+        return {}
+
+    def park(self) -> None:
+        self._rows, self._next = iter(()), (-1, -1)
+
+    def _pass(self, node: AnyNode, path: Path, epoch: int) -> Iterator[Row[Any]]:
+        """The reference, recording what is left out."""
+        sources = [partial(self._pass, s, (*path, k)) for k, s in enumerate(node.sources)]
+        if isinstance(node, SkipFailed):
+            return node.rows_telling(epoch, sources, partial(self._leave, path))
+        return node.rows(epoch, sources)
+
+    def _leave(self, path: Path, failed: Failed) -> None:
+        self.left.append(SkippedElement(path, failed, len(self.made)))
+
+
+@attrs.define
+class _Counted(Program):
+    """A program that records failed elements apart from filtered ones."""
+
+    left: list[SkippedElement] = attrs.field(factory=list[SkippedElement], init=False)
+    made: list[Any] = attrs.field(factory=list[Any], init=False)
+
+    def park(self) -> None:
+        """Keep readers open for the next pass, as they read by number."""
+
+    def left_out(self, x: Dropped | Failed, path: Path) -> None:
+        if isinstance(x, Failed):
+            self.left.append(SkippedElement(path, x, len(self.made)))
+        else:
+            self.filtered += 1
+
+
+def executor_of(
+    root: AnyNode, end_to_end: bool, allocate: Allocate | None = None, clock: bool = False
+) -> Executor:
+    """The maker that runs ``root`` in one worker."""
+    return EndToEnd(root) if end_to_end else _Counted(root, allocate, clock)
+
+
+Tell: TypeAlias = Callable[[Step, Failed], None]
+"""Is called with a ``SkipFailed`` step and the failure that it leaves out."""
+
+
+def answerable(step: Step, epoch: int, position: int) -> tuple[Step | None, int, int]:
+    """The step that decides about an element that no worker can make, if there is one.
+
+    With the element's epoch and position there, as steps above it may choose or reorder.
+    """
+    while not isinstance(node := step.node, SkipFailed | Attempt | AttemptToRead):
+        at = Indices.at(epoch, [position])
+        if isinstance(node, Merging):
+            (part,), at = node.resolve(at)
+            step = step.sources[part]
+        elif isinstance(node, IndexTransform):
+            at, step = node.resolve(at), step.sources[0]
+        elif isinstance(node, Identity):
+            step = step.sources[0]
+        else:  # it is not known whether a worker died on this step or below it
+            return None, epoch, position
+        epoch, position = int(at.epoch[0]), int(at.position[0])
+    return step, epoch, position
+
+
+def execute(making: Executor, at: Indices, supplied: Sequence[Iterable[Any]]) -> TaskOutcome:
+    """Make the elements at these addresses."""
+    made = TaskOutcome([], [])
+    positions, elements, times = made.positions, made.elements, made.times
+    making.made = elements
+    clock = time.perf_counter
+    began = last = clock()
+    computed = time.thread_time()
+    few = len(at.position) <= MOST_TIMED
+    try:
+        if making.drops or few:
+            for position, element in making.rows(at, supplied):
+                positions.append(position)
+                elements.append(element)
+                if few:
+                    now = clock()
+                    times.append(now - last)
+                    last = now
+        else:
+            elements.extend(making.elements(at, supplied))  # up to one that fails
+    except OperatorFailed as error:
+        made.failure = Failure(
+            error.path, error.epoch, error.position, error.__cause__ or error, error.given
+        )
+    except Exception as error:  # of a source that cannot be opened
+        made.failure = Failure(None, int(at.epoch[0]), int(at.position[0]), error)
+    made.seconds = clock() - began
+    if not positions:
+        positions.extend(at.position[: len(elements)].tolist())
+    made.filtered, making.filtered = making.filtered, 0
+    made.left, making.left = making.left, []
+    made.cpu = time.thread_time() - computed
+    made.costs = dict(making.costs)
+    making.costs.clear()
+    return made

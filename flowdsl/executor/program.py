@@ -1,0 +1,326 @@
+"""A program: the operators of a stage, run over some of their positions.
+
+The same code runs in a worker process and in the consumer's own, so an element does not depend on
+where it is made. Addresses are resolved downwards, a block at a time, with arrays; elements
+are then made upwards, one at a time and only when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+from operator import length_hint
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.elements.preallocated import Allocate
+from flowdsl.elements.structure import read_only
+from flowdsl.errors import ElementError
+from flowdsl.executor.codegen import LEAVES_OUT, Form, Line, Path, elements
+from flowdsl.nodes import (
+    AnyNode,
+    Dropped,
+    Elementwise,
+    Failed,
+    IndexedSource,
+    IndexTransform,
+    Indices,
+    Joining,
+    Merging,
+    Positions,
+    Row,
+    Windowed,
+    cached_per_node,
+    the_group,
+)
+from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
+from flowdsl.plan.lower import Supplied
+from flowdsl.plan.plan import Base
+
+
+class OperatorFailed(Exception):
+    """An operator raised; ``__cause__`` is what it raised. Never leaves the runtime."""
+
+    def __init__(self, path: Path, epoch: int, position: int, given: str | None = None) -> None:
+        """``path`` leads to the operator that failed; ``given`` says what it failed on."""
+        super().__init__(path, epoch, position, given)
+        self.path = path
+        self.epoch = epoch
+        self.position = position
+        self.given = given
+
+
+class InputExhausted(Exception):
+    """A program asked for a row that could not be supplied. Never leaves the runtime."""
+
+    def __init__(self, slot: int) -> None:
+        """``slot`` is the number of the base whose row it is."""
+        super().__init__(slot)
+        self.slot = slot
+
+
+@attrs.frozen
+class TruncatedInput:
+    """The rows of a base up to one that failed: whoever asks for that one gets ``InputExhausted``.
+
+    So the program tells which comes first: this failure, one of another base, or one of its own.
+    """
+
+    rows: Sequence[Any]
+    slot: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.rows
+        raise InputExhausted(self.slot)
+
+
+Supply: TypeAlias = list[Iterator[Any]]
+
+
+@attrs.define
+class Program:
+    """The operators of a stage in one process, with the readers that they have open."""
+
+    root: AnyNode
+    allocate: Allocate | None = None
+    clock: bool = False
+    """Whether to time each operator's own work (see ``costs``)."""
+    error: Callable[[Path, int, int, str | None], Exception] = OperatorFailed
+    """Makes the exception for an operator that fails, from its path, the epoch, the position and
+    the words for what it failed on."""
+    filtered: int = attrs.field(default=0, init=False)
+    """How many elements operators have left out."""
+    costs: dict[Path, tuple[int, float]] = attrs.field(
+        factory=dict[Path, tuple[int, float]], init=False
+    )
+    """The calls of each operator, and the seconds of its own work, with a ``clock``."""
+    _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
+    _to_come: Iterator[int] | None = attrs.field(default=None, init=False)
+    _last: list[AnyNode] = attrs.field(init=False)
+    """The operators whose output leaves the program: only their arrays use ``allocate``."""
+
+    def __attrs_post_init__(self) -> None:
+        self._last = list(_last(self.root))
+
+    @property
+    def drops(self) -> bool:
+        """Whether it may give fewer elements than there are addresses."""
+        node = self.root
+        while isinstance(node, Elementwise):
+            if node.drops:
+                return True
+            node = node.source
+        return False
+
+    def rows(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
+        """Make the elements at these addresses, in their order, with their positions.
+
+        ``supplied`` are, for each base, the elements that they are made of, in the order of use
+        (see ``needed``).
+
+        Raises:
+            OperatorFailed: At the place of the element that failed; or what ``error`` makes.
+            RanOut: Another row was needed than those of a base that is ``TruncatedInput``.
+            SourceError: A source cannot be opened any more.
+        """
+        if self.drops:
+            return self._elements(self.root, at, list(map(iter, supplied)), (), places=True)
+        return zip(at.position.tolist(), self.elements(at, supplied), strict=False)
+
+    def elements(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
+        """Make the elements at these addresses without their positions, which saves their cost."""
+        return self._elements(self.root, at, list(map(iter, supplied)), ())
+
+    @property
+    def to_come(self) -> int | None:
+        """How many of the addresses last asked for are still to be made; None if unknown."""
+        return None if self._to_come is None else length_hint(self._to_come)
+
+    def begins(self, to_come: Iterator[int], path: Path) -> None:
+        """Keep the numbers that the last loop takes, for ``to_come``."""
+        if not path:
+            self._to_come = to_come
+
+    def left_out(self, x: Dropped | Failed, path: Path) -> None:
+        """Count an element that the operator at ``path`` left out, or its failure."""
+        self.filtered += 1
+
+    def _elements(
+        self, node: AnyNode, at: Indices, supplied: Supply, path: Path, places: bool = False
+    ) -> Iterator[Any]:
+        """The operators down to a source, or to one that looks at several elements, as a loop."""
+        if not len(at.position):
+            return iter(())
+        above, lines = at, list[Line]()
+        base: Iterator[Any] | None
+        while True:
+            below = (*path, 0)
+            if isinstance(node, Elementwise):
+                held, number = _named(node)
+                lines.append(Line(path, at, partial(getattr, held), _form(node), number))
+            elif isinstance(node, IndexTransform):
+                there, fresh = distinct(node.resolve(at))
+                if len(there.position) < len(at.position):
+                    one_by_one = self._elements(node.source, there, supplied, below)
+                    base = _held(one_by_one, fresh.tolist())
+                    break
+                at = there
+            else:
+                base, first = self._base(node, at, supplied, path)
+                lines += [first] if first is not None else []
+                break
+            node, path = node.source, below
+        if not lines:
+            assert base is not None
+            return base
+        lines.reverse()
+        return elements(lines, base, self, places=above if places else None, clock=self.clock)
+
+    def _base(
+        self, node: AnyNode, at: Indices, supplied: Supply, path: Path
+    ) -> tuple[Iterator[Any] | None, Line | None]:
+        """The input of a loop, or None for positions; and its first line, if it needs one."""
+        if isinstance(node, IndexedSource):
+            source: IndexedSource[Any] = node
+            number, form = -1, Form(node.line)
+            if isinstance(node, AttemptToRead):
+                source, number = node.held.node, node.number
+                form = Form(source.line, attempted=True)
+            return None, Line(path, at, partial(self._part, source, path), form, number, None)
+        if isinstance(node, Windowed):
+            allocate = self.allocate if any(node is last for last in self._last) else None
+            gather = partial(node.gather, allocate=allocate)
+            line = Line(path, at, lambda _: gather, given=the_group)
+            return self._groups(node, at, supplied, path, allocate), line
+        if isinstance(node, Joining):
+            each = [
+                self._elements(part, at, supplied, (*path, k)) for k, part in enumerate(node.parts)
+            ]
+            return zip(*each, strict=True), Line(path, at, lambda _: node.join, given=the_group)
+        if isinstance(node, Merging):
+            which, there = node.resolve(at)
+            each = [
+                self._elements(part, there.where(which == k), supplied, (*path, k))
+                for k, part in enumerate(node.parts)
+            ]
+            return map(next, [each[k] for k in which.tolist()]), None
+        assert isinstance(node, Supplied), f"{node.title} cannot run in a program"
+        return supplied[node.slot], None
+
+    def _groups(
+        self,
+        node: Windowed[Any, Any, Any],
+        at: Indices,
+        supplied: Supply,
+        path: Path,
+        allocate: Allocate | None,
+    ) -> Iterator[list[Any]]:
+        members, fresh, shared = members_of(node, at)
+        rows = self._elements(node.source, members, supplied, (*path, 0))
+        if node.shares:  # once for each row, so that one pickle has each array once
+            rows = map(read_only, rows)
+        before: list[Any] = []
+        for new, old in zip(fresh.tolist(), shared.tolist(), strict=True):
+            # By the clock, what stacking takes is to show on its operator, and not below it.
+            group = [] if self.clock else node.group(old + new, allocate)
+            group.extend(chain(before[len(before) - old :], islice(rows, new)))
+            if not group or (node.drop_remainder and len(group) < node.n):
+                return  # a stream ended
+            yield group
+            before = list(group) if node.shares else []
+
+    def _part(self, node: IndexedSource[Any], path: Path, name: str) -> Any:
+        """What a name in the line of a source stands for; the reader is opened once."""
+        if name != "open":
+            return getattr(node, name)
+        if path not in self._readers:
+            self._readers[path] = node.open()
+        return self._readers[path]
+
+
+@cached_per_node
+def _form(node: Elementwise[Any, Any, Any]) -> Form:
+    """What a loop makes of an operator."""
+    if isinstance(node, SkipFailed):
+        return LEAVES_OUT
+    if isinstance(node, Attempt):
+        return Form(node.held.node.line, node.drops, attempted=True)
+    return Form(node.line, node.drops)
+
+
+def _named(node: Elementwise[Any, Any, Any]) -> tuple[AnyNode, int]:
+    """The operator whose attributes the line names, and the number of its attempt or -1.
+
+    Not remembered: a node that remembers itself is freed only by the garbage collector.
+    """
+    return (node.held.node, node.number) if isinstance(node, Attempt) else (node, -1)
+
+
+def _last(node: AnyNode) -> Iterator[AnyNode]:
+    if isinstance(node, IndexTransform | Merging | Joining):
+        for source in node.sources:
+            yield from _last(source)
+    else:
+        yield node
+
+
+def distinct(at: Indices) -> tuple[Indices, NDArray[np.bool_]]:
+    """The addresses without those that repeat the one before, and a mask of those kept."""
+    fresh = np.ones(len(at.position), np.bool_)
+    fresh[1:] = (np.diff(at.position) != 0) | (np.diff(at.epoch) != 0)
+    return at.where(fresh), fresh
+
+
+def _held(elements: Iterator[Any], fresh: list[bool]) -> Iterator[Any]:
+    """Give each element again until ``fresh`` asks for the next."""
+    element: Any = None
+    for new in fresh:
+        if new:
+            element = next(elements)
+        yield element
+
+
+def members_of(node: Windowed[Any, Any, Any], at: Indices) -> tuple[Indices, Positions, Positions]:
+    """The addresses of the rows that these groups are made of.
+
+    With how many rows each group adds, and how many it shares with the group before it, which are
+    made once. The last group of a pass may have fewer than ``n`` rows.
+    """
+    first, fresh = at.position * node.stride, node.sizes(at)
+    shared = np.zeros_like(fresh)
+    if node.stride < node.n:
+        ahead = np.diff(at.position) * node.stride
+        overlap = (np.diff(at.epoch) == 0) & (ahead >= 0) & (ahead < node.n)
+        shared[1:][overlap] = node.n - ahead[overlap]
+    fresh, first = fresh - shared, first + shared
+    return Indices(at.epoch, first).and_next(fresh), fresh, shared
+
+
+def needed(node: AnyNode, at: Indices) -> dict[int, Indices]:
+    """The addresses, in each base, of the elements that these elements are made of."""
+    if isinstance(node, Supplied):
+        return {node.slot: at}
+    if isinstance(node, Merging):
+        part, there = node.resolve(at)
+        each = [needed(p, there.where(part == k)) for k, p in enumerate(node.parts)]
+    elif isinstance(node, Windowed):
+        each = [needed(node.source, members_of(node, at)[0])]
+    elif isinstance(node, IndexTransform):
+        each = [needed(node.source, distinct(node.resolve(at))[0])]
+    else:
+        each = [needed(source, at) for source in node.sources]
+    return {slot: there for one in each for slot, there in one.items()}
+
+
+def failure_in(
+    part: Base, path: Path, epoch: int, position: int, given: str | None = None
+) -> ElementError:
+    """The error that names the operator that failed and the row its element came from."""
+    return part.top.at(path).node.failure(epoch, position, given)

@@ -1,0 +1,278 @@
+"""The nodes of ``on_error``: operators that are attempted, and one that leaves failures out.
+
+A failure is a value in the place of the element. Operators that choose or reorder move it like any
+other, later functions are not called on it, and a ``SkipFailed`` comes before the first operator
+that would look into it. So late reading still works: a shuffled file whose row 7 is damaged is
+still read by number, and only the element of row 7 is left out.
+
+These nodes are kinds: the planner and the runtime treat all attempted operators alike, as they do
+``Elementwise``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, ClassVar, Generic, TypeAlias
+
+import attrs
+
+from flowdsl.effects import Effect, Resampled, Unsized
+from flowdsl.elements.specs import UNKNOWN, Spec, spec_of
+from flowdsl.errors import ElementError
+from flowdsl.nodes.base import (
+    DROPPED,
+    A,
+    AnyNode,
+    Dropped,
+    E,
+    Failed,
+    Node,
+    PassFactory,
+    Row,
+    cached_per_node,
+    with_sources,
+)
+from flowdsl.nodes.capabilities import Transparent
+from flowdsl.nodes.kinds import Elementwise, IndexedMap, IndexedSource
+from flowdsl.nodes.validation import the_element
+
+_MOST_PROBED = 1000
+"""A probe tries at most this many elements, then leaves the spec unknown."""
+
+Handler: TypeAlias = Callable[[ElementError], object]
+
+NOT_KNOWN = -1
+"""The number of an attempt if a worker died and it is not known which attempt it was."""
+
+
+class _Nothing(Node[Any, Effect]):
+    """Stands in for the source of an operator that is kept only for its function."""
+
+    @property
+    def title(self) -> str:
+        return "nothing"
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    def spec(self, probe: bool) -> Spec:
+        return UNKNOWN
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        raise AssertionError("an operator that is attempted is called element by element")
+
+
+@attrs.frozen
+class WrappedNode:
+    """An operator without its sources, hidden from a planner that looks for sources."""
+
+    node: Any
+
+    @classmethod
+    def of(cls, node: AnyNode) -> WrappedNode:
+        return cls(with_sources(node, (_Nothing(),) * len(node.sources)))
+
+
+class _Attempted:
+    """Has the title and the fingerprint of the operator that it attempts."""
+
+    __slots__ = ()
+    held: WrappedNode
+
+    @property
+    def title(self) -> str:
+        return str(self.held.node.title)
+
+    @property
+    def fingerprint(self) -> str:
+        return str(self.held.node.fingerprint)
+
+
+@attrs.frozen(repr=False)
+class Attempt(_Attempted, Elementwise[A, Any, E], Transparent[Any, E], Generic[A, E]):
+    """An attempted operator on one element: a failure takes the element's place."""
+
+    held: WrappedNode
+    number: int
+
+    @property
+    def depth(self) -> int:
+        return self.source.depth + int(self.held.node.depth) - 1  # as without the attempt
+
+    @property
+    def unseen(self) -> AnyNode:
+        return self.source if isinstance(self.held.node, Transparent) else self
+
+    def apply(self, x: A, epoch: int, position: int) -> Any:
+        if isinstance(x, Failed):
+            return x
+        try:
+            return self.held.node.apply(x, epoch, position)
+        except Exception as error:
+            return Failed(self.number, epoch, position, error, the_element(x))
+
+    @cached_per_node
+    def spec(self, probe: bool) -> Spec:
+        source = _Makeable(self.source, self.held) if probe else self.source
+        return with_sources(self.held.node, (source,)).spec(probe)
+
+
+class AttemptToFilter(Attempt[A, E | Unsized], Generic[A, E]):
+    """An attempted operator that may leave an element out."""
+
+    drops: ClassVar[bool] = True
+
+
+class AttemptToCount(Attempt[A, E], IndexedMap[A, Any, E], Generic[A, E]):
+    """An attempted operator that uses the element's number; failures are numbered too."""
+
+
+@attrs.frozen(repr=False)
+class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
+    """The elements on which an operator does not fail: a probe of it looks only at these."""
+
+    drops: ClassVar[bool] = True
+    held: WrappedNode
+
+    @property
+    def title(self) -> str:
+        return "what can be made"
+
+    def apply(self, x: A, epoch: int, position: int) -> A | Dropped:
+        if isinstance(x, Failed):
+            return DROPPED
+        try:
+            self.held.node.apply(x, epoch, position)
+        except Exception:
+            return DROPPED
+        return x
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[A]]:
+        for position, x in islice(sources[0](epoch), _MOST_PROBED):
+            if not isinstance(self.apply(x, epoch, position), Dropped):
+                yield position, x
+
+    @cached_per_node
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+
+@attrs.frozen(repr=False)
+class AttemptToRead(_Attempted, IndexedSource[Any]):
+    """An attempted source that is read by number: a failure takes the row's place."""
+
+    held: WrappedNode
+    number: int
+
+    @property
+    def length(self) -> int:
+        return int(self.held.node.length)
+
+    def open(self) -> Callable[[int], Any]:
+        read: Callable[[int], Any] = self.held.node.open()
+        return read
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        read = self.open()
+        return ((i, self._attempted(read, epoch, i)) for i in range(self.length))
+
+    def _attempted(self, read: Callable[[int], Any], epoch: int, i: int) -> Any:
+        try:
+            return read(i)
+        except Exception as error:
+            return Failed(self.number, epoch, i, error)
+
+    def spec(self, probe: bool) -> Spec:
+        try:
+            known: Spec = self.held.node.spec(probe)
+        except Exception:  # from the row that the probe read
+            known = UNKNOWN
+            if probe:
+                tried = (x for _, x in islice(self.rows(0, ()), _MOST_PROBED))
+                known = next((spec_of(x) for x in tried if not isinstance(x, Failed)), UNKNOWN)
+        return known
+
+
+class AttemptToReadHere(AttemptToRead):
+    """An attempted source whose rows lie in this process's memory."""
+
+    portable: ClassVar[bool] = False
+
+
+@attrs.frozen(repr=False)
+class SkipFailed(
+    Elementwise[A, A, E | Resampled | Unsized],
+    Transparent[A, E | Resampled | Unsized],
+    Generic[A, E],
+):
+    """Leaves failures out; ``handler`` is called with the error of each."""
+
+    drops: ClassVar[bool] = True
+    light: ClassVar[bool] = True
+    handler: Handler | None
+    spelled: str
+
+    @property
+    def title(self) -> str:
+        return f"on_error={self.spelled}"
+
+    @property
+    def fingerprint(self) -> str:
+        return 'on_error="skip"'  # the handler does not change the elements
+
+    @property
+    def depth(self) -> int:
+        return self.source.depth  # what is left out changes no other element's draws
+
+    @property
+    def unseen(self) -> AnyNode:
+        return self.silent()
+
+    def silent(self) -> SkipFailed[A, E]:
+        """This node without its handler, for probes and for workers."""
+        return self if self.handler is None else attrs.evolve(self, handler=None)
+
+    def apply(self, x: A, epoch: int, position: int) -> A | Dropped:
+        return DROPPED if isinstance(x, Failed) else x
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[A]]:
+        handler = self.handler
+        return self.rows_telling(
+            epoch, sources, lambda failed: None if handler is None else handler(self.error(failed))
+        )
+
+    def rows_telling(
+        self, epoch: int, sources: Sequence[PassFactory], tell: Callable[[Failed], object]
+    ) -> Iterator[Row[A]]:
+        """The rows of a pass; ``tell`` is called with each failure that is left out."""
+        for position, x in sources[0](epoch):
+            if isinstance(x, Failed):
+                tell(x)
+            else:
+                yield position, x
+
+    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        return Elementwise.traced(self.silent(), epoch, sources)
+
+    def error(self, failed: Failed) -> ElementError:
+        """The error that names the operator that failed, and the element."""
+        named = (step for step in attempts(self.source) if step.number == failed.step)
+        error = next(named, self.source).failure(failed.epoch, failed.position, failed.given)
+        error.__cause__ = failed.cause
+        return error
+
+    @cached_per_node
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+
+def attempts(node: AnyNode) -> Iterator[Attempt[Any, Any] | AttemptToRead]:
+    """The attempted operators whose failures can be among this node's elements."""
+    if isinstance(node, SkipFailed):
+        return
+    if isinstance(node, Attempt | AttemptToRead):
+        yield node
+    for source in node.sources:
+        yield from attempts(source)

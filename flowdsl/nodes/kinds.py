@@ -1,0 +1,573 @@
+"""The kinds of node that a planner knows.
+
+A kind tells the layers above, which never name an operator, what they may do with it:
+
+Source       begins a flow. An ``IndexedSource`` reads any row by its number.
+Elementwise  one element in; one out, or none. Any process may run it on any element; an
+             ``IndexedMap`` only if the process knows the element's number.
+Gathering    ``n`` consecutive elements in, one out. The groups of a ``Batched`` do not overlap.
+Indexing     chooses or reorders whole elements. Over a random-access flow it is arithmetic on
+             positions, and no element moves (databases call this late materialization).
+Copying      several passes of the same flow, in turn.
+Merging      merges several flows: each element is an element of one of them.
+Joining      several flows in; the elements at one position, one of each flow, make one.
+Placement    says which workers run the operators below it. It changes no element.
+Unordered    gives up the order of the elements below it, which may then come as they are ready.
+
+A node of none of these kinds runs in the consuming process, by its reference.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, reduce
+from itertools import combinations, count, islice
+from string import Formatter
+from typing import Any, ClassVar, Generic, TypeVar, cast, final
+
+import attrs
+import numpy as np
+
+from flowdsl.effects import Exact, Reordered
+from flowdsl.elements.preallocated import Allocate
+from flowdsl.elements.specs import Spec, differences, join, without_shapes
+from flowdsl.errors import InvalidFlow, Where
+from flowdsl.nodes.base import (
+    DROPPED,
+    A,
+    AnyNode,
+    Dropped,
+    E,
+    Failed,
+    Indices,
+    Node,
+    PassFactory,
+    Positions,
+    Provenance,
+    Row,
+    T,
+    U,
+    cached_per_node,
+)
+from flowdsl.nodes.capabilities import (
+    Buffering,
+    OneByOne,
+    PassThrough,
+    Reader,
+    Reshardable,
+    Resumable,
+    Traceable,
+    Transparent,
+    same_place,
+    trace,
+)
+from flowdsl.nodes.validation import MOST_ELEMENTS, spelled, the_element, the_group
+from flowdsl.resources.worker_kinds import Workers
+
+_Number = TypeVar("_Number", int, Positions)
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+
+class IndexedSource(Node[T, Exact], Generic[T]):
+    """A source with numbered rows, any of which can be read by itself."""
+
+    portable: ClassVar[bool] = True
+    """Whether every process can open it; False if its rows lie in this process's memory."""
+
+    @property
+    def line(self) -> str:
+        """The line of Python that reads a row by its number in a loop; see ``Elementwise.line``."""
+        return "x = {open}(x)"
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """The number of rows."""
+
+    @property
+    def indexable(self) -> bool:
+        return True
+
+    @abstractmethod
+    def open(self) -> Callable[[int], T]:
+        """A reader of rows by number, for one process; the files that it opens close with it."""
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        read = self.open()
+        for i in range(self.length):
+            try:
+                row = read(i)
+            except Exception as error:
+                raise self.failure(epoch, i) from error
+            yield i, row
+
+    def origin(self, epoch: int, position: int) -> Where:
+        return Where(f"row {position} of {self.title}")
+
+
+# -- elementwise -----------------------------------------------------------------------------------
+
+
+@attrs.frozen(repr=False)
+class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
+    """An operator on one element at a time, which keeps the element's position."""
+
+    drops: ClassVar[bool] = False
+    """Whether the operator may leave elements out."""
+
+    light: ClassVar[bool] = False
+    """Whether it is so cheap that it alone is not worth sending elements to a worker."""
+
+    source: Node[A, E]
+
+    @property
+    def line(self) -> str:
+        """``apply`` as a line of Python, for use in a loop; see ``CodeTemplate``."""
+        return "x = {apply}(x, {epoch}, {position})"
+
+    @abstractmethod
+    def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
+        """The new element for one element; ``DROPPED`` leaves it out."""
+
+    @property
+    @cached_per_node
+    def indexable(self) -> bool:
+        return self.source.indexable and not self.drops
+
+    @property
+    @cached_per_node
+    def dense(self) -> bool:
+        return self.source.dense and not self.drops
+
+    @property
+    @cached_per_node
+    def length(self) -> int | None:
+        return None if self.drops else self.source.length
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        return same_place(self.source, there.sources[0], position) if self.dense else None
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
+        for position, x in sources[0](epoch):
+            y = self._applied(x, epoch, position, position)
+            if not isinstance(y, Dropped):
+                yield position, y
+
+    def _applied(self, x: A, epoch: int, position: int, number: int) -> U | Dropped:
+        try:
+            return self.apply(x, epoch, number)
+        except Exception as error:
+            raise self.failure(epoch, position, the_element(x)) from error
+
+    def made_of(self, at: Indices) -> Provenance:
+        return Provenance.one_each(at)
+
+
+class CodeTemplate(Elementwise[A, U, E], Generic[A, U, E]):
+    """An elementwise operator given as a line of Python, which a loop runs without a method call.
+
+    A method call would cost as much as a small function.
+    """
+
+    @property
+    @abstractmethod
+    def line(self) -> str:
+        """The line, which sets ``x`` to the new element or to ``DROPPED``.
+
+        A name in braces is an attribute of the node, such as ``func``, or ``epoch``, ``position``.
+        """
+
+    @final
+    def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
+        return cast("U | Dropped", _function(self.line)(self, x, epoch, position))
+
+
+@lru_cache(maxsize=1024)
+def _function(line: str) -> Callable[[object, object, int, int], object]:
+    """The line as a function of its node, an element, and the element's epoch and position."""
+    names = {name for _, name, _, _ in Formatter().parse(line) if name is not None}
+    own = {name: f"node.{name}" for name in names - {"epoch", "position"}}
+    body = line.format_map({"epoch": "epoch", "position": "position"} | own)
+    found: dict[str, Any] = {"DROPPED": DROPPED}
+    exec(f"def apply(node, x, epoch, position):\n    {body}\n    return x\n", found)
+    apply: Callable[[object, object, int, int], object] = found["apply"]
+    return apply
+
+
+class IndexedMap(Resumable[U, E], Elementwise[A, U, E], Generic[A, U, E]):
+    """An operator that is given the element's number: it runs where that number is known.
+
+    It leaves no element out, as the number would then not say how many it has given.
+    """
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.drops:
+            raise TypeError(
+                f"{cls.__name__}: a Counting operator leaves no element out; number the elements "
+                f"with enumerate(), and leave some out with a filter above it"
+            )
+
+    def rows_after(
+        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
+    ) -> Iterator[Row[Any]]:
+        for number, (position, x) in enumerate(sources[0](epoch), given):
+            yield position, self._applied(x, epoch, position, number)
+
+
+# -- grouping --------------------------------------------------------------------------------------
+
+
+@attrs.frozen(repr=False)
+class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
+    """An operator that makes one element of ``n`` consecutive ones."""
+
+    source: Node[A, E]
+    n: int
+    drop_remainder: bool
+
+    @property
+    def holds(self) -> int:
+        return self.n
+
+    @property
+    def stride(self) -> int:
+        """How many elements after the start of one group the next group starts."""
+        return self.n
+
+    @property
+    def shares(self) -> bool:
+        """Whether an element may be in several groups, and so has to be read-only."""
+        return self.stride < self.n
+
+    @property
+    def stacks(self) -> bool:
+        """Whether row ``i`` of what it makes is the ``i``-th element of its group, and no more."""
+        return False
+
+    def group(self, size: int, allocate: Allocate | None = None) -> list[A]:
+        """An empty list, to be extended by up to so many rows and given to ``gather``."""
+        return []
+
+    @abstractmethod
+    def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
+        """Make one element of a group; large arrays in it come from ``allocate``."""
+
+    @property
+    @cached_per_node
+    def indexable(self) -> bool:
+        return self.source.indexable
+
+    def sizes(self, at: Indices) -> Positions:
+        """How many elements the groups at these addresses have: the last may have fewer."""
+        if self.source.length is None:
+            return np.full_like(at.position, self.n)
+        return np.clip(self.source.length - at.position * self.stride, 0, self.n)
+
+    def made_of(self, at: Indices) -> Provenance | None:
+        if not self.source.dense:
+            return None
+        sizes = self.sizes(at)
+        rows = Indices(at.epoch, at.position * self.stride).and_next(sizes)
+        return Provenance(rows, np.zeros_like(rows.position), sizes)
+
+    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        read, gone = Reader(sources[0]), 0
+        for position, y in self.rows(epoch, [read]):
+            while gone < position * self.stride:
+                read.latest.popleft()
+                gone += 1
+            group = [x.places for _, x in islice(read.latest, self.n)]
+            yield position, trace(y, group, self.stacks)
+
+
+class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, U, E]):
+    """A gathering whose groups follow one another without overlap."""
+
+    @property
+    @cached_per_node
+    def length(self) -> int | None:
+        rows = self.source.length
+        if rows is None:
+            return None
+        return rows // self.n if self.drop_remainder else -(-rows // self.n)
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        given = position * self.n
+        if there.length == position:  # the last group of a pass may be smaller
+            given = there.sources[0].length or given
+        taken = same_place(self.source, there.sources[0], given)
+        if taken is not None and taken == self.source.length:
+            return self.length
+        return None if taken is None or taken % self.n else taken // self.n
+
+    def taken(self, given: int) -> tuple[int, int]:
+        return 0, given * self.n
+
+    def rows_after(
+        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
+    ) -> Iterator[Row[U]]:
+        elements = (x for _, x in sources[0](epoch))
+        for position in count(given):
+            group = self.group(self.n)
+            group.extend(islice(elements, self.n))
+            if not group or (self.drop_remainder and len(group) < self.n):
+                return
+            try:
+                y = self.gather(group)
+            except Exception as error:
+                raise self.failure(epoch, position, the_group(group)) from error
+            yield position, y
+
+
+# -- indexing --------------------------------------------------------------------------------------
+
+
+@attrs.frozen(repr=False)
+class IndexTransform(PassThrough[T, E], Generic[T, E]):
+    """An operator that chooses or reorders elements without looking at them."""
+
+    keeps_positions: ClassVar[bool] = False
+    """Whether each element keeps the position that it has in the source."""
+
+    @property
+    def shard(self) -> tuple[int, int] | None:
+        """The number of shards and the one that it takes; None if it does not shard the source."""
+        return None
+
+    def first_of(self, n: int) -> AnyNode:
+        """This operator as the first of ``n`` shards."""
+        raise AssertionError(f"{self.title} takes no part of its source; asked for one of {n}")
+
+    source: Node[T, E]
+
+    @abstractmethod
+    def resolve(self, at: Indices) -> Indices:
+        """The addresses in the source of the elements at these addresses, in the same order.
+
+        It is called only if the operator is indexable.
+        """
+
+    @property
+    @cached_per_node
+    def indexable(self) -> bool:
+        return self.source.indexable
+
+    @property
+    @cached_per_node
+    def dense(self) -> bool:
+        return self.source.dense or not self.keeps_positions
+
+    @cached_per_node
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    def made_of(self, at: Indices) -> Provenance | None:
+        if self.keeps_positions:
+            return Provenance.one_each(at)
+        return Provenance.one_each(self.resolve(at)) if self.indexable else None
+
+
+@attrs.frozen(repr=False)
+class Copying(IndexTransform[T, E], Generic[T, E]):
+    """``n`` interleaved passes of the source: pass ``k`` of epoch ``e`` is ``e * n + k``.
+
+    Its ``rows`` may be given the source ``n`` times, each read by another worker.
+    """
+
+    n: int
+
+    def resolve(self, at: Indices) -> Indices:
+        place, copy = np.divmod(at.position, self.n)
+        return Indices(epoch_of_copy(at.epoch, self.n, copy), place)
+
+    @property
+    @cached_per_node
+    def length(self) -> int | None:
+        return None if self.source.length is None else self.source.length * self.n
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        own = (sources[k % len(sources)] for k in range(self.n))  # one for all, or one for each
+        passes = [read(epoch_of_copy(epoch, self.n, k)) for k, read in enumerate(own)]
+        return enumerate(in_turn(passes))
+
+
+def epoch_of_copy(epoch: _Number, n: int, copy: _Number) -> _Number:
+    """The source's epoch for a copy; it wraps around, as a drawn epoch may be very large."""
+    return (epoch * n + copy) % MOST_ELEMENTS
+
+
+def in_turn(passes: list[Iterator[Row[A]]]) -> Iterator[A]:
+    """One element of each pass in turn; passes that have ended are skipped."""
+    while passes:
+        for one in list(passes):
+            row = next(one, None)
+            if row is None:
+                passes.remove(one)
+            else:
+                yield row[1]
+
+
+# -- combining ------------------------------------------------------------------------------------
+
+
+def _are_alike(node: Merging[Any, Any], field: object, value: object) -> None:
+    difference = node.difference(probe=False)
+    if difference is not None:
+        raise InvalidFlow(f"{spelled(node)}: {difference}")
+
+
+@attrs.frozen(repr=False)
+class Merging(PassThrough[T, E], Generic[T, E]):
+    """An operator each of whose elements is an element of one of its parts."""
+
+    parts: tuple[Node[T, E], ...] = attrs.field(validator=_are_alike)
+
+    def difference(self, probe: bool) -> str | None:
+        """How the elements of two parts differ, apart from sizes, and what to do about it."""
+        found = dict[Spec, tuple[Spec, str]]()  # many flows have few specs
+        for part in self.parts:
+            spec = part.spec(probe)
+            found.setdefault(without_shapes(spec), (spec, _beside(part).title))
+        for (one, its), (other, others) in combinations(found.values(), 2):
+            for name, a, b in differences(one, other):
+                return f"{name} is {a} in {its} and {b} in {others}; make them alike with .map"
+        return None
+
+    @property
+    @cached_per_node
+    def length(self) -> int | None:
+        lengths = [part.length for part in self.parts]
+        return None if None in lengths else sum(length or 0 for length in lengths)
+
+    @abstractmethod
+    def resolve(self, at: Indices) -> tuple[Positions, Indices]:
+        """For each address the number of the part, and the address there.
+
+        The numbers have the shape ``(elements,)`` and the dtype ``int64`` of the addresses. It is
+        called only if the operator is indexable.
+        """
+
+    @property
+    @cached_per_node
+    def indexable(self) -> bool:
+        return all(part.indexable for part in self.parts)
+
+    @cached_per_node
+    def spec(self, probe: bool) -> Spec:
+        return reduce(join, (part.spec(probe) for part in self.parts))
+
+    def made_of(self, at: Indices) -> Provenance | None:
+        if not self.indexable:
+            return None
+        part, there = self.resolve(at)
+        return Provenance.one_each(there, part)
+
+
+def _beside(node: AnyNode) -> AnyNode:
+    """The operator that makes the elements, below any prefetch."""
+    return _beside(node.source) if isinstance(node, Identity) else node
+
+
+@attrs.frozen(repr=False)
+class Joining(OneByOne[T, E], Generic[T, E]):
+    """An operator that makes one element of the parts' elements at the same position."""
+
+    parts: tuple[AnyNode, ...]
+
+    @abstractmethod
+    def gather(self, group: Sequence[Any]) -> T:
+        """Make one element of a group."""
+
+    def join(self, group: Sequence[Any]) -> Any:
+        """Make one element of a group, or give the first failure in it."""
+        failed = (x for x in group if isinstance(x, Failed))
+        return next(failed, None) or self.gather(group)
+
+    @property
+    @cached_per_node
+    def indexable(self) -> bool:
+        return all(part.indexable for part in self.parts)
+
+    def made_of(self, at: Indices) -> Provenance | None:
+        if not self.indexable:
+            return None
+        size, n = len(at.position), len(self.parts)
+        there = Indices(np.repeat(at.epoch, n), np.repeat(at.position, n))
+        return Provenance(there, np.tile(np.arange(n), size), np.full(size, n))
+
+    def origin(self, epoch: int, position: int) -> Where:
+        if not self.indexable:
+            return super().origin(epoch, position)
+        each = dict.fromkeys(part.origin(epoch, position) for part in self.parts)
+        return Where(" and ".join(each))
+
+
+# -- placement -------------------------------------------------------------------------------------
+
+
+@attrs.frozen(repr=False)
+class Identity(PassThrough[T, E], Transparent[T, E], Reshardable[T, E], Generic[T, E]):
+    """A node that the elements of its source pass through unchanged."""
+
+    source: Node[T, E]
+
+    @property
+    def fingerprint(self) -> str:
+        return ""
+
+    @property
+    @cached_per_node
+    def length(self) -> int | None:
+        return self.source.length
+
+    @cached_per_node
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        return sources[0](epoch)
+
+    def made_of(self, at: Indices) -> Provenance:
+        return Provenance.one_each(at)
+
+    def same_place(self, there: AnyNode, position: int) -> int | None:
+        return same_place(self.source, there.sources[0], position)
+
+    @property
+    def depth(self) -> int:
+        return self.source.depth  # it changes no seeded operator's draws
+
+
+@attrs.frozen(repr=False)
+class Placement(Identity[T, E], Generic[T, E]):
+    """Says where the operators below it run."""
+
+    workers: Workers
+
+    @property
+    @cached_per_node
+    def indexable(self) -> bool:
+        return self.source.indexable
+
+    @property
+    @cached_per_node
+    def dense(self) -> bool:
+        return self.source.dense
+
+
+class Unordered(Identity[T, E | Reordered], Generic[T, E]):
+    """The elements in any order: as they are ready, if workers make them directly below."""
+
+    shuffles: ClassVar[bool | None] = True
+
+    @property
+    def title(self) -> str:
+        return "ordered=False"
+
+    @property
+    def dense(self) -> bool:
+        return False  # none is missing, but they are out of place

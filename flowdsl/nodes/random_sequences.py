@@ -1,0 +1,258 @@
+"""Random sequences of part numbers that can be looked up at any position.
+
+Which part stands at a position, and how many times does that part stand before it? A tree answers
+this for any position without drawing all those before it. A node knows how many of each part its
+range holds, and draws from a hypergeometric distribution how many of them lie in its left half; a
+leaf shuffles the parts it holds. Every draw depends only on its place in the tree, so every descent
+gives the same sequence.
+
+The idea is that of random sampling by divide and conquer (Sanders et al., "Efficient Parallel
+Random Sampling", ACM TOMS 2018).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import count
+from typing import TypeAlias
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.nodes.base import Positions
+from flowdsl.nodes.randomness import generator
+
+Counts: TypeAlias = tuple[int, ...]
+"""The count of each part."""
+
+LEAF = 1024
+"""Positions drawn together: trades the cost of one look-up against what is kept for many."""
+
+MOST = 10**9
+"""NumPy can draw hypergeometric numbers only from populations smaller than this."""
+
+_DOUBLINGS = 19
+_MOST_A_BLOCK = LEAF << _DOUBLINGS
+_LEAVES_HELD = 4096
+"""Leaves in the cache, of 4 KiB each: four million positions, for a shuffle above."""
+
+_HALVES_HELD = 1 << 16
+
+_SPAN = 16 * LEAF
+"""Positions per list in ``Mixed.find_each`` if the lists of all positions fit in the cache."""
+
+_LISTS_HELD = 512
+"""Lists in the cache, of 32 KiB at most each: eight million positions."""
+
+
+@attrs.frozen
+class Draws(ABC):
+    """A random sequence of part numbers, determined by its seed, salt and epoch."""
+
+    seed: int
+    salt: str
+    epoch: int
+
+    @abstractmethod
+    def block_at(self, position: int) -> int:
+        """The number of the block that holds a position; each block has a tree of its own."""
+
+    @abstractmethod
+    def span(self, block: int) -> tuple[int, int]:
+        """The first position of a block, and its length."""
+
+    @abstractmethod
+    def counts(self, block: int) -> Counts:
+        """The count of each part in a block."""
+
+    def locate(self, position: Positions) -> tuple[Positions, Positions]:
+        """For each position, the part there and how many times that part stands before it.
+
+        Argument and results have the shape ``(positions,)`` and the dtype ``int64``.
+        """
+        part, rank = np.empty_like(position), np.empty_like(position)
+        leaf = position // LEAF
+        order = np.argsort(leaf, kind="stable")
+        for here in np.split(order, np.flatnonzero(np.diff(leaf[order])) + 1):
+            if len(here):
+                parts, ranks, before = _leaf(self, int(leaf[here[0]]))
+                within = position[here] % LEAF
+                part[here] = parts[within]
+                rank[here] = before[parts[within]] + ranks[within]
+        return part, rank
+
+    def find(self, part: int, rank: int) -> int:
+        """The position of a part's occurrence number ``rank``, counted from 0."""
+        block, counts = 0, self.counts(0)
+        while rank >= counts[part]:
+            rank -= counts[part]
+            block, counts = block + 1, self.counts(block + 1)
+        low, size = self.span(block)
+        while size > LEAF:
+            half = _half(size)
+            left = _left(self, low, half, counts)
+            if rank < left[part]:
+                size, counts = half, left
+            else:
+                rank -= left[part]
+                low, size, counts = low + half, size - half, _less(counts, left)
+        return low + int(np.flatnonzero(_shuffled(self, low, counts) == part)[rank])
+
+    def before(self, position: int) -> Positions:
+        """The count of each part before a position."""
+        parts, _, before = _leaf(self, position // LEAF)
+        return before + np.bincount(parts[: position % LEAF], minlength=len(before))
+
+    def parts(self) -> Iterator[int]:
+        """Iterate over the sequence from its start."""
+        for leaf in count():
+            yield from _leaf(self, leaf)[0].tolist()
+
+
+@attrs.frozen
+class Independent(Draws):
+    """An endless sequence: each position draws a part independently, with given probabilities."""
+
+    weights: tuple[float, ...]
+
+    def block_at(self, position: int) -> int:
+        if position < 2 * _MOST_A_BLOCK:
+            return (position // LEAF).bit_length()
+        return position // _MOST_A_BLOCK + _DOUBLINGS
+
+    def span(self, block: int) -> tuple[int, int]:
+        if block == 0:
+            return 0, LEAF
+        if block <= _DOUBLINGS + 1:  # as long as all blocks before it: a short pass costs little
+            return LEAF << block - 1, LEAF << block - 1
+        return (block - _DOUBLINGS) * _MOST_A_BLOCK, _MOST_A_BLOCK
+
+    def counts(self, block: int) -> Counts:
+        return _multinomial(self, block)
+
+
+@attrs.frozen
+class Mixed(Draws):
+    """A given count of each part, all orders equally likely; fewer than ``MOST`` in all."""
+
+    rows: Counts
+
+    def block_at(self, position: int) -> int:
+        return 0
+
+    def span(self, block: int) -> tuple[int, int]:
+        return 0, sum(self.rows)
+
+    def counts(self, block: int) -> Counts:
+        return self.rows
+
+    def find_each(self, part: int, rank: Positions) -> Positions:
+        """``find`` for many ranks: the positions of these occurrences of a part."""
+        found = np.empty_like(rank)
+        order = np.argsort(rank, kind="stable")
+        ranks = rank[order]
+        total = sum(self.rows)
+        span = _SPAN if total <= _SPAN * _LISTS_HELD else LEAF
+        waiting = [(0, total, self.rows, 0, 0, len(rank))]
+        while waiting:  # a range, the part's occurrences before it, and the ranks that lie in it
+            low, size, counts, before, begin, end = waiting.pop()
+            if begin == end:
+                continue
+            if size <= span:
+                places = _places(self, low, size, counts, part)
+                found[order[begin:end]] = places[ranks[begin:end] - before] + np.int64(low)
+                continue
+            half = _half(size)
+            left = _left(self, low, half, counts)
+            rest = before + left[part]
+            cut = begin + int(np.searchsorted(ranks[begin:end], rest))
+            waiting.append((low, half, left, before, begin, cut))
+            waiting.append((low + half, size - half, _less(counts, left), rest, cut, end))
+        return found
+
+
+# Each draw has a number of its own: for the halves of a range, twice the position of its middle,
+# which no other range shares; for a block, twice the position of its start; for a leaf, one more
+# than twice the position of its start.
+
+
+@lru_cache(maxsize=_HALVES_HELD)
+def _multinomial(draws: Independent, block: int) -> Counts:
+    low, size = draws.span(block)
+    rng = generator(draws.seed, draws.salt, draws.epoch, 2 * low)
+    return tuple(rng.multinomial(size, draws.weights).tolist())
+
+
+@lru_cache(maxsize=64)
+def _prefixes(draws: Draws) -> list[Positions]:
+    """The count of each part before each block, for the blocks asked for so far."""
+    return [np.zeros(len(draws.counts(0)), np.int64)]
+
+
+def _before(draws: Draws, block: int) -> Positions:
+    prefixes = _prefixes(draws)
+    while len(prefixes) <= block:
+        prefixes.append(prefixes[-1] + draws.counts(len(prefixes) - 1))
+    return prefixes[block]
+
+
+@lru_cache(maxsize=_HALVES_HELD)
+def _left(draws: Draws, low: int, half: int, counts: Counts) -> Counts:
+    """The count of each part in the left half of a range."""
+    rng = generator(draws.seed, draws.salt, draws.epoch, 2 * (low + half))
+    return tuple(rng.multivariate_hypergeometric(counts, half, method="marginals").tolist())
+
+
+def _shuffled(draws: Draws, low: int, counts: Counts) -> Positions:
+    rng = generator(draws.seed, draws.salt, draws.epoch, 2 * low + 1)
+    return rng.permutation(np.repeat(np.arange(len(counts)), counts))
+
+
+@lru_cache(maxsize=_LEAVES_HELD)
+def _leaf(draws: Draws, number: int) -> tuple[NDArray[np.int16], NDArray[np.int16], Positions]:
+    """The parts in a leaf, the rank of each in the leaf, and the count of each part before it."""
+    block = draws.block_at(number * LEAF)
+    low, size = draws.span(block)
+    counts, before = draws.counts(block), _before(draws, block).copy()
+    while size > LEAF:
+        half = _half(size)
+        left = _left(draws, low, half, counts)
+        if number * LEAF < low + half:
+            size, counts = half, left
+        else:
+            before += left
+            low, size, counts = low + half, size - half, _less(counts, left)
+    parts = _shuffled(draws, low, counts).astype(np.int16)
+    ranks = np.empty_like(parts)
+    for part, held in enumerate(counts):
+        ranks[parts == part] = np.arange(held)
+    return parts, ranks, before
+
+
+@lru_cache(maxsize=_LISTS_HELD)
+def _places(draws: Mixed, low: int, size: int, counts: Counts, part: int) -> NDArray[np.int16]:
+    """The offsets in a range at which a part stands."""
+    here = np.flatnonzero(_drawn(draws, low, size, counts) == part)
+    return here.astype(np.int16)
+
+
+def _drawn(draws: Draws, low: int, size: int, counts: Counts) -> Positions:
+    """The part at each position of a range."""
+    if size <= LEAF:
+        return _shuffled(draws, low, counts)
+    half = _half(size)
+    left = _left(draws, low, half, counts)
+    right = _drawn(draws, low + half, size - half, _less(counts, left))
+    return np.concatenate([_drawn(draws, low, half, left), right])
+
+
+def _half(size: int) -> int:
+    """The length of a range's left half: the largest power of two of leaves below its length."""
+    return LEAF << ((size - 1) // LEAF).bit_length() - 1
+
+
+def _less(counts: Counts, left: Counts) -> Counts:
+    return tuple(c - b for c, b in zip(counts, left, strict=True))

@@ -1,0 +1,109 @@
+"""Random numbers that depend on an element's position, never on a worker or on earlier elements.
+
+They can be computed for any element alone, so that a resume replays nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.nodes.base import Positions
+
+
+def generator(seed: int, salt: int | str, epoch: int, position: int) -> np.random.Generator:
+    """The random generator of one element: depends on its seed, salt, epoch and position alone.
+
+    The position is the counter of a counter-based generator, so that any element's draws are
+    reached without making those before it (Salmon et al., "Parallel Random Numbers: As Easy as
+    1, 2, 3", SC 2011). Each position owns 2**192 blocks of the stream.
+    """
+    key = _digest(f"{seed}/{salt}/{epoch}", 16)
+    counter = np.array([0, 0, 0, position], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def permute(position: Positions, n: int, key: str) -> Positions:
+    """Where a keyed pseudo-random permutation of ``range(n)`` sends each position.
+
+    Each position is computed alone, in constant memory: a Feistel network whose halves differ by at
+    most one bit permutes the next power of two, and positions that land outside ``range(n)`` are
+    sent on until they land inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
+    CT-RSA 2002). Small ranges are permuted as a whole, with all permutations equally likely.
+
+    Shapes: as ``position``. Raises ``IndexError`` for positions outside ``range(n)``.
+
+    >>> sorted(permute(np.arange(5), 5, "key").tolist())
+    [0, 1, 2, 3, 4]
+    """
+    if len(position) and not 0 <= position.min() <= position.max() < n:
+        raise IndexError(
+            f"positions must be in range({n}), got {position.min()} to {position.max()}"
+        )
+    keys = _digest(key, 8 * _ROUNDS)
+    if n <= _SMALL:
+        # Raw numbers are stable; what NumPy derives from them may change between versions.
+        order: Positions = np.argsort(np.random.Philox(key=keys[:2]).random_raw(n), kind="stable")
+        return order[position]
+    bits = (n - 1).bit_length()
+    moved = _feistel(position.astype(np.uint64), bits, keys)
+    outside = np.flatnonzero(moved >= n)
+    while len(outside):
+        moved[outside] = _feistel(moved[outside], bits, keys)
+        outside = outside[moved[outside] >= n]
+    return moved.astype(np.int64)
+
+
+_ROUNDS = 6
+"""Four rounds are the least for a network that looks random (Luby and Rackoff, 1988)."""
+
+_SMALL = 1024
+"""Up to this size, sorting the whole range costs no more than one pass through the network."""
+
+
+def _feistel(block: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Permute the numbers of ``bits`` bits by a keyed Feistel network."""
+    width = np.uint64(bits // 2)
+    masks = [np.uint64((1 << bits // 2) - 1), np.uint64((1 << (bits - bits // 2)) - 1)]
+    ours, other = block & masks[0], block >> width
+    for k, key in enumerate(keys):
+        mixed = other ^ key
+        _mix(mixed)
+        mixed &= masks[k % 2]
+        ours ^= mixed
+        ours, other = other, ours
+    other <<= width
+    other |= ours
+    return other
+
+
+def _digest(key: str, nbytes: int) -> NDArray[np.uint64]:
+    from hashlib import blake2b  # here: it loads OpenSSL, for flows that may draw nothing
+
+    return np.frombuffer(blake2b(key.encode(), digest_size=nbytes).digest(), np.uint64)
+
+
+def _mix(x: NDArray[np.uint64]) -> None:
+    """SplitMix64's finalizer, in place: every input bit reaches every output bit."""
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+
+
+def epoch_of_pass(epoch: Positions, passes: Positions) -> Positions:
+    """The epoch of a repeated flow in its ``passes``-th pass within an ``epoch``.
+
+    In epoch 0 it is the number of the pass. In others it is a number that two (epoch, pass) pairs
+    share only with a chance of one in 2**62.
+
+    >>> epoch_of_pass(np.array([0, 0, 7]), np.array([0, 5, 5])).tolist()
+    [0, 5, 4545109523256510152]
+    """
+    mixed = epoch.astype(np.uint64) * _GOLDEN + passes.astype(np.uint64)
+    _mix(mixed)
+    return np.where(epoch == 0, passes, (mixed >> np.uint64(2)).astype(np.int64))
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)

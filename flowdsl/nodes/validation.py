@@ -1,0 +1,268 @@
+"""The checks and error messages that the arguments of all operators share.
+
+Also how messages spell functions, and the elements that an operator failed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from reprlib import Repr
+from typing import Any, Protocol, TypeVar, cast
+
+import attrs
+import numpy as np
+
+from flowdsl.elements.specs import spec_of
+from flowdsl.elements.structure import Component, components
+from flowdsl.errors import InvalidFlow
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Titled(Protocol):
+    """What a message needs of a node."""
+
+    @property
+    def title(self) -> str: ...
+
+
+MOST_ELEMENTS = 2**62
+"""Positions and epochs stay below this: they are int64, with room for arithmetic."""
+
+
+def at_least(
+    minimum: int, most: int | None = MOST_ELEMENTS
+) -> Callable[[Titled, attrs.Attribute[int], object], None]:
+    """An attrs validator: the field must be an int >= ``minimum`` and below ``most``."""
+
+    def check(node: Titled, field: attrs.Attribute[int], value: object) -> None:
+        if not is_int(value, minimum, most):
+            raise _no_int(f"{spelled(node)}: {field.name}", value, minimum, most)
+
+    return check
+
+
+def checked_int(
+    argument: str, value: object, minimum: int, most: int | None = MOST_ELEMENTS
+) -> int:
+    """A Python or NumPy int >= ``minimum`` and below ``most``, as a Python int.
+
+    >>> checked_int("QueueInput: capacity", np.int32(50), 1)
+    50
+    >>> checked_int("QueueInput: capacity", 1.5, 1)
+    Traceback (most recent call last):
+        ...
+    flowdsl.errors.InvalidFlow: QueueInput: capacity must be an int >= 1, got 1.5
+
+    Raises:
+        InvalidFlow: It is something else; the message begins with what ``argument`` says.
+    """
+    if not is_int(value, minimum, most):
+        raise _no_int(argument, value, minimum, most)
+    return int(cast("int", value))
+
+
+def _no_int(argument: str, value: object, minimum: int, most: int | None) -> InvalidFlow:
+    below = ""
+    if most is not None and is_int(value, minimum, None):  # then it is too large
+        below = f" and below 2**{most.bit_length() - 1}"
+    return InvalidFlow(f"{argument} must be an int >= {minimum}{below}, got {value!r}")
+
+
+def is_callable(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
+    """An attrs validator: the field must be callable."""
+    if not callable(value):
+        raise InvalidFlow(f"{spelled(node)}: {field.name} must be callable, got {value!r}")
+
+
+def is_flag(node: Titled, field: attrs.Attribute[bool], value: object) -> None:
+    """An attrs validator: the field must be True or False."""
+    if not isinstance(value, bool):
+        raise InvalidFlow(f"{spelled(node)}: {field.name} must be True or False, got {value!r}")
+
+
+def checked_flag(argument: str, value: object) -> bool:
+    """True or False.
+
+    Raises:
+        InvalidFlow: It is something else.
+    """
+    if not isinstance(value, bool):
+        raise InvalidFlow(f"{argument} must be True or False, got {value!r}")
+    return value
+
+
+def plain_int(value: Any) -> Any:
+    """An attrs converter: NumPy ints become Python ints, which never overflow and work in JSON."""
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def deep_copied(value: Any) -> Any:
+    """An attrs converter: copies dicts, in tuples too, so that no caller can change them."""
+    if isinstance(value, Mapping):
+        return {name: deep_copied(part) for name, part in value.items()}
+    return tuple(map(deep_copied, value)) if isinstance(value, tuple) else value
+
+
+def is_int(value: object, minimum: int, most: int | None = MOST_ELEMENTS) -> bool:
+    """Whether the value is an int (not a bool) >= ``minimum`` and below ``most``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        return False
+    return bool(value >= minimum and (most is None or value < most))
+
+
+def rejects_keywords(**advice: str) -> Callable[[F], F]:
+    """Decorates an operator: keywords of other libraries raise an error that says what to write.
+
+    In the advice, ``{name}`` stands for the operator, ``{}`` for the given value, and ``{n}`` for
+    that value if it is a count (otherwise ``n``). Other unknown keywords are a ``TypeError``.
+    """
+
+    def decorate(operator: F) -> F:
+        @wraps(operator)
+        def called(*args: Any, **kw: Any) -> object:
+            for name, value in kw.items():
+                if name in advice:
+                    told = advice[name].replace("{name}", operator.__name__)
+                    told = told.replace("{n}", str(value) if is_int(value, 0) else "n")
+                    told = told.replace("{}", _brief(value))
+                    raise InvalidFlow(f"{operator.__name__}: there is no {name}=; {told}")
+            return operator(*args, **kw)
+
+        return cast("F", called)  # it has the operator's signature
+
+    return decorate
+
+
+_PROCS = "workers are given once for all operators, by prefetch(procs={n}) after them"
+PARALLEL = {
+    "num_parallel_calls": _PROCS,
+    "num_workers": _PROCS,
+    "num_proc": _PROCS,
+    "deterministic": "the order is kept, unless prefetch(ordered=False) gives it up",
+}
+"""Arguments that other libraries have on each operator, and this one only on ``prefetch``."""
+
+BATCHED = {
+    "batch_size": "write {name}({n})",
+    "drop_last": "write drop_remainder={}",
+    "remainder": "a smaller last batch is kept, unless drop_remainder=True leaves it out",
+}
+"""Other libraries' names for the arguments of batching operators."""
+
+
+def spelled(node: Titled) -> str:
+    """The name of the operator's method. Validators run once all fields are set, as titles need."""
+    return node.title.partition("(")[0]
+
+
+def titled(operator: str, *given: str) -> str:
+    """How a chain spells an operator, with the arguments in ``given``.
+
+    >>> titled("shuffle", "buffer=8", unless("seed", 0, 0))
+    'shuffle(buffer=8)'
+    """
+    return f"{operator}({', '.join(filter(None, given))})"
+
+
+def unless(name: str, value: object, default: object) -> str:
+    """The argument as ``name=value``; empty if the value is the default."""
+    return "" if value == default else f"{name}={value!r}"
+
+
+def name_of(function: object) -> str:
+    """How a message spells a function.
+
+    >>> name_of(len), name_of(lambda x: x)
+    ('len', '<lambda>')
+    """
+    if isinstance(function, Component):
+        return f"c{function.index}"
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(name).rpartition("<locals>.")[2]
+
+
+_MOST_OF_AN_ELEMENT = 200
+
+
+def the_element(x: object) -> str:
+    """How an error describes the element that a function failed on.
+
+    Arrays are spelled by dtype and shape, all other values by their ``repr``, cut if it is long.
+
+    >>> the_element((np.zeros((224, 224, 3), np.uint8), "cat"))
+    "the element was (uint8[224, 224, 3], 'cat')"
+    """
+    return f"the element was {_brief(x)}"
+
+
+def the_group(xs: Sequence[object]) -> str:
+    """How an error describes the elements that an operator failed to make into one.
+
+    >>> the_group((1, 2))
+    'the group was [1, 2]'
+    """
+    return f"the group was {_brief(list(xs))}"
+
+
+def _brief(x: object) -> str:
+    try:
+        text = _SPELLING.repr(x)
+    except Exception as error:  # an error message must not fail itself
+        text = f"of {type(x).__name__}, whose repr raised {type(error).__name__}"
+    text = " ".join(text.splitlines())
+    return text if len(text) <= _MOST_OF_AN_ELEMENT else f"{text[: _MOST_OF_AN_ELEMENT - 3]}..."
+
+
+class _Spelling(Repr):
+    """A ``repr`` with a limited number of components and levels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = 8
+        self.maxstring = self.maxlong = self.maxother = 80
+
+    def repr1(self, x: Any, level: int) -> str:
+        if isinstance(x, np.ndarray):
+            return str(spec_of(x))
+        if isinstance(x, (bytes, bytearray)):
+            return self.repr_instance(x[: self.maxother], level)
+        parts = None if type(x) in (list, tuple) else components(x)
+        if parts is None:
+            return self._whole(x, level)
+        hidden = _not_in_repr(type(x))
+        parts = [(name, part) for name, part in parts if name not in hidden]
+        name = "" if isinstance(x, dict) else type(x).__name__
+        begin, between, end = ("{", ": ", "}") if isinstance(x, dict) else (f"{name}(", "=", ")")
+        if level <= 0:
+            return f"{begin}...{end}"
+        told = [
+            f"{repr(key)[: self.maxother] if isinstance(x, dict) else key}{between}"
+            f"{self.repr1(part, level - 1)}"
+            for key, part in parts[: self.maxdict]
+        ]
+        more = ["..."] if len(parts) > self.maxdict else []
+        return f"{begin}{', '.join(told + more)}{end}"
+
+    def _whole(self, x: Any, level: int) -> str:
+        try:
+            return super().repr1(x, level)
+        except Exception as error:  # a message must not fail, or hide the rest
+            return f"<{type(x).__name__}, whose repr raised {type(error).__name__}>"
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        text = repr(x)  # unlike ``Repr``, which gives a memory address if this fails
+        return text if len(text) <= self.maxother else f"{text[: self.maxother - 3]}..."
+
+
+def _not_in_repr(form: type) -> set[str]:
+    """The fields of a class that its own repr leaves out, such as a password."""
+    if attrs.has(form):
+        return {field.name for field in attrs.fields(form) if field.repr is False}
+    return {field.name for field in fields(form) if not field.repr} if is_dataclass(form) else set()
+
+
+_SPELLING = _Spelling()

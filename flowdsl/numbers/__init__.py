@@ -1,1 +1,0 @@
-"""Random numbers that depend only on a seed and a position, and permutations made of them."""

@@ -1,0 +1,249 @@
+"""from_zmq: a flow of the elements that other processes send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, overload
+
+import attrs
+from numpy.typing import NDArray
+from typing_extensions import TypeForm, Unpack
+
+from flowdsl.effects import Endless, Reordered, Resampled, Unsized
+from flowdsl.elements.specs import Spec
+from flowdsl.errors import InvalidFlow
+from flowdsl.nodes import E, OneShot, PassFactory, Row, T, flow, is_int
+from flowdsl.ops.queues import check_timeout
+from flowdsl.ops.sources import Once, numbered
+from flowdsl.remote.pushing import Format, check_format, pulled
+from flowdsl.remote.receive_state import Tally
+from flowdsl.remote.receiver import Receiver
+from flowdsl.remote.schema import SchemaCheck
+from flowdsl.remote.security import Curve
+from flowdsl.remote.sockets import Ends, check_flags
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+A = TypeVar("A")
+
+
+@attrs.frozen(eq=False)
+class FromZmq(OneShot[T, E], Generic[T, E]):
+    """The elements that other processes send."""
+
+    addresses: str
+    declared: Spec
+    once: Once
+
+    @property
+    def title(self) -> str:
+        return f"from_zmq({self.addresses})"
+
+    def spec(self, probe: bool) -> Spec:
+        return self.declared
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        return numbered(self, self.once, epoch)
+
+
+@attrs.frozen(eq=False)
+class FromSender(FromZmq[T, Unsized], Generic[T]):
+    """The elements that one other process sends, up to its end."""
+
+
+@attrs.frozen(eq=False)
+class FromSenders(FromZmq[T, Unsized | Reordered], Generic[T]):
+    """The elements of several processes, in the order of arrival, up to the last one's end."""
+
+
+@attrs.frozen(eq=False)
+class FromAnySenders(FromZmq[T, Endless | Reordered], Generic[T]):
+    """The elements of any number of processes that come and go."""
+
+
+@attrs.frozen(eq=False)
+class FromZmqOps(FromZmq[T, Endless | Reordered | Resampled], Generic[T]):
+    """The elements that any processes push in the format of zmq_ops."""
+
+
+class _OptionsOfBoth(TypedDict, total=False):
+    bind: bool
+    hwm: int
+    security: Curve | None
+    insecure: bool
+    timeout: float | None
+    tally: Tally | None
+    on_bound: Callable[[str], object] | None
+
+
+class _Options(_OptionsOfBoth, total=False):
+    format: Literal["flowdsl"]
+    trusted: bool
+
+
+_Address = str | Sequence[str]
+
+
+@overload
+def from_zmq(
+    address: _Address,
+    *,
+    senders: Literal[1] = 1,
+    **options: Unpack[_Options],
+) -> Flow[object, Unsized]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    element: TypeForm[A],
+    *,
+    senders: Literal[1] = 1,
+    **options: Unpack[_Options],
+) -> Flow[A, Unsized]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    *,
+    senders: int,
+    **options: Unpack[_Options],
+) -> Flow[object, Unsized | Reordered]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    element: TypeForm[A],
+    *,
+    senders: int,
+    **options: Unpack[_Options],
+) -> Flow[A, Unsized | Reordered]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    *,
+    senders: None,
+    **options: Unpack[_Options],
+) -> Flow[object, Endless | Reordered]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    element: TypeForm[A],
+    *,
+    senders: None,
+    **options: Unpack[_Options],
+) -> Flow[A, Endless | Reordered]: ...
+@overload
+def from_zmq(
+    address: _Address, *, format: Literal["zmq_ops"], **options: Unpack[_OptionsOfBoth]
+) -> Flow[tuple[NDArray[Any], ...], Endless | Reordered | Resampled]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    element: TypeForm[A],
+    *,
+    format: Literal["zmq_ops"],
+    **options: Unpack[_OptionsOfBoth],
+) -> Flow[A, Endless | Reordered | Resampled]: ...
+def from_zmq(
+    address: _Address,
+    element: Any = object,
+    *,
+    bind: bool = True,
+    senders: int | None = 1,
+    format: Format = "flowdsl",  # noqa: A002  # as tensorpack has it
+    trusted: bool = False,
+    hwm: int = 50,
+    security: Curve | None = None,
+    insecure: bool = False,
+    timeout: float | None = None,
+    tally: Tally | None = None,
+    on_bound: Callable[[str], object] | None = None,
+) -> Flow[Any, Any]:
+    """The elements that other processes send with ``flow.send_zmq``, until they have ended.
+
+    ``address`` is ``ipc://path`` or ``tcp://host:port``, or several of them, which are read side by
+    side. One of the two ends binds an address and the other connects, in any order: here one binds,
+    unless ``bind=False``, and any number of senders may connect to it. ``element`` declares what an
+    element is, as in ``from_lmdb``, and each is held to it. The pass ends when ``senders`` of them
+    have ended, having sent the number of elements that they say; with ``senders=None`` any number
+    may come and go, and it never ends.
+
+    While both ends live, each element of a sender arrives exactly once and in order, whatever
+    happens to the connection; the elements of several senders interleave as they come. At most
+    ``hwm`` elements of each are held here, or are on the way, so a slow consumer slows the senders.
+    If a sender dies, what it had not sent is lost: with ``timeout``, that no element came for so
+    many seconds, while the consumer waits for one, is an error that tells how far each sender was;
+    a sender that fails says so at once. A ``tally`` counts elements by address and by sender.
+
+    No code is run from what comes. ``trusted=True`` opens pickles too, of senders that were told to
+    pickle; whoever can reach the address could then run code here. Plain ``tcp`` beyond this
+    machine is refused: give keys as ``security=Curve(...)``, or say ``insecure=True``; to a path of
+    ``ipc`` only processes of the same user may connect. ``on_bound`` is called with each address
+    that was bound, which for ``tcp://127.0.0.1:*`` has a port that was free.
+
+    ``format="zmq_ops"`` reads what tensorpack sends in that format, from a ``PULL`` socket: tuples
+    of arrays, without end, and without those that a connection held when it was cut, or its sender
+    went.
+
+    The sockets are opened when a pass begins, in the consumer's process, and closed with it. It is
+    one pass; the second is a ``SourceError``. No state can be taken of it: the senders go on where
+    they are, so keep the state of the flow that sends, and resume that one.
+
+    Length: unknown until all senders have ended.
+
+    Effects: ``Unsized``; with several ``senders`` also ``Reordered``; with ``senders=None``
+    ``Endless`` and ``Reordered``, and with the format zmq_ops ``Resampled`` besides.
+
+    Errors: ``InvalidFlow`` for an argument, or an address that is open to others; ``SourceError``
+    for an address that cannot be bound, for what is no message, is pickled, or is of another
+    version, for a sender that fails or has another receiver, when no element comes in time, and for
+    a second pass; ``SpecMismatch`` for an element that is not what was declared.
+
+    >>> import flowdsl as fl, tempfile, threading
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     address = f"ipc://{folder}/numbers"
+    ...     halves = [fl.from_range(6).shard(2, i) for i in range(2)]
+    ...     threads = [threading.Thread(target=half.send_zmq, args=[address]) for half in halves]
+    ...     for thread in threads:
+    ...         thread.start()
+    ...     numbers = fl.from_zmq(address, int, senders=2).collect()
+    ...     for thread in threads:
+    ...         thread.join()
+    >>> sorted(numbers)
+    [0, 1, 2, 3, 4, 5]
+
+    Source: ``RemoteDataZMQ`` of tensorpack, whose ``PULL`` socket loses what a cut connection held.
+
+    Elsewhere: tensorpack ``RemoteDataZMQ``; tf.data none; Grain none;
+    torchdata none.
+    """
+    who = "from_zmq"
+    several = isinstance(address, Sequence) and not isinstance(address, str | bytes)
+    addresses: Any = tuple(address) if several else (address,)
+    ends = Ends(who, addresses, bind, hwm, security, insecure, on_bound)
+    check_timeout(who, timeout)
+    check_flags(who, trusted=trusted)
+    if senders is not None and not is_int(senders, 1):
+        raise InvalidFlow(f"{who}: senders must be an int >= 1 or None, got {senders!r}")
+    if tally is not None and not isinstance(tally, Tally):
+        raise InvalidFlow(f"{who}: tally must be a Tally or None, got {tally!r}")
+    check_format(who, format, trusted=trusted, senders=senders != 1)
+    declared = SchemaCheck.of(who, element)
+    tally = Tally() if tally is None else tally
+    for one in addresses:
+        tally.addresses.setdefault(one, 0)
+    if format == "zmq_ops":
+        once = Once(pulled(ends, declared, timeout, tally), _SECOND_PASS, ours=True)
+        return flow(FromZmqOps[Any](ends.spelled, declared.spec, once))
+    if not bind and senders is not None and senders != len(addresses):
+        raise InvalidFlow(
+            f"{who}: with bind=False there is a sender at each address, so senders must be "
+            f"{len(addresses)} or None, got {senders}"
+        )
+    kind: Any = FromSender if senders == 1 else FromAnySenders if senders is None else FromSenders
+    elements = Receiver(ends, declared, senders, trusted, timeout, tally).elements()
+    return flow(kind(ends.spelled, declared.spec, Once(elements, _SECOND_PASS, ours=True)))
+
+
+_SECOND_PASS = (
+    "from_zmq: what is sent comes only once, and this is a second pass; for several passes over "
+    "the same elements put cache() after it; for other elements build the flow again"
+)

@@ -1,0 +1,300 @@
+"""The sockets of a sender or a receiver."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as socketlib
+import stat
+from collections.abc import Callable, Sequence
+from traceback import clear_frames
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+import zmq
+
+from flowdsl.errors import FlowError, InvalidFlow, SourceError
+from flowdsl.nodes import is_int
+from flowdsl.remote.handshakes import Handshakes
+from flowdsl.remote.message import MOST_FRAME_BYTES, MOST_FRAMES, Frame, Route
+from flowdsl.remote.security import Curve, check_address
+from flowdsl.resources.cancellation import is_cancelled
+
+if TYPE_CHECKING:
+    from zmq.auth.thread import ThreadAuthenticator
+
+BEAT: Final = 0.05
+"""Seconds without a message after which each end repeats its position."""
+LINGER: Final = 1.0
+"""Seconds that the last messages may take to be sent."""
+LINGER_OF_ERRORS: Final = 0.2
+"""Seconds that the last messages may take after an error or Ctrl-C: the user waits for them."""
+_MOST_AT_ONCE = 1000
+_SOCKETS, _SOCKETS_AN_ADDRESS = 1000, 4
+"""The most sockets of a context: a base, and four an address, two of which watch handshakes."""
+_DOMAIN = "flowdsl"
+_SECOND = 1000
+
+
+@attrs.frozen
+class Ends:
+    """The addresses and the security of a sender or receiver."""
+
+    who: str
+    addresses: tuple[str, ...]
+    bind: bool
+    hwm: int
+    security: Curve | None
+    insecure: bool
+    on_bound: Callable[[str], object] | None
+
+    def __attrs_post_init__(self) -> None:
+        who = self.who
+        check_flags(who, bind=self.bind, insecure=self.insecure)
+        if self.security is not None and not isinstance(self.security, Curve):
+            raise InvalidFlow(f"{who}: security must be a Curve or None, got {self.security!r}")
+        if not is_int(self.hwm, 1, 1 << 30):
+            raise InvalidFlow(f"{who}: hwm must be an int from 1 to 2**30 - 1, got {self.hwm!r}")
+        for address in self.addresses:
+            check_address(who, address, self.bind, self.security, self.insecure)
+        if not self.addresses or len(set(self.addresses)) < len(self.addresses):
+            raise InvalidFlow(
+                f"{who}: address must be one or several different ones, got {self.addresses!r}"
+            )
+        keys, count = len(self.security.peers) if self.security else 1, len(self.addresses)
+        if not self.bind and keys not in (1, count):
+            raise InvalidFlow(
+                f"{who}: security has {keys} peers for {count} addresses; give the public key of "
+                f"the end that binds, one for all addresses or one for each"
+            )
+        if self.on_bound is not None and not (self.bind and callable(self.on_bound)):
+            raise InvalidFlow(
+                f"{who}: on_bound must be a function, and needs bind=True; got {self.on_bound!r}"
+            )
+
+    @property
+    def spelled(self) -> str:
+        """The addresses, as titles and error messages show them."""
+        return ", ".join(map(repr, self.addresses))
+
+
+def _check_free(address: str) -> None:
+    """Refuse the path of a file, or of a socket that is in use: ZMQ would remove it.
+
+    Raises:
+        OSError: What is there, as for a tcp port that is in use.
+    """
+    path = address.removeprefix("ipc://")
+    if path == address or path.startswith("@") or not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    with socketlib.socket(socketlib.AF_UNIX) as knock:
+        if knock.connect_ex(path) == 0:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def check_flags(who: str, **flags: object) -> None:
+    """Refuse a flag that is neither True nor False."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise InvalidFlow(f"{who}: {name} must be True or False, got {value!r}")
+
+
+class Link:
+    """The sockets of one pass, one for each address; a context manager that closes them."""
+
+    def __init__(self, ends: Ends, kind: int) -> None:
+        """``kind`` is the ZMQ type of socket. Raises SourceError if an address is not to be had."""
+        self._ends = ends
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, _SOCKETS + _SOCKETS_AN_ADDRESS * len(ends.addresses))
+        self._sockets: list[zmq.Socket[bytes]] = []
+        self._poller = zmq.Poller()
+        self._handshakes = Handshakes(ends.who, ends.bind, ends.security is not None)
+        self.named = kind == zmq.ROUTER
+        """Whether there may be several peers, which are told apart by name."""
+        self._authenticator: ThreadAuthenticator | None = None
+        try:
+            if ends.bind and ends.security is not None:
+                self._authenticate(ends.security)
+            for k, address in enumerate(ends.addresses):
+                self._sockets.append(self._open(kind, k, address))
+        except BaseException as error:
+            # An interrupt may have left a half-made socket in a frame, and a context does not end
+            # before each of its sockets is closed.
+            clear_frames(error.__traceback__)
+            self.close()
+            raise
+
+    def _authenticate(self, security: Curve) -> None:
+        from zmq.auth.thread import ThreadAuthenticator  # imports asyncio, which few need
+
+        self._authenticator = ThreadAuthenticator(self._context)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback(_DOMAIN, _Known(security.peers))
+
+    def _open(self, kind: int, k: int, address: str) -> zmq.Socket[bytes]:
+        ends = self._ends
+        socket = self._context.socket(kind)
+        options: dict[int, Any] = {
+            # More than may be in flight: the sender keeps the actual bound, and loses nothing.
+            zmq.SNDHWM: ends.hwm if kind == zmq.PUSH else 2 * ends.hwm + 100,
+            zmq.RCVHWM: ends.hwm if kind == zmq.PULL else 2 * ends.hwm + 100,
+            zmq.LINGER: 0,
+            zmq.MAXMSGSIZE: MOST_FRAME_BYTES,
+            zmq.RECONNECT_IVL: 50,
+            zmq.RECONNECT_IVL_MAX: 1 * _SECOND,
+            zmq.IPV6: int("[" in address),
+        }
+        # TCP looks whether the other machine is there, and not ZMQ's heartbeat. That takes a full
+        # socket for dead; and if the other end leaves a socket that is full or about to close, its
+        # timer aborts the process ("Assertion failed: !_io_error", libzmq 4.3.5).
+        options |= {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10}
+        options |= {zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
+        if kind not in (zmq.PUSH, zmq.PULL):
+            # Both ends repeat their positions, and TCP does not look while something is unanswered.
+            options[zmq.TCP_MAXRT] = 10 * _SECOND
+        if kind == zmq.PUSH:
+            # Queue nothing for an absent peer. Other socket types would lose last messages: what
+            # arrived on a connection and was not read is dropped when the connection ends.
+            options[zmq.IMMEDIATE] = 1
+        if kind == zmq.ROUTER:
+            options[zmq.ROUTER_MANDATORY] = 1
+        if ends.bind and address.startswith("ipc://") and not ends.insecure:
+            options[zmq.IPC_FILTER_UID] = os.getuid()
+        if ends.security is not None:
+            options[zmq.CURVE_SECRETKEY] = ends.security.secret.encode()
+            options[zmq.CURVE_PUBLICKEY] = ends.security.public.encode()
+            if ends.bind:
+                options |= {zmq.CURVE_SERVER: 1, zmq.ZAP_DOMAIN: _DOMAIN.encode()}
+            else:
+                options[zmq.CURVE_SERVERKEY] = ends.security.peer(k).encode()
+        for option, value in options.items():
+            socket.setsockopt(option, value)
+        try:
+            self._handshakes.watch(socket, address, self._poller)
+            if ends.bind:
+                _check_free(address)
+                socket.bind(address)
+            else:
+                socket.connect(address)
+        except (zmq.ZMQError, OSError) as error:
+            socket.close()
+            how = "bound" if ends.bind else "connected"
+            raise SourceError(
+                f"{ends.who}: {address!r} cannot be {how}: {os.strerror(error.errno or 0)}"
+            ) from error
+        self._poller.register(socket, zmq.POLLIN)
+        if ends.bind and ends.on_bound is not None:
+            ends.on_bound(socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        return socket
+
+    def address(self, route: Route) -> str:
+        """The address at which a message arrived, as the user gave it."""
+        return self._ends.addresses[route[0]]
+
+    @property
+    def refusals(self) -> str:
+        """The failed connections, as the end of an error message."""
+        return self._handshakes.said
+
+    def routes(self) -> list[Route]:
+        """The routes of sockets that connect, whether or not a peer has answered."""
+        return [(k, b"") for k in range(len(self._sockets))]
+
+    def receive(self, seconds: float, most: int = _MOST_AT_ONCE) -> list[tuple[Route, list[Frame]]]:
+        """The waiting messages, or the next ones to arrive within so many seconds.
+
+        There are at most ``most`` of each address.
+
+        Raises:
+            FlowError: Nobody wants them any more.
+        """
+        if is_cancelled():
+            raise FlowError(f"{self._ends.who}: the pass was given up")
+        found: list[tuple[Route, list[Frame]]] = []
+        ready = dict(self._poller.poll(round(seconds * _SECOND)))
+        self._handshakes.look(ready)
+        for k, socket in enumerate(self._sockets):
+            if socket not in ready:
+                continue
+            for _ in range(most):
+                try:
+                    name = socket.recv(zmq.NOBLOCK) if self.named else b""
+                    found.append(((k, name), _frames(socket)))
+                except zmq.Again:
+                    break
+        return found
+
+    def send(self, route: Route, frames: Sequence[Frame]) -> bool:
+        """Send a message if that does not block; tells whether it was sent."""
+        k, name = route
+        parts = [name, *frames] if self.named else list(frames)
+        try:
+            self._sockets[k].send_multipart(parts, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return False
+            raise
+        return True
+
+    def push(self, frame: Frame, seconds: float) -> zmq.MessageTracker | None:
+        """Send a frame by the first socket; None if it has no room within so many seconds.
+
+        The tracker is done when the system has the frame, or its connection was cut.
+        """
+        socket = self._sockets[0]
+        message = zmq.Frame(frame, track=True, copy=False, copy_threshold=0)
+        tracker: zmq.MessageTracker = message.tracker
+        try:
+            socket.send(message, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            self._handshakes.look()
+            socket.poll(round(seconds * _SECOND), zmq.POLLOUT)
+            return None
+        return tracker
+
+    def close(self, linger: float = 0) -> None:
+        """Close the sockets; unsent messages get at most ``linger`` seconds."""
+        if self._authenticator is not None:
+            self._authenticator.stop()
+            self._authenticator = None
+        # Each socket by itself: a context that is collected in a cycle has forgotten its sockets,
+        # and would wait for them for ever.
+        self._handshakes.close()
+        for socket in self._sockets:
+            socket.close(round(linger * _SECOND))
+        self._sockets.clear()
+        self._context.destroy(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _frames(socket: zmq.Socket[bytes]) -> list[Frame]:
+    """The frames of one message, cut off beyond the most that a valid message has."""
+    frames: list[Frame] = []
+    more = True
+    while more:
+        frame = socket.recv(zmq.NOBLOCK, copy=False)
+        more = frame.more
+        if len(frames) < MOST_FRAMES + 4:
+            frames.append(frame.buffer)
+    return frames
+
+
+class _Known:
+    """Admits the clients with these public keys."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = {key.encode() for key in keys}
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        del domain
+        return key in self._keys

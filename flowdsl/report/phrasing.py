@@ -1,0 +1,111 @@
+"""How a verdict names the parts of a run, and compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from flowdsl.report.shares import Shares
+from flowdsl.resources.worker_kinds import PROCESSES
+from flowdsl.statistics.figures import about, name, number
+from flowdsl.statistics.run import RunStatistics, StageStatistics
+
+MOST_WORKERS = 64
+"""The most workers to advise on the basis of a forecast alone."""
+
+
+_FULL = 0.75
+"""Workers that compute on this share of the free cores wait for cores, whatever they measured."""
+
+
+@attrs.frozen
+class Phrasing:
+    """Names and figures of a run for its verdict, on a machine with ``cores`` cores."""
+
+    shares: Shares
+    cores: int
+
+    @property
+    def run(self) -> RunStatistics:
+        return self.shares.run
+
+    def operator(self, stage: StageStatistics) -> tuple[str | None, str]:
+        """The title of a stage's most costly operator, if known, and the name to show for it."""
+        if not stage.costs:
+            only = stage.operators[0] if len(stage.operators) == 1 else None
+            return only, only or name(stage)
+        worst = max(stage.costs, key=lambda cost: cost.seconds)
+        total = sum(cost.seconds for cost in stage.costs)
+        if stage.workers and total < stage.busy / 2:
+            return None, f"Packing what {name(stage)} has made"
+        return worst.title, worst.title
+
+    def calls(self, stage: StageStatistics, operator: str | None) -> str:
+        """The rate at which an operator is called; empty if about once per element."""
+        cost = next((c for c in stage.costs if c.title == operator), None)
+        if cost is None or not self.run.seconds:
+            return ""
+        calls = cost.calls / self.run.seconds
+        return "" if 0.8 < calls / self.run.rate < 1.25 else f" ({number(calls)} calls/s)"
+
+    def rest(self, headroom: float) -> str:
+        """The rate that would be possible without the part that limits, in words."""
+        if headroom > 100:
+            return "the rest could go over 100 times as fast"
+        return f"the rest could go up to about {about(self.run.rate * headroom)} elements/s"
+
+    def keyword(self, k: int) -> str:
+        """The ``prefetch`` keyword for the stage's kind of worker; ``procs`` without workers."""
+        return (self.run.stages[k].kind or PROCESSES).keyword
+
+    def prefetch(self, k: int, workers: int) -> str:
+        """The call of ``prefetch`` that gives the stage this number of workers."""
+        stage = self.run.stages[k]
+        said = f"prefetch({self.keyword(k)}={workers})"
+        plain = len(self.shares.pools) == 1 and not stage.copies
+        return said if plain else f"{said} after {stage.operators[-1]}"
+
+    def waits_in_turn(self, stage: StageStatistics) -> bool:
+        """Whether the workers wait for each other to keep the order, which is optional."""
+        return stage.ordered and stage.copies != "passes"
+
+    def bound(self) -> str:
+        """The number of cores, in words."""
+        return f"{self.cores} core{'s' if self.cores > 1 else ''}"
+
+    def stays(self, hosted: Mapping[int, StageStatistics]) -> set[str]:
+        """The operators of these stages that no worker can run."""
+        return {title for stage in hosted.values() for title in stage.stays}
+
+    def staying(self, hosted: Mapping[int, StageStatistics]) -> float:
+        """The share of these stages' cost that no worker can take over, as far as is known."""
+        stays = self.stays(hosted)
+        if stays and all(set(s.operators) <= stays for s in hosted.values()):
+            return 1.0
+        costs = [cost for stage in hosted.values() for cost in stage.costs]
+        total = sum(cost.seconds for cost in costs)
+        return sum(c.seconds for c in costs if c.title in stays) / total if total else 0.0
+
+    def room(self, k: int) -> float:
+        """How many workers of a stage the machine can keep busy."""
+        stage = self.run.stages[k]
+        if stage.computing is not None and stage.computing < 0.1:
+            return MOST_WORKERS
+        taken = sum(
+            s.utilisation * len(s.workers) * (1.0 if s.computing is None else s.computing)
+            for j, s in self.shares.pools.items()
+            if j != k
+        )
+        free = max(1.0, self.cores - round(taken))
+        computed = stage.utilisation * len(stage.workers) * (stage.computing or 0.0)
+        if len(stage.workers) >= free and computed >= _FULL * free:
+            return len(stage.workers)  # they wait for cores
+        return free if stage.computing is None else free / stage.computing
+
+    def costliest(self, hosted: Mapping[int, StageStatistics], spent: float) -> int | None:
+        """The stage that takes most of ``spent``; stages that were not timed share the rest."""
+        known = {k: sum(cost.seconds for cost in s.costs) for k, s in hosted.items() if s.costs}
+        rest = spent * self.run.seconds - sum(known.values())
+        untimed = len(hosted) - len(known)
+        return max(hosted, key=lambda k: known.get(k, rest / max(1, untimed)), default=None)

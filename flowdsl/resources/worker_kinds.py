@@ -1,0 +1,121 @@
+"""The kinds of worker: what each is called, what is true of it, and where its backends come from.
+
+Everything else about a kind is in the file of its backend, so that one file, yours or ours, adds a
+kind of worker: docs/adding-a-worker-kind.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+
+@attrs.frozen
+class Label:
+    """A word for one thing and for several."""
+
+    one: str
+    many: str
+
+    @property
+    def any(self) -> str:
+        """The noun for one, with its article.
+
+        >>> Noun("thread", "threads").any, Noun("actor", "actors").any
+        ('a thread', 'an actor')
+        """
+        return f"{'an' if self.one[0] in 'aeiou' else 'a'} {self.one}"
+
+    def counted(self, n: int, one: str = "1") -> str:
+        """The number with its noun; ``one`` is how 1 is spelled.
+
+        >>> Noun("thread", "threads").counted(1, "one"), Noun("thread", "threads").counted(2)
+        ('one thread', '2 threads')
+        """
+        return f"{one} {self.one}" if n == 1 else f"{n} {self.many}"
+
+
+@attrs.frozen
+class WorkerKind:
+    """A kind of worker. It is plain data: it travels with a plan and stays with statistics."""
+
+    keyword: str
+    """The argument that gives the number of workers, such as ``procs``."""
+    noun: Label
+    """What people call the workers."""
+    backend: str
+    """The factory of the backends, a ``flowdsl.workers.backend.BackendFactory``, such as
+    ``flowdsl.workers.threads:Threads``. It is imported when the first backend is needed."""
+    short: Label = attrs.field(
+        default=attrs.Factory(lambda kind: kind.noun, takes_self=True), kw_only=True
+    )
+    """The short noun, where it is clear that workers are meant, as in a table of stages."""
+    mortal: bool = attrs.field(default=True, kw_only=True)
+    """Whether a worker may die before its work is done, and is ended after ``timeout``."""
+    shares_lock: bool = attrs.field(default=False, kw_only=True)
+    """Whether the workers run under the consumer's interpreter lock."""
+
+
+PROCESSES = WorkerKind(
+    "procs",
+    Label("worker process", "worker processes"),
+    "flowdsl.workers.processes:Processes",
+    short=Label("process", "processes"),
+)
+
+THREADS = WorkerKind(
+    "threads",
+    Label("thread", "threads"),
+    "flowdsl.workers.threads:Threads",
+    mortal=False,
+    shares_lock=True,
+)
+
+
+@attrs.frozen
+class Workers:
+    """Who runs a stage: a number of workers of one kind, or only the consumer.
+
+    >>> str(Workers(PROCESSES, 2)), str(Workers(THREADS, 1))
+    ('2 worker processes', '1 thread')
+    >>> str(Workers(PROCESSES, 8, auto=True))
+    'up to 8 worker processes'
+    """
+
+    kind: WorkerKind = PROCESSES
+    count: int = 0
+    """The number of workers; 0 if the consumer runs the stage itself."""
+    auto: bool = attrs.field(default=False, kw_only=True)
+    """Whether ``count`` is the most workers, and a run finds out how many of them pay."""
+    memory: int | None = None
+    """The bytes that may be in flight; None for the runtime's own bound."""
+    deaths: int = 3
+    """How many workers may die on one element before it is given up."""
+    timeout: float | None = None
+    """The seconds that a worker may take for one element before the worker is ended."""
+
+    def within(self, others: Iterable[Workers]) -> Workers:
+        """These workers with the strictest limits of all, as far as their kind can keep them."""
+        every = [self, *others]
+        memory = [one.memory for one in every if one.memory is not None]
+        timeout = [one.timeout for one in every if one.timeout is not None]
+        return attrs.evolve(
+            self,
+            memory=min(memory, default=None),
+            deaths=min(one.deaths for one in every),
+            timeout=min(timeout, default=None) if self.kind.mortal else None,
+        )
+
+    def share(self, k: int) -> Workers:
+        """The workers for one of ``k`` flows that share these: at least one, if there are any."""
+        count = max(min(1, self.count), self.count // max(1, k))
+        return attrs.evolve(self.part_of_memory(k), count=count)
+
+    def part_of_memory(self, k: int) -> Workers:
+        """These workers with one of ``k`` equal parts of the memory, of at least a byte."""
+        memory = None if self.memory is None else max(1, self.memory // max(1, k))
+        return attrs.evolve(self, memory=memory)
+
+    def __str__(self) -> str:
+        return "up to " * self.auto + self.kind.noun.counted(self.count)

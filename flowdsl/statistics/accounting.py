@@ -1,0 +1,93 @@
+"""The books of a stage: how many elements entered it, and what became of them.
+
+Elements that enter are counted when work is handed out, those delivered when the consumer takes
+them, and those left out by the workers, who report the number with each result. So the counts
+balance only if no element was lost or came twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import attrs
+
+from flowdsl.errors import FlowError
+
+
+@attrs.define
+class ElementCounts:
+    """Counts of the elements of a stage."""
+
+    entered: int = 0
+    delivered: int = 0
+    filtered: int = 0
+    skipped: int = 0
+    retried: int = 0
+
+    @property
+    def under_way(self) -> int:
+        """The elements that entered and are not accounted for yet."""
+        return self.entered - self.delivered - self.filtered - self.skipped
+
+    def settle(self) -> None:
+        """After a pass that was cut short: count elements under way as not entered."""
+        self.entered -= self.under_way
+
+    def check(self, title: str) -> None:
+        """Check, at the end of a pass, that the books balance.
+
+        Raises:
+            FlowError: They do not balance, which is a defect of flowdsl, or of an operator.
+        """
+        if self.under_way:
+            raise FlowError(
+                f"the books of the stage that ends in {title} do not balance: {self.entered} "
+                f"elements went in, of which {self.delivered} came out, {self.filtered} were "
+                f"filtered and {self.skipped} were skipped; this is a defect, please report it"
+            )
+
+
+_BINS_AN_OCTAVE = 8
+"""Each bin spans 9%, less than times vary from run to run."""
+
+Bins: TypeAlias = tuple[tuple[int, int], ...]
+"""Pairs of a bin, by the logarithm of the seconds, and its number of elements; shortest first."""
+
+
+@attrs.define
+class Times:
+    """A histogram of the time that elements took, by the logarithm of the seconds."""
+
+    _bins: Counter[int] = attrs.field(factory=Counter[int])
+
+    def add(self, seconds: Iterable[float]) -> None:
+        """Add the times of single elements."""
+        for one in seconds:
+            self._bins[_bin(one)] += 1
+
+    def add_mean(self, seconds: float, count: int) -> None:
+        """Add ``count`` elements of which only the total time is known."""
+        if count:
+            self._bins[_bin(seconds / count)] += count
+
+    @property
+    def bins(self) -> Bins:
+        """The histogram so far."""
+        return tuple(sorted(self._bins.items()))
+
+
+def quantile(bins: Bins, q: float) -> float:
+    """The seconds that a fraction ``q`` of the elements took at most; 0 without elements."""
+    left = q * sum(count for _, count in bins)
+    for place, count in bins:
+        left -= count
+        if left <= 0:
+            return float(2 ** ((place + 0.5) / _BINS_AN_OCTAVE))
+    return 0.0
+
+
+def _bin(seconds: float) -> int:
+    return math.floor(math.log2(max(seconds, 1e-9)) * _BINS_AN_OCTAVE)

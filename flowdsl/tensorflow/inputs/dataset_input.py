@@ -1,0 +1,230 @@
+"""tf.data: its datasets as an input source, and a flow as a dataset."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import tensorflow as tf
+
+from flowdsl.effects import Endless
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
+from flowdsl.elements.structure import assemble
+from flowdsl.errors import EndlessFlow, InvalidFlow, NotResumable, UnknownLength
+from flowdsl.flow import Flow
+from flowdsl.ops.sources import from_iterable
+from flowdsl.tensorflow.inputs.queue_input import QueuedInput, checked_flow
+from flowdsl.tensorflow.inputs.signature import Signature, signature_of, signature_of_tensors
+from flowdsl.tensorflow.inputs.source import LeftOver
+
+if TYPE_CHECKING:
+    from flowdsl.runtime.run import Run
+
+
+class TFDatasetInput(QueuedInput):
+    """Feeds a step from a ``tf.data.Dataset``, or from a flow.
+
+    A thread takes the dataset's elements, as tensors, into a queue of ``capacity``, so a step of
+    several elements gets all of them or is not run, and an error comes at its place. A flow goes
+    into the queue as it is, without a dataset on the way.
+
+    A dataset cannot be resumed: ``restore`` begins its pass again, and ``state_dict`` warns of it.
+    Every pass over it is one iteration: whether they differ is for the dataset to say.
+
+    >>> import tensorflow as tf
+    >>> from flowdsl.tensorflow.inputs import TFDatasetInput
+    >>> source = TFDatasetInput(tf.data.Dataset.range(7).batch(3))
+    >>> step = tf.function(input_signature=source.signature)(source.tensors)
+    >>> with source:
+    ...     source.reset()
+    ...     [step(*source.next_args())[0].numpy().tolist() for _ in range(source.size())]
+    [[0, 1, 2], [3, 4, 5], [6]]
+
+    Raises:
+        InvalidFlow: It is neither a dataset nor a flow.
+        SpecMismatch: A component is no plain tensor, e.g. a ragged one.
+
+    Source: ``TFDatasetInput`` in tensorpack, which wants an endless one for training.
+    """
+
+    def __init__(
+        self,
+        dataset: tf.data.Dataset | Flow[object],
+        *,
+        capacity: int = 50,
+        spec: Sequence[tf.TensorSpec] | None = None,
+    ) -> None:
+        signature: Signature
+        if isinstance(dataset, Flow):
+            self._flow, self._dataset = dataset, None
+            signature = signature_of("TFDatasetInput", dataset.spec, spec)
+        elif isinstance(dataset, tf.data.Dataset):
+            self._flow, self._dataset = _elements_of(dataset), dataset
+            signature = signature_of_tensors("TFDatasetInput", dataset.element_spec)
+        else:
+            raise InvalidFlow(
+                f"TFDatasetInput: dataset must be a tf.data.Dataset or a Flow, got "
+                f"{type(dataset).__name__}"
+            )
+        super().__init__(signature, None, capacity)
+
+    def size(self) -> int:
+        if self._dataset is None:
+            return len(self._flow)
+        n = int(self._dataset.cardinality())
+        if n == tf.data.INFINITE_CARDINALITY:
+            raise EndlessFlow("TFDatasetInput: the dataset never ends")
+        if n == tf.data.UNKNOWN_CARDINALITY:
+            raise UnknownLength(
+                "TFDatasetInput: the dataset does not know its length; say it with "
+                "dataset.apply(tf.data.experimental.assert_cardinality(n))"
+            )
+        return n
+
+    def _begin(self, epoch: int) -> Run[object]:
+        return self._flow.epoch(epoch)
+
+    def _go_on(self, state: Mapping[str, object]) -> Run[object]:
+        return self._flow.resume(state)
+
+    def _position(self, behind: int) -> dict[str, object]:
+        if self._dataset is not None:
+            self._begun()
+            raise NotResumable("TFDatasetInput: a tf.data.Dataset does not tell its position")
+        return super()._position(behind)
+
+
+def _elements_of(given: tf.data.Dataset) -> Flow[Any, Any]:
+    def dataset() -> Iterator[Any]:  # errors name it
+        yield from given
+
+    return from_iterable(dataset)
+
+
+def dataflow_to_dataset(
+    flow: Flow[Any, Any], types: Sequence[tf.DType] | None = None
+) -> tf.data.Dataset:
+    """A flow as a ``tf.data.Dataset``, to go on with TensorFlow's own operations.
+
+    Elements keep their form: tuples, NamedTuples and dicts of tensors; a record becomes a dict.
+    Dtypes and shapes come from the flow's spec; ``types`` are those of the components of a flow
+    that does not know them, whose shapes are then unknown too. A finite flow is a finite dataset of
+    known length: for training add ``.repeat()``, here or there. Every iteration of the dataset is
+    the next epoch of the flow, from 0 on.
+
+    The elements are made by the flow, in Python: let it prefetch, and keep what is done in
+    TensorFlow small. TensorFlow may hold on to an iteration after the dataset is gone; with it the
+    flow's run ends at the program's end.
+
+    >>> import flowdsl as fl
+    >>> from flowdsl.tensorflow.inputs import dataflow_to_dataset
+    >>> dataset = dataflow_to_dataset(fl.from_range(5).map(lambda i: {"n": i}).batch(2))
+    >>> [batch["n"].numpy().tolist() for batch in dataset]
+    [[0, 1], [2, 3], [4]]
+
+    Raises:
+        SpecMismatch: A component has no dtype, or is no array; at once, if the flow knows.
+
+    Source: ``TFDatasetInput.dataflow_to_dataset`` in tensorpack.
+    """
+    checked_flow("dataflow_to_dataset", flow)
+    declared = None if types is None else [tf.TensorSpec(None, dtype) for dtype in types]
+    signature = signature_of("dataflow_to_dataset", flow.spec, declared)
+    formed = _Formed(flow.spec)
+    epochs = count()
+
+    def elements() -> Iterator[Any]:
+        with flow.epoch(next(epochs)) as run:
+            for position, element in enumerate(run):
+                yield formed.of(signature.arrays(element, position))
+
+    dataset = tf.data.Dataset.from_generator(elements, output_signature=formed.of(signature.specs))
+    length = flow.node.length
+    if length is None and Endless in flow.effects:
+        length = tf.data.INFINITE_CARDINALITY
+    if length is None:
+        return dataset
+    return dataset.apply(tf.data.experimental.assert_cardinality(length))
+
+
+def distributed_dataset(
+    flow: Flow[Any, Any],
+    strategy: tf.distribute.Strategy,
+    types: Sequence[tf.DType] | None = None,
+) -> tf.distribute.DistributedDataset:
+    """A flow as a dataset of a strategy: in every step each replica takes an element of its own.
+
+    Where a strategy has several input workers, each makes a shard of the flow and nothing of the
+    others'. All have equally many elements, so that none waits for the others at the end: elements
+    that are too few for all replicas are left out, with a warning. ``types`` as for
+    ``dataflow_to_dataset``.
+
+    >>> import flowdsl as fl, tensorflow as tf
+    >>> from flowdsl.tensorflow.inputs import distributed_dataset
+    >>> strategy = tf.distribute.get_strategy()
+    >>> dataset = distributed_dataset(fl.from_range(4).batch(2), strategy)
+    >>> [batch.numpy().tolist() for batch in dataset]
+    [[0, 1], [2, 3]]
+
+    Raises:
+        InvalidFlow: The length of the flow is not known, or is too small for a step.
+        SpecMismatch: As for ``dataflow_to_dataset``.
+
+    Source: ``Strategy.distribute_datasets_from_function`` of TensorFlow.
+    """
+    checked_flow("distributed_dataset", flow)
+    replicas = strategy.num_replicas_in_sync
+    rows = flow.node.length
+    if rows is None and Endless not in flow.effects:
+        raise InvalidFlow(
+            "distributed_dataset: the flow must have a known length, or none, for all input "
+            "workers to end together: state it with .fixed_size(n), or let the flow .repeat()"
+        )
+    if rows is not None and rows < replicas:
+        raise InvalidFlow(
+            f"distributed_dataset: a step takes {replicas} element(s), one a replica, and the flow "
+            f"has {rows}"
+        )
+    if rows is not None and rows % replicas:
+        warnings.warn(
+            f"the last {rows % replicas} element(s) of a pass are too few for {replicas} replicas, "
+            f"and are left out; give the flow a multiple of {replicas} elements, or .repeat() it",
+            LeftOver,
+            stacklevel=2,
+        )
+    return strategy.distribute_datasets_from_function(
+        lambda context: dataflow_to_dataset(_part(flow, context), types)
+    )
+
+
+def _part(flow: Flow[Any, Any], context: tf.distribute.InputContext) -> Flow[Any, Any]:
+    """What an input worker makes of a flow: as much as any other does."""
+    if (rows := flow.node.length) is not None:
+        flow = flow.take(rows - rows % context.num_replicas_in_sync)
+    return flow.shard(context.num_input_pipelines, context.input_pipeline_id)
+
+
+@attrs.frozen
+class _Formed:
+    """The form of a flow's elements, which tf.data keeps."""
+
+    spec: Spec
+
+    def of(self, leaves: Iterable[Any]) -> Any:
+        """These components in this form."""
+        each = iter(leaves)
+        if self.spec == UNKNOWN:
+            first, *others = each
+            return (first, *others) if others else first
+        return _in_form(self.spec, each)
+
+
+def _in_form(spec: Spec, leaves: Iterator[Any]) -> Any:
+    if not isinstance(spec, StructSpec):
+        return next(leaves)
+    parts = {name: _in_form(part, leaves) for name, part in spec.fields}
+    is_tuple = issubclass(spec.form, tuple)
+    return assemble(spec.form, parts) if is_tuple else parts

@@ -1,0 +1,142 @@
+"""remap_input_source: some components from a source, the others given by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
+from flowdsl.tensorflow.inputs.placeholder_input import PlaceholderInput
+from flowdsl.tensorflow.inputs.source import InputOver, InputSource
+
+
+def remap_input_source(
+    input: InputSource,  # noqa: A002  # tensorpack's name
+    names: Sequence[str],
+    signature: Sequence[tf.TensorSpec] | None = None,
+) -> RemapInput:
+    """The same elements, with other names for their components.
+
+    ``names`` has one for each component, in order. They are then told apart by these names: a
+    trainer passes each to the argument of its name, whatever the order.
+
+    ``signature`` is what the step takes, if that is more: it has the components by their names, and
+    others, which are given by hand: ``source.feed(score=...)`` before each step. The tensors come
+    in its order.
+
+    >>> import flowdsl as fl, tensorflow as tf
+    >>> from flowdsl.tensorflow.inputs import QueueInput, remap_input_source
+    >>> source = QueueInput(fl.from_items([(1.5, 7), (2.5, 8)]))
+    >>> wanted = [tf.TensorSpec((), dtype, name) for dtype, name in (
+    ...     (tf.int32, "score"), (tf.int64, "label"), (tf.float64, "image"))]
+    >>> source = remap_input_source(source, ["image", "label"], wanted)
+    >>> step = tf.function(input_signature=source.signature)(source.tensors)
+    >>> with source:
+    ...     source.reset()
+    ...     source.feed(score=3)
+    ...     [tensor.numpy().item() for tensor in step(*source.next_args())]
+    [3, 7, 1.5]
+
+    Raises:
+        InvalidFlow: There are not as many names as components, or one comes twice.
+        SpecMismatch: ``signature`` has no component of a name, or another type for it.
+
+    Source: ``remap_input_source`` in tensorpack.
+    """
+    return RemapInput(input, names, signature)
+
+
+class RemapInput(InputOver):
+    """What ``remap_input_source`` gives."""
+
+    def __init__(
+        self, source: InputSource, names: Sequence[str], signature: Sequence[tf.TensorSpec] | None
+    ) -> None:
+        if not isinstance(source, InputSource):
+            raise InvalidFlow(
+                f"remap_input_source: input must be an InputSource, got {type(source).__name__}"
+            )
+        given = source.specs
+        if isinstance(names, str) or len({*names}) != len(names) or len(names) != len(given):
+            raise InvalidFlow(
+                f"remap_input_source: names must have a name for each of the {len(given)} "
+                f"component(s) ({', '.join(str(spec.name) for spec in given)}), each once, got "
+                f"{names!r}"
+            )
+        super().__init__(source)
+        named = {
+            name: tf.TensorSpec(spec.shape, spec.dtype, name)
+            for name, spec in zip(names, given, strict=True)
+        }
+        wanted = list(named.values()) if signature is None else list(signature)
+        for name, spec in named.items():
+            _require(name, spec, wanted)
+        self._names = tuple(names)
+        self._specs = tuple(named.get(str(spec.name), spec) for spec in wanted)
+        others = [spec for spec in wanted if spec.name not in named]
+        self._others = PlaceholderInput(others) if others else None
+
+    @property
+    def specs(self) -> tuple[tf.TensorSpec, ...]:
+        return self._specs
+
+    @property
+    def by_place(self) -> bool:
+        return False
+
+    @property
+    def most_a_step(self) -> int | None:
+        return self.source.most_a_step if self._others is None else 1
+
+    @property
+    def nests(self) -> bool:
+        return self.most_a_step is None and self.source.nests
+
+    @property
+    def signature(self) -> tuple[tf.TypeSpec, ...]:
+        others = () if self._others is None else self._others.signature
+        return (*self.source.signature, *others)
+
+    def feed(self, **components: object) -> None:
+        """Give the components of the next element that the source does not have."""
+        if self._others is None:
+            raise InvalidFlow("remap_input_source: there is nothing to feed: the source has it all")
+        names = [str(spec.name) for spec in self._others.specs]
+        if {*components} != {*names}:
+            raise InvalidFlow(
+                f"remap_input_source: feed takes {', '.join(names)}, got {', '.join(components)}"
+            )
+        self._others.feed(*(components[name] for name in names))
+
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        if self._others is None:
+            return self.source.next_args(elements)
+        if not self._others.fill:
+            raise FlowError(
+                f"remap_input_source: give {', '.join(str(s.name) for s in self._others.specs)} "
+                f"with feed(...) before each step"
+            )
+        args = self.source.next_args(elements)
+        return (*args, *self._others.next_args())
+
+    def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
+        n = len(self.source.signature)
+        made = dict(zip(self._names, self.source.tensors(*args[:n]), strict=True))
+        if self._others is not None:
+            names = [str(spec.name) for spec in self._others.specs]
+            made |= zip(names, args[n:], strict=True)
+        return [made[str(spec.name)] for spec in self._specs]
+
+
+def _require(name: str, spec: tf.TensorSpec, wanted: Sequence[tf.TensorSpec]) -> None:
+    own = next((one for one in wanted if one.name == name), None)
+    if own is None:
+        raise SpecMismatch(
+            f"remap_input_source: signature has {', '.join(str(s.name) for s in wanted)}, and no "
+            f"{name!r}"
+        )
+    if own.dtype != spec.dtype or not own.shape.is_compatible_with(spec.shape):
+        raise SpecMismatch(
+            f"remap_input_source: {name!r} is {own} in signature, and {spec} in the source"
+        )

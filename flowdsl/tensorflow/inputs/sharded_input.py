@@ -1,0 +1,99 @@
+"""ShardedInput: one worker's part of a flow, in step with the parts of the others."""
+
+from __future__ import annotations
+
+from math import inf
+
+import tensorflow as tf
+
+from flowdsl.errors import EndlessFlow, InvalidFlow, StateMismatch, UnknownLength
+from flowdsl.feeding.pump import EndOfPass
+from flowdsl.flow import Flow
+from flowdsl.nodes import checked_int, is_int
+from flowdsl.tensorflow.inputs.queue_input import QueueInput, checked_flow
+from flowdsl.tensorflow.inputs.source import InputOver, State, Taken
+
+
+class ShardedInput(InputOver):
+    """Feeds a step from every ``n``-th element of a flow: one of ``n`` workers' part.
+
+    The parts end together: what is left at the end of a pass is too little for all workers, and is
+    given to none. So where all workers have taken equally many elements, these are the first of the
+    pass, and the state is that one number: a training goes on from it under another ``n``, and no
+    element is taken twice or left out.
+
+    Where the flow is index-planned a worker makes only the elements of its own part.
+
+    >>> import flowdsl as fl
+    >>> source = ShardedInput(fl.from_range(7), n=3, i=1)
+    >>> source.size()
+    2
+
+    Raises:
+        InvalidFlow: ``i`` is no int from 0 to ``n - 1``, or the length of the flow is not known.
+    """
+
+    def __init__(self, flow: Flow[object], n: int, i: int, *, capacity: int = 50) -> None:
+        self.flow = checked_flow("ShardedInput", flow)
+        self.n = checked_int("ShardedInput: n", n, 1)
+        if not is_int(i, 0) or i >= self.n:
+            raise InvalidFlow(f"ShardedInput: i must be an int from 0 to {self.n - 1}, got {i!r}")
+        self.i = i
+        self._capacity = capacity
+        try:
+            self._length: float = len(self.flow)
+        except EndlessFlow:
+            self._length = inf
+        except UnknownLength as error:
+            raise InvalidFlow(
+                f"ShardedInput: {error}; workers end a pass together, so its length has to be "
+                f"known: end the flow with .repeat(), or write it to a file first"
+            ) from error
+        self._start = 0
+        """How many elements of the pass were taken before it was gone on with."""
+        self._whole = self._part_from(0)
+        super().__init__(self._whole)
+
+    def _part_from(self, start: int) -> QueueInput:
+        rest = self.flow.skip(start) if start else self.flow
+        return QueueInput(rest.shard(self.n, self.i), capacity=self._capacity)
+
+    def size(self) -> int:
+        return len(self.flow) // self.n
+
+    def reset(self, epoch: int = 0) -> None:
+        self._go(self._whole, 0, epoch)
+
+    def _go(self, source: QueueInput, start: int, epoch: int) -> None:
+        self.source.close()
+        self.source, self._start, self._given = source, start, 0
+        source.reset(epoch)
+
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        elements = checked_int("ShardedInput: elements", elements, 1)
+        left = (self._length - self._start) // self.n - self._given
+        if elements > left:
+            raise EndOfPass(int(left))
+        args = self.source.next_args(elements)
+        self._given += elements
+        return args
+
+    def taken(self, elements: int, behind: int = 0) -> Taken | None:
+        return None  # they do not follow each other in the flow
+
+    def state_dict(self, behind: int = 0) -> State:
+        return {"epoch": self.epoch, "taken": self._start + (self._given - behind) * self.n}
+
+    def restore(self, state: State) -> None:
+        match state:
+            case {"epoch": int(epoch), "taken": int(taken)} if is_int(epoch, 0) and taken >= 0:
+                if taken > self._length:
+                    raise StateMismatch(
+                        f"ShardedInput: the state is after {taken} elements, the flow has "
+                        f"{self._length}"
+                    )
+                self._go(self._part_from(taken), taken, epoch)
+            case _:
+                raise StateMismatch(
+                    f"ShardedInput: state must be what state_dict() gave, got {state!r}"
+                )

@@ -1,0 +1,226 @@
+"""StagingInput: the elements of the next steps on the device, before they are needed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from itertools import count
+
+import tensorflow as tf
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.feeding.pump import EndOfPass
+from flowdsl.nodes import checked_int
+from flowdsl.tensorflow.inputs.source import InputOver, InputSource, State, Taken
+
+_numbers = count()
+
+
+class StagingInput(InputOver):
+    """Keeps the elements of the next ``nr_stage`` steps on the device, so that none waits for them.
+
+    A step takes what an earlier one has brought there, and while it computes, the elements of a
+    later step are taken from ``input`` and copied. So the copy to a GPU costs a step nothing; on
+    the CPU there is little to gain. ``device`` is where they are kept: by default those of a step's
+    first element on the first GPU, and so on; on the CPU where there is none.
+
+    A step gets all of its elements or is not run: the last steps of a pass only take. It is for
+    training, where all elements of a step are taken together. ``input`` must be one that feeds the
+    step by itself, and not through the arguments of each call.
+
+    >>> import flowdsl as fl, tensorflow as tf
+    >>> from flowdsl.tensorflow.inputs import QueueInput, StagingInput
+    >>> source = StagingInput(QueueInput(fl.from_range(5)), nr_stage=2)
+    >>> step = tf.function(input_signature=source.signature)(source.tensors)
+    >>> with source:
+    ...     source.reset()
+    ...     [int(step(*source.next_args())[0]) for _ in range(source.size())]
+    [0, 1, 2, 3, 4]
+
+    Raises:
+        InvalidFlow: ``input`` is no input source, passes its elements as arguments, or is staged
+            already; ``nr_stage`` is no int of at least 1.
+
+    Source: ``StagingInput`` in tensorpack; the ``StagingArea`` of TensorFlow.
+    """
+
+    def __init__(
+        self,
+        input: InputSource,  # noqa: A002  # tensorpack's name
+        nr_stage: int = 1,
+        device: str | None = None,
+    ) -> None:
+        if not isinstance(input, InputSource):
+            raise InvalidFlow(
+                f"StagingInput: input must be an InputSource, got {type(input).__name__}; for a "
+                f"flow that is QueueInput(flow)"
+            )
+        if input.most_a_step is not None:
+            raise InvalidFlow(
+                f"StagingInput: {type(input).__name__} passes its elements as arguments of each "
+                f"step, so none can be taken ahead; use a QueueInput"
+            )
+        if _is_staged(input):
+            raise InvalidFlow("StagingInput: input is staged already; one StagingInput is enough")
+        super().__init__(input)
+        self._nr_stage = checked_int("StagingInput: nr_stage", nr_stage, 1)
+        self._device = device
+        self._name = f"flowdsl_staging_{next(_numbers)}"
+        self._puts: dict[int, Callable[..., object]] = {}
+        self._calls: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._eager_calls = 0
+        self._forget()
+
+    @staticmethod
+    def takes(source: InputSource) -> bool:
+        """Whether it can be over this input: one that feeds the step itself, and is not staged."""
+        return source.most_a_step is None and not _is_staged(source)
+
+    def _forget(self) -> None:
+        self._elements = 0
+        """How many elements a step takes; 0 before the first."""
+        self._staged = 0
+        """The steps whose elements are on the device."""
+        self._last: tuple[tf.Tensor, ...] = ()
+        self._end: Exception | None = None
+
+    @property
+    def nests(self) -> bool:
+        return False
+
+    @property
+    def signature(self) -> tuple[tf.TypeSpec, ...]:
+        return (*self.source.signature, tf.TensorSpec((), tf.bool))
+
+    @property
+    def fill(self) -> int:
+        return self.source.fill + self._staged * self._elements
+
+    def reset(self, epoch: int = 0) -> None:
+        self._clear()
+        self.source.reset(epoch)
+
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        elements = checked_int("StagingInput: elements", elements, 1)
+        if elements != self._elements:
+            self._begin(elements)
+        while self._staged < self._nr_stage and self._take():
+            if elements not in self._puts:
+                self._puts[elements] = self._putting()
+            self._puts[elements](*self._last)
+            self._staged += 1
+        self._eager_calls = 0
+        if self._take():
+            return (*self._last, tf.constant(True))
+        if self._staged:
+            self._staged -= 1
+            return (*self._last, tf.constant(False))
+        assert self._end is not None
+        raise self._end
+
+    def _begin(self, elements: int) -> None:
+        if self._staged:
+            raise InvalidFlow(
+                f"StagingInput: a step takes {self._elements} element(s) of those that are staged, "
+                f"and {elements} are asked for"
+            )
+        self._elements, self._end = elements, None
+
+    def _take(self) -> bool:
+        """Take the elements of a step from the input; false at its end, or at an error."""
+        if self._end is None:
+            try:
+                self._last = self.source.next_args(self._elements)
+            except (EndOfPass, Exception) as end:
+                if not self._staged:
+                    raise
+                self._end = end
+        return self._end is None
+
+    def _putting(self) -> Callable[..., object]:
+        """A function that brings the elements of a step to the device."""
+        source, elements = self.source, self._elements
+
+        @tf.function(input_signature=source.signature, autograph=False)
+        def put(*args: tf.Tensor) -> None:
+            for k in range(elements):
+                values = source.tensors(*args)
+                with tf.device(self._device_of(k)):
+                    tf.raw_ops.Stage(values=values, shared_name=self._area(k))
+
+        return put
+
+    def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
+        *given, more = args
+        k, specs = self._number(), self.specs
+        later = tf.cond(
+            more, lambda: self.source.tensors(*given), lambda: [_nothing(spec) for spec in specs]
+        )
+        with tf.device(self._device_of(k)):
+            # First the later ones, so that where the data ends no element is lost.
+            with tf.control_dependencies(later):
+                values = tf.raw_ops.Unstage(
+                    dtypes=[spec.dtype for spec in specs], shared_name=self._area(k)
+                )
+            tf.cond(more, lambda: _stage(later, self._area(k)), lambda: tf.constant(True))
+        return [
+            tf.ensure_shape(value, spec.shape) for value, spec in zip(values, specs, strict=True)
+        ]
+
+    def _number(self) -> int:
+        """The number of this call in its step."""
+        if tf.executing_eagerly():
+            self._eager_calls += 1
+            return self._eager_calls - 1
+        graph = tf.compat.v1.get_default_graph()
+        self._calls[graph] = self._calls.get(graph, 0) + 1
+        return self._calls[graph] - 1
+
+    def _area(self, k: int) -> str:
+        return f"{self._name}_{k}"
+
+    def _device_of(self, k: int) -> str:
+        if self._device is not None:
+            return self._device
+        gpus = len(tf.config.list_logical_devices("GPU"))
+        return f"/gpu:{k % gpus}" if gpus else "/cpu:0"
+
+    def taken(self, elements: int, behind: int = 0) -> Taken | None:
+        return self.source.taken(elements, behind + self._staged * self._elements)
+
+    def state_dict(self, behind: int = 0) -> State:
+        return self.source.state_dict(behind + self._staged * self._elements)
+
+    def restore(self, state: State) -> None:
+        self._clear()
+        self.source.restore(state)
+
+    def close(self) -> None:
+        self._clear()
+        self.source.close()
+
+    def _clear(self) -> None:
+        for k in range(self._elements if self._staged else 0):
+            with tf.device(self._device_of(k)):
+                tf.raw_ops.StageClear(
+                    dtypes=[spec.dtype for spec in self.specs], shared_name=self._area(k)
+                )
+        self._forget()
+
+
+def _is_staged(source: InputSource) -> bool:
+    while isinstance(source, InputOver) and not isinstance(source, StagingInput):
+        source = source.source
+    return isinstance(source, StagingInput)
+
+
+def _nothing(spec: tf.TensorSpec) -> tf.Tensor:
+    """What stands for the element of a step that brings none."""
+    if spec.shape.rank is None:
+        return tf.zeros((), spec.dtype)
+    return tf.zeros([dim or 0 for dim in spec.shape.as_list()], spec.dtype)
+
+
+def _stage(values: list[tf.Tensor], area: str) -> tf.Tensor:
+    tf.raw_ops.Stage(values=values, shared_name=area)
+    return tf.constant(True)

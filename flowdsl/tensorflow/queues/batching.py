@@ -1,0 +1,489 @@
+"""The end of an input pipeline: batches, shuffled or not, of one source or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from flowdsl.tensorflow.queues.lazy_tensors import (
+    LazyTensor,
+    Source,
+    Structure,
+    evaluate,
+    parts_of,
+    specs_of,
+)
+from flowdsl.tensorflow.queues.runners import FilledQueue, unique
+
+Shapes = Sequence[Sequence[int | None] | tf.TensorShape]
+
+
+def batch(
+    tensors: Structure,
+    batch_size: int,
+    num_threads: int = 1,
+    capacity: int = 32,
+    enqueue_many: bool = False,
+    shapes: Shapes | None = None,
+    dynamic_pad: bool = False,
+    allow_smaller_final_batch: bool = False,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """Batches of what the tensors are in each evaluation.
+
+    ``tensors`` is a list or a dict, and so is what comes back: a ``LazyTensor`` for each, or one of
+    them for a list of one. ``num_threads`` evaluate them, into a queue of ``capacity`` examples;
+    with ``enqueue_many`` each evaluation gives several examples, along the first axis.
+
+    Shapes have to be known in full, from the tensors or by ``shapes``. With ``dynamic_pad`` only
+    ranks have to be: examples are padded on the right, with zeros or empty texts, to the largest of
+    their batch. What is left at the end is dropped, unless ``allow_smaller_final_batch``.
+
+    Raises:
+        ValueError: Shapes are not known; there is no tensor.
+
+    Source: ``tf.train.batch``.
+    """
+    return _batched(
+        "batch",
+        [tensors],
+        None,
+        batch_size,
+        threads=num_threads,
+        capacity=capacity,
+        enqueue_many=enqueue_many,
+        shapes=shapes,
+        dynamic_pad=dynamic_pad,
+        smaller=allow_smaller_final_batch,
+        shared_name=shared_name,
+        name=name,
+    )
+
+
+def maybe_batch(
+    tensors: Structure,
+    keep_input: Structure,
+    batch_size: int,
+    num_threads: int = 1,
+    capacity: int = 32,
+    enqueue_many: bool = False,
+    shapes: Shapes | None = None,
+    dynamic_pad: bool = False,
+    allow_smaller_final_batch: bool = False,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """As ``batch``, of the examples that are kept.
+
+    ``keep_input`` is a bool for each evaluation; with ``enqueue_many`` it may be a vector, with one
+    for each example.
+
+    Source: ``tf.train.maybe_batch``.
+    """
+    return _batched(
+        "maybe_batch",
+        [tensors],
+        keep_input,
+        batch_size,
+        threads=num_threads,
+        capacity=capacity,
+        enqueue_many=enqueue_many,
+        shapes=shapes,
+        dynamic_pad=dynamic_pad,
+        smaller=allow_smaller_final_batch,
+        shared_name=shared_name,
+        name=name,
+    )
+
+
+def batch_join(
+    tensors_list: Sequence[Structure],
+    batch_size: int,
+    capacity: int = 32,
+    enqueue_many: bool = False,
+    shapes: Shapes | None = None,
+    dynamic_pad: bool = False,
+    allow_smaller_final_batch: bool = False,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """As ``batch``, of several lists or dicts of tensors, each evaluated by a thread of its own.
+
+    Source: ``tf.train.batch_join``.
+    """
+    return _batched(
+        "batch_join",
+        tensors_list,
+        None,
+        batch_size,
+        capacity=capacity,
+        enqueue_many=enqueue_many,
+        shapes=shapes,
+        dynamic_pad=dynamic_pad,
+        smaller=allow_smaller_final_batch,
+        shared_name=shared_name,
+        name=name,
+    )
+
+
+def maybe_batch_join(
+    tensors_list: Sequence[Structure],
+    keep_input: Structure,
+    batch_size: int,
+    capacity: int = 32,
+    enqueue_many: bool = False,
+    shapes: Shapes | None = None,
+    dynamic_pad: bool = False,
+    allow_smaller_final_batch: bool = False,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """As ``batch_join``, of the examples that are kept; ``keep_input`` is as for ``maybe_batch``.
+
+    Source: ``tf.train.maybe_batch_join``.
+    """
+    return _batched(
+        "maybe_batch_join",
+        tensors_list,
+        keep_input,
+        batch_size,
+        capacity=capacity,
+        enqueue_many=enqueue_many,
+        shapes=shapes,
+        dynamic_pad=dynamic_pad,
+        smaller=allow_smaller_final_batch,
+        shared_name=shared_name,
+        name=name,
+    )
+
+
+def shuffle_batch(
+    tensors: Structure,
+    batch_size: int,
+    capacity: int,
+    min_after_dequeue: int,
+    num_threads: int = 1,
+    seed: int | None = None,
+    enqueue_many: bool = False,
+    shapes: Shapes | None = None,
+    allow_smaller_final_batch: bool = False,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """As ``batch``, of examples that are drawn from those in the queue.
+
+    At least ``min_after_dequeue`` stay in it, until its end, so that there is something to draw
+    from.
+
+    Source: ``tf.train.shuffle_batch``.
+    """
+    return _batched(
+        "shuffle_batch",
+        [tensors],
+        None,
+        batch_size,
+        threads=num_threads,
+        capacity=capacity,
+        shuffled=(min_after_dequeue, seed),
+        enqueue_many=enqueue_many,
+        shapes=shapes,
+        smaller=allow_smaller_final_batch,
+        shared_name=shared_name,
+        name=name,
+    )
+
+
+def maybe_shuffle_batch(
+    tensors: Structure,
+    batch_size: int,
+    capacity: int,
+    min_after_dequeue: int,
+    keep_input: Structure,
+    num_threads: int = 1,
+    seed: int | None = None,
+    enqueue_many: bool = False,
+    shapes: Shapes | None = None,
+    allow_smaller_final_batch: bool = False,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """As ``shuffle_batch``, of the examples that are kept, as in ``maybe_batch``.
+
+    Source: ``tf.train.maybe_shuffle_batch``.
+    """
+    return _batched(
+        "maybe_shuffle_batch",
+        [tensors],
+        keep_input,
+        batch_size,
+        threads=num_threads,
+        capacity=capacity,
+        shuffled=(min_after_dequeue, seed),
+        enqueue_many=enqueue_many,
+        shapes=shapes,
+        smaller=allow_smaller_final_batch,
+        shared_name=shared_name,
+        name=name,
+    )
+
+
+def shuffle_batch_join(
+    tensors_list: Sequence[Structure],
+    batch_size: int,
+    capacity: int,
+    min_after_dequeue: int,
+    seed: int | None = None,
+    enqueue_many: bool = False,
+    shapes: Shapes | None = None,
+    allow_smaller_final_batch: bool = False,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """As ``shuffle_batch``, of several lists or dicts of tensors, each with its own thread.
+
+    Source: ``tf.train.shuffle_batch_join``.
+    """
+    return _batched(
+        "shuffle_batch_join",
+        tensors_list,
+        None,
+        batch_size,
+        capacity=capacity,
+        shuffled=(min_after_dequeue, seed),
+        enqueue_many=enqueue_many,
+        shapes=shapes,
+        smaller=allow_smaller_final_batch,
+        shared_name=shared_name,
+        name=name,
+    )
+
+
+def maybe_shuffle_batch_join(
+    tensors_list: Sequence[Structure],
+    batch_size: int,
+    capacity: int,
+    min_after_dequeue: int,
+    keep_input: Structure,
+    seed: int | None = None,
+    enqueue_many: bool = False,
+    shapes: Shapes | None = None,
+    allow_smaller_final_batch: bool = False,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """As ``shuffle_batch_join``, of the examples that are kept, as in ``maybe_batch``.
+
+    Source: ``tf.train.maybe_shuffle_batch_join``.
+    """
+    return _batched(
+        "maybe_shuffle_batch_join",
+        tensors_list,
+        keep_input,
+        batch_size,
+        capacity=capacity,
+        shuffled=(min_after_dequeue, seed),
+        enqueue_many=enqueue_many,
+        shapes=shapes,
+        smaller=allow_smaller_final_batch,
+        shared_name=shared_name,
+        name=name,
+    )
+
+
+# -- what they have in common ----------------------------------------------------------------------
+
+
+def _batched(
+    function: str,
+    tensors_list: Sequence[Structure],
+    keep_input: Structure | None,
+    batch_size: int,
+    *,
+    capacity: int,
+    enqueue_many: bool,
+    shapes: Shapes | None,
+    smaller: bool,
+    shared_name: str | None,
+    name: str | None,
+    threads: int = 1,
+    dynamic_pad: bool = False,
+    shuffled: tuple[int, int | None] | None = None,
+) -> Structure:
+    own = unique(name, function)
+    sources = _Examples.of(function, tensors_list)
+    keep = None if keep_input is None else _checked_keep(keep_input, enqueue_many)
+    dtypes, rows = _dtypes(sources), _shapes(sources, shapes, enqueue_many, dynamic_pad)
+    queue = _queue(dtypes, rows, capacity, shared_name, dynamic_pad, shuffled)
+    fills = [_filling(queue, source, keep, enqueue_many) for source in sources]
+    if threads > 1:
+        fills *= threads
+    filled = FilledQueue(queue, fills, own, capacity=capacity, summary_name="fraction_full")
+    take = _taking(filled, batch_size, smaller, dynamic_pad)
+    specs = [
+        tf.TensorSpec([None if smaller else batch_size, *row.as_list()], dtype)
+        for row, dtype in zip(rows, dtypes, strict=True)
+    ]
+    parts = parts_of(Source(take), specs)
+    return sources[0].formed(parts)
+
+
+class _Examples:
+    """One list or dict of tensors, whose evaluations are examples."""
+
+    def __init__(self, tensors: Structure) -> None:
+        self._names = list(tensors) if isinstance(tensors, Mapping) else None
+        self.tensors = [_as_tensor(x) for x in (tensors.values() if self._names else list(tensors))]
+        self.specs: list[tf.TensorSpec] = specs_of(self.tensors)
+
+    @staticmethod
+    def of(function: str, tensors_list: Sequence[Structure]) -> list[_Examples]:
+        if not tensors_list:
+            raise ValueError(f"Expected at least one input in {function}().")
+        for tensors in tensors_list:
+            if not isinstance(tensors, (list, tuple, Mapping)):
+                raise TypeError(f"{function}() takes a list or dict of tensors, got {tensors!r}")
+            if not tensors:
+                raise ValueError(f"Expected at least one tensor in {function}().")
+        first = tensors_list[0]
+        for other in tensors_list[1:]:
+            if isinstance(first, Mapping) != isinstance(other, Mapping):
+                raise ValueError(f"{function}(): some inputs are dicts, and some are lists")
+            if isinstance(first, Mapping) and {*first} != {*other}:
+                raise ValueError(
+                    f"{function}(): the inputs have other keys: {sorted(first)} and {sorted(other)}"
+                )
+            ours, theirs = (getattr(one, "_fields", ()) for one in (first, other))
+            if ours and theirs and ours != theirs:
+                raise ValueError(
+                    f"{function}(): the inputs have other names: {list(ours)} and {list(theirs)}"
+                )
+            if len(first) != len(other):
+                raise ValueError(f"{function}(): the inputs have other numbers of tensors")
+        if isinstance(first, Mapping):
+            return [_Examples({key: one[key] for key in sorted(first)}) for one in tensors_list]
+        return [_Examples(one) for one in tensors_list]
+
+    def formed(self, parts: list[LazyTensor]) -> Structure:
+        """The results in the form of the tensors."""
+        if self._names is not None:
+            return dict(zip(self._names, parts, strict=True))
+        return parts[0] if len(parts) == 1 else parts
+
+
+def _as_tensor(x: object) -> object:
+    if isinstance(x, FilledQueue):
+        from flowdsl.tensorflow.queues.lazy_tensors import apply
+
+        return apply(x.dequeue)
+    return x if isinstance(x, LazyTensor | tf.Tensor | tf.Variable) else tf.convert_to_tensor(x)
+
+
+def _checked_keep(keep_input: Structure, enqueue_many: bool) -> Structure:
+    keep = _as_tensor(keep_input)
+    shape = specs_of(keep).shape
+    if shape.rank is None:
+        raise ValueError("`keep_input` dimensions must be known at graph construction.")
+    if shape.rank > 1:
+        raise ValueError("`keep_input` must be 0 or 1 dimensions.")
+    if shape.rank == 1 and not enqueue_many:
+        raise ValueError("`keep_input` cannot be a vector when `enqueue_many=False`.")
+    return keep
+
+
+def _dtypes(sources: Sequence[_Examples]) -> list[tf.DType]:
+    first = [spec.dtype for spec in sources[0].specs]
+    for source in sources[1:]:
+        other = [spec.dtype for spec in source.specs]
+        if other != first:
+            raise TypeError(f"Expected types to be consistent: {first} vs. {other}.")
+    return first
+
+
+def _shapes(
+    sources: Sequence[_Examples], shapes: Shapes | None, enqueue_many: bool, dynamic_pad: bool
+) -> list[tf.TensorShape]:
+    """The shape of each tensor of an example, as far as all sources have it."""
+    if shapes is not None:
+        rows = [tf.TensorShape(shape) for shape in shapes]
+    else:
+        rows = []
+        for k in range(len(sources[0].specs)):
+            each = [source.specs[k].shape for source in sources]
+            if any(shape.rank is None for shape in each):
+                raise ValueError(f"Cannot infer Tensor's rank: {sources[0].tensors[k]!r}")
+            if enqueue_many:
+                each = [tf.TensorShape(shape.as_list()[1:]) for shape in each]
+            rows.append(_merged(each))
+    if not dynamic_pad and not all(row.is_fully_defined() for row in rows):
+        raise ValueError(f"All shapes must be fully defined: {rows}")
+    return rows
+
+
+def _merged(shapes: Sequence[tf.TensorShape]) -> tf.TensorShape:
+    first = shapes[0].as_list()
+    for other in shapes[1:]:
+        if other.rank != len(first):
+            raise ValueError(f"the inputs have shapes of other ranks: {shapes}")
+        first = [a if a == b else None for a, b in zip(first, other.as_list(), strict=True)]
+    return tf.TensorShape(first)
+
+
+def _queue(
+    dtypes: list[tf.DType],
+    shapes: list[tf.TensorShape],
+    capacity: int,
+    shared_name: str | None,
+    dynamic_pad: bool,
+    shuffled: tuple[int, int | None] | None,
+) -> tf.queue.QueueBase:
+    with tf.init_scope(), tf.device("/cpu:0"):
+        if shuffled is not None:
+            least, seed = shuffled
+            return tf.queue.RandomShuffleQueue(
+                capacity, least, dtypes, shapes, seed=seed, shared_name=shared_name
+            )
+        kind = tf.queue.PaddingFIFOQueue if dynamic_pad else tf.queue.FIFOQueue
+        return kind(capacity, dtypes, shapes, shared_name=shared_name)
+
+
+def _filling(
+    queue: tf.queue.QueueBase, source: _Examples, keep: Structure | None, many: bool
+) -> Callable[[], None]:
+    """A function that puts one evaluation of a source into the queue."""
+
+    def put(values: list[tf.Tensor]) -> None:
+        if many:
+            queue.enqueue_many(values)
+        else:
+            queue.enqueue(values)
+
+    def fill() -> None:
+        values, kept = evaluate((source.tensors, True if keep is None else keep))
+        if keep is None:
+            put(values)
+        elif kept.shape.rank == 1:
+            put([tf.boolean_mask(value, kept) for value in values])
+        else:
+            tf.cond(kept, lambda: _then(put, values), lambda: tf.constant(False))
+
+    return fill
+
+
+def _then(put: Callable[[list[tf.Tensor]], None], values: list[tf.Tensor]) -> tf.Tensor:
+    put(values)
+    return tf.constant(True)
+
+
+def _taking(
+    filled: FilledQueue, batch_size: int, smaller: bool, dynamic_pad: bool
+) -> Callable[[], list[tf.Tensor]]:
+    """A function that takes a batch out of the queue."""
+
+    def take() -> list[tf.Tensor]:
+        taken = filled.dequeue_up_to(batch_size) if smaller else filled.dequeue_many(batch_size)
+        return list(taken) if isinstance(taken, (list, tuple)) else [taken]
+
+    return take

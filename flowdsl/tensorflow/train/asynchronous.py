@@ -1,0 +1,139 @@
+"""Asynchronous training: towers that update common variables without waiting for each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from math import isfinite
+
+import tensorflow as tf
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.tensorflow.train.compiled import CompiledModel
+from flowdsl.tensorflow.train.config import TrainConfig
+from flowdsl.tensorflow.train.multi_gpu import MultiGPUTrainerBase, shared_variables
+from flowdsl.tensorflow.train.single_cost import SingleCost
+from flowdsl.tensorflow.train.step import variables_of
+from flowdsl.tensorflow.train.towers import Computed, Element, SharedVariables
+
+
+class AsyncTrainerBase(MultiGPUTrainerBase):
+    """Each tower updates the common variables by its own gradients, as soon as it has them.
+
+    A step gives each tower an element, in a thread of its own, and does not wait: a tower may be
+    one element behind the others. So gradients are computed on variables that change meanwhile, and
+    two runs are not alike; but each element is trained on once, and each update is applied whole:
+    no two at the same time, none lost. With ``scale_gradient`` the gradients are divided by the
+    number of towers. The scalars of a step are means over the towers' latest elements.
+
+    All towers wait for each other at the end of an epoch and before a checkpoint.
+    """
+
+    def __init__(self, config: TrainConfig, towers: SharedVariables, scale_gradient: bool) -> None:
+        self.scale_gradient = scale_gradient
+        if config.steps_per_call > 1 or config.remainder != "drop":
+            raise InvalidFlow(
+                f"{type(self).__name__}: each tower takes an element at a time: leave "
+                f"steps_per_call and remainder as they are"
+            )
+        super().__init__(config, towers, gpu_prefetch=False)
+        if hasattr(self.optimizer, "dynamic_scale"):
+            raise InvalidFlow(
+                f"{type(self).__name__}: a LossScaleOptimizer changes its scale with each update, "
+                f"also between the gradients of a tower and their update: use a trainer whose "
+                f"towers are in step, or loss_scale_factor= of the optimizer"
+            )
+        self.updates = 0
+        """How many gradients were applied."""
+        self._apply_lock = threading.Lock()
+        self._cost = SingleCost(self.model, self._binding, self.optimizer, self.devices)
+        self._applied = tf.function(autograph=False)(self._cost.apply)
+        self._computing = [self._computed_on(device) for device in self.devices.devices]
+        self._threads: ThreadPoolExecutor | None = None
+        self._under_way: dict[int, tuple[int, Future[dict[str, float]]]] = {}
+        """Of towers that compute: the number of the step, and what it will give."""
+        self._latest: dict[int, dict[str, float]] = {}
+
+    def trace(self) -> Sequence[tf.Variable]:
+        return [v for computed in self._computing for v in variables_of(computed)]
+
+    def require_can_train(self, model: CompiledModel) -> None:
+        if model.has_its_own_step:
+            raise InvalidFlow(
+                f"{type(self).__name__}: {type(model.net).__name__} overrides train_step, which "
+                f"computes and applies gradients at once; here they are applied one after another"
+            )
+
+    def run_step(self) -> None:
+        """Give each tower an element, once it is done with the one before."""
+        args = self.next_args(self.towers)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.towers, type(self).__name__)
+        # Taken here, so that tower k has the k-th of the step however fast the others are.
+        elements = [self.input.tensors(*args) for _ in range(self.towers)]
+        for k, element in enumerate(elements):
+            self._settle(k)
+            self._under_way[k] = self.global_step, self._threads.submit(self._train, k, element)
+        if self.reached(self.config.record_every) and len(self._latest) == self.towers:
+            each = [*self._latest.values()]
+            means = {name: sum(s[name] for s in each) / self.towers for name in each[0]}
+            self.scalars = means | self.of_input()
+
+    def settle(self) -> None:
+        for k in range(self.towers):
+            self._settle(k)
+
+    def end_steps(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()  # whatever is under way is over then, errors are told already
+        self._threads = None
+        self._under_way.clear()
+
+    def _settle(self, k: int) -> None:
+        """Wait until a tower is done."""
+        if k not in self._under_way:
+            return
+        step, running = self._under_way.pop(k)
+        scalars = running.result()
+        self._latest[k] = scalars
+        if not isfinite(scalars["loss"]):
+            self.counts.not_finite.assign_add(1)
+            self.refuse_non_finite(scalars["loss"], step)
+
+    def _require_finite(self) -> None:
+        """Each tower's loss was looked at when the tower was done."""
+
+    def _computed_on(self, device: str) -> Callable[..., Computed]:
+        share = 1.0 / self.towers if self.scale_gradient else 1.0
+
+        @tf.function(input_signature=self.input.specs, autograph=False)
+        def computed(*element: tf.Tensor) -> Computed:
+            with tf.device(device):
+                return self._cost.computed(element, share)
+
+        computed.get_concrete_function()  # TensorFlow traces in one thread at a time
+        return computed
+
+    def _train(self, k: int, element: Element) -> dict[str, float]:
+        """Train on an element, in the thread of a tower."""
+        scalars, gradients = self._computing[k](*element)
+        with self._apply_lock:
+            self._applied(gradients)
+            self.updates += 1
+        share = self.towers if self.scale_gradient else 1
+        return {name: float(value) * share for name, value in scalars.items()}
+
+
+class AsyncMultiGPUTrainer(AsyncTrainerBase):
+    """Devices of this process that update common variables, none of which waits for another.
+
+    Each is a tower; the variables are spread over them by their bytes. With ``scale_gradient`` the
+    gradients are divided by the number of towers.
+
+    Source: ``AsyncMultiGPUTrainer`` in tensorpack.
+    """
+
+    def __init__(self, config: TrainConfig, scale_gradient: bool = True) -> None:
+        towers = shared_variables(type(self).__name__, config, "gpu")
+        super().__init__(config, towers, scale_gradient)

@@ -1,0 +1,66 @@
+"""MinSaver and MaxSaver: the checkpoint of the best epoch so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isnan
+from pathlib import Path
+from typing import cast
+
+from flowdsl.tensorflow.train.callbacks.base import Callback
+from flowdsl.tensorflow.train.checkpoint import CheckpointWriter, directory_in
+
+
+class MinSaver(Callback):
+    """Keeps the checkpoint of the epoch in which a recorded scalar was the least so far.
+
+    It is in the folder ``logdir/min-<monitor_stat>``, or ``filename`` there, apart from those of
+    ``ModelSaver``. Another training begins with it by ``TrainConfig(session_init=folder)``. NaN is
+    never the least.
+
+    Raises:
+        InvalidFlow: At the end of an epoch: no such scalar was recorded in it.
+
+    Source: ``MinSaver`` in tensorpack.
+    """
+
+    saves = True
+    reverse = False
+    """Whether the greatest is the best."""
+
+    def __init__(self, monitor_stat: str, *, filename: str | None = None) -> None:
+        kind = "max" if self.reverse else "min"
+        self.monitor_stat = monitor_stat
+        self.filename = filename or f"{kind}-{monitor_stat.replace('/', '-')}"
+        self._best: float | None = None
+
+    def before_train(self) -> None:
+        self._writer = CheckpointWriter(self.trainer, 1, self._folder())
+
+    def trigger(self) -> None:
+        value = self.trainer.monitors.latest(self.monitor_stat, told=type(self).__name__)
+        if isnan(value):
+            return
+        if self._best is None or (value > self._best if self.reverse else value < self._best):
+            self._best = value
+            self._writer.save()
+
+    def state_dict(self) -> Mapping[str, object]:
+        return {"best": self._best}
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        self._best = cast("float | None", state["best"])
+
+    def _folder(self) -> Path:
+        return directory_in(self.trainer.config.logdir, self.filename)
+
+
+class MaxSaver(MinSaver):
+    """Keeps the checkpoint of the epoch in which a recorded scalar was the greatest so far.
+
+    As ``MinSaver``, in ``logdir/max-<monitor_stat>``.
+
+    Source: ``MaxSaver`` in tensorpack.
+    """
+
+    reverse = True

@@ -1,0 +1,63 @@
+"""Curves: the scalars of training as a picture."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.tensorflow.train.callbacks.base import Callback
+from flowdsl.tensorflow.train.plots import draw_curves
+
+_BETWEEN = 5.0
+"""The least seconds between two drawings, of which one takes about half a second."""
+
+
+class Curves(Callback):
+    """Draws the scalars of training after each epoch and at its end, by ``draw_curves``.
+
+    ``path`` is the picture, in ``logdir`` unless it is absolute; it is replaced whole. ``names``
+    are the scalars. Epochs that follow each other within a few seconds share a picture. Needs
+    matplotlib, a ``logdir``, and ``TFEventWriter`` among the monitors.
+
+    Raises:
+        InvalidFlow: When training begins: there is no ``logdir``, or no matplotlib.
+    """
+
+    saves = True  # so that it comes after the monitors have written
+
+    def __init__(
+        self, path: str | os.PathLike[str] = "training.svg", names: Sequence[str] = ("loss",)
+    ) -> None:
+        self.path = Path(path)
+        self.names = tuple(names)
+        self._drawn = 0.0
+
+    def before_train(self) -> None:
+        logdir = self.trainer.config.logdir
+        if logdir is None:
+            raise InvalidFlow("Curves needs a place: give TrainConfig(logdir=...)")
+        try:
+            import matplotlib  # noqa: F401  # an optional dependency
+        except ModuleNotFoundError as error:
+            raise InvalidFlow("Curves needs matplotlib: pip install matplotlib") from error
+        self._logdir = logdir
+        self._began = self.trainer.global_step
+
+    def trigger(self) -> None:
+        if time.monotonic() - self._drawn > _BETWEEN:
+            self._draw()
+
+    def after_train(self) -> None:
+        if self.trainer.global_step > self._began:
+            self.trainer.monitors.flush()
+            self._draw()
+
+    def _draw(self) -> None:
+        path = self._logdir / self.path
+        new = path.with_name(f".{path.stem}.new{path.suffix}")
+        draw_curves(self._logdir, new, self.names)
+        new.replace(path)
+        self._drawn = time.monotonic()

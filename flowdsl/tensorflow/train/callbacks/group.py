@@ -1,0 +1,75 @@
+"""The callbacks of one training, called together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Literal, TypeAlias, cast
+
+from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
+
+Station: TypeAlias = Literal[
+    "before_epoch", "before_run", "after_run", "trigger_step", "after_epoch", "trigger_epoch"
+]
+_STATIONS: tuple[Station, ...] = (
+    *("before_epoch", "before_run", "after_run", "trigger_step"),
+    *("after_epoch", "trigger_epoch"),
+)
+
+
+class Callbacks:
+    """Calls all callbacks at a station, in their order."""
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self.all = tuple(callbacks)
+        # A step of a small model takes as long as a hundred calls of methods that do nothing.
+        self._at = {station: _those_with(station, self.all) for station in _STATIONS}
+
+    def visit(self, station: Station) -> None:
+        """Call each callback; one that stops the training keeps no other from its turn."""
+        stopped: StopTraining | None = None
+        for method in self._at[station]:
+            try:
+                method()
+            except StopTraining as stop:
+                stopped = stop
+        if stopped is not None:
+            raise stopped
+
+    def before_train(self, ends: ExitStack) -> None:
+        """Call each at the start, and at ``ends`` in reverse order, those that were begun."""
+        for callback in self.all:
+            callback.before_train()
+            ends.callback(callback.after_train)
+
+    def state_dict(self) -> dict[str, Mapping[str, object]]:
+        states = {key: callback.state_dict() for key, callback in self._named()}
+        return {key: state for key, state in states.items() if state}
+
+    def load_state_dict(self, states: Mapping[str, Mapping[str, object]]) -> None:
+        """Restore those that are in both: a callback may be added or left out between runs."""
+        for key, callback in self._named():
+            if key in states:
+                callback.load_state_dict(states[key])
+
+    def _named(self) -> list[tuple[str, Callback]]:
+        """Each by the name of its class, and its number among those of its class."""
+        counts: dict[str, int] = {}
+        named: list[tuple[str, Callback]] = []
+        for callback in self.all:
+            name = type(callback).__name__
+            counts[name] = counts.get(name, -1) + 1
+            named.append((f"{name}:{counts[name]}", callback))
+        return named
+
+
+def _those_with(station: Station, callbacks: Sequence[Callback]) -> list[Callable[[], None]]:
+    """The methods of callbacks that do something at a station."""
+    given = (Callback.trigger_epoch, Callback.trigger) if station == "trigger_epoch" else ()
+    found: list[Callable[[], None]] = []
+    for callback in callbacks:
+        own = getattr(type(callback), station, None) is not getattr(Callback, station)
+        triggered = bool(given) and type(callback).trigger is not Callback.trigger
+        if own or triggered or station in vars(callback):
+            found.append(cast("Callable[[], None]", getattr(callback, station)))
+    return found

@@ -1,0 +1,110 @@
+"""ScheduledHyperParamSetter: values that change in the course of training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal, Protocol, runtime_checkable
+
+import tensorflow as tf
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.nodes import is_int
+from flowdsl.tensorflow.train.callbacks.base import Callback
+from flowdsl.tensorflow.train.variables import named_variables
+
+
+@runtime_checkable
+class _Settable(Protocol):
+    def assign(self, value: float, /) -> object: ...
+
+
+class ScheduledHyperParamSetter(Callback):
+    """Sets a hyperparameter by a schedule, and records its value each epoch.
+
+    ``param`` is the name of one of the optimizer's, such as ``"learning_rate"``, the name of a
+    variable of the model, or a variable. ``schedule`` lists pairs of an epoch and a value: from the
+    moment at which so many epochs have finished, the value is in force; so ``(0, 0.1)`` is from the
+    start, and ``(30, 0.01)`` from the 31st epoch on. Between two pairs it stays, or with
+    ``interp="linear"`` goes from one value to the other, an epoch at a time. With ``step_based``
+    steps are meant instead of epochs.
+
+    Raises:
+        InvalidFlow: The schedule is not in order; or when training begins, there is no such
+            hyperparameter, or one that cannot be set.
+
+    Source: ``ScheduledHyperParamSetter`` in tensorpack.
+    """
+
+    def __init__(
+        self,
+        param: str | tf.Variable,
+        schedule: Sequence[tuple[int, float]],
+        interp: Literal["linear"] | None = None,
+        step_based: bool = False,
+    ) -> None:
+        points = [(at, float(value)) for at, value in schedule]
+        ordered = all(a < b for (a, _), (b, _) in pairwise(points))
+        if not points or not ordered or not all(is_int(at, 0) for at, _ in points):
+            raise InvalidFlow(
+                f"ScheduledHyperParamSetter: schedule must list pairs of an epoch and a value, by "
+                f"rising epochs from 0 on, e.g. [(0, 0.1), (30, 0.01)], got {schedule!r}"
+            )
+        if interp not in (None, "linear"):
+            raise InvalidFlow(
+                f"ScheduledHyperParamSetter: interp must be None or 'linear', got {interp!r}"
+            )
+        self.param = param
+        self.schedule = tuple(points)
+        self.interp = interp
+        self.step_based = step_based
+        self._value: float | None = None
+
+    def before_train(self) -> None:
+        self._name, self._variable = self._found()
+        self._value = None
+        self._set()
+
+    def trigger_step(self) -> None:
+        if self.step_based:
+            self._set()
+
+    def trigger_epoch(self) -> None:
+        if self._value is not None:  # the one that was in force
+            self.trainer.monitors.put_scalar(self._name, self._value)
+        self._set()
+
+    def value_at(self, at: int) -> float | None:
+        """The value when so many epochs, or steps, have finished; None before the first."""
+        before = [point for point in self.schedule if point[0] <= at]
+        if not before:
+            return None
+        (start, value), rest = before[-1], self.schedule[len(before) :]
+        if self.interp is None or not rest:
+            return value
+        end, last = rest[0]
+        return value + (last - value) * (at - start) / (end - start)
+
+    def _set(self) -> None:
+        trainer = self.trainer
+        value = self.value_at(trainer.global_step if self.step_based else trainer.epoch_num)
+        if value is not None and value != self._value:
+            self._variable.assign(value)
+            self._value = value
+
+    def _found(self) -> tuple[str, _Settable]:
+        if not isinstance(self.param, str):
+            return self.param.name.removesuffix(":0"), self.param
+        found: object = getattr(self.trainer.optimizer, self.param, None)
+        if found is None:
+            found = named_variables(self.trainer.model).get(self.param)
+        if not isinstance(found, _Settable):
+            why = (
+                f"there is none of that name, in the optimizer nor among the model's variables "
+                f"({', '.join(sorted(named_variables(self.trainer.model)))})"
+                if found is None
+                else f"it is a {type(found).__name__} and no variable: a schedule of Keras, or a "
+                f"number that is part of the traced step"
+            )
+            raise InvalidFlow(f"ScheduledHyperParamSetter: {self.param!r} cannot be set: {why}")
+        return self.param, found

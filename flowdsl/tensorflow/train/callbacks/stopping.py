@@ -1,0 +1,75 @@
+"""EarlyStopping: the end of training once a scalar no longer improves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, cast
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.nodes import checked_int
+from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
+
+
+class EarlyStopping(Callback):
+    """Ends training when a recorded scalar has not improved for ``patience`` epochs.
+
+    ``mode="min"`` takes less for better. An improvement is more than ``min_delta``. Give it after
+    the callback that records the scalar, such as ``InferenceRunner``. A training that was stopped
+    so stays stopped when its program runs again.
+
+    Raises:
+        InvalidFlow: An argument is out of bounds; or at the end of an epoch, no such scalar was
+            recorded in it.
+
+    Source: ``EarlyStopping`` in Keras.
+    """
+
+    def __init__(
+        self,
+        monitor: str,
+        patience: int = 0,
+        *,
+        min_delta: float = 0.0,
+        mode: Literal["min", "max"] = "min",
+    ) -> None:
+        if mode not in ("min", "max"):
+            raise InvalidFlow(f"EarlyStopping: mode must be 'min' or 'max', got {mode!r}")
+        if not min_delta >= 0:
+            raise InvalidFlow(f"EarlyStopping: min_delta must be at least 0, got {min_delta!r}")
+        self.monitor = monitor
+        self.patience = checked_int("EarlyStopping: patience", patience, 0)
+        self.min_delta = min_delta
+        self.mode = mode
+        self._best: float | None = None
+        self._since = 0
+        """The epochs since the best one."""
+
+    def before_train(self) -> None:
+        self._stop_if_enough()
+
+    def trigger(self) -> None:
+        value = self.trainer.monitors.latest(self.monitor, told="EarlyStopping")
+        if self._improves(value):
+            self._best, self._since = value, 0
+        else:
+            self._since += 1
+        self._stop_if_enough()
+
+    def _improves(self, value: float) -> bool:
+        if self._best is None:
+            return value == value  # NaN is no improvement
+        gain = self._best - value if self.mode == "min" else value - self._best
+        return gain > self.min_delta
+
+    def _stop_if_enough(self) -> None:
+        if self._since and self._since >= self.patience:
+            raise StopTraining(
+                f"{self.monitor} has not improved on {self._best} for {self._since} epoch(s)"
+            )
+
+    def state_dict(self) -> Mapping[str, object]:
+        return {"best": self._best, "since": self._since}
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        self._best = cast("float | None", state["best"])
+        self._since = cast("int", state["since"])

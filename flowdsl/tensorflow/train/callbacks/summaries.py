@@ -1,0 +1,84 @@
+"""Callbacks that say more of a training than the means of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.nodes import checked_int
+from flowdsl.tensorflow.train.callbacks.base import Callback
+
+_OF_INPUT = ("queue_fill", "input_wait")
+
+
+class MovingAverageSummary(Callback):
+    """Reports a moving average of each scalar of the model at the end of an epoch: ``moving_loss``.
+
+    At each step that is recorded the average moves by ``1 - decay`` of the way to the new value; it
+    begins with the first. So it tells of the last steps, where the mean of an epoch tells of all.
+
+    Raises:
+        InvalidFlow: ``decay`` is not at least 0 and below 1.
+
+    Source: ``MovingAverageSummary`` in tensorpack.
+    """
+
+    def __init__(self, decay: float = 0.95) -> None:
+        if not 0 <= decay < 1:
+            raise InvalidFlow(
+                f"MovingAverageSummary: decay must be at least 0 and below 1, got {decay!r}"
+            )
+        self.decay = decay
+        self._averages: dict[str, float] = {}
+
+    def after_run(self) -> None:
+        if not self.trainer.reached(self.trainer.config.record_every):
+            return
+        for name, value in self.trainer.scalars.items():
+            if name in _OF_INPUT:
+                continue
+            average = self._averages.get(name, value)
+            self._averages[name] = average + (1 - self.decay) * (value - average)
+
+    def trigger(self) -> None:
+        for name, average in self._averages.items():
+            self.trainer.monitors.put_scalar(f"moving_{name}", average)
+
+    def state_dict(self) -> Mapping[str, object]:
+        return self._averages
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        self._averages = {name: cast("float", value) for name, value in state.items()}
+
+
+class MergeAllSummaries(Callback):
+    """Gives the monitors what the model's method ``summaries`` returns, at the end of an epoch.
+
+    ``summaries()`` takes nothing and returns a dict of names to tensors, such as those of weights:
+    a scalar is recorded as such, of anything larger a histogram. With ``period`` it is asked every
+    so many steps too. A model without the method has nothing to say.
+
+    Raises:
+        InvalidFlow: ``period`` is no int of at least 0.
+
+    Source: ``MergeAllSummaries`` in tensorpack, which ran the summaries of the graph.
+    """
+
+    def __init__(self, period: int = 0) -> None:
+        self.period = checked_int("MergeAllSummaries: period", period, 0)
+
+    def trigger_step(self) -> None:
+        if self.period and self.trainer.reached(self.period):
+            self.trigger()
+
+    def trigger(self) -> None:
+        summaries = getattr(self.trainer.model, "summaries", None)
+        if summaries is None:
+            return
+        for name, value in summaries().items():
+            array = value.numpy()
+            if array.ndim:
+                self.trainer.monitors.put_histogram(name, array)
+            else:
+                self.trainer.monitors.put_scalar(name, float(array))

@@ -1,0 +1,46 @@
+"""RunUpdateOps: what is updated after each step, besides what the optimizer updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from flowdsl.tensorflow.train.callbacks.base import Callback
+
+
+class RunUpdateOps(Callback):
+    """Runs update functions after each call of a step, in one function of TensorFlow.
+
+    ``updates`` are functions without arguments that change variables; by default those that the
+    attribute ``updates`` of the model lists: a target network that follows slowly, an average of
+    the weights. What layers such as ``BatchNormalization`` keep is updated within the step itself.
+
+    >>> import tensorflow as tf
+    >>> steps = tf.Variable(0)
+    >>> callback = RunUpdateOps([lambda: steps.assign_add(1)])
+
+    Source: ``RunUpdateOps`` in tensorpack, for the graph's collection ``UPDATE_OPS``.
+    """
+
+    def __init__(self, updates: Sequence[Callable[[], object]] | None = None) -> None:
+        self._given = updates
+
+    def before_train(self) -> None:
+        updates = self._given
+        if updates is None:
+            updates = getattr(self.trainer.model, "updates", ())
+        self._run: Callable[[], None] | None = _together(tuple(updates)) if updates else None
+
+    def after_run(self) -> None:
+        if self._run is not None:
+            self._run()
+
+
+def _together(updates: tuple[Callable[[], object], ...]) -> Callable[[], None]:
+    @tf.function
+    def run() -> None:
+        for update in updates:
+            update()
+
+    return run

@@ -1,0 +1,162 @@
+"""Trainers of several processes, on one machine or many."""
+
+from __future__ import annotations
+
+import sys
+
+import tensorflow as tf
+
+from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.tensorflow.inputs import InputSource, StagingInput
+from flowdsl.tensorflow.inputs.sharded_input import ShardedInput
+from flowdsl.tensorflow.train.asynchronous import AsyncTrainerBase
+from flowdsl.tensorflow.train.cluster import (
+    Cluster,
+    await_all,
+    cluster_from_environment,
+    require_jobs,
+    serve,
+)
+from flowdsl.tensorflow.train.compiled import CompiledModel
+from flowdsl.tensorflow.train.config import TrainConfig
+from flowdsl.tensorflow.train.multi_gpu import MultiGPUTrainerBase
+from flowdsl.tensorflow.train.towers import Element, MultiWorkerMirrored, Replicas, SharedVariables
+
+
+class DistributedReplicatedTrainer(MultiGPUTrainerBase):
+    """Trains one model in several processes, each with a copy on each of its devices.
+
+    All processes run the same program; which of them one is, ``server`` tells, by default what the
+    environment variable ``TF_CONFIG`` says. The gradients of a step are added up over all devices
+    of all processes: a step is that of one device on the joined elements. Each process makes every
+    n-th element of ``config.dataflow``, and all end a pass together. Callbacks that are
+    ``chief_only`` run in the first process alone, and so do the monitors: there are the checkpoints
+    too, in a ``logdir`` that all processes can read.
+
+    Make it before anything of TensorFlow: the processes meet first. When one of them dies, the
+    others end with TensorFlow's ``UnavailableError`` or the like, mostly within seconds. Run the
+    program again, in as many processes or in others: it goes on from the last checkpoint, and no
+    element is trained on twice or left out, but for those after the checkpoint.
+
+    Raises:
+        InvalidFlow: ``TF_CONFIG`` is missing or names no workers; or ``config`` has a ``data``
+            source, which each process would read whole.
+
+    Source: ``DistributedReplicatedTrainer`` in tensorpack; here on TensorFlow's
+    ``MultiWorkerMirroredStrategy``.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        server: Cluster | None = None,
+        *,
+        gpu_prefetch: bool = True,
+    ) -> None:
+        if config.dataflow is None:
+            raise InvalidFlow(
+                "DistributedReplicatedTrainer: give dataflow, of which each process makes its own "
+                "part: data is an input source that each would read whole"
+            )
+        if config.remainder != "drop":
+            raise InvalidFlow(
+                "DistributedReplicatedTrainer: remainder must be 'drop': processes end a pass "
+                "together"
+            )
+        example = '{"worker": ["a:5000", "b:5000"]}'
+        name = type(self).__name__
+        resolver = server if server is not None else cluster_from_environment(name, example)
+        require_jobs(name, resolver, ["worker"])
+        try:
+            strategy = MultiWorkerMirrored(cluster_resolver=resolver)
+        except RuntimeError as error:
+            raise InvalidFlow(
+                f"DistributedReplicatedTrainer: TensorFlow has started already; make the trainer "
+                f"before its first operation ({error})"
+            ) from error
+        self.workers = resolver.cluster_spec().num_tasks("worker")
+        """How many processes there are."""
+        self.worker = int(resolver.task_id or 0)
+        """The number of this one."""
+        self.is_chief = self.worker == 0
+        devices = strategy.extended.worker_devices
+        super().__init__(config, Replicas(strategy, devices), gpu_prefetch)
+
+    def require_can_train(self, model: CompiledModel) -> None:
+        if model.has_its_own_step or model.has_metrics:
+            what = "overrides train_step" if model.has_its_own_step else "has metrics"
+            raise InvalidFlow(
+                f"DistributedReplicatedTrainer: the Keras model {model.net.name!r} {what}; metrics "
+                f"would have to be read in all processes at once: compile it without, or derive a "
+                f"model from ModelDesc, whose loss gives scalars"
+            )
+        model.measures = False
+
+    def make_input(self) -> InputSource:
+        flow = self.config.dataflow
+        assert flow is not None
+        capacity = max(50, 2 * self.towers * self.config.steps_per_call)
+        source = ShardedInput(flow, self.workers, self.worker, capacity=capacity)
+        return StagingInput(source) if self.stages else source
+
+
+class AsyncDistributedTrainer(AsyncTrainerBase):
+    """Trains one model by several processes, none of which waits for another.
+
+    Of the processes one is the ``chief``, some are ``worker`` and some ``ps``, parameter servers;
+    all run the same program, and ``server``, by default ``TF_CONFIG``, tells which one is which.
+    The chief runs the training: the flow, with its own workers, and the callbacks; each worker is a
+    tower that gets its elements from there; the variables are spread over the parameter servers by
+    their bytes. An element is trained on once, and no update is lost; otherwise this is
+    ``AsyncMultiGPUTrainer``.
+
+    In a process that is not the chief the program ends in here, with the chief (``SystemExit``).
+
+    When a worker or a parameter server dies, the chief ends with an error at the next step that it
+    has a part in, within a second or so, and the others end with the chief. Run the program again,
+    with as many workers or with others: it goes on from the last checkpoint, and no element is
+    trained on twice or left out, but for those after the checkpoint.
+
+    Raises:
+        InvalidFlow: ``TF_CONFIG`` is missing, or names no chief, workers or parameter servers.
+        FlowError: Another process did not come within five minutes.
+
+    Source: ``tf.distribute.ParameterServerStrategy``. Its ``ClusterCoordinator`` is not used: it
+    runs a step again whose worker died, after which that step's rows may have been trained on.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        server: Cluster | None = None,
+        scale_gradient: bool = True,
+    ) -> None:
+        name = type(self).__name__
+        example = '{"chief": ["a:5000"], "ps": ["a:5001"], "worker": ["b:5000", "c:5000"]}'
+        resolver = server if server is not None else cluster_from_environment(name, example)
+        require_jobs(name, resolver, ["chief", "worker", "ps"])
+        if resolver.task_type != "chief":
+            serve(name, resolver)
+            sys.exit()
+        spec = resolver.cluster_spec()
+        await_all(name, [*spec.job_tasks("worker"), *spec.job_tasks("ps")])
+        tf.distribute.ParameterServerStrategy(resolver)  # which connects the processes
+        workers, servers = (
+            [
+                device.name
+                for device in tf.config.list_logical_devices()
+                if f"/job:{job}/" in device.name
+            ]
+            for job in ("worker", "ps")
+        )
+        super().__init__(config, SharedVariables(workers, servers), scale_gradient)
+
+    def _train(self, k: int, element: Element) -> dict[str, float]:
+        try:
+            return super()._train(k, element)
+        except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+            raise FlowError(
+                f"AsyncDistributedTrainer: {self.devices.devices[k]} or one of the parameter "
+                f"servers has ended; run the program again to go on from the last checkpoint "
+                f"({type(error).__name__})"
+            ) from error

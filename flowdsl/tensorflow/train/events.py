@@ -1,0 +1,115 @@
+"""Event files for TensorBoard, written and read without it.
+
+A file is a sequence of checksummed records (TFRecord), each an ``Event`` proto, the first of which
+names the format. TensorBoard takes each file whose name holds ``tfevents``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.tensorflow.train.monitors import Monitor
+
+_Event = tf.compat.v1.Event
+_Summary = tf.compat.v1.Summary
+_BINS = 30
+_START = tf.compat.v1.SessionLog.START
+
+
+class TFEventWriter(Monitor):
+    """Writes an event file for TensorBoard into ``logdir``.
+
+    The scalars of a step go under their own names, those of an epoch under ``epoch/``. When
+    training goes on from a checkpoint, a marker tells readers to forget the later steps of earlier
+    files, which come again.
+
+    Source: ``TFEventWriter`` in tensorpack.
+    """
+
+    def start(self, logdir: Path | None, step: int) -> None:
+        if logdir is None:
+            raise InvalidFlow("TFEventWriter needs a place: give TrainConfig(logdir=...)")
+        logdir.mkdir(parents=True, exist_ok=True)
+        now = time.time()
+        name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}"
+        paths = (logdir / f"{name}.{i}" for i in count())
+        path = next(path for path in paths if not path.exists())
+        self._writer = tf.io.TFRecordWriter(str(path))
+        self._write(_Event(wall_time=now, file_version="brain.Event:2"))
+        marker = tf.compat.v1.SessionLog(status=_START)
+        self._write(_Event(wall_time=now, step=step + 1, session_log=marker))
+        self._writer.flush()
+
+    def process_step(self, step: int, scalars: Mapping[str, float]) -> None:
+        values = [_Summary.Value(tag=name, simple_value=v) for name, v in scalars.items()]
+        self._write(_Event(wall_time=time.time(), step=step, summary=_Summary(value=values)))
+
+    def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:
+        self.process_step(step, {f"epoch/{name}": value for name, value in scalars.items()})
+
+    def process_histogram(self, step: int, name: str, values: NDArray[Any]) -> None:
+        finite = values[np.isfinite(values)].astype(np.float64)
+        if not finite.size:
+            return
+        counts, edges = np.histogram(finite, bins=_BINS)
+        histogram = tf.compat.v1.HistogramProto(
+            min=finite.min(),
+            max=finite.max(),
+            num=finite.size,
+            sum=finite.sum(),
+            sum_squares=(finite**2).sum(),
+            bucket_limit=edges[1:],
+            bucket=counts,
+        )
+        value = _Summary.Value(tag=name, histo=histogram)
+        self._write(_Event(wall_time=time.time(), step=step, summary=_Summary(value=[value])))
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _write(self, event: tf.compat.v1.Event) -> None:
+        self._writer.write(event.SerializeToString())
+
+
+def read_events(logdir: Path | str) -> dict[str, dict[int, float]]:
+    """The scalars in the event files of a directory: for each name, step to value.
+
+    If training was interrupted and continued, each step is there once, with its final value.
+    """
+    files = Path(logdir).glob("*tfevents*")
+    runs = sorted((list(_events(path)) for path in files), key=_began)
+    series: dict[str, dict[int, float]] = {}
+    for event in (event for run in runs for event in run):
+        if event.HasField("session_log") and event.session_log.status == _START:
+            for name, values in series.items():
+                series[name] = {step: v for step, v in values.items() if step < event.step}
+        for value in event.summary.value:
+            if not value.HasField("simple_value"):
+                continue
+            series.setdefault(value.tag, {})[event.step] = value.simple_value
+    return series
+
+
+def _events(path: Path) -> Iterator[tf.compat.v1.Event]:
+    with suppress(tf.errors.DataLossError):  # the last record of a killed writer is incomplete
+        for record in tf.data.TFRecordDataset(str(path), buffer_size=1 << 18):
+            yield _Event.FromString(cast("bytes", record.numpy()))
+
+
+def _began(run: list[tf.compat.v1.Event]) -> float:
+    return run[0].wall_time if run else 0.0

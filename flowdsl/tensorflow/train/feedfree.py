@@ -1,0 +1,181 @@
+"""Trainers whose step takes its input within TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.tensorflow.inputs import EndOfPass
+from flowdsl.tensorflow.train.binding import Binding, binding_of
+from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
+from flowdsl.tensorflow.train.callbacks.metrics import KerasMetrics
+from flowdsl.tensorflow.train.compiled import CompiledModel
+from flowdsl.tensorflow.train.config import TrainConfig
+from flowdsl.tensorflow.train.model import Optimizer, binding_of_loss
+from flowdsl.tensorflow.train.single_cost import OwnStep, SingleCost
+from flowdsl.tensorflow.train.step import Step
+from flowdsl.tensorflow.train.towers import Element, Replicas, Scalars, Towers
+from flowdsl.tensorflow.train.trainer import Trainer
+
+
+class FeedfreeTrainerBase(Trainer):
+    """Runs one function of TensorFlow a step; a subclass says what a tower does in it.
+
+    ``build_train_tower`` is called while that function is traced, with the components of an
+    element. So a model with two optimizers is trained::
+
+        class GANTrainer(FeedfreeTrainerBase):
+            def build_train_tower(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
+                ...  # the gradients of both, each applied by its own optimizer
+                return {"generator": g_loss, "discriminator": d_loss}
+
+    Source: ``FeedfreeTrainerBase`` in tensorpack.
+    """
+
+    def __init__(self, config: TrainConfig, towers: Towers | None = None) -> None:
+        super().__init__(config, towers)
+        self.train_op = self.make_step()
+
+    def build_train_tower(self, *args: Any, **kwargs: Any) -> Scalars:  # so any may override it
+        """Train on one element; gives scalars to monitor, which are averaged over the towers."""
+        raise InvalidFlow(
+            f"{type(self).__name__} does not say what a tower does with its element: define "
+            f"build_train_tower, with the components of an element as its arguments"
+        )
+
+    def make_step(self) -> Step:
+        """The step of all towers."""
+        if self.config.remainder != "drop":
+            raise InvalidFlow(
+                f"TrainConfig: remainder={self.config.remainder!r} needs a loss whose elements can "
+                f"be weighted, and {type(self).__name__} has a step of its own"
+            )
+        told = f"{type(self).__name__}.build_train_tower"
+        binding = binding_of(self.build_train_tower, told, self.input)
+
+        def whole(elements: Sequence[Element]) -> Scalars:
+            sums = self.devices.run(lambda *inputs: self._tower(binding, inputs), elements)
+            return {name: value / self.devices.total for name, value in sums.items()}
+
+        return Step(self.input, self.towers, whole, self.counts)
+
+    def trace(self) -> Sequence[tf.Variable]:
+        return self.train_op.trace(self.config.steps_per_call > 1)
+
+    def _tower(self, binding: Binding, inputs: Element) -> Scalars:
+        scalars = binding.call(self.build_train_tower, inputs)
+        return {name: tf.cast(value, tf.float32) for name, value in scalars.items()}
+
+    def run_step(self) -> None:
+        """One step of all towers; or several, in one call, where ``steps_per_call`` says so."""
+        left = self.steps_per_epoch - self.local_step
+        args, elements = self._take(max(1, min(self.config.steps_per_call, left)))
+        self._running = -(-elements // self.towers)
+        try:
+            scalars = self._run(args, elements)
+        except tf.errors.OutOfRangeError as end:  # of what TensorFlow itself reads in the step
+            raise StopTraining(f"its input has ended: {end.message}") from end
+        if self.reached(self.config.record_every):
+            read = {name: float(value) for name, value in scalars.items()}
+            self.scalars = read | self.of_input()
+
+    def _take(self, steps: int) -> tuple[tuple[tf.Tensor, ...], int]:
+        """The arguments for so many steps, or those that are left of a pass, and their elements."""
+        try:
+            return self._take_of_pass(steps)
+        except EndOfPass as end:
+            self.begin_next_pass(end.left)
+        try:
+            return self._take_of_pass(steps)
+        except EndOfPass as end:
+            raise self.too_few(end.left) from None
+
+    def _take_of_pass(self, steps: int) -> tuple[tuple[tf.Tensor, ...], int]:
+        wanted = steps * self.towers
+        try:
+            return self.input.next_args(wanted), wanted
+        except EndOfPass as end:
+            some = end.left - end.left % self.towers
+            if not some and self.config.remainder != "drop":
+                some = end.left
+            if not some:
+                raise
+        return self.input.next_args(some), some
+
+    def _run(self, args: tuple[tf.Tensor, ...], elements: int) -> Mapping[str, tf.Tensor]:
+        if elements < self.towers:
+            self.partial_steps += 1
+            few = self.train_op.padded if self.config.remainder == "pad" else self.train_op.smaller
+            return few(tf.constant(elements, tf.int64), *args)
+        if self.config.steps_per_call == 1:
+            return self.train_op.one(*args)
+        return self.train_op.several(tf.constant(elements // self.towers, tf.int64), *args)
+
+
+class SingleCostFeedfreeTrainer(FeedfreeTrainerBase):
+    """Trains a model with a loss: the step applies its gradients.
+
+    Source: ``SingleCostFeedfreeTrainer`` in tensorpack.
+    """
+
+    @property
+    def optimizer(self) -> Optimizer:
+        assert self._optimizer is not None
+        return self._optimizer
+
+    def make_optimizer(self) -> Optimizer:
+        given = self.config.optimizer
+        if given is not None:
+            optimizer = given()
+        elif isinstance(self.model, CompiledModel):
+            optimizer = self.model.net.optimizer
+        else:
+            raise InvalidFlow(
+                "TrainConfig: optimizer is missing: give optimizer=lambda: "
+                "tf.keras.optimizers.Adam(1e-3), or a compiled Keras model, which has its own"
+            )
+        self._binding = binding_of_loss(self.model, self.input)
+        if isinstance(self.model, CompiledModel):
+            self.model.build(self._binding, self.input.specs)
+        optimizer.build(self.model.trainable_variables)
+        return optimizer
+
+    def make_step(self) -> Step:
+        if isinstance(self.model, CompiledModel):
+            self.require_can_train(self.model)
+            if self.model.has_its_own_step:
+                own = OwnStep(self.model, self._binding, self.devices)
+                return Step(self.input, self.towers, own.whole, self.counts)
+        cost = SingleCost(self.model, self._binding, self.optimizer, self.devices)
+        return Step(self.input, self.towers, cost.whole, self.counts, cost.few)
+
+    def require_can_train(self, model: CompiledModel) -> None:
+        """Refuse what this trainer would do otherwise than ``fit``.
+
+        Raises:
+            InvalidFlow: The model has a step or metrics of its own that it cannot train with.
+        """
+        several = self.towers > 1
+        if model.has_its_own_step and several and not isinstance(self.devices, Replicas):
+            raise InvalidFlow(
+                f"{type(self).__name__}: {type(model.net).__name__} overrides train_step, which "
+                f"applies the gradients of one tower by themselves; several towers train it by "
+                f"SyncMultiGPUTrainerReplicated"
+            )
+        if self.config.remainder != "drop" and several:
+            what = "overrides train_step" if model.has_its_own_step else None
+            if what is None and self.config.remainder == "pad" and model.has_metrics:
+                what = "has metrics, which would count an element twice"
+            if what is not None:
+                raise InvalidFlow(
+                    f"TrainConfig: remainder={self.config.remainder!r} cannot be had with a model "
+                    f"that {what}"
+                )
+
+    def callbacks_of_model(self) -> Sequence[Callback]:
+        if isinstance(self.model, CompiledModel) and self.model.measures:
+            return [KerasMetrics(self.model)]
+        return ()

@@ -1,0 +1,81 @@
+"""What the variables of a model begin with: values by name, or those of a checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import ArrayLike
+
+from flowdsl.errors import InvalidFlow, StateMismatch
+from flowdsl.tensorflow.train.model import Model
+from flowdsl.tensorflow.train.variables import group, held_by, named_variables, untracked
+
+_log = logging.getLogger(__name__)
+
+Initial: TypeAlias = Mapping[str, ArrayLike] | str | os.PathLike[str]
+"""Values by the names of variables, or the path of an ``.npz`` file or of a checkpoint."""
+
+
+def begin_with(model: Model, initial: Initial) -> None:
+    """Give variables their first values; those that are not named keep theirs.
+
+    Variables have the names of Keras (``dense/kernel``), or their attribute's in the model.
+
+    Raises:
+        StateMismatch: There is no such variable, or it has another shape or dtype; or a checkpoint
+            is of another model. No variable has been changed.
+        InvalidFlow: There is no such file.
+    """
+    if isinstance(initial, Mapping):
+        _assign(named_variables(model), initial, "session_init")
+        return
+    path = Path(initial)
+    if path.suffix == ".npz":
+        if not path.exists():
+            raise InvalidFlow(f"TrainConfig: session_init: there is no file {str(path)!r}")
+        with np.load(path, allow_pickle=False) as values:
+            _assign(named_variables(model), dict(values), f"session_init {str(path)!r}")
+        return
+    found = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
+    if found is None or not Path(f"{found}.index").exists():
+        raise InvalidFlow(
+            f"TrainConfig: session_init: there is no checkpoint {str(path)!r}; give the path of "
+            f"one without its ending, or a folder of checkpoints"
+        )
+    try:
+        status = tf.train.Checkpoint(model=model).restore(found)
+        status.assert_existing_objects_matched().expect_partial()
+        others = untracked(model, {f"model/{k}": v for k, v in held_by(model).items()})
+        tf.train.Checkpoint(others=group(others)).restore(found).expect_partial()
+    except (AssertionError, ValueError) as error:
+        raise StateMismatch(
+            f"TrainConfig: session_init: {found} is of another model than {type(model).__name__} "
+            f"({error})"
+        ) from error
+    _log.info("variables begin with those of %s", found)
+
+
+def _assign(
+    variables: Mapping[str, tf.Variable], values: Mapping[str, ArrayLike], told: str
+) -> None:
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name, value in values.items():
+        if name not in variables:
+            known = ", ".join(sorted(variables))
+            raise StateMismatch(f"TrainConfig: {told}: no variable is called {name!r}; of {known}")
+        variable, array = variables[name], np.asarray(value)
+        shape, dtype = tuple(variable.shape), np.dtype(tf.as_dtype(variable.dtype).as_numpy_dtype)
+        if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise StateMismatch(
+                f"TrainConfig: {told}: {name!r} is {dtype}{list(shape)}, the value is "
+                f"{array.dtype}{list(array.shape)}"
+            )
+        arrays[name] = array.astype(dtype)
+    for name, array in arrays.items():
+        variables[name].assign(array)

@@ -1,0 +1,217 @@
+"""Monitors: where the scalars of training go."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from numpy.typing import NDArray
+
+from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.tensorflow.train.callbacks.base import Callback
+
+
+class Monitor:
+    """Receives the recorded scalars; a subclass overrides the methods it needs.
+
+    Source: ``TrainingMonitor`` in tensorpack.
+    """
+
+    def start(self, logdir: Path | None, step: int) -> None:
+        """Training begins after ``step``; scalars of later steps will be recorded again."""
+
+    def process_step(self, step: int, scalars: Mapping[str, float]) -> None:
+        """The scalars of one step."""
+
+    def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:
+        """The means of an epoch that ended at ``step``, and the scalars that callbacks added."""
+
+    def process_histogram(self, step: int, name: str, values: NDArray[Any]) -> None:
+        """The values of an array, such as the weights of a layer, after a step."""
+
+    def flush(self) -> None:
+        """Write out buffered scalars."""
+
+    def close(self) -> None:
+        """The end of training."""
+
+
+class Monitors(Callback):
+    """All monitors, and the means over the epoch so far."""
+
+    def __init__(self, monitors: Sequence[Monitor]) -> None:
+        self._monitors = tuple(monitors)
+        self._started: list[Monitor] = []
+        self._sums: dict[str, float] = {}
+        self._steps = 0
+        self._put: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        self._put_now: set[str] = set()
+        """The scalars that callbacks have put at the present station."""
+        self._prefixes: dict[str, Callback] = {}
+
+    def put_scalar(self, name: str, value: float) -> None:
+        """Record a scalar of this epoch; a later step, or the epoch's end, may put another value.
+
+        Raises:
+            InvalidFlow: It was put already at this station of training, with another value.
+        """
+        before = self._put.get(name, value)
+        if name in self._put_now and before != value and not math.isnan(before):
+            raise InvalidFlow(
+                f"put_scalar: {name!r} is recorded twice after step {self.trainer.global_step}, as "
+                f"{before!r} and as {value!r}: give each a name or prefix of its own"
+            )
+        self._put[name] = value
+        self._put_now.add(name)
+
+    def reserve(self, prefix: str, callback: Callback) -> None:
+        """Keep the names of scalars that begin with ``prefix`` for one callback.
+
+        Raises:
+            InvalidFlow: Another one has them.
+        """
+        if self._prefixes.setdefault(prefix, callback) is not callback:
+            raise InvalidFlow(
+                f"{type(callback).__name__}: another one records scalars as {prefix}_... too, and "
+                f"each would replace those of the other: give each its own, prefix=..."
+            )
+
+    def latest(self, name: str, *, told: str) -> float:
+        """A scalar of the epoch: as it was put, or its mean so far.
+
+        At the end of the epoch it is that of the epoch, after the monitors have it too.
+
+        Raises:
+            InvalidFlow: None of that name was recorded in the epoch; the message begins with
+                ``told``.
+        """
+        record = self._record() or self._last
+        if name not in record:
+            raise InvalidFlow(
+                f"{told}: no scalar {name!r} was recorded in this epoch, or only later; there are "
+                f"{', '.join(sorted(record))}"
+            )
+        return record[name]
+
+    def put_histogram(self, name: str, values: NDArray[Any]) -> None:
+        """Record how the values of an array are spread, after this step."""
+        for monitor in self._monitors:
+            monitor.process_histogram(self.trainer.global_step, name, values)
+
+    def flush(self) -> None:
+        for monitor in self._monitors:
+            monitor.flush()
+
+    def state_dict(self) -> Mapping[str, object]:
+        return {"sums": self._sums, "steps": self._steps, "put": self._put}
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        self._sums = cast("dict[str, float]", state["sums"])
+        self._steps = cast("int", state["steps"])
+        self._put = cast("dict[str, float]", state["put"])
+
+    def before_train(self) -> None:
+        for monitor in self._monitors:
+            monitor.start(self.trainer.config.logdir, self.trainer.global_step)
+            self._started.append(monitor)
+
+    def trigger_step(self) -> None:
+        self._put_now.clear()
+        if not self.trainer.reached(self.trainer.config.record_every):
+            return
+        scalars = self.trainer.scalars
+        for name, value in scalars.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._steps += 1
+        for monitor in self._monitors:
+            monitor.process_step(self.trainer.global_step, scalars)
+
+    def trigger_epoch(self) -> None:
+        self._last = record = self._record()
+        self._sums, self._steps, self._put = {}, 0, {}
+        self._put_now.clear()
+        for monitor in self._monitors:
+            monitor.process_epoch(self.trainer.epoch_num, self.trainer.global_step, record)
+        self.flush()
+
+    def _record(self) -> dict[str, float]:
+        return {name: total / self._steps for name, total in self._sums.items()} | self._put
+
+    def after_train(self) -> None:
+        for monitor in self._started:
+            monitor.close()
+
+
+class JSONWriter(Monitor):
+    """Writes ``logdir/stats.json``: a list with one object an epoch, replaced whole each time.
+
+    Each holds ``epoch_num``, ``global_step`` and the epoch's scalars; JSON has no infinities and no
+    NaN, so these are null. When training goes on from a checkpoint, so does the list.
+
+    Source: ``JSONWriter`` in tensorpack.
+    """
+
+    def start(self, logdir: Path | None, step: int) -> None:
+        if logdir is None:
+            raise InvalidFlow("JSONWriter needs a place: give TrainConfig(logdir=...)")
+        logdir.mkdir(parents=True, exist_ok=True)
+        self._path = logdir / "stats.json"
+        self._entries = [e for e in read_stats(logdir) if cast("int", e["global_step"]) <= step]
+
+    def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:
+        finite = {name: v if math.isfinite(v) else None for name, v in scalars.items()}
+        self._entries.append({"epoch_num": epoch, "global_step": step, **finite})
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(self._entries, indent=1, allow_nan=False))
+        new.replace(self._path)
+
+
+def read_stats(logdir: Path | str) -> list[dict[str, float | None]]:
+    """The epochs that ``JSONWriter`` has written; empty if there are none yet."""
+    path = Path(logdir) / "stats.json"
+    if not path.exists():
+        return []
+    try:
+        entries = json.loads(path.read_text())
+        for entry in entries:
+            int(entry["global_step"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise SourceError(
+            f"{path} is no list of epochs: {error!r}; move it away to begin a new one"
+        ) from error
+    return cast("list[dict[str, float | None]]", entries)
+
+
+class ScalarPrinter(Monitor):
+    """Prints the scalars of each epoch, sorted by name.
+
+    Source: ``ScalarPrinter`` in tensorpack.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = file
+
+    def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:
+        for name in sorted(scalars):
+            print(f"{name}: {scalars[name]:.5g}", file=self._file)
+
+
+class History(Monitor):
+    """Keeps the scalars of every step of this process: ``history["loss"]`` maps step to value.
+
+    Scalars of earlier processes of the same training are in the event files: ``read_events``.
+    """
+
+    def __init__(self) -> None:
+        self._series: dict[str, dict[int, float]] = {}
+
+    def __getitem__(self, name: str) -> Mapping[int, float]:
+        return self._series[name]
+
+    def process_step(self, step: int, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():
+            self._series.setdefault(name, {})[step] = value

@@ -1,0 +1,244 @@
+"""Trainers of several devices in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+import tensorflow as tf
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.tensorflow.inputs import InputSource, StagingInput
+from flowdsl.tensorflow.inputs.devices import device_of
+from flowdsl.tensorflow.train.config import TrainConfig
+from flowdsl.tensorflow.train.feedfree import SingleCostFeedfreeTrainer
+from flowdsl.tensorflow.train.towers import Mirrored, Replicas, SharedVariables, Towers
+
+R = TypeVar("R")
+
+_CLIPS = (
+    "clips each tower's gradient before they are added up, which is not what one device would do"
+)
+_NOT_ON_REPLICAS = {
+    "clipnorm": _CLIPS,
+    "clipvalue": _CLIPS,
+    "global_clipnorm": _CLIPS,
+    "gradient_accumulation_steps": "cannot be had on replicas, in Keras's fit neither",
+}
+"""The settings of a Keras optimizer that do something else on replicas than on one device."""
+
+
+class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
+    """Trains on several devices: GPUs, or logical CPUs (see ``logical_cpus``).
+
+    With ``gpu_prefetch`` the elements of the next step are brought to the devices while this one
+    runs, by a ``StagingInput``, where there are several devices and the input, a flow or ``data``,
+    is taken within the step;
+    ``steps_per_call`` and ``remainder`` cannot be had with it, and leave it out.
+
+    Source: ``MultiGPUTrainerBase`` in tensorpack.
+    """
+
+    def __init__(self, config: TrainConfig, towers: Towers, gpu_prefetch: bool = True) -> None:
+        self._towers = len(towers.devices)
+        if config.nr_tower not in (None, self._towers):
+            raise InvalidFlow(
+                f"{type(self).__name__}: nr_tower={config.nr_tower}, but {self._towers} devices "
+                f"are given: {', '.join(towers.devices)}"
+            )
+        self._gpu_prefetch = gpu_prefetch
+        super().__init__(config, towers)
+
+    def make_input(self) -> InputSource:
+        source = super().make_input()
+        return StagingInput(source) if self.stages and StagingInput.takes(source) else source
+
+    @property
+    def stages(self) -> bool:
+        """Whether elements are brought to the devices a step ahead."""
+        whole = self.config.steps_per_call == 1 and self.config.remainder == "drop"
+        return self._gpu_prefetch and self.towers > 1 and whole
+
+    @staticmethod
+    def build_on_multi_tower(
+        towers: Sequence[int | str],
+        func: Callable[[], R],
+        devices: Sequence[str] | None = None,
+        var_strategy: Literal["shared", "replicated"] = "shared",
+        vs_names: Sequence[str] | None = None,
+    ) -> list[R]:
+        """Call a function on each tower; gives what it gave on each.
+
+        ``devices`` are where they run, by default those of ``towers``, numbers of GPUs. With
+        ``"shared"`` the variables that ``func`` makes on the first tower are also those of the
+        others, in the order in which they are made. With ``"replicated"`` each tower has its own,
+        on its device, and their names begin with ``vs_names``: by default ``tower0`` and so on.
+
+        >>> import tensorflow as tf
+        >>> def make() -> tf.Variable:
+        ...     return tf.Variable(0.0, name="w")
+        >>> build = MultiGPUTrainerBase.build_on_multi_tower
+        >>> first, second = build([0, 1], make, devices=["/cpu:0", "/cpu:0"])
+        >>> first is second
+        True
+        >>> own = build([0, 1], make, ["/cpu:0", "/cpu:0"], "replicated")
+        >>> [variable.name for variable in own]
+        ['tower0/w:0', 'tower1/w:0']
+
+        Raises:
+            InvalidFlow: The arguments do not fit each other; or on a later tower ``func`` makes
+                other variables than on the first.
+        """
+        if var_strategy not in ("shared", "replicated"):
+            raise InvalidFlow(
+                f"build_on_multi_tower: var_strategy must be 'shared' or 'replicated', got "
+                f"{var_strategy!r}"
+            )
+        if var_strategy == "shared" and vs_names is not None:
+            raise InvalidFlow("build_on_multi_tower: vs_names is for var_strategy='replicated'")
+        on = (
+            devices
+            if devices is not None
+            else [device_of("build_on_multi_tower", t) for t in towers]
+        )
+        names = vs_names if vs_names is not None else [f"tower{k}" for k in range(len(towers))]
+        if not len(on) == len(towers) == len(names) or not towers:
+            raise InvalidFlow(
+                f"build_on_multi_tower: one or more towers are needed, and as many devices and "
+                f"names, got {len(towers)}, {len(on)} and {len(names)}"
+            )
+        shared = _Shared()
+        built: list[R] = []
+        for k, device in enumerate(on):
+            with ExitStack() as within:
+                within.enter_context(tf.device(device))
+                if var_strategy == "shared":
+                    within.enter_context(shared.of_tower(k))
+                else:
+                    within.enter_context(tf.name_scope(names[k]))
+                built.append(func())
+            shared.require_all(k if var_strategy == "shared" else 0)
+        return built
+
+
+class _Shared:
+    """The variables that the first tower makes, for the others."""
+
+    def __init__(self) -> None:
+        self._made: list[tf.Variable] = []
+        self._next = 0
+
+    def of_tower(self, k: int) -> Any:
+        self._next = 0
+        return tf.variable_creator_scope(self._make if k == 0 else self._again)
+
+    def require_all(self, k: int) -> None:
+        if k and self._next != len(self._made):
+            raise InvalidFlow(
+                f"build_on_multi_tower: on tower {k} func made {self._next} variables, on the "
+                f"first {len(self._made)}"
+            )
+
+    def _make(self, make: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
+        self._made.append(make(**settings))
+        return self._made[-1]
+
+    def _again(self, make: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
+        self._next += 1
+        if self._next > len(self._made):
+            raise InvalidFlow(
+                f"build_on_multi_tower: func makes more variables than the {len(self._made)} of "
+                f"the first tower"
+            )
+        variable = self._made[self._next - 1]
+        given = settings["initial_value"]
+        shape = tf.convert_to_tensor(given() if callable(given) else given).shape
+        if shape.as_list() != variable.shape.as_list():
+            raise InvalidFlow(
+                f"build_on_multi_tower: variable {self._next} of func has shape {shape.as_list()}, "
+                f"on the first tower it had {variable.shape.as_list()}"
+            )
+        return variable
+
+
+class SyncMultiGPUTrainerReplicated(MultiGPUTrainerBase):
+    """Data-parallel training: each device holds a copy of the model and takes an element a step.
+
+    Gradients are added up over the devices and applied to every copy, so the copies stay equal.
+    Layers that keep statistics of their batches (``BatchNormalization``) keep those of their own
+    tower; those of the first tower are in checkpoints. ``devices`` are those of the configuration,
+    unless given here.
+
+    Source: ``SyncMultiGPUTrainerReplicated`` in tensorpack; here on ``tf.distribute``.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        devices: Sequence[str] | None = None,
+        *,
+        gpu_prefetch: bool = True,
+    ) -> None:
+        on = tuple(devices) if devices is not None else config.devices()
+        super().__init__(config, Replicas(mirrored(on), on), gpu_prefetch)
+        optimizer: object = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        for name, why in _NOT_ON_REPLICAS.items():
+            if getattr(optimizer, name, None) is not None and self.towers > 1:
+                raise InvalidFlow(
+                    f"SyncMultiGPUTrainerReplicated: {name} of the optimizer {why}; use "
+                    f"SyncMultiGPUTrainerParameterServer"
+                )
+
+    @staticmethod
+    def get_post_init_ops() -> list[Callable[[], object]]:
+        """What makes the copies equal after variables were initialized: nothing here.
+
+        ``tf.distribute`` gives all copies one value when it makes, restores or assigns a variable.
+        """
+        return []
+
+
+class SyncMultiGPUTrainerParameterServer(MultiGPUTrainerBase):
+    """Data-parallel training on variables that all devices share.
+
+    The gradients of a step are added up and applied once. With ``ps_device="gpu"`` the variables
+    are spread over the devices, by their bytes; with ``"cpu"`` they are in the CPU's memory. Layers
+    that keep statistics of their batches take those of each tower in turn.
+
+    Raises:
+        InvalidFlow: ``ps_device`` is neither "gpu" nor "cpu".
+
+    Source: ``SyncMultiGPUTrainerParameterServer`` in tensorpack.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        ps_device: Literal["gpu", "cpu"] = "gpu",
+        gpu_prefetch: bool = True,
+    ) -> None:
+        super().__init__(
+            config, shared_variables(type(self).__name__, config, ps_device), gpu_prefetch
+        )
+
+
+SyncMultiGPUTrainer = SyncMultiGPUTrainerParameterServer
+"""The trainer with variables spread over the GPUs: the name that tensorpack gave it."""
+
+
+def shared_variables(trainer: str, config: TrainConfig, ps_device: str) -> SharedVariables:
+    """Towers with common variables: on their devices, or on the CPU."""
+    if ps_device not in ("gpu", "cpu"):
+        raise InvalidFlow(f"{trainer}: ps_device must be 'gpu' or 'cpu', got {ps_device!r}")
+    devices = config.devices()
+    return SharedVariables(devices, devices if ps_device == "gpu" else ["/cpu:0"])
+
+
+@cache  # TensorFlow confuses the collectives of two strategies (tensorflow #62790)
+def mirrored(devices: tuple[str, ...]) -> Mirrored:
+    """The strategy that keeps a copy of each variable on each device."""
+    on_cpu = all("cpu" in device.lower() for device in devices)
+    reduction = tf.distribute.ReductionToOneDevice() if on_cpu else None  # None: the GPUs' default
+    return Mirrored(devices, cross_device_ops=reduction)

@@ -1,0 +1,119 @@
+"""Predictors: functions from named inputs to named outputs of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, signature
+from typing import Any
+
+import tensorflow as tf
+from numpy.typing import ArrayLike, NDArray
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.tensorflow.train.compiled import CompiledModel
+from flowdsl.tensorflow.train.model import Model
+
+
+class OnlinePredictor:
+    """Calls methods of a model on its present variables, each call as one function of TensorFlow.
+
+    Called with the values of ``input_names``, in their order, it gives the arrays of
+    ``output_names``.
+
+    Source: ``OnlinePredictor`` in tensorpack.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Callable[[Mapping[str, tf.Tensor]], Any]],
+        input_names: Sequence[str],
+        output_names: Sequence[str],
+        device: str,
+    ) -> None:
+        self.input_names, self.output_names = tuple(input_names), tuple(output_names)
+        self.device = device
+
+        @tf.function(autograph=False, reduce_retracing=True)
+        def predict(*values: tf.Tensor) -> list[tf.Tensor]:
+            named = dict(zip(self.input_names, values, strict=True))
+            with tf.device(device):
+                return [output(named) for output in outputs]
+
+        self._predict: Callable[..., list[tf.Tensor]] = predict
+
+    def __call__(self, *inputs: ArrayLike | tf.Tensor) -> list[NDArray[Any]]:
+        """The outputs for these inputs.
+
+        Raises:
+            InvalidFlow: There are too few inputs, or too many.
+        """
+        if len(inputs) != len(self.input_names):
+            raise InvalidFlow(
+                f"predictor: it takes {len(self.input_names)} inputs "
+                f"({', '.join(self.input_names)}), got {len(inputs)}"
+            )
+        found = self._predict(*[tf.convert_to_tensor(value) for value in inputs])
+        return [output.numpy() for output in found]
+
+
+def predictor_of(
+    model: Model, input_names: Sequence[str], output_names: Sequence[str], device: str
+) -> OnlinePredictor:
+    """The predictor of a model; raises InvalidFlow if it has no such methods or inputs."""
+    for told, names in (("input_names", input_names), ("output_names", output_names)):
+        if isinstance(names, str) or not names or not all(isinstance(n, str) for n in names):
+            raise InvalidFlow(f"get_predictor: {told} must list names, got {names!r}")
+    used: set[str] = set()
+    outputs = [_output(model, name, input_names, used) for name in output_names]
+    if unused := [name for name in input_names if name not in used]:
+        raise InvalidFlow(
+            f"get_predictor: none of {', '.join(output_names)} takes the input {unused[0]!r}"
+        )
+    return OnlinePredictor(outputs, input_names, output_names, device)
+
+
+def _output(
+    model: Model, name: str, inputs: Sequence[str], used: set[str]
+) -> Callable[[Mapping[str, tf.Tensor]], Any]:
+    if isinstance(model, CompiledModel):
+        net = model.net
+        if name not in _outputs_of_keras(net) or len(inputs) != len(net.inputs):
+            raise InvalidFlow(
+                f"get_predictor: the Keras model {net.name!r} has the output(s) "
+                f"{', '.join(_outputs_of_keras(net))} and {len(net.inputs)} input(s), asked for "
+                f"{name!r} of {len(inputs)}"
+            )
+        used.update(inputs)
+        return lambda values: _of_keras(net, name, [values[each] for each in inputs])
+    method = getattr(model, name, None)
+    if not callable(method):
+        raise InvalidFlow(
+            f"get_predictor: {type(model).__name__} has no method {name!r}: an output is what a "
+            f"method of the model gives, of arguments named as the inputs"
+        )
+    parameters = signature(method).parameters.values()
+    taken = [p.name for p in parameters if p.name in inputs]
+    missing = [p.name for p in parameters if p.default is Parameter.empty and p.name not in inputs]
+    if missing or not taken:
+        raise InvalidFlow(
+            f"get_predictor: {type(model).__name__}.{name}{signature(method)} needs "
+            f"{', '.join(missing) or 'none of the inputs'}, given are {', '.join(inputs)}"
+        )
+    used.update(taken)
+
+    def output(values: Mapping[str, tf.Tensor]) -> Any:
+        return method(**{each: values[each] for each in taken})
+
+    return output
+
+
+def _outputs_of_keras(net: tf.keras.Model) -> list[str]:
+    """What an output may be called: the only one, or the first, ``"output"``."""
+    return ["output", *getattr(net, "output_names", ())]  # a Sequential names none
+
+
+def _of_keras(net: tf.keras.Model, name: str, values: Sequence[tf.Tensor]) -> Any:
+    given: Any = net(values[0] if len(values) == 1 else [*values], training=False)
+    if isinstance(given, (list, tuple)):
+        return given[max(0, _outputs_of_keras(net).index(name) - 1)]
+    return given[name] if isinstance(given, dict) else given

@@ -1,0 +1,59 @@
+"""Trainers of one device."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.tensorflow.inputs import FeedInput, InputSource, QueueInput
+from flowdsl.tensorflow.train.config import TrainConfig
+from flowdsl.tensorflow.train.feedfree import SingleCostFeedfreeTrainer
+
+
+class SimpleFeedfreeTrainer(SingleCostFeedfreeTrainer):
+    """Trains on one device, the first GPU or the CPU; a flow goes through a ``QueueInput``.
+
+    Source: ``SimpleFeedfreeTrainer`` in tensorpack.
+    """
+
+
+class SimpleTrainer(SingleCostFeedfreeTrainer):
+    """Trains on one device, and takes each element of a flow in the loop itself, by a FeedInput.
+
+    So an error of the flow has the loop in its traceback, and nothing is read ahead: for speed use
+    ``QueueInputTrainer``. An input source is used as it is, and so is a queue where
+    ``steps_per_call`` needs one.
+
+    Source: ``SimpleTrainer`` in tensorpack.
+    """
+
+    def make_input(self) -> InputSource:
+        if self.config.dataflow is None or self.config.steps_per_call > 1:
+            return super().make_input()
+        return FeedInput(self.config.dataflow)
+
+
+class QueueInputTrainer(SimpleFeedfreeTrainer):
+    """Trains on one device from a flow, which a thread moves into a queue.
+
+    The queue is ``input_queue``, or one of its own.
+    It is ``SimpleTrainer`` with ``data=QueueInput(flow, input_queue)``.
+
+    Raises:
+        InvalidFlow: The configuration has no ``dataflow``.
+
+    Source: ``QueueInputTrainer`` in tensorpack.
+    """
+
+    def __init__(self, config: TrainConfig, input_queue: tf.queue.QueueBase | None = None) -> None:
+        if config.dataflow is None:
+            raise InvalidFlow(
+                "QueueInputTrainer: config.dataflow is missing; with data= use SimpleTrainer"
+            )
+        self._input_queue = input_queue
+        super().__init__(config)
+
+    def make_input(self) -> InputSource:
+        if self._input_queue is None or self.config.dataflow is None:
+            return super().make_input()
+        return QueueInput(self.config.dataflow, self._input_queue)

@@ -1,0 +1,162 @@
+"""Training of a single cost: the gradients of a model's loss, over all towers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import tensorflow as tf
+
+from flowdsl.errors import InvalidFlow
+from flowdsl.tensorflow.train.binding import Binding
+from flowdsl.tensorflow.train.compiled import CompiledModel
+from flowdsl.tensorflow.train.model import Model, Optimizer, named_scalars
+from flowdsl.tensorflow.train.step import Remainder
+from flowdsl.tensorflow.train.towers import Computed, Element, Gradients, Scalars, Towers
+from flowdsl.tensorflow.train.variables import Variable, name_of, named_variables, without
+
+
+class UntrainedVariable(UserWarning):
+    """Warns of trainable variables that no step trains."""
+
+
+@attrs.define(eq=False)
+class Untrained:
+    """Warns of trainable variables that a loss does not train, each once."""
+
+    model: Model
+    _known: list[Variable] = attrs.field(factory=list[Any])
+
+    def note(
+        self,
+        watched: Sequence[tf.Variable],
+        trained: Sequence[Variable],
+        gradients: Sequence[object],
+    ) -> None:
+        """Look at what a loss has used, what is trained, and its gradients."""
+        idle = [v for v, gradient in zip(trained, gradients, strict=True) if gradient is None]
+        self._warn(idle, "the loss does not depend on these trainable variables")
+        self._warn(
+            without(watched, trained),
+            "the loss uses these trainable variables, but the model's trainable_variables leave "
+            "them out: keep them in attributes of a ModelDesc, or make them trainable=False",
+        )
+
+    def _warn(self, variables: Sequence[Variable], why: str) -> None:
+        new = without(variables, self._known)
+        self._known += new
+        if new:
+            places = named_variables(self.model)
+            names = ", ".join(name_of(variable, places) for variable in new)
+            warnings.warn(f"not trained: {names}: {why}", UntrainedVariable, stacklevel=2)
+
+
+def scaled(optimizer: Optimizer, loss: tf.Tensor) -> tf.Tensor:
+    """The loss times the factor by which the optimizer will divide the gradients.
+
+    Keras's optimizers do so where gradients of 16 bits would be zero: ``LossScaleOptimizer``, which
+    the policy ``mixed_float16`` puts around another one, or ``loss_scale_factor``.
+    """
+    scale: Callable[[tf.Tensor], tf.Tensor] | None = getattr(optimizer, "scale_loss", None)
+    return loss if scale is None else scale(loss)
+
+
+@attrs.frozen(eq=False)
+class OwnStep:
+    """Steps of a compiled model whose class overrides ``train_step``, which does all of a step."""
+
+    model: CompiledModel
+    binding: Binding
+    towers: Towers
+
+    def whole(self, elements: Sequence[Element]) -> Scalars:
+        """A step of an element for each tower."""
+        sums = self.towers.run(self._tower, elements)
+        return {name: value / self.towers.total for name, value in sums.items()}
+
+    def _tower(self, *inputs: tf.Tensor) -> Scalars:
+        logs = self.binding.call(self.model.train_step, inputs)
+        return {name: tf.cast(value, tf.float32) for name, value in logs.items()}
+
+
+@attrs.frozen(eq=False)
+class SingleCost:
+    """What the towers do with their elements for a model with a loss.
+
+    The loss of a tower is divided by their number and the gradients are added up, so a step is that
+    of one device on the joined elements, if these have equally many rows.
+    """
+
+    model: Model
+    binding: Binding
+    optimizer: Optimizer
+    towers: Towers
+    untrained: Untrained = attrs.field(
+        default=attrs.Factory(lambda cost: Untrained(cost.model), takes_self=True)
+    )
+
+    def whole(self, elements: Sequence[Element]) -> Scalars:
+        """A step of an element for each tower."""
+        share = 1.0 / self.towers.total
+        return self.towers.train(lambda *inputs: self.computed(inputs, share), self.apply, elements)
+
+    def few(self, elements: Sequence[Element], present: tf.Tensor, remainder: Remainder) -> Scalars:
+        """A step of the first so many elements; those after them have no weight."""
+        each = tf.range(len(elements), dtype=tf.int64)
+        weights = tf.where(each < present, 1 / tf.cast(present, tf.float32), 0.0)
+        computed = self.computed if remainder == "pad" else self._if_any
+        return self.towers.train(
+            lambda weight, *inputs: computed(inputs, weight),
+            self.apply,
+            [[weights[k], *element] for k, element in enumerate(elements)],
+        )
+
+    def computed(self, inputs: Element, share: tf.Tensor | float) -> Computed:
+        """This share of the scalars of an element, and the gradients of that share of its loss."""
+        with tf.GradientTape() as tape:
+            with self.towers.one():
+                scalars = named_scalars(self.model, self.binding, inputs)
+            loss = scaled(self.optimizer, scalars["loss"] * share)
+        variables = self.model.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        self.untrained.note(tape.watched_variables(), variables, gradients)
+        return {name: value * share for name, value in scalars.items()}, gradients
+
+    def apply(self, gradients: Gradients) -> None:
+        """Take a step of the optimizer, over the variables that have a gradient."""
+        pairs = zip(gradients, self.model.trainable_variables, strict=True)
+        there = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        if not there:
+            raise InvalidFlow(
+                f"{type(self.model).__name__}.loss depends on none of the model's trainable "
+                f"variables, so there is nothing to train"
+            )
+        gradients, variables = zip(*there, strict=True)
+        if hasattr(self.optimizer, "dynamic_scale"):
+            gradients = self.towers.overflow_together(gradients)
+        self.optimizer.apply(gradients, variables)
+
+    def _if_any(self, inputs: Element, weight: tf.Tensor) -> Computed:
+        names: list[str] = []
+        trained: list[int] = []
+        """The numbers of the variables that have a gradient."""
+
+        def computed() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+            scalars, gradients = self.computed(inputs, weight)
+            names[:] = scalars
+            trained[:] = [k for k, gradient in enumerate(gradients) if gradient is not None]
+            dense = [tf.convert_to_tensor(gradients[k]) for k in trained]
+            return [*scalars.values()], dense
+
+        def nothing() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+            none = [tf.zeros_like(variables[k]) for k in trained]
+            return [tf.zeros(()) for _ in names], none
+
+        variables = self.model.trainable_variables
+        values, dense = tf.cond(weight > 0, computed, nothing)
+        gradients: list[Any] = [None] * len(variables)  # None: as of a tape
+        for k, gradient in zip(trained, dense, strict=True):
+            gradients[k] = gradient
+        return dict(zip(names, values, strict=True)), gradients

@@ -1,0 +1,224 @@
+"""Towers: the devices that a step is spread over, and where the variables of the model are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import local
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from flowdsl.tensorflow.train.placement import LeastLoadedDeviceSetter
+
+Element: TypeAlias = Sequence[tf.Tensor]
+Scalars: TypeAlias = dict[str, tf.Tensor]
+Gradients: TypeAlias = Sequence[tf.Tensor]
+Computed: TypeAlias = tuple[Scalars, Gradients]
+
+
+class Towers(ABC):
+    """So many devices of this process, each of which takes an element of a step."""
+
+    devices: tuple[str, ...]
+
+    @property
+    def total(self) -> int:
+        """How many there are, with those of other processes that take part in a step."""
+        return len(self.devices)
+
+    @abstractmethod
+    def scope(self) -> Any:
+        """A context in which the variables of a model and of an optimizer are made."""
+
+    def one(self) -> AbstractContextManager[None]:
+        """A context in which a tower computes its loss as if it were alone."""
+        return nullcontext()
+
+    def first(self, function: Callable[[], Scalars]) -> Scalars:
+        """Call a function as the first tower, within one of TensorFlow."""
+        return function()
+
+    def overflow_together(self, gradients: Gradients) -> Gradients:
+        """The gradients to apply; where those of one tower have overflowed, all are NaN.
+
+        An optimizer that scales the loss leaves out such a step, on all towers or on none.
+        """
+        return gradients
+
+    @abstractmethod
+    def run(self, tower: Callable[..., Scalars], elements: Sequence[Element]) -> Scalars:
+        """Run a function on each device with its element; gives the sums of its scalars."""
+
+    @abstractmethod
+    def train(
+        self,
+        computed: Callable[..., Computed],
+        apply: Callable[[Gradients], object],
+        elements: Sequence[Element],
+    ) -> Scalars:
+        """Compute on each device, and apply the sums of the gradients to the variables."""
+
+
+class _UnscaledLosses(tf.distribute.Strategy):
+    """A strategy within which losses of Keras can be the means over a tower's own batch.
+
+    A loss of Keras divides itself by the number of replicas, and so do losses by TensorFlow's
+    guide. A trainer divides every loss; done twice, the gradients would be too small by the number
+    of towers. So while a loss is traced, there is one replica.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._traced = local()  # each replica is traced in a thread of its own
+        super().__init__(*args, **kwargs)
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        return 1 if getattr(self._traced, "alone", False) else int(super().num_replicas_in_sync)
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        self._traced.alone = True
+        try:
+            yield
+        finally:
+            self._traced.alone = False
+
+
+class Mirrored(_UnscaledLosses, tf.distribute.MirroredStrategy):
+    """The devices of this process."""
+
+
+class MultiWorkerMirrored(_UnscaledLosses, tf.distribute.MultiWorkerMirroredStrategy):
+    """Those of several processes."""
+
+
+class Replicas(Towers):
+    """Each device has its copy of the variables; a strategy of TensorFlow keeps them equal."""
+
+    def __init__(self, strategy: Mirrored | MultiWorkerMirrored, devices: Sequence[str]) -> None:
+        self.strategy = strategy
+        self.devices = tuple(devices)
+
+    @property
+    def total(self) -> int:
+        return int(self.strategy.num_replicas_in_sync)
+
+    def scope(self) -> Any:
+        return self.strategy.scope()
+
+    def one(self) -> AbstractContextManager[None]:
+        return self.strategy.one()
+
+    def first(self, function: Callable[[], Scalars]) -> Scalars:
+        found: list[Scalars] = []
+
+        def replica() -> None:
+            context = tf.distribute.get_replica_context()
+            if tf.get_static_value(context.replica_id_in_sync_group) == 0:
+                found.append(function())
+
+        self.strategy.run(replica)
+        return found[-1]
+
+    def overflow_together(self, gradients: Gradients) -> Gradients:
+        finite = [tf.reduce_all(tf.math.is_finite(_values(each))) for each in gradients]
+        mine = tf.cast(tf.logical_not(tf.reduce_all(finite)), tf.float32)
+        of_all = tf.distribute.get_replica_context().all_reduce("SUM", mine)
+        factor = tf.where(of_all > 0, np.nan, 1.0)
+        return [_times(gradient, factor) for gradient in gradients]
+
+    def run(self, tower: Callable[..., Scalars], elements: Sequence[Element]) -> Scalars:
+        inputs = [self._spread(component) for component in zip(*elements, strict=True)]
+        scalars = self.strategy.run(tower, args=inputs)
+        return {name: self.strategy.reduce("SUM", v, axis=None) for name, v in scalars.items()}
+
+    def train(
+        self,
+        computed: Callable[..., Computed],
+        apply: Callable[[Gradients], object],
+        elements: Sequence[Element],
+    ) -> Scalars:
+        def tower(*inputs: tf.Tensor) -> Scalars:
+            scalars, gradients = computed(*inputs)
+            apply(gradients)  # which adds them up over the replicas
+            return scalars
+
+        return self.run(tower, elements)
+
+    def _spread(self, values: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        """One value for each replica of this process."""
+
+        def of_replica(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
+            return values[context.replica_id_in_sync_group % len(values)]
+
+        return self.strategy.experimental_distribute_values_from_function(of_replica)
+
+
+class SharedVariables(Towers):
+    """All devices share the variables, each of which is on the least loaded of some devices."""
+
+    def __init__(self, devices: Sequence[str], variables_on: Sequence[str]) -> None:
+        self.devices = tuple(devices)
+        self._setter = LeastLoadedDeviceSetter(devices[0], variables_on)
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        with self._setter.scope():
+            yield
+
+    def run(self, tower: Callable[..., Scalars], elements: Sequence[Element]) -> Scalars:
+        every: list[Scalars] = []
+        for device, element in zip(self.devices, elements, strict=True):
+            with tf.device(device):
+                every.append(tower(*element))
+        return _sums(every)
+
+    def train(
+        self,
+        computed: Callable[..., Computed],
+        apply: Callable[[Gradients], object],
+        elements: Sequence[Element],
+    ) -> Scalars:
+        found: list[Gradients] = []
+
+        def tower(*inputs: tf.Tensor) -> Scalars:
+            scalars, gradients = computed(*inputs)
+            found.append(gradients)
+            return scalars
+
+        sums = self.run(tower, elements)
+        apply([_sum_of_gradients(each) for each in zip(*found, strict=True)])
+        return sums
+
+
+def _values(gradient: Any) -> tf.Tensor:
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def _times(gradient: Any, factor: tf.Tensor) -> Any:
+    values = _values(gradient) * tf.cast(factor, gradient.dtype)
+    if not isinstance(gradient, tf.IndexedSlices):
+        return values
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+
+
+def _sums(every: Sequence[Scalars]) -> Scalars:
+    with tf.device("/cpu:0"):
+        return {name: tf.add_n([scalars[name] for scalars in every]) for name in every[0]}
+
+
+def _sum_of_gradients(gradients: tuple[Any, ...]) -> Any:
+    """Of one variable; None where no device has one. Those of an embedding stay sparse."""
+    there = [gradient for gradient in gradients if gradient is not None]
+    if not there:
+        return None
+    if all(isinstance(gradient, tf.IndexedSlices) for gradient in there):
+        return tf.IndexedSlices(
+            tf.concat([gradient.values for gradient in there], 0),
+            tf.concat([gradient.indices for gradient in there], 0),
+            there[0].dense_shape,
+        )
+    return tf.add_n([tf.convert_to_tensor(gradient) for gradient in there])

@@ -1,0 +1,338 @@
+"""Tasks: the work of a pass cut into numbered pieces, and the size of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import count, islice
+from typing import Any, TypeAlias
+
+import attrs
+
+from flowdsl.errors import ElementError
+from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, failure_in, needed
+from flowdsl.nodes import Indices, PassFactory, Row, the_element
+from flowdsl.plan.plan import Base, Lookup, Stage
+from flowdsl.workers.read_ahead import ReadAhead
+from flowdsl.workers.wire import first_unpackable
+
+SECONDS_PER_TASK = 0.03
+"""The seconds that a task should take: long beside a message, short to wait for."""
+
+SECONDS_PER_SMALL_TASK = 0.15
+"""The seconds that a task with a small result should take. Around each task, worker and consumer
+do about a millisecond of other work on cold caches, 2.4% of 0.03 seconds; a large result would
+itself be out of the caches by its end."""
+
+BYTES_PER_TASK = 8 << 20
+BYTES_PER_SMALL_TASK = 1 << 20
+BYTES_IN_FLIGHT = 1 << 30
+"""The bytes that may be in flight unless ``memory`` is given."""
+
+MOST_PER_TASK = 4096
+
+
+@attrs.frozen
+class Task:
+    """A unit of work: some consecutive elements of a stage's output."""
+
+    number: int
+    """Counts from 0 over the life of a pool and is never reused: if the same work is done before
+    and after a worker's death, the number tells which result is stale."""
+    epoch: int
+    start: int
+    stop: int
+    positions: list[int] | None = None
+    """The position of each element if the stage's base left gaps; None if they are consecutive."""
+
+    @property
+    def first(self) -> int:
+        """The position of the task's first element."""
+        return self.start if self.positions is None else self.positions[0]
+
+    def addresses(self) -> Indices:
+        """The addresses of the elements to make."""
+        if self.positions is None:
+            return Indices.span(self.epoch, self.start, self.stop)
+        return Indices.at(self.epoch, self.positions)
+
+
+InputRows: TypeAlias = Sequence[Sequence[Any] | TruncatedInput]
+"""The rows of each base that a task needs, in the order in which they are used."""
+
+
+@attrs.frozen
+class TaskInput:
+    """A task, with the rows that the consumer's process supplies for it."""
+
+    task: Task
+    rows: InputRows = attrs.field(factory=list[Any], repr=False)
+    """The rows of each base, in the order in which they are used."""
+    packed: Any = attrs.field(default=None, repr=False)
+    """The rows in the form that is sent to a worker."""
+    nbytes: int = 0
+    """The bytes that are sent."""
+    deaths: int = 0
+    """The workers that have died on this piece, or on a larger piece that it was cut from."""
+
+    @property
+    def size(self) -> int:
+        return self.task.stop - self.task.start
+
+
+Pack: TypeAlias = Callable[[InputRows], tuple[Any, int]]
+"""Packs rows for sending; gives them and their bytes, or raises if they cannot be sent."""
+
+
+class TaskSizer:
+    """How many elements a task should hold, from the cost of the last tasks."""
+
+    def __init__(
+        self, workers: int, nbytes: int = BYTES_PER_TASK, timeout: float | None = None
+    ) -> None:
+        """For ``workers`` workers; ``nbytes`` is the most that the result of a task should take.
+
+        A task should take a fifth of ``timeout`` seconds at most, so that it is not mistaken for
+        an element that never ends.
+        """
+        self._timeout = timeout
+        self.share(workers, nbytes)
+        self._size = 1
+
+    def share(self, workers: int, nbytes: int) -> None:
+        """Cut tasks for another number of workers, and other bytes for a result, from now on."""
+        self._workers = workers
+        timeout = self._timeout
+        self._most = [
+            (seconds if timeout is None else min(seconds, timeout / 5), min(nbytes, most))
+            for seconds, most in (
+                (SECONDS_PER_TASK, BYTES_PER_TASK),
+                (SECONDS_PER_SMALL_TASK, BYTES_PER_SMALL_TASK),
+            )
+        ]
+        """Pairs of limits in seconds and bytes; a task may grow as far as any one pair allows."""
+
+    def size(self, remaining: int | None) -> int:
+        """The size of the next task; near the end of a pass, at most a fair share of the rest."""
+        if remaining is None:
+            return self._size
+        return max(1, min(self._size, remaining // (2 * self._workers)))
+
+    @property
+    def ahead(self) -> int:
+        """How many elements a stream is read ahead: two tasks for each worker."""
+        return 2 * self._workers * self._size
+
+    def observe(self, count: int, seconds: float, nbytes: int) -> None:
+        """Adjust the size to the cost of a finished task."""
+        each, size = max(seconds, 1e-6) / count, max(nbytes, 1) / count
+        allowed = max(min(most / each, large / size) for most, large in self._most)
+        self._size = int(max(1, min(allowed, 2 * self._size, MOST_PER_TASK)))
+
+
+@attrs.define
+class TaskSource:
+    """Cuts the work of a stage into pieces, each with the rows that it needs from this process."""
+
+    stage: Stage
+    bases: tuple[PassFactory, ...]
+    """Functions that begin a pass over a base of the stage; empty unless its base is a stream."""
+    pace: TaskSizer
+    pack: Pack
+    close: Callable[[], None] = lambda: None
+    """Closes what the stream reads, in the thread that does."""
+    wake: Callable[[], None] | None = None
+    """Called in that thread when there are rows that were not there."""
+    memory: int = BYTES_IN_FLIGHT
+    """The most bytes of the stream that may be read ahead of the workers."""
+    reading: ReadAhead[Any] | None = attrs.field(default=None, init=False)
+    """The reader of the stream in the pass that is under way."""
+    numbers: Iterator[int] = attrs.field(factory=count)
+    programs: list[Program] = attrs.field(factory=list[Program])
+    """The programs of the bases whose rows lie in this process's memory."""
+    failures: dict[int, Exception] = attrs.field(factory=dict[int, Exception])
+    """The errors of the bases that failed in this pass, by their numbers."""
+
+    def __attrs_post_init__(self) -> None:
+        self.programs.extend(Program(b.top.node) for b in self.stage.bases if isinstance(b, Lookup))
+
+    def task_inputs(self, epoch: int, start: int) -> Iterator[TaskInput | None]:
+        """The pieces of one pass, from the element ``start`` on; None where one is not there yet.
+
+        A stream is read ahead, in a thread, which ``wake`` tells of the rows that were not there.
+        If a base fails, the last piece is of the elements up to the one that cannot be made, with
+        the rows that there are, and ``TruncatedInput``.
+
+        Raises:
+            ElementError: A base failed, after the pieces of all that was before it.
+        """
+        self.failures.clear()
+        if self.programs:
+            yield from self._looked_up(self._spans(epoch, start))
+        elif self.bases:
+            yield from self._streamed(epoch, start)
+        else:
+            yield from map(TaskInput, self._spans(epoch, start))
+        if self.failures:
+            raise next(iter(self.failures.values()))
+
+    @property
+    def streams(self) -> bool:
+        """Whether the rows come one after another; if not, each is reached by its position."""
+        return bool(self.bases)
+
+    def split(self, task_input: TaskInput) -> list[TaskInput]:
+        """The piece cut into pieces of one element each, with new numbers."""
+        task = task_input.task
+        singles = [
+            Task(
+                next(self.numbers),
+                task.epoch,
+                i,
+                i + 1,
+                None if task.positions is None else task.positions[i - task.start :][:1],
+            )
+            for i in range(task.start, task.stop)
+        ]
+        if self.programs:
+            parts = list(self._looked_up(iter(singles)))
+        elif not self.bases:
+            parts = list(map(TaskInput, singles))
+        else:
+            ratio = self.stage.rows_per_element
+            (rows,) = task_input.rows
+            assert not isinstance(rows, TruncatedInput), "one of a stream is for a single element"
+            own = ([rows[k * ratio : (k + 1) * ratio]] for k in range(len(singles)))
+            parts = [
+                TaskInput(single, mine, *self.pack(mine))
+                for single, mine in zip(singles, own, strict=True)
+            ]
+        return [attrs.evolve(part, deaths=task_input.deaths) for part in parts]
+
+    def again(self, task_input: TaskInput) -> TaskInput:
+        """The same piece under a new number."""
+        return attrs.evolve(
+            task_input, task=attrs.evolve(task_input.task, number=next(self.numbers))
+        )
+
+    def _spans(self, epoch: int, start: int) -> Iterator[Task]:
+        end = None if self.stage.end_to_end else self.stage.positions
+        while end is None or start < end:
+            size = self.pace.size(None if end is None else end - start)
+            stop = start + size if end is None else min(start + size, end)
+            yield Task(next(self.numbers), epoch, start, stop)
+            start = stop
+
+    def _looked_up(self, tasks: Iterator[Task]) -> Iterator[TaskInput]:
+        """Pieces from rows in this process's memory: each takes along the rows it needs."""
+        bases = self.stage.bases
+        for task in tasks:
+            wanted = needed(self.stage.program, task.addresses())
+            rows: list[list[Any]] = []
+            failures: dict[int, Exception] = {}
+            for slot, (base, program) in enumerate(zip(bases, self.programs, strict=True)):
+                found, failed = _look_up(base, program, wanted[slot])
+                rows.append(found)
+                if failed is not None:
+                    failures[slot] = failed
+            packed, bad = self._packed(rows)
+            for slot, (i, cause) in bad.items():
+                x = rows[slot][i]
+                failures[slot] = _can_not_travel(bases[slot], wanted[slot], i, cause, x)
+                del rows[slot][i:]
+            if failures:
+                self.failures.update(failures)
+                yield self._cut_short(task, rows, failures)
+                return
+            yield TaskInput(task, rows, *packed)
+
+    def _cut_short(self, task: Task, found: list[list[Any]], failed: Container[int]) -> TaskInput:
+        rows = [
+            TruncatedInput(one, slot) if slot in failed else one for slot, one in enumerate(found)
+        ]
+        return TaskInput(task, rows, *self.pack(rows))
+
+    def _streamed(self, epoch: int, start: int) -> Iterator[TaskInput | None]:
+        """Pieces from a stream: each has what rows are there, up to a task of them."""
+        (read,), (base,), ratio = self.bases, self.stage.bases, self.stage.rows_per_element
+        pace = self.pace  # the thread must not hold this: the backend would be kept with it
+        stream: ReadAhead[Any] = ReadAhead(
+            base.top.node.title,
+            lambda: islice(read(epoch), start * ratio, None),
+            self.close,
+            lambda: pace.ahead * ratio,
+            self.memory,
+            self.wake,
+        )
+        self.reading = stream
+        try:
+            yield from self._cut(stream, epoch, start)
+        finally:
+            stream.stop()
+
+    def _cut(self, stream: ReadAhead[Any], epoch: int, start: int) -> Iterator[TaskInput | None]:
+        ratio, (base,) = self.stage.rows_per_element, self.stage.bases
+        ended = False
+        while not ended and not self.failures:
+            rows = stream.take(self.pace.size(None) * ratio, ratio)
+            if rows is None:
+                yield None
+                continue
+            ended = not rows or bool(len(rows) % ratio)
+            if ended and stream.error is not None:
+                if not isinstance(stream.error, Exception):
+                    raise stream.error
+                self.failures[0] = stream.error
+            packed, bad = self._packed([[x for _, x in rows]])
+            if bad:
+                at = Indices.at(epoch, [position for position, _ in rows])
+                i, cause = bad[0]
+                self.failures[0] = _can_not_travel(base, at, i, cause, rows[i][1])
+                del rows[i:]
+            rest: list[Row[Any]] = []
+            if self.failures:  # what there is of the element that cannot be made
+                whole = len(rows) - len(rows) % ratio
+                rows, rest = rows[:whole], rows[whole:]
+                packed = self.pack([[x for _, x in rows]])
+            if stop := self.stage.elements_of(len(rows)):
+                stop += start
+                positions = [position for position, _ in rows] if ratio == 1 else None
+                if positions == list(range(start, stop)):
+                    positions = None
+                task = Task(next(self.numbers), epoch, start, stop, positions)
+                yield TaskInput(task, [[x for _, x in rows]], *packed)
+                start = stop
+            if rest:
+                one = Task(next(self.numbers), epoch, start, start + 1)
+                yield self._cut_short(one, [[x for _, x in rest]], self.failures)
+
+    def _packed(
+        self, rows: list[list[Any]]
+    ) -> tuple[tuple[Any, int], dict[int, tuple[int, Exception]]]:
+        """The packed rows, or the first row of each base that cannot be sent, and why."""
+        try:
+            return self.pack(rows), {}
+        except Exception:
+            bad = {slot: first_unpackable(found) for slot, found in enumerate(rows)}
+            if not any(bad.values()):
+                raise
+            return (None, 0), {slot: one for slot, one in bad.items() if one is not None}
+
+
+def _look_up(base: Base, program: Program, at: Indices) -> tuple[list[Any], Exception | None]:
+    """The rows of a base at these addresses up to the first that fails, and its error."""
+    rows: list[Any] = []
+    try:
+        for _, x in program.rows(at):
+            rows.append(x)  # rows before a failure are used
+    except OperatorFailed as error:
+        failed = failure_in(base, *error.args)
+        failed.__cause__ = error.__cause__
+        return rows, failed
+    return rows, None
+
+
+def _can_not_travel(base: Base, at: Indices, i: int, cause: Exception, x: object) -> ElementError:
+    """The error for an element of the base that cannot be sent to a worker."""
+    error = base.top.node.failure(int(at.epoch[i]), int(at.position[i]), the_element(x))
+    error.__cause__ = cause
+    return error

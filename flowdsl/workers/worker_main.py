@@ -1,0 +1,48 @@
+"""The script that a worker process runs first, before any module of flowdsl is imported.
+
+A worker needs only a part of flowdsl; importing all of its public names takes longer than
+everything else that a worker does before its first element. So the package stays empty until a
+function of the user asks it for a name.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+
+class Package(ModuleType):
+    """A package whose code runs only when it is first asked for a name."""
+
+    def __getattr__(self, name: str) -> Any:
+        self.__class__ = ModuleType  # type: ignore[assignment]  # an ordinary module from here on
+        assert self.__spec__ is not None
+        assert self.__spec__.loader is not None
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def stand_in(name: str) -> None:
+    """Register a package in ``sys.modules`` without running its code yet."""
+    spec = find_spec(name)
+    assert spec is not None
+    package = Package(name)
+    package.__spec__, package.__loader__ = spec, spec.loader
+    package.__path__ = spec.submodule_search_locations or []
+    package.__file__ = spec.origin
+    sys.modules[name] = package
+
+
+def whole_surface(node: Any) -> Any:
+    """The flow over a node, for user functions that build flows; imports the whole package."""
+    return import_module("flowdsl.flow").Flow(node)  # the import replaces this function as surface
+
+
+if __name__ == "__main__":
+    module, fd, *sys.path[:] = sys.argv[1:]
+    stand_in("flowdsl")
+    import_module("flowdsl.nodes.base").register_flow_class(whole_surface)
+    import_module(module).main(int(fd))

@@ -1,0 +1,674 @@
+"""Stacking and padding cast nothing, and refuse what differs with a name for it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl.elements.batch_specs import spec_of_batch, spec_of_padded_batch, spec_of_row
+from flowdsl.elements.specs import (
+    UNKNOWN,
+    ArraySpec,
+    StructSpec,
+    ValueSpec,
+    is_settled,
+    leaf_specs,
+    meet,
+    spec_of,
+    spec_of_type,
+    with_sizes,
+)
+from flowdsl.elements.stacking import lists, pad, stack, unstack
+from flowdsl.elements.structure import (
+    components,
+    leaves,
+)
+from flowdsl.errors import SpecMismatch
+from flowdsl.testing.elements import same
+from tests.rows import (
+    DTYPES,
+    NATURAL,
+    NUMBERS,
+    ROWS,
+    Generator,
+    Pair,
+    Point,
+    PointBatch,
+    Spot,
+    Unnamed,
+    is_text,
+    with_arrays,
+)
+
+if TYPE_CHECKING:
+    pass
+
+D = TypeVar("D", bound=np.generic)
+
+
+@given(ROWS)
+def test_stack_gives_back_every_row(rows: list[object]) -> None:
+    batch = leaves(stack(rows))
+    for i, row in enumerate(rows):
+        for column, leaf in zip(batch, leaves(row), strict=True):
+            assert isinstance(column, np.ndarray)
+            assert same(column[i], np.asarray(leaf, column.dtype)[()])
+
+
+@given(ROWS)
+def test_stack_keeps_dtypes_and_the_spec_says_so(rows: list[object]) -> None:
+    announced = spec_of_batch(spec_of(rows[0]), len(rows))
+    assert meet(announced, spec_of(stack(rows))) == announced
+    assert str(announced) == str(spec_of(stack(rows)))  # all but the names a tuple has no more
+    assert leaf_specs(announced) == [
+        (name, spec_of(leaf))
+        for (name, _), leaf in zip(leaf_specs(spec_of(rows[0])), leaves(stack(rows)), strict=True)
+    ]
+    for column, leaf in zip(leaves(stack(rows)), leaves(rows[0]), strict=True):
+        assert isinstance(column, np.ndarray)
+        fixed = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+        wanted = leaf.dtype if isinstance(leaf, (np.ndarray, np.generic)) else fixed[type(leaf)]
+        assert column.dtype == wanted
+
+
+@given(ROWS)
+def test_stack_gives_the_form_of_the_rows(rows: list[object]) -> None:
+    def form(batch: object, row: object) -> None:
+        parts = components(row)
+        if parts is None:
+            assert isinstance(batch, np.ndarray)
+            return
+        stacks_to = {tuple: tuple, Pair: tuple, dict: dict, Point: PointBatch, Spot: tuple}
+        assert type(batch) is stacks_to[type(row)]
+        for (_, inner), (_, part) in zip(components(batch) or (), parts, strict=True):
+            form(inner, part)
+
+    form(stack(rows), rows[0])
+
+
+@given(ROWS)
+def test_stack_takes_all_its_memory_from_allocate(rows: list[object]) -> None:
+    given_out: list[NDArray[Any]] = []
+
+    def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        given_out.append(np.empty(shape, dtype))
+        return given_out[-1]
+
+    columns = leaves(stack(rows, allocate))
+    assert [id(column) for column in columns] == [id(array) for array in given_out]
+
+
+@given(ROWS, ROWS)
+@example([np.array(False)], [False])
+def test_stack_refuses_what_differs(some: list[object], others: list[object]) -> None:
+    assume(spec_of(some[0]) != spec_of(others[0]))
+    with pytest.raises(SpecMismatch) as caught:
+        stack([*some, others[0]])
+    assert f"row {len(some)}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype"),
+    [
+        ([1, 2**40, -(2**63), 2**63 - 1], np.int64),
+        ([0, 1], np.int64),
+        ([0.0, 1.0], np.float64),
+        ([True, False], np.bool_),
+        ([np.uint8(1), np.uint8(255)], np.uint8),
+        ([np.float16(1)], np.float16),
+    ],
+)
+def test_the_dtype_depends_on_the_type_alone(rows: list[Any], dtype: type[np.generic]) -> None:
+    batch = stack(rows)
+    assert batch.dtype == dtype
+    assert batch.tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([1, 2.7], ["element: row 0", "is int", "row 1 is float"]),
+        ([1, True], ["is int", "row 1 is bool"]),
+        ([np.uint8(1), 300.0], ["is uint8[]", "row 1 is float"]),
+        ([np.uint8(1), np.uint8(2), np.int16(3)], ["is uint8[]", "row 2 is int16[]"]),
+        ([np.float32(1), np.zeros((), np.float32)], ["is float32", "row 1 is ndarray"]),
+        ([np.zeros((), np.float32), np.float32(1)], ["is ndarray", "row 1 is float32"]),
+        ([np.zeros(2, "<i4"), np.zeros(2, ">i4")], ["is int32[2]", "row 1 is >i4[2]"]),
+        ([np.zeros((2, 3)), np.zeros((3, 2))], ["is float64[2, 3]", "row 1 is float64[3, 2]"]),
+        ([(1, np.zeros(2)), (1, np.zeros(3))], ["element.1: row 0", "[2]", "row 1", "[3]"]),
+        ([Pair(1, 2), Pair(1, 2.0)], ["element.y: row 0", "is int", "row 1 is float"]),
+        ([{"a": {"b": 1}}, {"a": {"b": True}}], ["element.a.b: row 0", "row 1 is bool"]),
+        ([{"a": 1}, {"a": 1}, {"b": 1}], ["{a: int}", "row 2 is {b: int}"]),
+        ([(1, 2), (1,)], ["(int, int)", "row 1 is (int)"]),
+        ([(1, 2), Pair(1, 2)], ["(int, int)", "row 1 is Pair(x: int, y: int)"]),
+        (
+            [np.datetime64("2020-01-01", "D"), np.datetime64("2020-01-01T05", "h")],
+            ["is datetime64[D][]", "row 1 is datetime64[h][]"],
+        ),
+        ([(1, 5), (1, 2**63)], ["element.1: row 1", str(2**63), "int64"]),
+        ([-(2**63) - 1], ["row 0", str(-(2**63) - 1), "int64"]),
+        ([{1}, {2}], ["element: set does not stack", "collate"]),
+        (
+            [{"a": None}],
+            ["element.a: None does not stack: ", ".filter_map", "a value in its place"],
+        ),
+        ([(1, "a"), (None, "b")], ["element.0: row 0", "int, row 1 is NoneType; None does not st"]),
+        ([[None, None]], ["element: row 0 of the batch is a list of None; None does not stack"]),
+        ([[1, None]], ["row 0 of the batch is a list that holds NoneType and int; None does not"]),
+        ([range(3)], ["element: range does not stack; ", "Make it one of them or leave it out"]),
+        ([[{1}], [{2}]], ["element: row 0 of the batch is a list of set, which does not stack"]),
+        (
+            [[1], [2, 3]],
+            [
+                "element: row 0 of the batch is int64[1], row 1 is int64[2]; ragged",
+                "padded_batch pads them",
+            ],
+        ),
+        ([np.zeros(2), np.zeros(3)], ["row 1 is float64[3]; ragged", "padded_batch pads them"]),
+        ([[], [1]], ["row 0 of the batch is int64[0], row 1 is int64[1]; ragged"]),
+        ([[[]], [[1]]], ["row 0 of the batch is int64[1, 0], row 1 is int64[1, 1]; ragged"]),
+        (
+            [[[1]], [2]],
+            ["row 0 of the batch is int64[1, 1], row 1 is int64[1]; only equal dtypes and"],
+        ),
+        ([[1, [2]]], ["row 0 of the batch is a list that holds int and list"]),
+        (
+            [np.zeros(1, "<U1"), np.zeros(1, ">U3")],
+            ["is <U1[1], row 1 is >U3[1]; only equal dtypes"],
+        ),
+        ([np.zeros(1, "U1"), np.zeros(1, "S1")], ["is <U1[1], row 1 is |S1[1]; only equal dtypes"]),
+        ([[], [1], [2.5]], ["row 1 of the batch is list[int], row 2 is list[float]"]),
+        ([[True], [1]], ["row 0 of the batch is list[bool], row 1 is list[int]"]),
+        ([[np.int8(1)], [1]], ["row 0 of the batch is list[int8[]], row 1 is list[int]"]),
+        ([[(1, 2)]], ["element: row 0 of the batch is a list of tuple, which does not stack"]),
+        ([[np.zeros(2), np.zeros(2, "f4")]], ["a list that holds arrays of float32 and float64"]),
+        ([[np.ma.masked_array([1], [True])]], ["is a list of MaskedArray, which does not stack"]),
+        ([[np.array([{}])]], ["is a list of arrays of Python objects, which does not stack"]),
+        ([[1], [2.5]], ["element: row 0 of the batch is list[int], row 1 is list[float]"]),
+        ([[1, 2.5]], ["row 0 of the batch is a list that holds float and int"]),
+        ([[[1], [2, 3]]], ["row 0 of the batch is a ragged list", "padded_batch pads them"]),
+        ([[2**63]], ["row 0 of the batch has an int too large for int64"]),
+        ([[1], ["a"]], ["element: row 0 of the batch is list[int], row 1 is list[str]"]),
+        ([[], []], ["element: every list of the batch is empty", "np.array(items, np.int64)"]),
+        ([[[]], [[]]], ["element: every list of the batch is empty"]),
+        ([], ["element: there are no rows to stack"]),
+        ([np.array([{}, 1])], ["an array of Python objects does not stack"]),
+        ([np.ma.masked_array([1, 2], [True, False])], ["MaskedArray does not stack"]),
+        ([Unnamed(1)], ["Unnamed does not name its batch type"]),
+    ],
+)
+def test_a_refusal_names_the_component_the_row_and_both_sides(
+    rows: list[object], said: list[str]
+) -> None:
+    with pytest.raises(SpecMismatch) as caught:
+        stack(rows)
+    assert [part for part in said if part not in str(caught.value)] == []
+
+
+def test_rows_of_a_memory_map_stack(tmp_path: Any) -> None:
+    np.save(tmp_path / "rows.npy", np.arange(6).reshape(3, 2))
+    rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    batch = stack(list(rows))
+    assert type(batch) is np.ndarray
+    assert batch.tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_dicts_stack_by_name() -> None:
+    batch = stack([{"a": 1, "b": 2.0}, {"b": 3.0, "a": 4}])
+    assert {name: column.tolist() for name, column in batch.items()} == {
+        "a": [1, 4],
+        "b": [2.0, 3.0],
+    }
+
+
+def test_empty_tuples_stack() -> None:
+    assert stack([(), ()]) == ()
+
+
+# -- lists, text and tensors -----------------------------------------------------------------------
+
+
+@given(NATURAL)
+def test_lists_stack_as_their_arrays_do(rows: list[object]) -> None:
+    assert same(stack(rows), stack(list(map(with_arrays, rows))))
+
+
+@given(NATURAL)
+def test_the_spec_of_a_batch_is_kept(rows: list[object]) -> None:
+    batch = stack(rows)
+    announced = spec_of_batch(spec_of(rows[0]), len(rows))
+    met = leaf_specs(meet(announced, spec_of(batch)))
+    assert [spec for _, spec in met] == [spec for _, spec in leaf_specs(spec_of(batch))]
+    assert is_settled(announced)
+
+
+@given(st.data())
+def test_text_of_any_width_stacks(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["<U", ">U", "S"]))
+    shape = data.draw(hnp.array_shapes(min_side=0, max_side=3))
+    dtypes = st.integers(1, 5).map(lambda width: np.dtype(f"{kind}{width}"))
+    rows = data.draw(st.lists(dtypes.flatmap(lambda d: hnp.arrays(d, shape)), min_size=1))
+    batch = stack(rows)
+    assert batch.dtype == max((row.dtype for row in rows), key=lambda dtype: dtype.itemsize)
+    assert batch.tolist() == [row.tolist() for row in rows]
+    announced = spec_of_batch(spec_of(rows[0]), len(rows))
+    assert meet(announced, spec_of(batch)) == spec_of(batch)
+    assert meet(spec_of_row(announced), spec_of(rows[-1])) == spec_of(rows[-1])
+
+
+def test_text_in_arrays_without_axes_is_text() -> None:
+    batch = stack([np.array("ab"), np.array("c")])
+    assert batch == ["ab", "c"]
+    announced = spec_of_batch(spec_of(np.array("ab")), 2)
+    assert meet(announced, spec_of(batch)) == spec_of(batch)
+    assert spec_of_batch(spec_of(np.str_("ab")), 2) == announced
+
+
+class Grade(IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch"),
+    [
+        ([Grade.LOW, Grade.HIGH], np.array([1, 2])),
+        ([[Grade.LOW], [Grade.HIGH]], np.array([[1], [2]])),
+        ([[np.float32(1), np.float32(2)]], np.array([[1, 2]], np.float32)),
+        ([[np.zeros(2), np.ones(2)]], np.array([[[0.0, 0.0], [1.0, 1.0]]])),
+        ([[np.zeros(1, "U1"), np.zeros(1, "U3")]], np.zeros((1, 2, 1), "U3")),
+        ([OrderedDict(a=1)], {"a": np.array([1])}),
+        ([defaultdict(int, a=1)], {"a": np.array([1])}),
+        (list(np.array([(1, 2.0)], "i4, f4")), np.array([(1, 2.0)], "i4, f4")),
+    ],
+)
+def test_what_stacks_like_its_base(rows: list[object], batch: object) -> None:
+    assert same(stack(rows), batch)
+    assert meet(spec_of_batch(spec_of(rows[0]), len(rows)), spec_of(batch)) == spec_of(batch)
+
+
+def test_lists_of_what_does_not_stack_are_known_beforehand() -> None:
+    for item, name in ((Pair(1, 2), "Pair"), ({"a": 1}, "dict"), ({1}, "set"), (None, "None")):
+        with pytest.raises(SpecMismatch, match=rf"^element: each row is a list of {name}[,;]"):
+            spec_of_batch(spec_of([item]), 2)
+
+
+class Tensor:
+    """What another library gives: an array, to who asks for it as DLPack does."""
+
+    def __init__(self, array: NDArray[Any], device: str = "cpu") -> None:
+        self.array, self.device = array, device
+
+    def __dlpack__(self, **options: Any) -> object:
+        if self.device != "cpu":
+            raise BufferError(f"it lies on {self.device}")
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+FOR_DLPACK = hnp.arrays(
+    st.sampled_from(["bool", "i8", "u1", "f2", "f4", "f8", "c8"]).map(np.dtype),
+    hnp.array_shapes(min_dims=0, min_side=0, max_side=3),
+)
+
+
+@given(FOR_DLPACK, st.integers(1, 3))
+def test_tensors_stack_as_their_arrays_do(array: NDArray[Any], n: int) -> None:
+    array = np.asarray(array).T
+    tensors: list[Any] = [Tensor(array) for _ in range(n)]
+    assert spec_of(tensors[0]) == spec_of(array)
+    assert same(stack(tensors), stack([array] * n))
+    assert same(stack([tensors]), stack([[array] * n]))
+    assert same(pad(tensors, 0), stack([array] * n))
+    if array.ndim:
+        assert all(map(same, unstack({"x": tensors[0]}), unstack({"x": array})))
+
+
+def test_a_tensor_that_lies_elsewhere_is_refused() -> None:
+    here, there = Tensor(np.zeros(2)), Tensor(np.zeros(2), "cuda:0")
+    with pytest.raises(SpecMismatch) as caught:
+        stack([(1, here), (2, there)])
+    assert str(caught.value).startswith(
+        "element.1: row 1 of the batch: NumPy cannot read this Tensor: it lies on cuda:0; make it "
+        "an array with .map"
+    )
+    assert spec_of(there) == spec_of_batch(spec_of(there), 2) == ArraySpec()
+
+
+def test_an_annotation_of_a_tensor_is_one_of_an_array() -> None:
+    assert spec_of_type(Tensor) == ArraySpec()
+    flow = fl.from_range(3).map(tensor_of)
+    assert str(flow.spec) == "(float64[2], int)"
+    assert str(flow.batch(3).spec) == "(float64[3, 2], int64[3])"
+
+
+def tensor_of(i: int) -> tuple[Tensor, Any]:
+    return Tensor(np.full(2, float(i))), i
+
+
+# -- padding ---------------------------------------------------------------------------------------
+
+
+@given(ROWS)
+def test_rows_that_stack_are_not_padded(rows: list[object]) -> None:
+    assert same(pad(rows, None), stack(rows))
+    assert str(spec_of_padded_batch(spec_of(rows[0]), 3, None)) == str(
+        spec_of_batch(spec_of(rows[0]), 3)
+    )
+
+
+@st.composite
+def ragged(draw: st.DrawFn) -> tuple[list[NDArray[Any]], Any]:
+    """Arrays of one dtype and rank, in any memory order, and a value to pad them with."""
+    dtype = draw(DTYPES)
+    rank = draw(st.integers(1, 3))
+    shapes = hnp.array_shapes(min_dims=rank, max_dims=rank, min_side=0, max_side=3)
+    orders: list[Callable[[Any], NDArray[Any]]] = [np.asarray, np.asfortranarray, np.flip]
+    order = draw(st.sampled_from(orders))
+    arrays = shapes.flatmap(lambda shape: hnp.arrays(dtype, shape)).map(order)
+    value = draw(hnp.arrays(dtype.newbyteorder("="), ()))[()]
+    return draw(st.lists(arrays, min_size=1, max_size=4)), value
+
+
+@given(ragged())
+def test_arrays_are_padded_at_the_end_of_every_axis(case: tuple[list[NDArray[Any]], Any]) -> None:
+    rows, value = case
+    given_out: list[NDArray[Any]] = []
+
+    def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        given_out.append(np.empty(shape, dtype))
+        return given_out[-1]
+
+    batch = pad(rows, value, allocate)
+    assert [id(array) for array in given_out] == [id(batch)]
+    assert batch.shape == (len(rows), *np.max([row.shape for row in rows], axis=0))
+    assert batch.dtype == rows[0].dtype
+    for padded, row in zip(batch, rows, strict=True):
+        inside = np.zeros(padded.shape, bool)
+        inside[np.ix_(*map(range, row.shape))] = True
+        assert same(padded[inside].reshape(row.shape), np.ascontiguousarray(row))
+        rest = padded[~inside]
+        assert same(rest, np.full(rest.shape, value, rest.dtype))
+    spec = spec_of_padded_batch(with_sizes(spec_of(rows[0]), UNKNOWN), len(rows), value)
+    assert meet(spec, spec_of(batch)) == spec_of(batch)
+
+
+@st.composite
+def ragged_lists(draw: st.DrawFn) -> tuple[list[Any], type[np.generic], int]:
+    """Nested lists of one kind of number, of which one has an item, and their rank."""
+    dtype = draw(NUMBERS)
+    items: Generator = hnp.arrays(dtype, ()).map(lambda array: array.item())
+    rank = draw(st.integers(1, 3))
+    for _ in range(rank - 1):
+        items = st.lists(items, max_size=3)
+    rows = draw(st.lists(st.lists(items, max_size=3), min_size=1, max_size=4))
+    assume(any(True for _ in numbers_in(rows)))
+    return rows, dtype, rank
+
+
+def numbers_in(items: Any, at: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """The numbers in nested lists, each with its place."""
+    for i, item in enumerate(items):
+        if isinstance(item, list):
+            yield from numbers_in(item, (*at, i))
+        else:
+            yield (*at, i), item
+
+
+@given(ragged_lists())
+def test_ragged_lists_are_padded(case: tuple[list[Any], type[np.generic], int]) -> None:
+    rows, dtype, rank = case
+    batch = pad(rows, 1)
+    assert (batch.dtype, batch.ndim, len(batch)) == (dtype, rank + 1, len(rows))
+    model = np.ones(batch.shape, dtype)
+    for place, number in numbers_in(rows):
+        model[place] = number
+    assert same(batch, model)
+    sizes = np.max([place for place, _ in numbers_in(rows)], axis=0) + 1
+    assert (np.array(batch.shape[1:-1]) >= sizes[1:-1]).all()
+    assert batch.shape[-1] == sizes[-1]
+    if rank == 1:
+        assert same(batch, pad([np.array(row, dtype) for row in rows], 1))
+    spec = spec_of_padded_batch(with_sizes(spec_of(rows[0]), UNKNOWN), len(rows), 1)
+    assert meet(spec, spec_of(batch)) == spec_of(batch)
+    try:
+        whole = np.array(rows, dtype)
+    except ValueError:  # NumPy makes no array of it
+        with pytest.raises(SpecMismatch, match=r"ragged .*padded_batch pads them"):
+            stack(rows)
+        with pytest.raises(SpecMismatch, match="ragged"):
+            pad(rows, None)
+    else:
+        assert same(stack(rows), whole)
+
+
+def test_lists_of_ragged_arrays_are_padded() -> None:
+    rows = [[np.zeros(1), np.zeros(2)], []]
+    assert pad(rows, -1).tolist() == [[[0, -1], [0, 0]], [[-1, -1], [-1, -1]]]
+    assert pad([[["a"], ["b", "c"]]], 0) == [[["a"], ["b", "c"]]]  # text stays as it is
+
+
+@pytest.mark.parametrize("kind", ["<U", ">U", "S"])
+def test_text_arrays_are_padded_with_none(kind: str) -> None:
+    rows = [np.array(["a", "bc"], f"{kind}2"), np.array(["def"], f"{kind}3")]
+    batch = pad(rows, 0)
+    assert batch.dtype == np.dtype(f"{kind}3")
+    assert batch.astype(str).tolist() == [["a", "bc"], ["def", ""]]
+    fill = "none" if kind != "S" else b"none"
+    assert pad(rows, fill).dtype == np.dtype(f"{kind}4")
+    assert pad(rows, fill).astype(str).tolist() == [["a", "bc"], ["def", "none"]]
+    flow = fl.from_items(rows).padded_batch(2)
+    assert meet(flow.spec, spec_of(batch)) == spec_of(batch)
+
+
+u8, f4, text = np.zeros(1, np.uint8), np.zeros(1, np.float32), np.zeros(1, "<U3")
+
+
+@pytest.mark.parametrize(
+    ("array", "padding", "padded"),
+    [
+        (u8, 255, 255),
+        (u8, 3.0, 3),
+        (u8, True, 1),
+        (u8, np.int64(7), 7),
+        (f4, 0.5, 0.5),
+        (f4, -(2**24), -(2**24)),
+        (f4, np.float32(0.1), np.float32(0.1)),
+        (f4, -np.inf, -np.inf),
+        (np.zeros(1, np.uint64), 2**64 - 1, 2**64 - 1),
+        (np.zeros(1, bool), 1, True),
+        (np.zeros(1, np.complex64), 1j, 1j),
+        (np.zeros(1, ">i4"), 5, 5),
+        (text, "abc", "abc"),
+        (np.zeros(1, "S2"), b"a", b"a"),
+        (np.zeros(1, "M8[s]"), np.datetime64("2020-01-01"), np.datetime64("2020-01-01")),
+    ],
+)
+def test_a_padding_that_the_dtype_has(array: NDArray[Any], padding: Any, padded: Any) -> None:
+    batch = pad([array, array[:0]], padding)
+    assert batch.dtype == array.dtype
+    assert batch[1, 0] == padded
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.complex64])
+def test_nan_pads(dtype: type[np.generic]) -> None:
+    assert np.isnan(pad([np.zeros(1, dtype), np.zeros(0, dtype)], float("nan"))[1, 0])
+    times = pad([np.zeros(1, "m8[s]"), np.zeros(0, "m8[s]")], np.timedelta64("NaT"))
+    assert np.isnat(times[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("array", "padding", "hint"),
+    [
+        (u8, 300, ""),
+        (u8, -1, ""),
+        (u8, 0.5, ""),
+        (u8, float("nan"), ""),
+        (u8, float("inf"), ""),
+        (u8, "0", ""),
+        (u8, 2**70, ""),
+        (np.zeros(1, bool), 2, ""),
+        (f4, 0.1, "; the nearest is np.float32(0.1)"),
+        (f4, np.float64(0.1), "; the nearest is np.float32(0.1)"),
+        (np.zeros(1), 2**53 + 1, "; the nearest is np.float64(9007199254740992.0)"),
+        (np.zeros(1, np.float16), 1e300, ""),
+        (f4, 0j, ""),
+        (text, b"a", ""),
+        (np.zeros(1, "M8[s]"), 1, ""),
+        (np.zeros(1, "M8[Y]"), np.datetime64("2020-05-05"), ""),
+    ],
+)
+def test_a_padding_that_the_dtype_has_not(array: NDArray[Any], padding: Any, hint: str) -> None:
+    said = f"element: padding must be a value that {array.dtype} has, got {padding!r}{hint}"
+    rows: list[list[NDArray[Any]]] = [[array, array[:0]], [array, array]]
+    for some in rows:  # padded or not: an error does not depend on the sizes
+        with pytest.raises(SpecMismatch) as caught:
+            pad(some, padding)
+        assert str(caught.value) == said
+    with pytest.raises(SpecMismatch) as caught:
+        spec_of_padded_batch(spec_of(array), 2, padding)
+    assert str(caught.value) == said
+
+
+def test_what_has_no_axis_is_not_padded() -> None:
+    rows = [(np.uint8(1), 2, np.zeros((), np.uint8)), (np.uint8(3), 4, np.zeros((), np.uint8))]
+    assert same(pad(rows, 0.5), stack(rows))
+    spec_of_padded_batch(spec_of(rows[0]), 2, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "padding", "said"),
+    [
+        ([u8, f4], 0, "element: row 0 of the batch is uint8[1], row 1 is float32[1]"),
+        ([u8, u8[:0], f4], 0, "row 0 of the batch is uint8[1], row 2 is float32[1]"),
+        ([u8, np.uint8(3)], 0, "row 0 of the batch is uint8[1], row 1 is uint8[]"),
+        ([u8, u8[:, None]], 0, "row 1 is uint8[1, 1]; arrays of equal rank are padded"),
+        ([u8, u8[:0]], None, "row 0 of the batch is uint8[1], row 1 is uint8[0]"),
+        ([(u8, 1), (u8, 1.5)], 0, "element.1: row 0 of the batch is int, row 1 is float"),
+        ([(u8,), (u8, u8)], 0, "row 1 is (uint8[1], uint8[1])"),
+        ([(u8, 1)], (0,), "element: 2 components, and padding has 1"),
+        ([(u8, 1)], (0, (0,)), "element.1: a single component, and padding has several: (0,)"),
+        ([u8], {"a": 0}, "element: a single component, and padding has several: {'a': 0}"),
+        ([{"a": u8}], {"b": 0}, "element: components a, and padding names b"),
+        ([{"a": (u8, u8)}], {"a": (0, 300)}, "element.a.1: padding must be a value that uint8"),
+        ([[[1], [[2]]]] * 2, 0, "row 0 of the batch is a list whose items differ in rank"),
+        ([[np.zeros(1), np.zeros((1, 1))]] * 2, 0, "is a list whose items differ in rank"),
+        ([[1], [[2]]], 0, "row 0 of the batch is int64[1], row 1 is int64[1, 1]; arrays of equal"),
+        ([[1], [2, 3]], 0.5, "element: padding must be a value that int64 has, got 0.5"),
+        ([["a"], ["b"]], (0, 1), "element: a single component, and padding has several: (0, 1)"),
+        ([u8, [[1], [2, 3]]], 0, "row 0 of the batch is uint8[1], row 1 is list[list[int]]"),
+        ([], 0, "element: there are no rows to stack"),
+        ([{1}], 0, "element: set does not stack"),
+        ([np.array([{}])], 0, "an array of Python objects does not stack"),
+        ([np.ma.masked_array([1], [True])], 0, "MaskedArray does not stack"),
+    ],
+)
+def test_padding_refuses(rows: list[Any], padding: Any, said: str) -> None:
+    with pytest.raises(SpecMismatch) as caught:
+        pad(rows, padding)
+    assert said in str(caught.value)
+    if len(rows) == 1 and not isinstance(rows[0], np.ma.MaskedArray):
+        with pytest.raises(SpecMismatch) as known:
+            spec_of_padded_batch(spec_of(rows[0]), 2, padding)
+        assert str(known.value) == str(caught.value)
+
+
+# -- taking apart ----------------------------------------------------------------------------------
+
+
+def plain(row: Any) -> Any:
+    """A row as a batch gives it back: numbers as NumPy scalars, and no names but a dict's."""
+    parts = components(row)
+    if parts is None:
+        if is_text(row):
+            return row
+        fixed: dict[type, type[np.generic]] = {
+            bool: np.bool_,
+            int: np.int64,
+            float: np.float64,
+            complex: np.complex128,
+        }
+        return np.asarray(row, fixed.get(type(row)))[()]
+    values = [plain(part) for _, part in parts]
+    if isinstance(row, dict):
+        return dict(zip(row, values, strict=True))
+    return tuple(values)
+
+
+@given(ROWS | NATURAL)
+def test_unstack_is_the_inverse_of_stack(rows: list[object]) -> None:
+    batch = stack(rows)
+    got = list(unstack(batch))
+    assert len(got) == len(rows)
+    for ours, row in zip(got, rows, strict=True):
+        assert same(ours, plain(row))
+        met = leaf_specs(meet(spec_of_row(spec_of(batch)), spec_of(ours)))
+        assert [spec for _, spec in met] == [spec for _, spec in leaf_specs(spec_of(ours))]
+        for leaf, column in zip(leaves(ours), leaves(batch), strict=True):
+            if isinstance(leaf, np.ndarray) and leaf.size:
+                assert np.shares_memory(leaf, np.asarray(column))
+
+
+def test_lists_and_empty_tuples_are_taken_apart() -> None:
+    batch = {"a": ["x", "y"], "b": (), "c": [[1], [2]]}
+    assert list(unstack(batch)) == [{"a": "x", "b": (), "c": [1]}, {"a": "y", "b": (), "c": [2]}]
+    assert list(unstack([])) == []
+    assert list(unstack((np.zeros((0, 2)), []))) == []
+
+
+def test_the_spec_of_a_row() -> None:
+    known = ArraySpec(np.dtype("u1"), (None, 3))
+    assert spec_of_row(known) == ArraySpec(np.dtype("u1"), (3,))
+    assert spec_of_row(ArraySpec()) == ArraySpec()
+    big = np.dtype(">i2")
+    assert spec_of_row(ArraySpec(big, (3, 2))) == ArraySpec(big, (2,))
+    assert spec_of_row(ArraySpec(big, (3,))) == ArraySpec(np.dtype("i2"), ())
+    assert spec_of_row(ArraySpec(big)) == ArraySpec()
+    assert spec_of_row(spec_of([1, 2])) == ValueSpec(int)
+    assert spec_of_row(spec_of([])) == spec_of_row(UNKNOWN) == UNKNOWN
+    assert spec_of_row(spec_of(np.array([{}, "a"]))) == UNKNOWN
+    assert (
+        str(spec_of_row(spec_of(Pair(np.zeros(2), np.zeros((2, 3)))))) == "(float64[], float64[3])"
+    )
+    assert str(spec_of_row(spec_of({"x": np.zeros(2)}))) == "{x: float64[]}"
+
+
+def test_sizes_are_left_open_but_where_they_are_declared() -> None:
+    seen = spec_of({"a": np.zeros((2, 3)), "b": 1})
+    assert str(with_sizes(seen, UNKNOWN)) == "{a: float64[?, ?], b: int}"
+    fields = (("a", ArraySpec(None, (None, 3))), ("b", UNKNOWN))
+    assert str(with_sizes(seen, StructSpec(dict, fields))) == "{a: float64[?, 3], b: int}"
+    assert str(with_sizes(spec_of(np.zeros((2, 3))), ArraySpec())) == "float64[?, ?]"
+
+
+class TestLists:
+    def test_of_dicts_is_a_dict(self) -> None:
+        flow = fl.from_items([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}])
+        assert flow.batch(2, collate=fl.lists).collect() == [{"a": [1, 2], "b": ["x", "y"]}]
+
+    @pytest.mark.parametrize("rows", [["ab", "cd"], [1, 2], [np.zeros(2)], [{1}, {2}], [[1], [2]]])
+    def test_refuses_what_has_no_components(self, rows: list[Any]) -> None:
+        with pytest.raises(SpecMismatch, match=r"^lists: elements must be tuples or dicts, got "):
+            lists(rows)
+
+    def test_refuses_rows_that_differ(self) -> None:
+        unequal: list[list[Any]] = [
+            [(1, 2), (3,)],
+            [{"a": 1}, {"b": 1}],
+            [(1, 2), {"a": 1}],
+        ]
+        for rows in unequal:
+            with pytest.raises(SpecMismatch, match=r"row 0 of the batch is .*, row 1 is "):
+                lists(rows)

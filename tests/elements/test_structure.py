@@ -1,0 +1,57 @@
+"""Elements and their components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+
+from flowdsl.elements.specs import (
+    leaf_specs,
+    spec_of,
+)
+from flowdsl.elements.structure import (
+    assemble,
+    batch_type,
+    c0,
+    c1,
+    c2,
+    c3,
+    components,
+    form_of,
+    leaves,
+)
+from flowdsl.testing.elements import same
+from tests.rows import ELEMENTS, Derived, Point, PointBatch
+
+if TYPE_CHECKING:
+    pass
+
+
+@given(ELEMENTS)
+def test_leaves_and_their_specs_agree(element: object) -> None:
+    named = leaf_specs(spec_of(element))
+    assert [spec for _, spec in named] == [spec_of(leaf) for leaf in leaves(element)]
+    for (name, _), leaf in zip(named, leaves(element), strict=True):
+        part = element
+        for step in name.split(".") if components(element) is not None else ():
+            part = dict(components(part) or ())[step]
+        assert part is leaf
+
+
+@given(ELEMENTS)
+def test_assemble_is_the_inverse_of_components(element: object) -> None:
+    parts = components(element)
+    if parts is not None:
+        assert same(assemble(form_of(element), dict(parts)), element)
+
+
+def test_a_record_names_its_batch_type() -> None:
+    assert batch_type(Point) is PointBatch
+    assert batch_type(Derived) is PointBatch
+
+
+def test_a_selector_picks_by_position() -> None:
+    picked: list[Callable[..., object]] = [c0, c1, c2, c3]
+    assert [pick(("a", "b", "c", "d")) for pick in picked] == ["a", "b", "c", "d"]

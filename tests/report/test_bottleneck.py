@@ -1,0 +1,611 @@
+"""The verdict is right where the bottleneck is known: by a model, by hand, and in these words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl.report.bottleneck import verdict
+from flowdsl.report.phrasing import MOST_WORKERS
+from flowdsl.report.verdict import Limit, Verdict
+from flowdsl.resources.worker_kinds import PROCESSES, THREADS, WorkerKind
+from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
+from tests.report.books import ELEMENTS, SECONDS, run, stage, times
+
+CORES = 8
+LONG = 1e6
+UNEVEN = times({1e-4: 90, 0.1: 10})
+"""Most elements are quick, a few are not."""
+
+costs = st.floats(1e-5, 1.0)
+pools = st.lists(st.tuples(st.integers(1, 8), costs), min_size=1, max_size=3)
+
+
+def steady(
+    workers: list[tuple[int, float]], consumer: float, hosted: float
+) -> tuple[RunStatistics, float]:
+    """What a long run shows whose parts take so many seconds an element, and its rate.
+
+    The busiest part is always busy, and the consumer's thread waits for it, if it is another.
+    """
+    slowest = max(range(len(workers)), key=lambda k: workers[k][1] / workers[k][0])
+    rate = 1 / max(consumer + hosted, workers[slowest][1] / workers[slowest][0])
+    stages = [
+        StageStatistics(
+            operators=(f"pool {k}",),
+            kind=PROCESSES,
+            seconds=LONG,
+            entered=int(rate * LONG),
+            delivered=int(rate * LONG),
+            workers=(WorkerStatistics(int(rate * LONG / procs), rate * LONG * each / procs),)
+            * procs,
+            waited=LONG * max(0, 1 - rate * (consumer + hosted)) if k == slowest else 0.0,
+        )
+        for k, (procs, each) in enumerate(workers)
+    ]
+    if hosted:
+        stages.append(StageStatistics(("hosted",), LONG, 1, 1))
+    figures = RunStatistics(
+        int(rate * LONG), LONG, rate * LONG * consumer, tuple(stages), profiled=True
+    )
+    return figures, rate
+
+
+def test_what_is_no_statistics_is_refused() -> None:
+    run = iter(fl.from_range(3))
+    with pytest.raises(TypeError) as caught:
+        verdict(run)  # type: ignore[arg-type]  # it is what is refused
+    said = f"verdict: statistics must be what run.statistics() gives, got {run!r}"
+    assert str(caught.value) == said
+
+
+@given(pools, costs, st.just(0.0) | costs)
+@example([(1, 1.0), (1, 0.5)], 0.1, 0.0)
+@example([(1, 0.1)], 1.0, 0.1)
+@example([(1, 0.1)], 0.1, 1.0)
+def test_the_part_that_takes_longest_limits(
+    workers: list[tuple[int, float]], consumer: float, hosted: float
+) -> None:
+    figures, rate = steady(workers, consumer, hosted)
+    told = verdict(figures, CORES)
+    demands = [each / procs for procs, each in workers]
+    first, *rest = sorted([*demands, consumer + hosted], reverse=True)
+    assume(first > 1.2 * rest[0])
+    if first == consumer + hosted:
+        assume(max(consumer, hosted) > 1.01 * min(consumer, hosted))
+        assert told.limiting == ("consumer" if consumer > hosted else "thread")
+        assert told.stage == (None if consumer > hosted else len(workers))
+        left = max(min(consumer, hosted), *demands)
+        assert told.headroom == pytest.approx(first / left, rel=0.01)
+    else:
+        assert (told.limiting, told.stage) == ("workers", demands.index(first))
+        assert told.headroom == pytest.approx(first / rest[0], rel=0.01)
+    assert told.rate == pytest.approx(rate, rel=0.01)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), costs), min_size=1, max_size=2), costs)
+def test_what_the_advice_would_give_is_what_it_gives(
+    workers: list[tuple[int, float]], consumer: float
+) -> None:
+    figures, _ = steady(workers, consumer, 0.0)
+    told = verdict(figures, CORES)
+    assume(told.limiting == "workers" and told.workers is not None)
+    assert told.stage is not None
+    assert told.workers is not None
+    assert told.expected is not None
+    changed = list(workers)
+    changed[told.stage] = (told.workers, workers[told.stage][1])
+    assert told.workers > workers[told.stage][0]
+    assert told.expected == pytest.approx(steady(changed, consumer, 0.0)[1], rel=0.02)
+    fewer = list(workers)
+    fewer[told.stage] = (told.workers - 1, workers[told.stage][1])
+    assert steady(fewer, consumer, 0.0)[1] < 1.02 * told.expected  # no more than are of use
+    assert f"procs={told.workers})" in told.advice
+
+
+@given(st.floats(0.01, 1.0), st.floats(0.0, 0.9))
+def test_a_flow_without_workers_is_told_what_they_would_give(each: float, other: float) -> None:
+    """Amdahl: what the consumer does itself is not divided."""
+    consumer = each * other
+    rate = 1 / (each + consumer)
+    made = stage("map(f)", costs={"map(f)": rate * LONG * each})
+    figures = RunStatistics(int(rate * LONG), LONG, rate * LONG * consumer, (made,), profiled=True)
+    told = verdict(figures, CORES)
+    assert told.limiting == "thread"
+    assert told.workers is not None
+    assert told.workers <= CORES
+    assert told.expected == pytest.approx(1 / max(consumer, each / told.workers), rel=0.02)
+
+
+some_seconds = st.just(0.0) | st.floats(1e-9, 100)  # no clock tells less
+stages = st.builds(
+    lambda kind, workers, **fields: StageStatistics(
+        operators=("from_range(9)", "map(f)"),
+        kind=kind,
+        entered=10,
+        delivered=10,
+        workers=() if kind is None else workers,
+        **fields,
+    ),
+    kind=st.sampled_from([PROCESSES, THREADS, None]),
+    seconds=some_seconds,
+    workers=st.lists(
+        st.builds(WorkerStatistics, st.integers(0, 9), some_seconds, st.none() | some_seconds),
+        max_size=4,
+    ).map(tuple),
+    input_seconds=some_seconds,
+    waited=some_seconds,
+    fill=st.floats(0, 1),
+    times=st.dictionaries(st.floats(1e-9, 100), st.integers(1, 9)).map(times),
+    stays=st.sampled_from([(), ("map(f)",), ("from_range(9)", "map(f)")]),
+)
+
+
+@given(
+    st.builds(
+        RunStatistics,
+        st.integers(0, 1000),
+        some_seconds,
+        some_seconds,
+        st.lists(stages, max_size=3).map(tuple),
+        profiled=st.booleans(),
+    ),
+    st.integers(1, 64),
+)
+@example(
+    run(attrs.evolve(stage("f", busy=(0.0, 0.0), waited=9.0, times=UNEVEN), seconds=0.0)), CORES
+)
+def test_any_figures_have_a_verdict(figures: RunStatistics, cores: int) -> None:
+    told = verdict(figures, cores)
+    assert told.headroom >= 1
+    assert told.expected is None or math.isfinite(told.expected)
+    assert told.workers is None or 1 <= told.workers <= max(MOST_WORKERS, cores)
+    assert str(told).endswith(".")
+    assert "nan" not in str(told)
+
+
+KNOWN: dict[str, tuple[RunStatistics, Limit, int | None, str | None]] = {
+    "a slow map in workers": (
+        run(
+            stage(
+                "from_range(9)",
+                "map(slow)",
+                busy=(9.9, 9.8),
+                waited=9.0,
+                costs={"from_range(9)": 0.1, "map(slow)": 18.0},
+            ),
+            consumer=0.8,
+        ),
+        "workers",
+        0,
+        "map(slow)",
+    ),
+    "a slow source, read by workers": (
+        run(
+            stage(
+                "from_lmdb('x')",
+                "map(f)",
+                busy=(9.9, 9.8),
+                waited=9.0,
+                costs={"from_lmdb('x')": 18.0, "map(f)": 0.1},
+            ),
+            consumer=0.8,
+        ),
+        "workers",
+        0,
+        "from_lmdb('x')",
+    ),
+    "too few workers": (
+        run(stage("from_range(9)", "map(f)", busy=(9.9,), waited=3.0), consumer=6.5),
+        "workers",
+        0,
+        None,
+    ),
+    "a slow stream": (
+        run(
+            stage("from_iterable(words)", stays=("from_iterable(words)",)),
+            stage("map(f)", busy=(0.9, 0.8), input_seconds=9.3, waited=0.2),
+            consumer=0.2,
+        ),
+        "input",
+        0,
+        "from_iterable(words)",
+    ),
+    "a slow stream of which nothing is known": (
+        run(stage("map(f)", busy=(0.9, 0.8), input_seconds=9.3, waited=0.2), consumer=0.2),
+        "input",
+        0,
+        None,
+    ),
+    "a slow consumer": (
+        run(stage("from_range(9)", "map(f)", busy=(1.9, 1.8), waited=0.1), consumer=9.7),
+        "consumer",
+        None,
+        None,
+    ),
+    "a slow collate with the consumer": (
+        run(
+            stage("from_range(9)", "filter(f)", busy=(1.9, 1.8), waited=0.1),
+            stage("batch(8)", stays=("batch(8)",)),
+            consumer=0.7,
+        ),
+        "thread",
+        1,
+        "batch(8)",
+    ),
+    "two pools, the first slow": (
+        run(
+            stage("from_range(9)", "map(f)", busy=(9.9, 9.8), waited=9.0),
+            stage("map(g)", busy=(1.0, 1.0), input_seconds=9.2, waited=0.1),
+            consumer=0.2,
+        ),
+        "workers",
+        0,
+        None,
+    ),
+    "two pools, the second slow": (
+        run(
+            stage("from_range(9)", "map(f)", busy=(1.9, 1.8), waited=0.1),
+            stage("map(g)", busy=(9.8, 9.9), input_seconds=0.4, waited=9.0),
+            consumer=0.2,
+        ),
+        "workers",
+        1,
+        "map(g)",
+    ),
+    "a slow stream below two pools": (
+        run(
+            stage("map(f)", busy=(1.0, 1.0), input_seconds=9.0, waited=0.2),
+            stage("map(g)", busy=(1.0, 1.0), input_seconds=9.4, waited=0.1),
+            consumer=0.2,
+        ),
+        "input",
+        0,
+        None,
+    ),
+    "one slow worker": (
+        run(stage("from_range(9)", "map(f)", busy=(9.8, 1.0, 1.0, 1.0), waited=9.4), consumer=0.2),
+        "straggler",
+        0,
+        None,
+    ),
+    "a few slow elements": (
+        run(
+            stage(
+                "from_range(9)",
+                "map(f)",
+                busy=(4.8, 4.0, 4.0, 4.0),
+                waited=9.4,
+                times=UNEVEN,
+            ),
+            consumer=0.2,
+        ),
+        "straggler",
+        0,
+        None,
+    ),
+    "all alike": (
+        run(stage("from_range(9)", "map(f)", busy=(9.8, 9.4), waited=0.5), consumer=8.5),
+        "balanced",
+        0,
+        None,
+    ),
+    "a slow map without workers": (
+        run(
+            stage("from_range(9)", "map(slow)", costs={"from_range(9)": 0.1, "map(slow)": 9.0}),
+            consumer=0.2,
+        ),
+        "thread",
+        0,
+        "map(slow)",
+    ),
+    "a slow consumer without workers": (
+        run(
+            stage("from_range(9)", "map(f)", costs={"from_range(9)": 0.1, "map(f)": 0.9}),
+            consumer=8.9,
+        ),
+        "consumer",
+        None,
+        None,
+    ),
+    "tiny elements": (
+        run(stage("from_range(9)", busy=(2.0, 2.0), waited=0.1), consumer=0.2),
+        "handing over",
+        0,
+        None,
+    ),
+    "a branch without workers beside one with": (
+        run(
+            stage("from_range(9)", "map(slow)", costs={"from_range(9)": 0.1, "map(slow)": 8.5}),
+            stage("from_range(9)", "map(f)", busy=(1.0, 1.0), waited=0.1),
+            stage("zip(...)", costs={"zip(...)": 0.1}, stays=("zip(...)",)),
+            consumer=0.2,
+        ),
+        "thread",
+        0,
+        "map(slow)",
+    ),
+    "workers that are only starting": (
+        run(stage("from_range(9)", "map(f)", busy=(3.0, 3.0), waited=7.0), consumer=0.5),
+        "unclear",
+        None,
+        None,
+    ),
+    "what was not timed, without workers": (
+        run(stage("from_range(9)", "map(f)"), profiled=False),
+        "unclear",
+        None,
+        None,
+    ),
+    "what was not timed, beside the consumer": (
+        run(
+            stage("from_range(9)", "filter(f)", busy=(1.9, 1.8), waited=0.1),
+            stage("batch(8)", stays=("batch(8)",)),
+            consumer=9.7,
+            profiled=False,
+        ),
+        "unclear",
+        None,
+        None,
+    ),
+    "nothing yet": (RunStatistics(0, 0.0, 0.0, ()), "unclear", None, None),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_bottlenecks(name: str) -> None:
+    figures, limiting, number, operator = KNOWN[name]
+    told = verdict(figures, CORES)
+    assert (told.limiting, told.stage, told.operator) == (limiting, number, operator)
+
+
+def told(name: str, cores: int = CORES) -> str:
+    return str(verdict(KNOWN[name][0], cores))
+
+
+def test_in_words() -> None:
+    assert told("a slow map in workers", 4) == (
+        "map(slow) limits at 100 elements/s: its 2 processes are busy 99% of the time. The "
+        "consumer waits 92% of the time. prefetch(procs=4) would give about 200 elements/s on 4 "
+        "cores, and still more workers more, if they wait rather than compute."
+    )
+    assert told("too few workers") == (
+        "from_range(9) … map(f) limits at 100 elements/s: its one process is busy 99% of the "
+        "time. The consumer waits 35% of the time. prefetch(procs=2) would give about 140 "
+        "elements/s."
+    )
+    assert told("a slow consumer") == (
+        "The consumer limits at 100 elements/s: its own work takes 97% of the time. The flow "
+        "alone could give about 540; prefetch(procs=1) would do."
+    )
+    assert told("a slow stream").startswith(
+        "from_iterable(words) limits at 100 elements/s: it is read in the consumer's thread, "
+        "which takes 93% of the time. The consumer waits 98% of the time. No number of procs "
+        "changes that."
+    )
+    slow = run(stage("map(f)", busy=(0.9,), kind=THREADS, input_seconds=9.3), consumer=0.2)
+    assert verdict(slow, CORES).advice.startswith("No number of threads changes that.")
+    assert told("a slow collate with the consumer").endswith(
+        "Make it cheaper, or move work from it into a map, which workers can run: the rest could "
+        "go up to about 540 elements/s."
+    )
+    assert told("all alike") == (
+        "It is balanced at 100 elements/s: the 2 processes of from_range(9) … map(f) are busy 96% "
+        "of the time, and the consumer's thread 95%, with the consumer's own work above all. The "
+        "consumer waits 15% of the time. Only if both become faster does the run."
+    )
+    assert told("two pools, the first slow").endswith(
+        "prefetch(procs=8) after map(f) would give about 400 elements/s on 8 cores, and still more "
+        "workers more, if they wait rather than compute."
+    )
+    assert told("nothing yet") == (
+        "Nothing can be said yet: no element was delivered. Let it run on."
+    )
+
+
+def busy_workers(
+    count: int, computing: float | None, consumer: float = 0.2, kind: WorkerKind = PROCESSES
+) -> RunStatistics:
+    made: Any = stage(
+        "from_range(9)",
+        "map(f)",
+        busy=(9.9,) * count,
+        kind=kind,
+        waited=10 - consumer,
+        computing=computing,
+    )
+    return run(made, consumer=consumer)
+
+
+def advised(figures: RunStatistics, cores: int) -> Verdict:
+    found = verdict(figures, cores)
+    assert found.limiting == "workers"
+    return found
+
+
+def test_no_more_workers_than_cores_are_advised_where_they_compute() -> None:
+    assert advised(busy_workers(2, computing=1.0), 4).workers == 4
+    full = advised(busy_workers(2, computing=1.0), 2)
+    assert (full.workers, full.expected) == (None, None)
+    assert full.advice.startswith("They compute, and 2 cores can do no more, so make it cheaper")
+
+
+@pytest.mark.parametrize(("count", "computing"), [(4, 0.45), (5, 0.36), (2, 0.8)])
+def test_more_workers_than_cores_wait_for_a_core(count: int, computing: float) -> None:
+    full = advised(busy_workers(count, computing), 2)
+    assert (full.workers, full.expected) == (None, None)
+    assert full.advice.startswith("They compute, and 2 cores can do no more, so make it cheaper")
+
+
+def test_where_a_run_finds_the_number_no_other_is_advised_up_to_the_cores() -> None:
+    figures = busy_workers(2, computing=1.0)
+    (stage,) = figures.stages
+    figures = attrs.evolve(figures, stages=(attrs.evolve(stage, staffed=2 * stage.seconds),))
+    found = advised(figures, 4)
+    assert (found.workers, found.expected) == (None, None)
+    assert found.advice.startswith(
+        'prefetch(procs="auto") has found no number that gives more; make it cheaper'
+    )
+    assert advised(figures, 2).advice.startswith("They compute, and 2 cores can do no more")
+
+
+def test_a_worker_that_came_later_is_no_straggler() -> None:
+    uneven = stage("map(f)", busy=(0.9 * SECONDS, 0.1 * SECONDS), waited=SECONDS)
+    figures = RunStatistics(ELEMENTS, SECONDS, 0.0, (uneven,))
+    assert verdict(figures, 4).limiting == "straggler"
+    found = attrs.evolve(figures, stages=(attrs.evolve(uneven, staffed=1.1 * SECONDS),))
+    assert verdict(found, 4).limiting == "workers"
+
+
+def test_workers_that_wait_are_not_bound_by_cores() -> None:
+    waiting = advised(busy_workers(2, computing=0.01), 2)
+    assert waiting.workers == MOST_WORKERS
+    assert waiting.expected == pytest.approx(3200)
+    assert advised(busy_workers(2, computing=0.0), 2).workers == MOST_WORKERS
+    assert advised(busy_workers(2, computing=0.5), 2).workers == 4
+
+
+def test_where_it_is_not_known_whether_they_compute_both_are_said() -> None:
+    full = advised(busy_workers(2, computing=None), 2)
+    assert full.workers is None
+    assert full.advice.startswith(
+        "There are 2 cores, so more workers would help only if they wait rather than compute"
+    )
+    one = advised(busy_workers(1, computing=None), 1)
+    assert one.advice.startswith("There is 1 core, so")
+
+
+def test_cores_that_another_stage_uses_are_not_free() -> None:
+    other = stage("from_range(9)", "map(f)", busy=(8.0, 8.0), waited=0.1, computing=1.0)
+    slow = stage("map(g)", busy=(9.9,), waited=9.0, input_seconds=0.2, computing=1.0)
+    # the other pool bears 1.25 times the rate, so here it is the cores alone that bound
+    assert verdict(run(other, slow, consumer=0.2), 2).workers is None
+    assert verdict(run(other, slow, consumer=0.2), 4).workers == 2
+
+
+def test_threads_are_advised_with_the_lock_in_mind() -> None:
+    threads = advised(busy_workers(2, None, kind=THREADS), 4)
+    assert "prefetch(threads=4)" in threads.advice
+    assert "if the functions release the interpreter lock" in threads.advice
+
+
+def test_an_operators_calls_are_told_where_they_are_not_the_elements() -> None:
+    made = stage(
+        "from_lmdb('x')",
+        "map(decode)",
+        "batch(32)",
+        busy=(9.9, 9.8),
+        waited=3.3,
+        costs={"from_lmdb('x')": 1.0, "map(decode)": 17.0, "batch(32)": 1.0},
+        calls={"from_lmdb('x')": 32000, "map(decode)": 32000},
+    )
+    found = verdict(run(made, consumer=6.2), CORES)
+    assert found.finding.startswith("map(decode) limits at 100 elements/s (3,200 calls/s)")
+    assert found.waited == pytest.approx(0.38)
+    slow: Any = {"busy": (9.9, 9.8), "waited": 9.0, "costs": {"map(read)": 18.0}}
+    few = stage("map(read)", calls={"map(read)": 100}, **slow)
+    assert "map(read) limits at 100 elements/s (10 calls/s)" in verdict(run(few)).finding
+    alike = stage("map(read)", calls={"map(read)": 1100}, **slow)
+    assert "calls/s" not in verdict(run(alike)).finding
+
+
+def test_packing_is_told_from_making() -> None:
+    made = stage("from_range(9)", "map(f)", busy=(9.9, 9.8), waited=9.0, costs={"map(f)": 2.0})
+    found = verdict(run(made), CORES)
+    assert found.operator is None
+    assert found.finding.startswith("Packing what from_range(9) … map(f) has made limits")
+
+
+def test_ordered_false_is_advised_only_where_there_is_an_order() -> None:
+    few = stage("map(f)", busy=(4.0, 4.0), waited=9.4, times=UNEVEN)
+    assert "ordered=False" in verdict(run(few), CORES).advice
+    loose = stage("map(f)", busy=(4.0, 4.0), waited=9.4, times=UNEVEN, ordered=False)
+    assert "ordered=False" not in verdict(run(loose), CORES).advice
+
+
+def test_a_map_behind_a_prefetch_is_told_to_go_before_it() -> None:
+    pool = stage("from_range(9)", "map(f)", busy=(1.0, 1.0), waited=0.1)
+    found = verdict(run(pool, stage("map(slow)"), consumer=0.2), CORES)
+    assert (found.limiting, found.operator) == ("thread", "map(slow)")
+    assert found.advice.startswith("A prefetch behind it, rather than before it, would give")
+
+
+def test_a_source_that_stays_is_not_given_to_workers() -> None:
+    made = stage(
+        "from_iterable(words)",
+        "map(f)",
+        costs={"from_iterable(words)": 9.0, "map(f)": 0.2},
+        stays=("from_iterable(words)",),
+    )
+    found = verdict(run(made), CORES)
+    assert found.operator == "from_iterable(words)"
+    assert found.workers is None
+    assert found.advice.startswith("No worker can run it, as it must see the elements in order.")
+
+
+def test_what_stays_is_told_where_it_is_not_known_what_it_takes() -> None:
+    made = stage("from_iterable(words)", "map(f)", stays=("from_iterable(words)",))
+    found = verdict(run(made), 2)
+    assert found.operator is None
+    assert found.advice == (
+        "prefetch(procs=2) at its end would give up to 200 elements/s, which is what 2 cores can "
+        "do, less what from_iterable(words) takes, which no worker can run."
+    )
+
+
+def test_without_a_profile_the_consumer_may_be_operators() -> None:
+    pool = stage("from_range(9)", "map(f)", busy=(1.9, 1.8), waited=0.1)
+    found = verdict(run(pool, consumer=9.7, profiled=False), CORES)
+    assert found.limiting == "consumer"
+    assert "flow.profile(step=...) times them apart from the consumer" in found.advice
+
+
+def test_another_number_of_copies_is_another_flow() -> None:
+    copied = stage("map(f)", busy=(9.9, 9.8), waited=9.0, copies="passes")
+    found = verdict(run(copied), 4)
+    assert (found.expected, found.workers) == (None, None)
+    assert found.advice == (
+        "replicate(procs=n) gives n passes, so another number would give other elements; make it "
+        "cheaper: the rest could go up to about 1,000 elements/s."
+    )
+    idle = stage("map(f)", busy=(0.2, 0.1), waited=0.1, copies="passes")
+    assert "would do" not in verdict(run(idle, consumer=9.7), 4).advice
+    few = stage("map(f)", busy=(4.0, 4.0), waited=9.4, times=UNEVEN)
+    assert "ordered=False" in verdict(run(few), 4).advice
+    assert "prefetch" not in verdict(run(attrs.evolve(few, copies="passes")), 4).advice
+
+
+def test_workers_that_share_the_rows_of_copies_can_be_others() -> None:
+    shared = stage("map(f)", "replicate(procs=2)", busy=(9.9, 9.8), waited=9.0, copies="rows")
+    found = verdict(run(shared), 4)
+    assert found.workers == 4
+    assert found.advice.startswith("prefetch(procs=4) after replicate(procs=2) would give about")
+
+
+@pytest.mark.parametrize("copies", ["rows", "passes"])
+def test_of_copies_no_prefetch_is_spoken_that_is_not_there(copies: Any) -> None:
+    small = stage("from_range(9)", busy=(2.0, 2.0), waited=0.1, copies=copies)
+    found = verdict(run(small, consumer=0.2), CORES)
+    assert found.limiting == "handing over"
+    assert found.advice == "Fewer and larger elements cost less: batch them before replicate."
+    found = verdict(run(small, stage("map(slow)", costs={"map(slow)": 9.5}), consumer=0.2), CORES)
+    assert found.limiting == "thread"
+    assert found.advice.startswith("A prefetch behind it would give about")
+
+
+def test_tiny_elements_are_better_made_here() -> None:
+    advice = verdict(KNOWN["tiny elements"][0], CORES).advice
+    assert advice.endswith("without prefetch, it would be about 240 elements/s.")
+
+
+def test_cores_are_those_of_this_machine() -> None:
+    from flowdsl.resources.cores import cores
+
+    figures = busy_workers(1, computing=1.0)
+    assert verdict(figures) == verdict(figures, cores())

@@ -1,0 +1,574 @@
+"""Places: a pass goes on above filters too, and nothing is made again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, ClassVar, TypeAlias
+
+import attrs
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl import ElementError, Flow, Run, StateMismatch
+from flowdsl.elements.specs import UNKNOWN, Spec
+from flowdsl.nodes import Batched, Identity, IndexedMap, PassFactory, Row, Windowed
+from flowdsl.runtime.resume_points import resumable_path
+from flowdsl.workers.processes import Processes
+from tests.threads import spawn_thread
+
+Step: TypeAlias = tuple[str, int]
+
+
+class Reader:
+    """Passes rows on, and knows which."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def __call__(self, x: Any) -> Any:
+        self.seen.append(x)
+        return x
+
+
+def numbers_in(x: Any) -> list[int]:
+    return [n for one in x for n in numbers_in(one)] if isinstance(x, list | tuple) else [x]
+
+
+def kept_of(n: int) -> Callable[[Any], bool]:
+    def kept(x: Any) -> bool:
+        return sum(numbers_in(x)) % (n + 2) != 0
+
+    return kept
+
+
+def failing_of(n: int) -> Callable[[Any], Any]:
+    def failing(x: Any) -> Any:
+        if sum(numbers_in(x)) % (n + 3) == 0:
+            raise ValueError(f"{x} is bad")
+        return x
+
+    return failing
+
+
+def drawn(x: Any, generator: Any) -> Any:
+    return [x, int(generator.integers(100))]
+
+
+STEPS: dict[str, Callable[[Flow[Any, Any], int], Flow[Any, Any]]] = {
+    "map": lambda flow, n: flow.map(lambda x: [x]),
+    "filter": lambda flow, n: flow.filter(kept_of(n)),
+    "filter_map": lambda flow, n: flow.filter_map(lambda x: x if kept_of(n)(x) else None),
+    "random_map": lambda flow, n: flow.random_map(drawn, seed=n),
+    "batch": lambda flow, n: flow.batch(n + 1, collate=list),
+    "whole batch": lambda flow, n: flow.batch(n + 1, drop_remainder=True, collate=list),
+    "repeat": lambda flow, n: flow.repeat(n + 1),
+    "take": lambda flow, n: flow.take(5 * n),
+    "skip some": lambda flow, n: flow.skip(n),
+    "shard": lambda flow, n: flow.shard(n + 1, n // 2),
+    "enumerate": lambda flow, n: flow.enumerate(),
+    "inspect": lambda flow, n: flow.inspect(0),
+    "skip": lambda flow, n: flow.map(failing_of(n)).prefetch(0, on_error="skip"),
+    "threads": lambda flow, n: flow.prefetch(threads=n + 1),
+    "procs": lambda flow, n: flow.prefetch(procs=n + 1),
+}
+PLACEMENTS = ("threads", "procs")
+
+# no more than a state has places for
+steps = st.lists(st.tuples(st.sampled_from(list(STEPS)), st.integers(0, 2)), max_size=5)
+rows = st.integers(0, 25)
+
+
+def build(
+    rows: int, steps: list[Step], read: Callable[[Any], Any], workers: bool
+) -> Flow[Any, Any]:
+    flow: Flow[Any, Any] = fl.from_range(rows).shuffle(seed=rows).map(read)
+    for name, n in steps:
+        if workers or name not in PLACEMENTS:
+            flow = STEPS[name](flow, n)
+    return flow
+
+
+def most_of(run: Iterator[Any]) -> list[Any]:
+    return list(islice(run, 60))
+
+
+def through_json(run: Run[Any], position: int | None = None) -> Any:
+    return json.loads(json.dumps(run.state_dict(position)))
+
+
+@settings(max_examples=500)
+@given(rows, steps, st.integers(0, 20), st.integers(0, 20), st.integers(0, 2))
+@example(20, [("filter", 0), ("batch", 1), ("repeat", 2), ("filter", 1), ("repeat", 1)], 5, 4, 1)
+@example(20, [("skip", 0), ("whole batch", 2), ("filter", 0), ("repeat", 2)], 1, 1, 0)
+def test_nothing_is_read_again(
+    rows: int, steps: list[Step], first: int, second: int, epoch: int
+) -> None:
+    reader = Reader()
+    flow = build(rows, steps, reader, workers=False)
+    expected = most_of(flow.epoch(epoch))
+    read_by_one = reader.seen[:]
+    reader.seen.clear()
+    run = flow.epoch(epoch)
+    got = list(islice(run, first))
+    for take in (second, 60):
+        run = flow.resume(through_json(run))
+        got += islice(run, take if take == second else 60 - len(got))
+    assert got == expected
+    assert reader.seen == read_by_one
+
+
+@pytest.fixture
+def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
+
+
+@pytest.mark.usefixtures("workers_are_threads")
+@settings(max_examples=200)
+@given(rows, steps, st.integers(0, 20), st.lists(st.booleans(), min_size=3, max_size=3))
+@example(20, [("threads", 0), ("filter", 0), ("take", 1), ("repeat", 2)], 5, [True, True, True])
+@example(9, [("threads", 0), ("filter", 0), ("take", 0)], 0, [False, True, False])
+def test_where_it_runs_is_no_matter(
+    rows: int, steps: list[Step], first: int, workers: list[bool]
+) -> None:
+    flows = [build(rows, steps, _same, here) for here in workers]
+    expected = most_of(iter(build(rows, steps, _same, workers=False)))
+    with iter(flows[0]) as run:
+        got = list(islice(run, first))
+        state = through_json(run)
+    with flows[1].resume(state) as run:
+        got += islice(run, 3)
+        state = through_json(run)
+    with flows[2].resume(state) as run:
+        got += islice(run, 60 - len(got))
+    assert got == expected
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def odd(i: int) -> bool:
+    return i % 2 == 1
+
+
+def kept(reader: Reader, n: int = 100) -> Flow[list[int], Any]:
+    return fl.from_range(n).map(reader).filter(odd).batch(2, collate=list)
+
+
+def tens(rows: Flow[int, Any]) -> Flow[list[int], Any]:
+    return rows.filter(lambda i: i % 10 == 0).batch(2, collate=list)
+
+
+class TestOfARun:
+    def test_what_a_state_holds(self) -> None:
+        run = iter(kept(Reader(), 9).repeat())
+        assert run.state_dict()["places"] == []
+        assert list(islice(run, 3)) == [[1, 3], [5, 7], [1, 3]]
+        # three delivered; repeat gave three; in its pass 1 one batch was made; row 4 is next
+        assert run.state_dict()["places"] == [3, 0, 3, 1, 1, 0, 4]
+
+    def test_at_the_end(self) -> None:
+        reader = Reader()
+        run = iter(kept(reader, 9))
+        assert list(run) == [[1, 3], [5, 7]]
+        state = run.state_dict()
+        reader.seen.clear()
+        assert list(kept(reader, 9).resume(state)) == []
+        assert reader.seen in ([], [8])  # what no batch was made of may be looked at again
+
+    def test_before_its_beginning_it_is_where_it_goes_on(self) -> None:
+        run = iter(kept(Reader()))
+        next(run)
+        state = run.state_dict()
+        assert kept(Reader()).resume(state).state_dict() == state
+
+    def test_closed(self) -> None:
+        reader = Reader()
+        with iter(kept(reader)) as run:
+            next(run)
+        rest = kept(reader).resume(run.state_dict())
+        assert next(rest) == [5, 7]
+        assert reader.seen == list(range(8))
+
+    def test_closed_with_workers(self) -> None:
+        flow = fl.from_range(100).filter(odd).prefetch(threads=2)
+        with iter(flow) as run:
+            assert list(islice(run, 5)) == [1, 3, 5, 7, 9]
+        assert run.state_dict()["places"] == [5, 0, 10]
+        assert next(flow.resume(run.state_dict())) == 11
+
+    def test_after_an_error_it_is_where_it_was_noted_last(self) -> None:
+        reader = Reader()
+
+        def fails_once(i: int) -> int:
+            if i == 6 and reader.seen.count(6) == 1:
+                raise ValueError("for once")
+            return i
+
+        flow = fl.from_range(20).map(reader).map(fails_once).filter(odd).batch(2, collate=list)
+        run = iter(flow)
+        assert next(run) == [1, 3]
+        before = run.state_dict()
+        with pytest.raises(ElementError, match="row 6"):
+            next(run)
+        assert run.state_dict() == before  # not row 7, to which the batch that failed had come
+        reader.seen.remove(6)
+        reader.seen.append(6)
+        assert list(flow.resume(run.state_dict())) == [[5, 7], [9, 11], [13, 15], [17, 19]]
+
+    def test_after_an_error_that_nobody_was_prepared_for(self) -> None:
+        def fails(i: int) -> int:
+            if i == 6:
+                raise ValueError("always")
+            return i
+
+        flow = fl.from_range(20).map(fails).filter(odd).batch(2, collate=list)
+        run = iter(flow)
+        assert next(run) == [1, 3]
+        with pytest.raises(ElementError, match="row 6"):
+            next(run)
+        assert run.state_dict()["places"] == []
+        with pytest.raises(ElementError, match="row 6"):
+            next(flow.resume(run.state_dict()))
+
+    def test_asked_for_while_it_makes_an_element(self) -> None:
+        states = list[Any]()
+
+        def ask(i: int) -> int:
+            run.mark()
+            states.append(run.state_dict())
+            return i
+
+        run = iter(fl.from_range(20).map(ask).filter(odd).batch(2, collate=list))
+        flow = fl.from_range(20).map(_asked).filter(odd).batch(2, collate=list)
+        next(run)
+        run.mark()
+        next(run)
+        assert [state["position"] for state in states] == [0] * 4 + [1] * 4
+        assert [state["places"] for state in states] == [[]] * 4 + [[1, 0, 1, 0, 4]] * 4
+        for state in states:
+            state["digest"] = run.state_dict()["digest"]
+        state = {**iter(flow).state_dict(), "position": 1, "places": states[-1]["places"]}
+        assert next(flow.resume(state)) == [5, 7]
+
+
+def _asked(i: int) -> int:
+    return i
+
+
+class TestBehindTheRun:
+    def test_goes_on_from_the_last_mark(self) -> None:
+        reader = Reader()
+        run = iter(kept(reader))
+        for position in range(12):
+            if position % 4 == 0:
+                run.mark(since=0)
+            next(run)
+        for position in range(13):
+            state = run.state_dict(position)
+            assert state["position"] == position
+            marked = min(position - position % 4, 8) if position < 12 else 12
+            assert state["places"] == ([] if not marked else [marked, 0, marked, 0, 4 * marked])
+            reader.seen.clear()
+            assert next(kept(reader).resume(state)) == [4 * position + 1, 4 * position + 3]
+            assert reader.seen == list(range(4 * marked, 4 * position + 4))
+
+    def test_older_marks_are_dropped(self) -> None:
+        run = iter(kept(Reader()))
+        for position in range(1, 21):
+            next(run)
+            run.mark(since=max(0, position - 3))
+        assert run.state_dict(17)["places"][0] == 17
+        assert run.state_dict(16)["places"] == []
+        run.mark()
+        assert run.state_dict(19)["places"] == []
+
+    def test_a_state_of_now_forgets_nothing_that_was_to_be_kept(self) -> None:
+        run = iter(kept(Reader()))
+        for _ in range(10):
+            run.mark(since=0)
+            next(run)
+        before = run.state_dict(5)
+        assert before["places"] == [5, 0, 5, 0, 20]
+        run.state_dict()
+        assert run.state_dict(5) == before
+        rest = kept(Reader()).resume(before)
+        next(rest)
+        assert rest.state_dict()["places"][0] == 6
+        assert rest.state_dict(5) == before
+
+    def test_costs_what_came_since(self) -> None:
+        reader = Reader()
+        run = kept(reader).resume(_state_after(kept(reader), 3))
+        next(run)
+        reader.seen.clear()
+        rest = kept(reader).resume(run.state_dict(3))
+        assert next(rest) == [13, 15]
+        assert reader.seen == list(range(12, 16))
+
+
+def _state_after(flow: Flow[Any, Any], n: int) -> Any:
+    with iter(flow) as run:
+        for _ in range(n):
+            next(run)
+        return through_json(run)
+
+
+class TestWhatGoesOn:
+    def test_errors_name_the_element(self) -> None:
+        def ragged(i: int) -> list[int]:
+            return [i] * (2 if i == 61 else 1)
+
+        flow = fl.from_range(100).filter(odd).map(ragged).map(_array).batch(2)
+        run = flow.resume(_state_after(flow, 10))
+        for _ in range(5):
+            next(run)
+        with pytest.raises(ElementError) as resumed:
+            next(run)
+        with pytest.raises(ElementError) as whole:
+            list(flow)
+        assert (str(resumed.value), resumed.value.position) == (
+            str(whole.value),
+            whole.value.position,
+        )
+        assert whole.value.position == 15
+
+    def test_random_draws_are_those_of_the_position(self) -> None:
+        flow = fl.from_range(50).shuffle().filter(odd).repeat().random_map(drawn)
+        expected = list(islice(flow, 90))
+        assert list(islice(flow.resume(_state_after(flow, 60)), 30)) == expected[60:]
+
+    def test_who_is_told_of_what_is_left_out_is_told_once(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.WARNING, "flowdsl")
+        told: list[str] = []
+        flow = (
+            fl.from_range(30)
+            .map(failing_of(2))
+            .prefetch(0, on_error=lambda error: told.append(str(error.__cause__)))
+            .batch(4, collate=list)
+        )
+        run = iter(flow)
+        got = list(islice(run, 3))
+        assert told == ["0 is bad", "5 is bad", "10 is bad"]
+        rest = flow.resume(run.state_dict())
+        got += rest
+        assert [i for batch in got for i in batch] == [i for i in range(30) if i % 5]
+        assert told == [f"{i} is bad" for i in range(0, 30, 5)]
+        assert rest.statistics().skipped == 3
+
+    def test_statistics_are_of_what_was_made_here(self) -> None:
+        flow = fl.from_range(40).filter(odd)
+        rest = flow.resume(_state_after(flow, 7))
+        assert list(islice(rest, 3)) == [15, 17, 19]
+        (stage,) = rest.statistics().stages
+        assert (rest.statistics().elements, stage.delivered) == (3, 3)
+        assert list(rest) == list(range(21, 40, 2))
+        (stage,) = rest.statistics().stages
+        assert (stage.entered, stage.delivered, stage.filtered) == (26, 13, 13)
+
+    def test_a_profile_costs_no_place(self) -> None:
+        flow = kept(Reader()).repeat()
+        run = Run(flow.node, profile=True)
+        list(islice(run, 60))
+        assert run.state_dict()["places"] == [60, 0, 60, 2, 10, 0, 40]
+        assert {cost.title for cost in run.statistics().hosted} >= {"repeat()"}
+
+    def test_an_endless_flow_of_nothing_is_still_seen(self) -> None:
+        kept = [True]
+        flow = fl.from_range(4).filter(lambda i: kept[0]).repeat()
+        run = iter(flow)
+        assert list(islice(run, 6)) == [0, 1, 2, 3, 0, 1]
+        kept[0] = False
+        with pytest.raises(fl.EndlessFlow, match="pass 2 had no elements"):
+            next(flow.resume(run.state_dict()))
+
+    def test_of_rows_in_memory_that_travel(self) -> None:
+        flow = fl.from_items(list(range(100))).filter(odd).prefetch(threads=2)
+        state = _state_after(flow, 9)
+        assert state["places"] == [9, 0, 18]
+        assert list(flow.resume(state)) == list(range(19, 100, 2))
+
+
+class TestBelowWhatIsInThisProcess:
+    """A prefetch in the middle: where each operator above it stands is arithmetic."""
+
+    @pytest.mark.parametrize(
+        ("build", "first"),
+        [
+            (lambda rows: rows.prefetch(threads=2).batch(2, collate=list), 60),
+            (lambda rows: rows.prefetch(threads=2).batch(2, collate=list).map(_same), 60),
+            (
+                lambda rows: rows.batch(2, collate=list).prefetch(threads=2).batch(3, collate=list),
+                180,
+            ),
+            (lambda rows: rows.prefetch(threads=2).enumerate().batch(2, collate=list), 60),
+            (lambda rows: rows.prefetch(threads=2).map(str), 30),
+            (lambda rows: rows.prefetch(threads=2).map(_same).skip(7), 37),
+            (lambda rows: rows.prefetch(threads=2).map(_same).shard(3, 1), 89),
+            (lambda rows: rows.take(20).prefetch(threads=2).map(_same).repeat(), 10),
+            (lambda rows: rows.prefetch(threads=2).batch(2, collate=list).filter(any), 60),
+        ],
+    )
+    def test_nothing_before_is_made(
+        self, build: Callable[[Flow[int, Any]], Flow[Any, Any]], first: int
+    ) -> None:
+        reader = Reader()
+        flow = build(fl.from_range(1000).map(reader))
+        expected = list(islice(flow, 31))
+        with iter(flow) as run:
+            for _ in range(30):
+                next(run)
+        reader.seen.clear()
+        with flow.resume(through_json(run)) as rest:
+            assert str(next(rest)) == str(expected[30])
+        assert min(reader.seen) >= first
+
+    def test_the_end_is_the_end(self) -> None:
+        flow = fl.from_range(11).map(_same).prefetch(threads=1).batch(2).batch(2, collate=list)
+        for position in range(4):
+            assert str(list(flow.resume(_state_after(flow, position)))) == str(
+                list(flow)[position:]
+            )
+
+
+class TestWhatDoesNot:
+    @pytest.mark.parametrize(
+        "build",
+        [
+            lambda rows: tens(rows).shuffle(3),
+            lambda rows: tens(rows).window(2),
+            lambda rows: tens(rows).unbatch(),
+            lambda rows: tens(rows).repeat_each(2),
+            lambda rows: tens(rows).zip(tens(rows)),
+            lambda rows: tens(rows).concat(tens(rows)),
+            lambda rows: tens(rows).map(_same).prefetch(threads=1),
+        ],
+    )
+    def test_is_made_again(self, build: Callable[[Flow[int, Any]], Flow[Any, Any]]) -> None:
+        flow = build(fl.from_range(100))
+        expected = list(flow)
+        for position in range(len(expected)):
+            state = _state_after(flow, position)
+            assert state["places"] == []
+            assert list(flow.resume(state)) == expected[position:]
+
+    def test_needs_no_place_where_the_position_is_enough(self) -> None:
+        flow = fl.from_range(10).shuffle().map(_same).batch(2).repeat()
+        assert resumable_path(flow.node) == ()
+        assert _state_after(flow, 7)["places"] == []
+
+    def test_a_state_of_too_many_would_be_no_small_one(self) -> None:
+        flow: Flow[Any, Any] = fl.from_range(10).filter(odd)
+        for _ in range(6):
+            flow = flow.repeat(1)
+        assert _state_after(flow, 2)["places"] == []
+        assert next(flow.resume(_state_after(flow, 2))) == 5
+
+    def test_what_counts_and_leaves_out_would_have_more_to_go_on_from(self) -> None:
+        with pytest.raises(TypeError, match="EveryThird: a Counting operator leaves no element"):
+
+            class EveryThird(IndexedMap[int, int, Any]):
+                drops: ClassVar[bool] = True
+
+    def test_rows_that_would_be_passed_over_are_an_error(self) -> None:
+        with pytest.raises(TypeError, match=r"Pairs\.rows: it cannot .* Continuing"):
+
+            class Pairs(Batched[int, Any, Any]):
+                def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:  # type: ignore[misc]  # it is final
+                    return iter(())
+
+    def test_a_grouping_with_rows_of_its_own_is_asked_for_those(self) -> None:
+        @attrs.frozen
+        class Pairs(Windowed[int, Any, Any]):
+            n: int = attrs.field(default=2, init=False)
+            drop_remainder: bool = attrs.field(default=False, init=False)
+
+            @property
+            def title(self) -> str:
+                return "pairs"
+
+            @property
+            def length(self) -> None:
+                return None
+
+            def spec(self, probe: bool) -> Spec:
+                return UNKNOWN
+
+            def gather(self, group: Sequence[int], allocate: Any = None) -> Any:
+                return tuple(group)
+
+            def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+                elements = (x for _, x in sources[0](epoch))
+                groups = iter(lambda: tuple(islice(elements, self.n)), ())
+                return ((k, ("own", *group)) for k, group in enumerate(groups))
+
+        flow = fl.from_range(8).filter(lambda i: i > 1).apply(Pairs)
+        assert list(flow) == [("own", 2, 3), ("own", 4, 5), ("own", 6, 7)]
+        assert list(flow.resume(_state_after(flow, 1))) == [("own", 4, 5), ("own", 6, 7)]
+
+    def test_beside_what_workers_are_sent_a_place_is_of_no_use(self) -> None:
+        @attrs.frozen
+        class Watch(Identity[int, Any]):
+            @property
+            def title(self) -> str:
+                return "watch"
+
+        def build(threads: int) -> Flow[Any, Any]:
+            flow = fl.from_range(100).filter(odd).apply(Watch).map(_same)
+            return flow.prefetch(threads=threads).filter(lambda i: i % 3 == 0)
+
+        state = _state_after(build(0), 4)
+        assert state["places"] == [4, 0, 22]
+        for threads in (0, 2):
+            assert list(islice(build(threads).resume(state), 3)) == [27, 33, 39]
+
+    def test_at_the_end_of_a_longer_shard_another_is_at_its_end(self) -> None:
+        def shard(i: int) -> Flow[int, Any]:
+            return fl.from_range(41).shard(2, i).filter(lambda i: True)
+
+        assert list(shard(1).resume(_state_after(shard(0), 21))) == []
+
+    def test_in_another_shard_the_place_is_another(self) -> None:
+        def shard(n: int, i: int) -> Flow[int, Any]:
+            return fl.from_range(40).shard(n, i).filter(lambda i: i % 3 == 0)
+
+        state = _state_after(shard(2, 0), 3)
+        assert state["shards"] == [[2, 0]]
+        assert list(shard(2, 0).resume(state)) == [18, 24, 30, 36]
+        assert list(shard(2, 1).resume(state)) == [21, 27, 33, 39]
+        with pytest.raises(StateMismatch, match="no position follows from position"):
+            shard(4, 0).resume(state)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "places",
+        [[2, 0, 1, 0, 4], [1, 0, 1, 0, 101]],
+        ids=str,
+    )
+    def test_places_of_no_such_flow(self, places: list[int]) -> None:
+        state = {**_state_after(kept(Reader()), 1), "places": places}
+        with pytest.raises(StateMismatch) as caught:
+            kept(Reader()).resume(state)
+        assert str(caught.value) == f"resume: this flow has no places {places} at position 1"
+
+
+def test_of_a_flow_with_other_places_they_are_of_no_use() -> None:
+    """A look at the elements makes no other flow of it."""
+    looked_at = fl.from_range(20).filter(odd).inspect(0)
+    flow = fl.from_range(20).filter(odd)
+    for one, other in ((flow, looked_at), (looked_at, flow)):
+        assert list(other.resume(_state_after(one, 4))) == list(range(9, 20, 2))
+
+
+def _array(x: list[int]) -> Any:
+    import numpy as np
+
+    return np.array(x)

@@ -1,0 +1,170 @@
+"""Every law of input sources is seen to fail: what breaks it, and which laws notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import flowdsl as fl
+from flowdsl.tensorflow.inputs import EndOfPass, InputSource, QueueInput
+from flowdsl.tensorflow.inputs.source import State
+from flowdsl.testing import check_input, endings
+from flowdsl.testing.inputs import (
+    INPUT_LAWS,
+    InputLaw,
+    MakeInput,
+    a_reset_drops_what_was_left,
+    an_error_comes_at_its_place,
+    an_interrupt_comes_at_once,
+    arguments_are_of_the_signature,
+    closing_leaves_nothing,
+    each_pass_is_its_epoch,
+    elements_come_once_and_in_order,
+    nobody_keeps_it,
+    nothing_works_before_a_pass,
+    resetting_traces_nothing_again,
+    resuming_gives_the_rest,
+    size_is_that_of_the_flow,
+    the_end_is_exact,
+)
+from flowdsl.testing.recipes import AnyFlow
+
+
+class OtherSpecs(QueueInput):
+    @property
+    def specs(self) -> tuple[tf.TensorSpec, ...]:
+        return super().specs[:1]
+
+
+class OneQueue(QueueInput):
+    """The queue is no argument of the step, but a part of it: that of the pass it was traced in."""
+
+    def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
+        return super().tensors(self.queue.queue_ref)
+
+
+class OneEpoch(QueueInput):
+    def reset(self, epoch: int = 0) -> None:
+        super().reset(0)
+
+
+class GoesOn(QueueInput):
+    """A pass that is under way is not begun anew."""
+
+    _begun_once = False
+
+    def reset(self, epoch: int = 0) -> None:
+        if not self._begun_once:
+            super().reset(epoch)
+        self._begun_once = True
+
+
+class TellsNotWhatIsLeft(QueueInput):
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        try:
+            return super().next_args(elements)
+        except EndOfPass as end:
+            raise EndOfPass(0) from end
+
+
+class EndsAtAnError(QueueInput):
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        try:
+            return super().next_args(elements)
+        except fl.ElementError as error:
+            raise EndOfPass(0) from error
+
+
+class BeginsByItself(QueueInput):
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        if self._pass is None:
+            self.reset()
+        return super().next_args(elements)
+
+
+class OneMore(QueueInput):
+    def size(self) -> int:
+        return super().size() + 1
+
+
+class TellsOnlyTheEpoch(QueueInput):
+    def state_dict(self, behind: int = 0) -> State:
+        return {**super().state_dict(behind), "run": None}
+
+
+class StaysOpen(QueueInput):
+    def close(self) -> None:
+        pass
+
+
+KEPT: list[InputSource] = []
+
+
+class Kept(QueueInput):
+    def reset(self, epoch: int = 0) -> None:
+        super().reset(epoch)
+        KEPT.append(self)
+
+
+class TakesAnInterruptForTheEnd(QueueInput):
+    def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
+        try:
+            return super().next_args(elements)
+        except KeyboardInterrupt:
+            raise EndOfPass(0) from None
+
+
+def fed(change: Callable[[AnyFlow], Any]) -> MakeInput:
+    return lambda flow: QueueInput(change(flow))
+
+
+@pytest.mark.parametrize(
+    ("broken", "noticed_by"),
+    [
+        (OtherSpecs, arguments_are_of_the_signature),
+        (fed(lambda flow: flow.skip(1)), elements_come_once_and_in_order),
+        (fed(lambda flow: flow.repeat_each(2)), elements_come_once_and_in_order),
+        (fed(lambda flow: flow.shuffle(2, seed=1)), elements_come_once_and_in_order),
+        (fed(lambda flow: flow.take(10)), elements_come_once_and_in_order),
+        (fed(lambda flow: flow.repeat(2)), the_end_is_exact),
+        (TellsNotWhatIsLeft, the_end_is_exact),
+        (OneQueue, resetting_traces_nothing_again),
+        (OneEpoch, each_pass_is_its_epoch),
+        (GoesOn, a_reset_drops_what_was_left),
+        (EndsAtAnError, an_error_comes_at_its_place),
+        (fed(lambda flow: flow.prefetch(on_error="skip")), an_error_comes_at_its_place),
+        (BeginsByItself, nothing_works_before_a_pass),
+        (OneMore, size_is_that_of_the_flow),
+        (TellsOnlyTheEpoch, resuming_gives_the_rest),
+        (StaysOpen, closing_leaves_nothing),
+        (Kept, nobody_keeps_it),
+        (TakesAnInterruptForTheEnd, an_interrupt_comes_at_once),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_broken_is_noticed(
+    broken: MakeInput, noticed_by: InputLaw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "PATIENCE", 0.3)
+    with pytest.raises((AssertionError, tf.errors.OpError, EndOfPass)):
+        noticed_by(broken)
+    while KEPT:
+        KEPT.pop().close()
+
+
+def test_every_law_is_seen_to_fail() -> None:
+    (mark,) = [
+        mark
+        for mark in test_what_is_broken_is_noticed.pytestmark  # type: ignore[attr-defined]  # pytest's
+        if mark.name == "parametrize"
+    ]
+    assert {noticed_by for _, noticed_by in mark.args[1]} == set(INPUT_LAWS)
+
+
+def test_check_input_says_which_law() -> None:
+    with pytest.raises(AssertionError, match="a flow of 11 elements is said to have 12") as failed:
+        check_input(OneMore)
+    assert failed.value.__notes__[-1].startswith("the law: It is the length of a pass")

@@ -1,0 +1,163 @@
+"""Threads run within ``running`` alone, and what ends one of them is told."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl.tensorflow import queues
+from tests.waiting import eventually
+
+
+def numbers(n: int, epochs: int | None = 1) -> Any:
+    return queues.apply(queues.range_input_producer(n, epochs, shuffle=False).dequeue)
+
+
+def all_of(batches: Any) -> list[Any]:
+    got: list[Any] = []
+    try:
+        with queues.running(batches):
+            while True:
+                got.append(np.asarray(queues.evaluate(batches).numpy()).tolist())
+    except tf.errors.OutOfRangeError:
+        return got
+
+
+def test_no_thread_runs_before_nor_after() -> None:
+    before = {*threading.enumerate()}
+    row = queues.batch([numbers(5, None)], 3, num_threads=3)
+    assert {*threading.enumerate()} == before
+    with queues.running(row):
+        begun = {thread.name for thread in {*threading.enumerate()} - before} - {"Ctrl-C"}
+        assert len(begun) == 4
+        queues.evaluate(row)
+    assert eventually(lambda: {*threading.enumerate()} <= before)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_fails_is_told_where_the_data_would_end(threads: int) -> None:
+    def fail(i: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(i, 7), ["seven is bad"])]):
+            return tf.identity(i)
+
+    row = queues.batch([queues.apply(fail, numbers(20))], 2, num_threads=threads)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="seven is bad"):
+        all_of(row)
+
+
+def test_an_error_in_the_midst_of_a_pipeline_reaches_its_end() -> None:
+    names = queues.string_input_producer(queues.apply(lambda: tf.fill([0], "a")))
+    row = queues.batch([queues.apply(names.dequeue)], 2)
+    told = pytest.raises(tf.errors.InvalidArgumentError, match="non-null")
+    with told, queues.running(row):
+        queues.evaluate(row)
+
+
+def test_an_error_of_the_block_is_that_of_the_block() -> None:
+    row = queues.batch([numbers(5, None)], 2)
+    with pytest.raises(KeyError), queues.running(row):
+        raise KeyError("mine")
+
+
+def test_a_pipeline_runs_once() -> None:
+    row = queues.batch([numbers(5)], 5)
+    with queues.running(row):
+        assert queues.evaluate(row).numpy().tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(fl.FlowError, match="has run already"), queues.running(row):
+        pass
+
+
+def test_what_is_made_together_belongs_together() -> None:
+    index, row = queues.slice_input_producer([np.arange(50), np.arange(50) * 10], num_epochs=1)
+    both = queues.shuffle_batch(
+        {"index": index, "row": row, "sum": queues.apply(lambda a, b: a + b, index, row)},
+        10,
+        capacity=60,
+        min_after_dequeue=20,
+        num_threads=2,
+    )
+
+    @tf.function
+    def step() -> Any:
+        return queues.evaluate(both)
+
+    seen: list[int] = []
+    with queues.running(both):
+        for _ in range(5):
+            made = {name: part.numpy() for name, part in step().items()}
+            assert (made["row"] == made["index"] * 10).all()
+            assert (made["sum"] == made["index"] * 11).all()
+            seen += made["index"].tolist()
+    assert sorted(seen) == list(range(50))
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 20), st.integers(1, 6), st.integers(1, 3), st.booleans())
+def test_each_row_comes_once_an_epoch(n: int, size: int, epochs: int, shuffle: bool) -> None:
+    producer = queues.input_producer(np.arange(n), num_epochs=epochs, shuffle=shuffle)
+    got = [x for one in all_of(queues.apply(producer.dequeue)) for x in [one]]
+    for k in range(epochs):
+        assert sorted(got[k * n : (k + 1) * n]) == list(range(n))
+    assert len(got) == n * epochs
+    batches = all_of(queues.batch([numbers(n)], size, allow_smaller_final_batch=True))
+    assert batches == [list(range(k, min(k + size, n))) for k in range(0, n, size)]
+
+
+def test_files_are_found_once(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "c.bin"):
+        (tmp_path / name).write_text(name)
+    names = queues.match_filenames_once(f"{tmp_path}/*.txt")
+    (tmp_path / "d.txt").write_text("later")
+    found = queues.apply(queues.string_input_producer(names, 1, shuffle=False).dequeue)
+    assert [Path(name.decode()).name for name in all_of(found)] == ["a.txt", "b.txt"]
+    several = queues.match_filenames_once([f"{tmp_path}/*.bin", f"{tmp_path}/d*"])
+    assert len(several.numpy()) == 2
+
+
+def test_cancel_op_is_called_at_the_end() -> None:
+    called: list[int] = []
+    names = queues.string_input_producer(["a"], cancel_op=lambda: called.append(1))
+    with queues.running(names):
+        assert names.dequeue().numpy() == b"a"
+        assert not called
+    assert called
+
+
+def test_slices_have_equally_many_rows() -> None:
+    with pytest.raises(ValueError, match="not compatible"):
+        queues.slice_input_producer([np.arange(3), np.arange(4)])
+    with pytest.raises(ValueError, match="takes text, got int32"):
+        queues.string_input_producer([1, 2])
+    of_any_size = queues.apply(lambda i: tf.fill([i, i], i), numbers(3))
+    with pytest.raises(ValueError, match="element_shape"):
+        queues.input_producer(of_any_size)
+
+
+def test_its_own_evaluation_is_the_next_one() -> None:
+    number = numbers(6)
+    with queues.running(number):
+        assert [int(number.value()) for _ in range(3)] == [0, 1, 2]
+        assert [int(x) for x in queues.evaluate([number, number])] == [3, 3]
+
+
+class Pair(NamedTuple):
+    image: float
+    label: float
+
+
+class Swapped(NamedTuple):
+    label: float
+    image: float
+
+
+def test_named_tuples_with_other_names_are_not_joined() -> None:
+    with pytest.raises(ValueError, match=r"other names: \['image', 'label'\] and \['label', "):
+        queues.batch_join([Pair(1.0, 2.0), Swapped(2.0, 1.0)], 1)

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import flowdsl as fl
+from flowdsl.errors import SourceError
+from flowdsl.tensorflow.inputs import logical_cpus
+from flowdsl.tensorflow.train import (
+    Callback,
+    InferenceRunner,
+    JSONWriter,
+    ModelSaver,
+    Monitor,
+    SimpleTrainer,
+    SyncMultiGPUTrainerReplicated,
+    TFEventWriter,
+    TrainConfig,
+    Trainer,
+    read_events,
+    read_stats,
+)
+from flowdsl.tensorflow.train.checkpoint import latest_checkpoint
+from tests.tensorflow.train.regression import Floats, Linear, adam, points
+
+STEPS, EPOCHS, SAVE_EVERY = 7, 3, 4
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing that handles errors sees it."""
+
+
+class KillAt(Callback):
+    """Ends the process, or what stands for it, right after a step."""
+
+    def __init__(self, step: int, process: bool = False) -> None:
+        self.step = step
+        self.process = process
+
+    def trigger_step(self) -> None:
+        if self.trainer.global_step == self.step:
+            if self.process:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise Killed
+
+
+def trainer(
+    logdir: Path, kill: Callback | None = None, model: type[Linear] = Linear, seed: int = 3
+) -> SyncMultiGPUTrainerReplicated:
+    config = TrainConfig(
+        dataflow=points(90).shuffle(seed=seed).batch(8).repeat(),
+        model=model,
+        optimizer=adam,
+        callbacks=[ModelSaver(every_steps=SAVE_EVERY), InferenceRunner(points(50).batch(16))]
+        + ([kill] if kill else []),
+        extra_callbacks=(),
+        monitors=(TFEventWriter(), JSONWriter()),
+        steps_per_epoch=STEPS,
+        max_epoch=EPOCHS,
+        logdir=logdir,
+    )
+    return SyncMultiGPUTrainerReplicated(config, ("/cpu:0", "/cpu:1"))
+
+
+def weights(trained: Trainer) -> Floats:
+    assert isinstance(trained.model, Linear)
+    return trained.model.weights()
+
+
+def without_timing(entry: dict[str, float | None]) -> dict[str, float | None]:
+    return {
+        name: value for name, value in entry.items() if name not in ("queue_fill", "input_wait")
+    }
+
+
+def check_equal(logdir: Path, resumed: Trainer, reference: Trainer, reference_dir: Path) -> None:
+    assert resumed.global_step == reference.global_step == STEPS * EPOCHS
+    np.testing.assert_allclose(weights(resumed), weights(reference), atol=1e-6)
+    got, expected = read_stats(logdir), read_stats(reference_dir)
+    assert [without_timing(e) for e in got] == [
+        pytest.approx(without_timing(e), abs=1e-6) for e in expected
+    ]
+    got_events, expected_events = read_events(logdir), read_events(reference_dir)
+    assert got_events.keys() == expected_events.keys()
+    assert [*got_events["loss"]] == [*range(1, STEPS * EPOCHS + 1)]
+    assert got_events["loss"] == pytest.approx(expected_events["loss"], abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, Path]:
+    logdir = tmp_path_factory.mktemp("undisturbed")
+    whole = trainer(logdir)
+    whole.train()
+    return whole, logdir
+
+
+# Before the first checkpoint, within an epoch, at its last step, after an epoch's checkpoint.
+@pytest.mark.parametrize("step", [3, 6, 7, 8, 14, 19])
+def test_training_goes_on_as_if_it_had_not_stopped(
+    step: int, undisturbed: tuple[Trainer, Path], tmp_path: Path
+) -> None:
+    with pytest.raises(Killed):
+        trainer(tmp_path, KillAt(step)).train()
+    again = trainer(tmp_path)
+    again.train()
+    check_equal(tmp_path, again, *undisturbed)
+
+
+def test_it_may_be_killed_again_and_again(
+    undisturbed: tuple[Trainer, Path], tmp_path: Path
+) -> None:
+    for step in (5, 9, 13, 18):
+        with pytest.raises(Killed):
+            trainer(tmp_path, KillAt(step)).train()
+    again = trainer(tmp_path)
+    again.train()
+    check_equal(tmp_path, again, *undisturbed)
+
+
+def test_a_killed_process_is_run_again(undisturbed: tuple[Trainer, Path], tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    program = [sys.executable, "-m", "tests.tensorflow.train.test_resume", str(tmp_path)]
+    ran = subprocess.run(program, cwd=root, capture_output=True, text=True)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    again = trainer(tmp_path)
+    again.train()
+    check_equal(tmp_path, again, *undisturbed)
+
+
+def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
+    trainer(tmp_path).train()
+    before = (tmp_path / "stats.json").read_text()
+    again = trainer(tmp_path)
+    again.train()
+    assert again.global_step == STEPS * EPOCHS
+    assert (tmp_path / "stats.json").read_text() == before
+
+
+def test_starting_anew_does_not_overwrite(tmp_path: Path) -> None:
+    trainer(tmp_path).train()
+    with pytest.raises(fl.InvalidFlow, match=r"resume=False.*ckpt-21 exists already.*logdir"):
+        trainer(tmp_path).train(resume=False)
+
+
+class Wider(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = tf.Variable(np.zeros((5, 2), np.float32))
+
+
+class Reshaped(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = tf.Variable(np.zeros((5, 2), np.float32))
+
+
+class Counting(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = tf.Variable(0.0, trainable=False)
+
+
+@pytest.mark.filterwarnings("ignore:not trained. more")
+@pytest.mark.parametrize("model", [Wider, Reshaped, Counting])
+def test_a_checkpoint_of_another_model_is_refused(model: type[Linear], tmp_path: Path) -> None:
+    trainer(tmp_path).train()
+    with pytest.raises(fl.StateMismatch, match="ckpt-21 does not fit this model and optimizer"):
+        trainer(tmp_path, model=model).train()
+
+
+def test_a_checkpoint_of_another_flow_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        trainer(tmp_path, KillAt(10)).train()
+    with pytest.raises(fl.StateMismatch, match="shuffle"):
+        trainer(tmp_path, seed=4).train()
+
+
+def test_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
+    trainer(tmp_path).train()
+    kept = sorted(path.name for path in (tmp_path / "checkpoints").glob("*.index"))
+    assert kept == ["ckpt-16.index", "ckpt-20.index", "ckpt-21.index"]
+
+
+class Careful(Monitor):
+    """Knows up to which step it has written."""
+
+    def process_step(self, step: int, scalars: Mapping[str, float]) -> None:
+        self.seen = step
+
+    def flush(self) -> None:
+        self.written = self.seen
+
+
+def test_what_comes_before_a_checkpoint_is_written_before_it(tmp_path: Path) -> None:
+    careful = Careful()
+    config = attrs.evolve(trainer(tmp_path, KillAt(10)).config, monitors=(careful,))
+    with pytest.raises(Killed):
+        SimpleTrainer(config).train()
+    assert (tmp_path / "checkpoints" / "ckpt-8.index").exists()
+    assert careful.written == 8
+
+
+def test_one_device_goes_on_where_two_stopped(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        trainer(tmp_path, KillAt(10)).train()
+    config = trainer(tmp_path).config
+    single = SimpleTrainer(config)
+    single.train()
+    assert single.global_step == STEPS * EPOCHS
+
+
+def test_saving_needs_a_place() -> None:
+    config = TrainConfig(
+        dataflow=points().batch(8),
+        model=Linear,
+        optimizer=adam,
+        callbacks=[ModelSaver()],
+        max_epoch=1,
+    )
+    with pytest.raises(fl.FlowError, match="logdir"):
+        SimpleTrainer(config).train()
+
+
+def test_a_removed_checkpoint_is_followed_by_the_one_before_it(tmp_path: Path) -> None:
+    trainer(tmp_path).train()
+    folder = tmp_path / "checkpoints"
+    kept = sorted(int(path.stem.removeprefix("ckpt-")) for path in folder.glob("ckpt-*.index"))
+    for path in folder.glob(f"ckpt-{kept[-1]}.*"):
+        path.unlink()
+    again = trainer(tmp_path)
+    again.setup()
+    assert again.global_step == kept[-2]
+    for path in folder.glob("ckpt-*"):
+        path.unlink()
+    anew = trainer(tmp_path)
+    anew.setup()
+    assert anew.global_step == 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+@pytest.mark.parametrize("suffix", ["index", "data-00000-of-00001"])
+def test_a_damaged_checkpoint_is_not_taken_for_none(
+    tmp_path: Path, suffix: str, damage: str
+) -> None:
+    trainer(tmp_path).train()
+    path = Path(f"{latest_checkpoint(tmp_path)}.{suffix}")
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle] ^= 1
+    path.write_bytes(content[:middle] if damage == "cut" else content)
+    with pytest.raises(SourceError, match="is damaged: remove its files"):
+        trainer(tmp_path).setup()
+
+
+if __name__ == "__main__":  # the process to be killed
+    logical_cpus(2)
+    trainer(Path(sys.argv[1]), KillAt(17, process=True)).train()

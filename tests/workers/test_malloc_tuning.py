@@ -1,0 +1,63 @@
+"""Tests of what workers do with memory that the functions free."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flowdsl as fl
+from flowdsl.resources.cores import cores
+from flowdsl.workers import native_threads
+from tests.paces import paced
+
+MIB = 1 << 20
+glibc = pytest.mark.skipif("glibc" not in (os.confstr("CS_GNU_LIBC_VERSION") or ""), reason="glibc")
+
+
+def faults_after_arrays(i: int) -> int:
+    x = np.ones(8 * MIB, np.uint8) + 1  # 4,096 pages: more than what is free already
+    x = x * 2 - 1
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def faults_a_row(**options: Any) -> float:
+    counts: list[int] = (
+        fl.from_range(40).map(faults_after_arrays).prefetch(procs=1, **options).collect()
+    )
+    return (counts[-1] - counts[20]) / 19
+
+
+@glibc
+class TestKept:
+    def test_pages_are_touched_once(self) -> None:
+        assert faults_a_row() < 10
+
+    def test_as_the_environment_says_if_it_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")
+        assert faults_a_row() > 1000
+
+    def test_only_within_memory(self) -> None:
+        """An array larger than what may be kept is given back."""
+        assert faults_a_row(memory=100_000) > 1000
+
+    def test_no_more_than_the_most(self) -> None:
+        def resident(i: int) -> int:
+            if i == 1:
+                np.stack([np.ones(150_000, np.uint8) for _ in range(2000)])  # 300 MB, twice
+            return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+        with paced([1]):  # it is given back between two tasks
+            before, _, after = fl.from_range(3).map(resident).prefetch(procs=1).collect()
+        assert after - before < 100 * MIB
+
+    def test_programs_that_a_function_starts_are_not_told_of_it(self) -> None:
+        def variables(_: int) -> dict[str, str]:
+            return dict(os.environ)
+
+        (got,) = fl.from_range(1).map(variables).prefetch(procs=1).collect()
+        assert got == {**native_threads.variables(cores()), **os.environ}
