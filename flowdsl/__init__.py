@@ -1,17 +1,24 @@
-"""flowdsl: typed, immutable input pipelines that give the same elements on any number of processes.
+"""flowdsl: typed, immutable input pipelines with the same elements on any number of processes.
 
-``flow``      the Flow type: chain, run, explain        ``effects``     what each operator promises
-``ops``       the operators, a family a file            ``elements``    components, records
-``storage``   files: sources, writers, the codec        ``specs``       what is known of elements
-``datasets``  datasets of other libraries               ``kinds``       what a planner knows of it
-``remote``    flows from and to other machines          ``arrays``      what is an array
-``plan``      from the chain to stages                  ``stacking``    how rows become a batch
-``runtime``   running stages, here or in workers        ``batch_specs`` what is known of a batch
-``report``    where the time goes, and what to do       ``arguments``   what every operator checks
-``graph``     into TensorFlow                           ``node``        the tree that a flow is
-``train``     trainers; these two need TensorFlow       ``probing``     specs from one element, made
-``errors``    what can go wrong, as a tree              ``testing``   the laws, for all packages
-``batches``   the type of a batch, for checkers         ``worker_kinds``  who can run a stage
+``flow``        the ``Flow`` type: chain, run, explain
+``ops``         the operators, one family per file
+``storage``     files: sources, writers, the codec
+``datasets``    sources over the datasets of other libraries
+``remote``      flows from and to other machines
+``nodes``       the tree of operators that a flow describes; base classes for new operators
+``elements``    elements: structure, specs, stacking into batches
+``effects``     the effects of operators, as tags in a flow's type
+``plan``        planning: from the chain to stages
+``executor``    the compiled code that computes elements
+``runtime``     running the stages of a plan, in this process or in workers
+``workers``     worker processes and threads
+``resources``   cores, cancellation, kinds of worker
+``feeding``     loaders for training loops of PyTorch, JAX and Keras
+``statistics``  counts and times of a run
+``report``      where the time goes: profiles, verdicts, pictures, progress
+``tensorflow``  input sources and trainers for TensorFlow
+``testing``     the laws that operators obey, for tests of all packages
+``errors``      the errors, as a tree
 """
 
 from __future__ import annotations
@@ -203,7 +210,7 @@ _LATER = {
     "to_example": "storage.tfrecord.example",
     "verdict": "report.bottleneck",
 }
-"""Names that not every program asks for, and the modules that have them."""
+"""Names that not every program uses, with their modules, which are imported on first use."""
 
 
 def __dir__() -> list[str]:
@@ -211,7 +218,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """What most programs do without is imported when it is asked for."""
+    """Import the names of ``_LATER`` on first use, as most programs do not need them."""
     if name == "remote":
         return import_module("flowdsl.remote")
     if name not in _LATER:

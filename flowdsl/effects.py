@@ -1,14 +1,14 @@
-"""What the operators of a flow do to the rows of its sources: a row of tags, joined by ``|``.
+"""The effects of a flow's operators on its source rows: a union of tags, joined by ``|``.
 
-``Flow[T, Reordered | Endless]`` may permute its rows and never stops. The tags that are absent are
-the promise, so ``Exact``, which has none, is assignable to every other row of tags, and ``Flow[T]``
-promises nothing. A batch counts as the rows in it. Leaving out rows by ``take`` or ``filter`` is no
-effect: the chain asks for it.
+``Flow[T, Reordered | Endless]`` may permute its rows and never stops. A flow guarantees that the
+effects absent from its type do not occur, so ``Exact``, which has no tag, is assignable to every
+other union, and ``Flow[T]`` guarantees nothing. A batch counts as the rows in it. Leaving out rows
+by ``take`` or ``filter`` is not an effect, as the chain requests it.
 
-Each tag is a sentence, which a law of the test suite checks on every operator.
+Each tag has a defining sentence, which the test suite checks on every operator.
 
 The idea is the effect row of Koka (Leijen, "Koka: Programming with Row-Polymorphic Effect Types",
-2014), written with what a Python type checker has: unions and inheritance.
+2014), expressed by the unions and inheritance of Python's type checkers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import TypeAlias
 
 
 class Effect:
-    """The top of the row: anything may have happened."""
+    """The top type: any effect may occur."""
 
 
 class Reordered(Effect):
-    """The rows are those of the sources, in another order."""
+    """The rows of the sources come in another order."""
 
 
 class Resampled(Effect):
-    """Rows may come more than once, or be missing for no reason that the chain gives."""
+    """Rows may come more than once, or be missing without an operator that leaves them out."""
 
 
 class Unsized(Effect):
@@ -37,7 +37,7 @@ class Endless(Effect):
 
 
 class Exact(Reordered, Resampled, Unsized, Endless):
-    """The bottom of the row: every row once, in source order, a known number of them.
+    """The bottom type, without effects: every row once, in source order, a known number of rows.
 
     It inherits from every tag so that ``Exact`` fits wherever a tag is allowed.
     """
@@ -61,7 +61,7 @@ TAGS: tuple[Tag, ...] = (Reordered, Resampled, Unsized, Endless)
 
 
 def describe(tags: frozenset[Tag]) -> str:
-    """Name a row as types spell it.
+    """The tags as they are written in a type.
 
     >>> describe(frozenset({Endless, Reordered}))
     'Reordered | Endless'

@@ -1,20 +1,20 @@
-"""What can go wrong, as a tree.
+"""The errors that flowdsl raises, as a tree.
 
 FlowError
-├── InvalidFlow (ValueError)       a chain that cannot be built: an argument out of its bounds
-├── NotShippable (TypeError)       a function or value that cannot travel to a worker process
-├── UnknownLength (TypeError)      a length was asked of a flow that learns it only at its end
-├── EndlessFlow                    everything was asked of a flow that never ends
-├── NotResumable                   a state was asked of a flow whose place no position tells
-├── SpecMismatch (TypeError)       elements are not what was declared, or do not stack
-├── SourceError                    a file or queue that is missing, damaged or not what it should be
+├── InvalidFlow (ValueError)       the chain cannot be built, such as for an invalid argument
+├── NotShippable (TypeError)       a function or value cannot be sent to a worker process
+├── UnknownLength (TypeError)      the flow's length is known only at the end of a pass
+├── EndlessFlow                    a length or all elements were requested of an endless flow
+├── NotResumable                   a state was requested of a flow that cannot be resumed
+├── SpecMismatch (TypeError)       elements differ from their declaration, or do not stack
+├── SourceError                    a file or queue is missing, damaged or of the wrong format
 ├── MissingLibrary (ImportError)   a format's library is not installed; the message says how to
 ├── ElementError                   a function failed on one element; ``__cause__`` is its exception
-├── WorkerDied                     a worker process ended before its work did
-└── StateMismatch (ValueError)     a saved position that belongs to another flow
+├── WorkerDied                     a worker process ended before its work was done
+└── StateMismatch (ValueError)     a saved state belongs to another flow
 
-Every message says which operator, which argument or element, what was given, and what would have
-been right. ``except FlowError`` catches them all.
+Every message names the operator, the argument or element, the value it got, and the valid values.
+``except FlowError`` catches all of them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import Self
 
 
 class Where(str):
-    """A place in a flow as a reader would say it, e.g. ``row 7 of from_lmdb('digits.lmdb')``.
+    """A readable place in a flow, e.g. ``row 7 of from_lmdb('digits.lmdb')``.
 
-    Or the rows from one to another:
+    It may be a range of rows:
 
     >>> Where("row 0").to(Where("row 3")).to(Where("row 8", "row 9"))
     'row 0 to row 9'
@@ -44,23 +44,23 @@ class Where(str):
         return where
 
     def to(self, other: Where) -> Where:
-        """From the first of these rows to the last of the others."""
+        """The range from the first row of this range to the last row of another."""
         return Where(self.first, other.last)
 
 
 class FlowError(Exception):
-    """The root of every error that flowdsl raises on purpose."""
+    """The base class of every error that flowdsl raises on purpose."""
 
 
 FORKED = (
     "this run belongs to the process that began it, and this process is a fork of that one; "
     "iterate the flow here, which begins a new run"
 )
-"""What a fork of the process that began a run is told when it goes on with it."""
+"""The error message for a forked process that continues a run of its parent process."""
 
 
 class InvalidFlow(FlowError, ValueError):
-    """A chain that cannot be built; raised by the operator's method, before anything runs.
+    """The chain cannot be built; raised by the operator's method, before anything runs.
 
     >>> import flowdsl as fl
     >>> fl.from_range(10).batch(0)
@@ -71,11 +71,11 @@ class InvalidFlow(FlowError, ValueError):
 
 
 class NotShippable(FlowError, TypeError):
-    """A plan holds something that cannot be sent to a worker process, such as a lock."""
+    """A plan contains something that cannot be sent to a worker process, such as a lock."""
 
 
 class UnknownLength(FlowError, TypeError):
-    """The length of this flow is known only after a pass: it filters, or reads a stream."""
+    """The length of the flow is known only after a pass: it filters, or reads a stream."""
 
 
 class EndlessFlow(FlowError):
@@ -87,7 +87,7 @@ class EndlessFlow(FlowError):
 
 
 class NotResumable(FlowError):
-    """No position says what was given: the order is unknown, or a source gives elements once."""
+    """The flow cannot be resumed: its order is unknown, or a source yields elements only once."""
 
 
 class SpecMismatch(FlowError, TypeError):
@@ -119,10 +119,10 @@ ZeroDivisionError('integer division or modulo by zero'); the element was 0
     def __init__(
         self, operator: str, position: int, epoch: int, origin: str, given: str | None = None
     ) -> None:
-        """``operator`` is how the chain spells it; ``position`` counts from 0 within ``epoch``.
+        """``operator`` is its title in the chain; ``position`` counts from 0 within ``epoch``.
 
-        ``given`` says in words what it failed on, such as "the element was 0": an error may be kept
-        for longer than the element should be.
+        ``given`` describes the element on which it failed, such as "the element was 0". It is text,
+        as an error may be kept for longer than the element should be.
         """
         super().__init__(operator, position, epoch, origin, given)
         self.operator = operator
@@ -155,7 +155,9 @@ _MOST_OF_A_REASON = 1000
 def _reason(cause: BaseException) -> str:
     try:
         text = repr(cause)
-        if text == f"{type(cause).__name__}()" and str(cause):  # so TensorFlow's tell nothing
+        if text == f"{type(cause).__name__}()" and str(
+            cause
+        ):  # the reprs of TensorFlow's errors are empty
             text = f"{type(cause).__name__}({str(cause)!r})"
     except Exception as error:  # an error message must not fail itself
         text = f"{type(cause).__name__}, whose repr raised {type(error).__name__}"
@@ -178,7 +180,7 @@ def travelling(error: BaseException) -> BaseException:
 
     An exception that cannot be pickled and restored becomes a ``RuntimeError`` that names it.
     """
-    import cloudpickle  # here: no flow needs it before one fails or is sent
+    import cloudpickle  # here: needed only when a flow fails or is sent to a process
 
     trace = "".join(traceback.format_exception(error))
     try:
@@ -193,8 +195,8 @@ def travelling(error: BaseException) -> BaseException:
 
 
 class WorkerDied(FlowError):
-    """A worker process ended while it held work; the message gives its exit status and the work."""
+    """A worker process ended with work left; the message has its exit status and that work."""
 
 
 class StateMismatch(FlowError, ValueError):
-    """A state saved by another flow, or by another version of this one."""
+    """A state was saved by another flow, or by another version of this flow."""

@@ -1,4 +1,4 @@
-"""The fluent surface: the families of operators joined in one type, and the ways to run it."""
+"""``Flow``: all families of operators in one class, and the methods that run a flow."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class Flow(
 ):
     """An immutable description of a pipeline of elements ``T``, with the effects ``E`` on its rows.
 
-    Every method gives a new flow; building one does no work. What a flow means is its reference
-    sequence: the same on any number of processes, at any time, for the same seeds and epoch.
+    Every operator returns a new flow; building a flow does no work. A flow means one sequence of
+    elements: the same on any number of processes, at any time, for the same seeds and epoch.
 
     >>> import flowdsl as fl
     >>> flow = fl.from_range(10).shuffle(seed=3).map(lambda i: i * i).batch(4)
@@ -77,8 +77,8 @@ class Flow(
     (3, ['Reordered'])
     """
 
-    # What plans and runs a flow is imported when that is asked for: it is most of flowdsl, and a
-    # program that starts should not wait for it.
+    # The modules that plan and run a flow are imported on first use: they are most of flowdsl, and
+    # would delay the start of a program.
 
     @cached_property
     def _plan(self) -> Plan[T]:
@@ -92,22 +92,22 @@ class Flow(
         return Run(self._plan, epoch, *there)
 
     def __iter__(self) -> Run[T]:
-        """Epoch 0, from its start: iterating twice gives the same elements twice."""
+        """Iterate over epoch 0, from its start: iterating twice yields the same elements twice."""
         return self._run()
 
     def epoch(self, k: int) -> Run[T]:
-        """The ``k``-th pass: seeded operators draw afresh in each. ``epoch(0)`` is ``iter``."""
+        """The ``k``-th pass: seeded operators draw again in each. ``epoch(0)`` is ``iter``."""
         if not is_int(k, 0):
             raise InvalidFlow(f"epoch: k must be an int >= 0 and below 2**62, got {k!r}")
         return self._run(int(k))
 
     def epochs(self, n: int, resume: Mapping[str, object] | None = None) -> Iterator[Run[T]]:
-        """``n`` passes in turn: ``for run in flow.epochs(3): for x in run: ...``.
+        """``n`` consecutive passes: ``for run in flow.epochs(3): for x in run: ...``.
 
-        With ``resume``, a state that such a loop saved, the loop goes on where the state was taken:
-        first with the rest of that epoch, then with the later ones. ``n`` counts all epochs, as in
-        the loop that was stopped, and ``run.epoch`` is the number of each. If that epoch had ended,
-        its rest is empty; no element is repeated or left out.
+        With ``resume``, a state that such a loop saved, the loop continues where the state was
+        saved: first with the rest of that epoch, then with the later epochs. ``n`` counts all
+        epochs, as in the loop that was stopped, and ``run.epoch`` is the number of each. If that
+        epoch had ended, its rest is empty; no element is repeated or left out.
 
         Errors, at the call: ``InvalidFlow`` for ``n < 0``, and for a state of an epoch beyond the
         last; ``StateMismatch`` for a state of another flow. See ``resume``.
@@ -143,37 +143,38 @@ class Flow(
         )
 
     def resume(self, state: Mapping[str, object]) -> Run[T]:
-        """Continue a pass from what ``run.state_dict()`` gave, under any number of processes.
+        """Continue a pass from a state of ``run.state_dict()``, with any number of processes.
 
-        A flow over random-access sources reads nothing again that was delivered before. After a
-        filter or ``on_error`` this holds if only functions, batches, ``repeat`` and operators that
-        count elements (``enumerate``, ``take``, ``skip``, ``shard``) follow, and workers are sent
-        nothing that was made after it; otherwise those elements are made again and left out. A
-        stream is read again from its beginning.
+        A flow over random-access sources does not read elements again that were delivered before.
+        After a filter or ``on_error`` this holds if only functions, batches, ``repeat`` and
+        operators that count elements (``enumerate``, ``take``, ``skip``, ``shard``) follow, and
+        no element that was made after it is sent to workers; otherwise those elements are made
+        again and left out. A stream is read again from its beginning.
 
-        A state of one of ``n`` shards, taken when all stood at the same position, resumes any shard
-        of another number of shards, if what was delivered in all is a whole number of elements for
-        each of those, and only functions, batches and ``repeat`` come after the ``shard``.
+        A state of one of ``n`` shards, saved when all were at the same position, resumes any shard
+        of another number of shards, if the delivered elements of all shards are a whole number of
+        elements for each new shard, and only functions, batches and ``repeat`` come after the
+        ``shard``.
 
         Errors: ``StateMismatch``, naming the operator that differs, for a state of another flow or
-        of another file's rows. Functions are told apart by name, and items in memory by number.
+        of another file's rows. Functions are compared by name, and items in memory by number.
         """
         from flowdsl.runtime.state import place_of
 
         return self._run(*place_of(self.node, state))
 
     def at(self, position: int, epoch: int = 0) -> T:
-        """The element at a position of a pass: what a model saw in step ``position`` of an epoch.
+        """The element at a position of a pass: the input of a model in step ``position``.
 
         A negative ``position`` counts from the end, where the length is known. The element is made
-        in this process, whatever ``prefetch`` says, and so is what it is made of, but nothing else:
-        where the flow is index-planned (``explain`` says where elements travel) no element before
-        it is made. After a filter, or over a stream, those before it are made again and left out.
+        in this process, even with ``prefetch``. Where the flow is index-planned (``explain`` shows
+        where elements travel), only the source elements that it needs are made, and no earlier
+        element. After a filter, or over a stream, earlier elements are made again and left out.
 
-        Errors: ``IndexError`` beyond the end; ``InvalidFlow`` for what is no position or epoch,
-        after ``prefetch(ordered=False)``, whose order is not known, and over a source that gives
+        Errors: ``IndexError`` beyond the end; ``InvalidFlow`` for an invalid position or epoch,
+        after ``prefetch(ordered=False)``, whose order is not known, and over a source that yields
         its elements only once; ``UnknownLength`` and ``EndlessFlow`` for a negative position
-        without an end to count from; what the flow raises for that element.
+        without an end to count from; any error that the flow raises for that element.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(1000).shuffle(seed=1).map(lambda i: i * i).batch(4)
@@ -191,18 +192,18 @@ class Flow(
     def origins(self, position: int, epoch: int = 0) -> list[Origin]:
         """The rows of the sources that the element at a position of a pass is made of.
 
-        They come in the order in which they are in the element, a row that is in it twice also
-        twice: of a batch of rows, the i-th is that of row ``i``. Each has the title of its source,
-        its index there (for a stream, in the pass over it) and the number that the source has in
-        ``explain``. A function is taken to use all that it is given; of a batch that was
-        only moved since, ``unbatch`` gives the rows one by one.
+        They are in the order of the rows in the element, and a row that it contains twice is listed
+        twice: for a batch of rows, the i-th origin belongs to row ``i``. Each has the title of its
+        source, its index there (for a stream, in the pass over it) and the number of the source in
+        ``explain``. A function is assumed to use its whole argument; of a batch that no function
+        has changed, ``unbatch`` yields elements with one origin each.
 
         Where the flow is index-planned this is arithmetic: no row is read, no function is called,
-        and no element before it matters. Elsewhere, as after a filter or over a stream, it is by
-        replay: a pass is made again, without workers, up to that element.
+        and earlier elements are not needed. Otherwise, as after a filter or over a stream, a pass
+        is replayed, without workers, up to that element.
 
         Errors: as for ``at``; and ``InvalidFlow`` for an operator of another package that does not
-        say what its elements are made of.
+        define the origins of its elements.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(10**9).shuffle(seed=1).map(lambda i: -i).batch(4)
@@ -211,7 +212,7 @@ class Flow(
         >>> print(*fl.from_items("abcd").filter(lambda x: x != "b").batch(2).origins(0), sep=", ")
         row 0 of from_items(4 items), row 2 of from_items(4 items)
 
-        Source: the provenance of databases: which rows a row of a result is from.
+        Source: provenance in databases: the input rows from which a result row was computed.
 
         Elsewhere: none of tensorpack, tf.data, Grain and torchdata.
         """
@@ -219,19 +220,19 @@ class Flow(
 
         return origins_at(self.node, *self._place("origins", position, epoch))
 
-    def _place(self, asked: str, position: int, epoch: int) -> tuple[int, int]:
+    def _place(self, method: str, position: int, epoch: int) -> tuple[int, int]:
         """A position, counted from the start of a pass, and its epoch."""
         if not is_int(epoch, 0):
-            raise InvalidFlow(f"{asked}: epoch must be an int >= 0 and below 2**62, got {epoch!r}")
+            raise InvalidFlow(f"{method}: epoch must be an int >= 0 and below 2**62, got {epoch!r}")
         if not is_int(position, 1 - MOST_ELEMENTS):
-            raise InvalidFlow(f"{asked}: position must be an int, got {position!r}")
+            raise InvalidFlow(f"{method}: position must be an int, got {position!r}")
         if position >= 0:
             return int(position), int(epoch)
         length = Flow.size(self)  # type: ignore[arg-type]  # it checks the effects at run time
         if position < -length:
             from flowdsl.runtime.random_access import beyond
 
-            raise beyond(asked, int(position), length, self.node)
+            raise beyond(method, int(position), length, self.node)
         return int(position) + length, int(epoch)
 
     @cached_property
@@ -241,7 +242,7 @@ class Flow(
         return plan_without_workers(self.node)
 
     def collect(self: FlowBase[T, Finite]) -> list[T]:
-        """All elements of epoch 0 in a list. Errors: ``EndlessFlow``."""
+        """Return all elements of epoch 0 in a list. Errors: ``EndlessFlow``."""
         if Endless in self.node.effects:
             raise EndlessFlow(
                 f"collect: {endless_part(self.node)} never ends, so it cannot be collected; "
@@ -250,7 +251,7 @@ class Flow(
         return list(iter(self))
 
     def size(self: FlowBase[T, Counted]) -> int:
-        """How many elements a pass has. Errors: ``UnknownLength``, ``EndlessFlow``."""
+        """The number of elements in a pass. Errors: ``UnknownLength``, ``EndlessFlow``."""
         if Endless in self.node.effects:
             raise EndlessFlow(f"{endless_part(self.node)} never ends; put .take(n) after it")
         if self.node.length is None:
@@ -270,33 +271,33 @@ class Flow(
         return True
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """For notebooks: the plan, as a picture."""
+        """The plan as a picture, for notebooks."""
         from flowdsl.report.notebook import plan_bundle
 
         return plan_bundle(self)
 
     def _repr_html_(self) -> str | None:
-        """The plan as HTML, for notebooks that ask only for HTML."""
+        """The plan as HTML, for notebooks that request only HTML."""
         return self._repr_mimebundle_().get("text/html")
 
     @property
     def effects(self) -> frozenset[Tag]:
-        """The tags of the row ``E``, as far as they are known at run time."""
+        """The tags of the effects ``E``, as far as they are known at run time."""
         return self.node.effects
 
     @property
     def spec(self) -> Spec:
-        """What an element looks like: its components' dtypes and shapes.
+        """The spec of an element: the dtypes and shapes of its components.
 
         If a function has no useful return annotation, the first element is made, which runs the
-        chain up to there; sizes that nothing declares are those of that element.
+        chain up to that function; sizes that are not declared are taken from that element.
         """
         return self.node.spec(probe=True)
 
     def explain(self, stage: str = "plan") -> str:
-        """What will run, where, and what it guarantees, as text.
+        """Describe the plan: what will run, where, and with which guarantees.
 
-        ``stage`` stops at a stage of planning: ``"flow"`` is the chain as written, ``"rules"`` the
+        ``stage`` selects a stage of planning: ``"flow"`` is the chain as written, ``"rules"`` the
         chain after rewriting, ``"plan"`` the stages that run.
         """
         from flowdsl.plan.explain import explain
@@ -304,7 +305,7 @@ class Flow(
         return explain(self.node, stage, self._plan)
 
     def measure(self, size: int = 5000, warmup: int = 0) -> Speed:
-        """How fast the flow delivers: time ``size`` elements of epoch 0, after ``warmup`` others.
+        """Measure the flow's speed: time ``size`` elements of epoch 0, after ``warmup`` others.
 
         The pass may end sooner. Errors: ``InvalidFlow`` for ``size < 1`` or ``warmup < 0``;
         ``FlowError`` if the pass ends within the warmup.
@@ -325,19 +326,19 @@ class Flow(
             return measure(run, size, warmup)
 
     def profile(self, seconds: float = 3.0, step: Callable[[T], object] | None = None) -> Profile:
-        """Where the time goes: run the flow for so many seconds, and say what limits it.
+        """Profile the flow: run it for some seconds, and name the operator that limits it.
 
-        It runs from epoch 0 on, and through further epochs where a pass is short; the seconds count
-        from when all workers are at work. ``step`` is what the consumer does with an element, as a
-        training step would: without it the consumer does nothing, so the limit is in the flow.
-        Every operator is timed, at about 0.1 µs a call. Elements that a source gives only once are
-        used up.
+        The run starts with epoch 0 and continues with further epochs if a pass is short; the
+        seconds count from the moment when all workers have started. ``step`` is called with each
+        element, as a training step would be: without it the consumer does nothing, so the limit is
+        in the flow. Every operator is timed, which costs about 0.1 µs per call. Elements that a
+        source yields only once are used up.
 
-        Print the profile, or ``save`` it as a picture, ``.svg`` or ``.html``. docs/seeing.md says
-        what the figures mean, and how the verdict is reached.
+        Print the profile, or ``save`` it as a picture, ``.svg`` or ``.html``. docs/seeing.md
+        explains the figures and the verdict.
 
         Errors: ``InvalidFlow`` for ``seconds`` not above 0, or a ``step`` that cannot be called;
-        ``FlowError`` if there is no element.
+        ``FlowError`` if the flow has no elements.
 
         >>> import time
         >>> import flowdsl as fl
@@ -356,10 +357,10 @@ class Flow(
         return profile(self._plan, seconds, step)
 
     def progress(self, description: str = "") -> Iterable[T]:
-        """Epoch 0, with a bar while a loop goes through it: ``for x in flow.progress(): ...``.
+        """Iterate over epoch 0 with a progress bar: ``for x in flow.progress(): ...``.
 
-        ``fl.progress(run)`` does the same for any run, which can then be asked for its
-        ``statistics()``; see there. Errors: ``InvalidFlow`` for a ``description`` that is no text.
+        ``fl.progress(run)`` does the same for any run, whose ``statistics()`` can then be read; see
+        there. Errors: ``InvalidFlow`` for a ``description`` that is not a string.
 
         >>> import flowdsl as fl
         >>> sum(fl.from_range(5).progress())
@@ -372,7 +373,7 @@ class Flow(
     def pipe(
         self, func: Callable[Concatenate[Flow[T, E_any], P], R], /, *args: P.args, **kw: P.kwargs
     ) -> R:
-        """``func(self, *args, **kw)``: chain a function of flows.
+        """Chain a function of flows: return ``func(self, *args, **kw)``.
 
         >>> import flowdsl as fl
         >>> def halves(flow, n):
@@ -394,7 +395,7 @@ class Flow(
 
 
 def _spelled(node: AnyNode) -> str:
-    """The chain that makes a flow, written with its titles."""
+    """The chain of a flow, written with the titles of its operators."""
     if not node.sources:
         return node.title
     first, *others = map(_spelled, node.sources)

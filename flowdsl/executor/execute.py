@@ -137,7 +137,7 @@ class EndToEnd:
         """The reference, recording what is left out."""
         sources = [partial(self._pass, s, (*path, k)) for k, s in enumerate(node.sources)]
         if isinstance(node, SkipFailed):
-            return node.rows_telling(epoch, sources, partial(self._leave, path))
+            return node.rows_reporting(epoch, sources, partial(self._leave, path))
         return node.rows(epoch, sources)
 
     def _leave(self, path: Path, failed: Failed) -> None:

@@ -1,13 +1,13 @@
-"""Nodes: what a flow is made of. Authors of operators import from here.
+"""Nodes: the operators of a flow, as a tree. Authors of operators import from here.
 
 base.py              Node and FlowBase: fields, sources, rows, length, spec, effects
-kinds.py             the kinds of node that a planner knows: Elementwise, Windowed, ...
-capabilities.py      what a node may be able to do besides: resume, be traced, buffer elements
+kinds.py             the kinds of node that the planner distinguishes: Elementwise, Windowed, ...
+capabilities.py      optional abilities of a node: resume, be traced, buffer elements
 validation.py        checks and messages for arguments
-spec_inference.py    what is known of the elements that a user's function returns
+spec_inference.py    the spec of the elements that a user's function returns
 randomness.py        random generators by position, and keyed permutations
 random_sequences.py  random sequences of part numbers with random access, for mix and choose
-failures.py          operators under on_error: attempts, and the node that skips failed elements
+failures.py          operators under on_error, and the node that skips failed elements
 """
 
 from __future__ import annotations

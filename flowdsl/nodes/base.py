@@ -1,8 +1,8 @@
 """The description of a flow: a tree of frozen nodes.
 
-A node is its validated fields, one sentence, and a few facts: what it yields (``rows``, the
-reference), how many, of what spec, with what effects. Its kind says what a planner may do with it
-(see ``kinds``).
+A node has validated fields and defines the operator's meaning: the elements that a pass yields
+(``rows``, the reference), their number, their spec and the effects. Its kind determines what a
+planner may do with it (see ``kinds``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Row: TypeAlias = tuple[int, A]
 so that the element at a position is the same whichever process looks at it."""
 
 PassFactory: TypeAlias = Callable[[int], Iterator[Row[Any]]]
-"""Begins the pass of an epoch over a source, and gives its rows."""
+"""Starts the pass of an epoch over a source, and returns an iterator over its rows."""
 
 Positions: TypeAlias = NDArray[np.int64]
 """Positions in passes, or other counts, one for each element: of shape ``(elements,)``."""
@@ -62,7 +62,7 @@ Positions: TypeAlias = NDArray[np.int64]
 
 @attrs.frozen
 class Indices:
-    """Where some elements stand in the output of a node.
+    """Addresses of elements in the output of a node: an epoch and a position for each.
 
     Two columns of shape ``(elements,)`` and dtype ``int64``.
     """
@@ -79,7 +79,7 @@ class Indices:
 
     @classmethod
     def at(cls, epoch: int, positions: Sequence[int] | Positions) -> Indices:
-        """These positions of one pass."""
+        """The addresses of ``positions`` in one pass."""
         position = np.asarray(positions, np.int64)
         return cls(np.full(len(position), epoch, np.int64), position)
 
@@ -88,39 +88,39 @@ class Indices:
         return Indices(self.epoch[chosen], self.position[chosen])
 
     def and_next(self, counts: Positions) -> Indices:
-        """For each address, it and those that follow, as many as ``counts`` says in all."""
+        """For each address, a run of ``counts`` consecutive addresses that starts with it."""
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return Indices(np.repeat(self.epoch, counts), np.repeat(self.position, counts) + within)
 
 
 @attrs.frozen
 class Provenance:
-    """The elements that some elements are made of, one after another, and where they stand."""
+    """The source elements from which some elements are made, in order, with their addresses."""
 
     at: Indices
-    """The address of each in its source."""
+    """The address of each source element in its source."""
     source: Positions
-    """The number of that source among those of the operator."""
+    """The number of its source among the operator's sources."""
     counts: Positions
-    """How many each element is made of; of shape ``(elements,)``, where the others have as many
-    entries as there are members."""
+    """The number of source elements in each element, of shape ``(elements,)``; ``at`` and
+    ``source`` have one entry for each source element."""
 
     @classmethod
     def one_each(cls, at: Indices, source: Positions | None = None) -> Provenance:
-        """One for each element, from the first source if ``source`` does not say otherwise."""
+        """One source element for each element, from the first source unless ``source`` is set."""
         first = np.zeros_like(at.position)
         return cls(at, first if source is None else source, np.ones_like(at.position))
 
     def of(self, source: int) -> Indices:
-        """The addresses of those that are from this source."""
+        """The addresses of the source elements that come from this source."""
         return self.at.where(self.source == source)
 
 
 class Dropped:
-    """What an elementwise operator gives for an element that it leaves out."""
+    """The type of ``DROPPED``, which an elementwise operator returns to leave an element out."""
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """There is one ``DROPPED`` in each process."""
+        """Unpickle to the one ``DROPPED`` of the process."""
         return "DROPPED" if self is DROPPED else super().__reduce__()
 
 
@@ -129,7 +129,7 @@ DROPPED: Final = Dropped()
 
 @attrs.frozen(eq=False)
 class Failed:
-    """Takes the place of an element that could not be made, where ``on_error`` allows that."""
+    """Takes the place of an element on which an operator under ``on_error`` failed."""
 
     step: int
     """The number of the operator that failed, among those that were attempted."""
@@ -137,7 +137,7 @@ class Failed:
     position: int
     cause: Exception
     given: str | None = None
-    """What the operator failed on, in words."""
+    """A description of the element or group on which the operator failed."""
 
     def __reduce__(self) -> tuple[type[Failed], tuple[object, ...]]:
         cause = travelling(self.cause)
@@ -145,7 +145,7 @@ class Failed:
 
 
 def _tags_written_on(cls: type) -> frozenset[Tag]:
-    """The tags in the last argument of the base class: ``Node[T, E | Reordered]`` adds one."""
+    """The tags in the last type argument of the base class, as in ``Node[T, E | Reordered]``."""
     for base in getattr(cls, "__orig_bases__", ()):
         origin = get_origin(base)
         if isinstance(origin, type) and issubclass(origin, Node):
@@ -164,53 +164,53 @@ def _final_of(base: type) -> frozenset[str]:
 
 
 class NodeCache(dict[object, Any]):
-    """A node's cached answers, which are not pickled with the node."""
+    """A node's cached values, which are not pickled with the node."""
 
     def __reduce__(self) -> tuple[type[NodeCache], tuple[()]]:
         return NodeCache, ()
 
 
-def cached_per_node(ask: Callable[Concatenate[N, P], A]) -> Callable[Concatenate[N, P], A]:
-    """Decorates a node's method, or a function below ``property``, to cache its answers per node.
+def cached_per_node(compute: Callable[Concatenate[N, P], A]) -> Callable[Concatenate[N, P], A]:
+    """Decorate a node's method, or a function below ``property``, to cache its result per node.
 
     The arguments, if any, must be hashable.
     """
 
-    @wraps(ask)
-    def answer(node: N, /, *args: P.args, **named: P.kwargs) -> A:
-        asked = ask, args, *named.values()
-        if asked not in node._memory:
-            node._memory[asked] = ask(node, *args, **named)
-        found: A = node._memory[asked]
-        return found
+    @wraps(compute)
+    def cached(node: N, /, *args: P.args, **named: P.kwargs) -> A:
+        key = compute, args, *named.values()
+        if key not in node._memory:
+            node._memory[key] = compute(node, *args, **named)
+        result: A = node._memory[key]
+        return result
 
-    return answer
+    return cached
 
 
 @attrs.frozen(repr=False)
 class Node(ABC, Generic[T, E]):
     """One operator of a flow, with its arguments and its sources.
 
-    A class with arguments of its own is decorated with ``attrs.frozen``; one without needs no
-    decorator. ``repr=False`` keeps the ``repr`` below, and spares attrs to make one.
+    A class with arguments of its own is decorated with ``attrs.frozen``; a class without needs no
+    decorator. ``repr=False`` keeps the ``repr`` below, and saves attrs from generating one.
     """
 
     adds: ClassVar[frozenset[Tag]] = frozenset()
-    """The tags that this operator adds to the row, as its base class names them."""
+    """The effect tags that this operator adds, taken from the type arguments of its base class."""
 
     bounds: ClassVar[bool] = False
-    """Whether the operator ends an endless flow, at a length known beforehand."""
+    """True if the operator ends an endless flow, at a length known beforehand."""
 
     positional: ClassVar[bool] = False
-    """Whether it chooses rows by position, which is by chance over a reordered flow."""
+    """True if it chooses rows by position. Over a reordered flow, that choice is random."""
 
     shuffles: ClassVar[bool | None] = None
-    """Whether it orders elements anew in each epoch; False if in one order for all epochs, None if
-    its sources decide."""
+    """True if each epoch has a new order; False if all epochs have the same; None if that depends
+    on the sources."""
 
     _memory: NodeCache = attrs.field(factory=lambda: NodeCache(), init=False, eq=False, repr=False)
-    """Cached answers. An answer may ask the sources several times: without a cache, the cost would
-    double with every operator."""
+    """Cached properties. A property may read its sources' properties several times: without a
+    cache, the cost would double with every operator."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -219,11 +219,11 @@ class Node(ABC, Generic[T, E]):
             for name in _final_of(base) & vars(cls).keys():
                 raise TypeError(
                     f"{cls.__name__}.{name}: it cannot be overridden, as {base.__name__} "
-                    f"declares it final: yours would not always be asked"
+                    f"declares it final: an override would not always be called"
                 )
 
     def __repr__(self) -> str:
-        """The operator as the chain spells it, without its sources: they may be many."""
+        """The operator as it is written in a chain, without its sources, which may be many."""
         return f"<{type(self).__name__} {self.title}>"
 
     @property
@@ -239,7 +239,7 @@ class Node(ABC, Generic[T, E]):
     @property
     @cached_per_node
     def effects(self) -> frozenset[Tag]:
-        """What a pass does to the rows of the sources; the type's second parameter, at run time."""
+        """The effects of a pass on the source rows: the type's second parameter, at run time."""
         inherited = frozenset[Tag]().union(*(source.effects for source in self.sources))
         if self.bounds and Endless in inherited:
             inherited -= {Endless, Unsized}
@@ -250,61 +250,65 @@ class Node(ABC, Generic[T, E]):
     @property
     @abstractmethod
     def title(self) -> str:
-        """How a chain spells this operator, e.g. ``batch(32)``; one line, ``...`` for flows."""
+        """The operator as written in a chain, e.g. ``batch(32)``: one line, ``...`` for flows."""
 
     @property
     def fingerprint(self) -> str:
-        """What a saved state compares: if it differs, so do the elements; if empty, no check."""
+        """Identifies the operator in a saved state, which resumes only if it is equal.
+
+        It differs if the elements differ. If it is empty, the operator is not compared.
+        """
         return self.title
 
     @property
     @abstractmethod
     def length(self) -> int | None:
-        """How many elements a pass yields; None when it is unknown or endless."""
+        """The number of elements in a pass; None when it is unknown or endless."""
 
     @property
     def indexable(self) -> bool:
-        """Whether any element can be made from its position alone."""
+        """True if any element can be computed from its position alone."""
         return False
 
     @property
     def dense(self) -> bool:
-        """Whether positions have no gaps, so that they number the elements."""
+        """True if positions have no gaps, so that they number the elements."""
         return True
 
     @property
     def replayable(self) -> bool:
-        """Whether a second pass is possible."""
+        """True if a second pass is possible."""
         return all(source.replayable for source in self.sources)
 
     @abstractmethod
     def spec(self, probe: bool) -> Spec:
-        """What the elements look like; with ``probe``, one is made to settle unknowns."""
+        """The spec of the elements; with ``probe``, one element is computed to settle unknowns."""
 
     @abstractmethod
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        """What a pass yields, in order, from passes over the sources: the operator's meaning.
+        """Yield the rows of a pass, in order, from passes over the sources.
 
-        It reads ``sources``, never ``self.source``: in a run, these may be read elsewhere.
+        This defines the operator's meaning. It reads ``sources``, never ``self.source``: in a run,
+        the sources may be read in another process.
         """
 
     def reference(self, epoch: int) -> Iterator[Row[T]]:
-        """What a pass over the flow yields, in order, in one process, with no tricks.
+        """Yield the rows of a pass over the flow, in order, in one process, without optimizations.
 
-        Every other way to run a flow must yield this.
+        Every other way to run a flow must yield the same rows.
         """
         return self.rows(epoch, [source.reference for source in self.sources])
 
     def made_of(self, at: Indices) -> Provenance | None:
-        """The elements of the sources that the elements at these addresses are made of.
+        """The source elements from which the elements at these addresses are made.
 
-        None for a source, and where positions alone do not tell.
+        None for a source, and where positions alone do not determine them.
         """
         del at
         return None
 
     def origin(self, epoch: int, position: int) -> Where:
-        """The row of the source that the element at this position came from, for messages."""
+        """The source row from which the element at this position was made, for messages."""
         members = self.made_of(Indices.at(epoch, [position]))
         if members is None or not members.counts.any():
             return Where(f"element {position} of {self.title}")
@@ -317,9 +321,9 @@ class Node(ABC, Generic[T, E]):
         return source.origin(int(members.at.epoch[k]), int(members.at.position[k]))
 
     def failure(self, epoch: int, position: int, given: str | None = None) -> ElementError:
-        """The error that names this operator and the element it was making.
+        """The error that names this operator and the element on which it failed.
 
-        ``given`` says what it failed on, in words such as those of ``arguments.the_element``.
+        ``given`` describes that element, as ``validation.the_element`` does.
         """
         return ElementError(self.title, position, epoch, str(self.origin(epoch, position)), given)
 
@@ -357,7 +361,7 @@ def with_sources(node: AnyNode, sources: tuple[AnyNode, ...]) -> AnyNode:
     return attrs.evolve(node, **changes)
 
 
-# -- what every family of operators builds on ------------------------------------------------------
+# -- the base of all families of operators ---------------------------------------------------------
 
 
 class Pass(Iterator[T], Protocol[T]):
@@ -370,7 +374,7 @@ class Pass(Iterator[T], Protocol[T]):
 
 @attrs.frozen
 class FlowBase(ABC, Element[T], WithEffects[E_any], Generic[T, E_any]):
-    """A flow as an operator sees it: a node to build on. Third-party functions accept this type."""
+    """A flow as operators use it: it has a node. Third-party functions accept this type."""
 
     node: Node[T, E_any]
 
@@ -382,12 +386,15 @@ _surface: list[Callable[[Any], Any]] = []
 
 
 def register_flow_class(surface: Callable[[AnyNode], FlowBase[Any, Any]]) -> None:
-    """Called once by the layer that joins the families, so that no operator imports upwards."""
+    """Set the class that ``flow`` returns, so that operators do not import the layers above.
+
+    It is called once, by the module that defines ``Flow``.
+    """
     _surface[:] = [surface]
 
 
 def flow(node: Node[A, F]) -> Flow[A, F]:
-    """The fluent surface over a node: what every operator's method returns.
+    """Return the ``Flow`` over a node, as every operator's method does.
 
     Raises:
         InvalidFlow: It has more elements than can be numbered.

@@ -1,7 +1,7 @@
-"""Optional abilities of an operator, besides giving its elements.
+"""Optional abilities of an operator, such as resuming or tracing.
 
-A node derives from a class for each ability that it has, and ``isinstance`` asks for it. Where a
-node lacks one, a run makes elements again, or what was asked of it is refused.
+A node derives from one class for each ability that it has, which is tested with ``isinstance``.
+Where a node lacks an ability, a run computes elements again, or refuses the request.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from flowdsl.nodes.base import A, AnyNode, E, Failed, Node, PassFactory, Row, T
 
 
 class Resumable(Node[T, E], Generic[T, E]):
-    """Resumes a pass after a number of elements, without making them again."""
+    """Can resume a pass after a number of elements, without computing them again."""
 
     @abstractmethod
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        """The rows of a pass that come after the first ``given``.
+        """Yield the rows of a pass that come after the first ``yielded`` rows.
 
-        By then ``over`` passes of the source had ended. The runtime starts the next one after the
-        elements that were taken from it; later passes are whole.
+        By then ``over`` passes of the source had ended. The runtime starts the next pass of the
+        source after the elements that were read from it; later passes are whole.
         """
 
     @final
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return self.rows_after(epoch, 0, 0, sources)
 
-    def taken(self, given: int) -> tuple[int, int]:
-        """After ``given`` elements: the ended passes of its source, and what was taken of the next.
+    def taken(self, yielded: int) -> tuple[int, int]:
+        """Where the source is after ``yielded`` elements: its ended passes, its current position.
 
-        It is arithmetic, valid only where nothing below leaves elements out.
+        This is arithmetic, valid only where no operator below leaves elements out.
         """
-        return 0, given
+        return 0, yielded
 
 
 class Reshardable(Node[T, E], Generic[T, E]):
@@ -49,9 +49,9 @@ class Reshardable(Node[T, E], Generic[T, E]):
 
     @abstractmethod
     def same_place(self, there: AnyNode, position: int) -> int | None:
-        """The position where this flow, over a shard, resumes after ``there`` came to ``position``.
+        """The position where this flow, over a shard, resumes after ``there`` at ``position``.
 
-        ``there`` is this flow over another number of shards, which all stand at that position.
+        ``there`` is this flow over another number of shards, all of which are at that position.
         None if no position here continues exactly where those shards stopped.
         """
 
@@ -62,7 +62,7 @@ def same_place(node: AnyNode, there: AnyNode, position: int) -> int | None:
 
 
 class OneShot(Node[T, E], Generic[T, E]):
-    """Gives each element once, as it arrives, such as from a queue: no later pass repeats it."""
+    """Yields each element only once, as it arrives, such as from a queue: no pass repeats it."""
 
     @property
     def length(self) -> int | None:
@@ -77,7 +77,7 @@ class OneShot(Node[T, E], Generic[T, E]):
 
 
 class Transparent(Node[T, E], Generic[T, E]):
-    """Gives the elements of its source in epoch 0, so that a probe can skip this node."""
+    """Yields the elements of its source in epoch 0, so that a probe can skip this node."""
 
     @property
     def unseen(self) -> AnyNode:
@@ -88,23 +88,23 @@ class Transparent(Node[T, E], Generic[T, E]):
 # -- to be traced ----------------------------------------------------------------------------------
 
 ResumePlaces: TypeAlias = tuple[Any, ...]
-"""Where an element came from, in the order in which that is in it; only the runtime reads them."""
+"""The resume places of an element's rows, in their order in it; only the runtime reads them."""
 
 
 @attrs.frozen
 class Traced(Generic[A]):
-    """An element, and the places that it came from."""
+    """An element with the places of the rows in it."""
 
     element: A
     places: ResumePlaces
     of_row: Callable[[int], ResumePlaces] | None = None
-    """The places of each row of a batch; None where all rows have all places."""
+    """The places of each row of a batch; None if every row has all the places."""
 
 
 def trace(element: A, members: Sequence[ResumePlaces], stacked: bool = False) -> Traced[A] | A:
-    """The element with the places of all its members, which are its rows if they are ``stacked``.
+    """The element with the places of all its members; if ``stacked``, the members are its rows.
 
-    A failure stays one, as operators tell it by its class.
+    A failure is returned unchanged, as operators recognize it by its class.
     """
     if isinstance(element, Failed):
         return element
@@ -114,11 +114,11 @@ def trace(element: A, members: Sequence[ResumePlaces], stacked: bool = False) ->
 
 @attrs.define
 class Reader:
-    """Begins passes over a source of traced elements, and gives the elements themselves."""
+    """Starts passes over a source of traced elements, and yields the untraced elements."""
 
     source: PassFactory
     latest: deque[Row[Traced[Any]]] = attrs.field(factory=deque[Row[Traced[Any]]])
-    """All that was read, or the last of it."""
+    """All traced elements that were read, or only the last ones, up to the deque's ``maxlen``."""
 
     def __call__(self, epoch: int) -> Iterator[Row[Any]]:
         for position, x in self.source(epoch):
@@ -127,25 +127,25 @@ class Reader:
 
 
 class Traceable(Node[T, E], Generic[T, E]):
-    """Says what each element is made of as it makes a pass again, where positions do not tell."""
+    """Can trace each element to its rows in a replayed pass, where positions do not suffice."""
 
     @abstractmethod
     def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        """``rows``, from sources of traced elements: each is traced to all that it is made of.
+        """Yield ``rows`` from sources of traced elements, each with the places of all its members.
 
-        A ``Reader`` gives the elements of such a source, and ``trace`` traces what is made of them.
+        A ``Reader`` yields the elements of such a source; ``trace`` adds places to a new element.
         """
 
 
 class PassThrough(Traceable[T, E], Generic[T, E]):
-    """Gives elements of its sources without looking at them: traced ones come out as they were."""
+    """Yields elements of its sources without looking at them, so traced elements stay traced."""
 
     def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         return self.rows(epoch, sources)
 
 
 class OneByOne(Traceable[T, E], Generic[T, E]):
-    """Makes each element of the one that it has read last, of every source."""
+    """Makes each element from the last element that it read from each source."""
 
     def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         readers = [Reader(source, deque(maxlen=1)) for source in sources]
@@ -162,4 +162,4 @@ class Buffering(Node[T, E], Generic[T, E]):
     @property
     @abstractmethod
     def holds(self) -> int:
-        """How many elements of its source it keeps at a time."""
+        """The number of source elements that it keeps at a time."""

@@ -1,12 +1,16 @@
-"""The nodes of ``on_error``: operators that are attempted, and one that leaves failures out.
+"""The nodes of ``on_error``: attempted operators, and the node that leaves failures out.
 
-A failure is a value in the place of the element. Operators that choose or reorder move it like any
-other, later functions are not called on it, and a ``SkipFailed`` comes before the first operator
-that would look into it. So late reading still works: a shuffled file whose row 7 is damaged is
-still read by number, and only the element of row 7 is left out.
+With ``on_error``, a function that raises must not end the pass: its element is left out. The naive
+way is to catch the exception and drop the element at once. But then positions have gaps, and the
+rest of the chain can no longer be planned by index: a shuffle would have to read the whole file.
 
-These nodes are kinds: the planner and the runtime treat all attempted operators alike, as they do
-``Elementwise``.
+So a failure is a value, ``Failed``, in the place of the element. Operators that choose or reorder
+move it like any other element, later functions are not called on it, and a ``SkipFailed`` is put
+before the first operator that would look into it. A shuffled file whose row 7 is damaged is still
+read by number, and only the element of row 7 is left out.
+
+These nodes are kinds: the planner and the runtime treat all attempted operators alike, as they
+treat all ``Elementwise``.
 """
 
 from __future__ import annotations
@@ -43,11 +47,11 @@ _MOST_PROBED = 1000
 Handler: TypeAlias = Callable[[ElementError], object]
 
 NOT_KNOWN = -1
-"""The number of an attempt if a worker died and it is not known which attempt it was."""
+"""The number of an attempt if a worker died and the attempt that failed is unknown."""
 
 
 class _Nothing(Node[Any, Effect]):
-    """Stands in for the source of an operator that is kept only for its function."""
+    """Replaces the source of an operator that is kept only for its function."""
 
     @property
     def title(self) -> str:
@@ -92,14 +96,14 @@ class _Attempted:
 
 @attrs.frozen(repr=False)
 class Attempt(_Attempted, Elementwise[A, Any, E], Transparent[Any, E], Generic[A, E]):
-    """An attempted operator on one element: a failure takes the element's place."""
+    """An attempted elementwise operator: if it fails, a failure takes the element's place."""
 
     held: WrappedNode
     number: int
 
     @property
     def depth(self) -> int:
-        return self.source.depth + int(self.held.node.depth) - 1  # as without the attempt
+        return self.source.depth + int(self.held.node.depth) - 1  # the same as without on_error
 
     @property
     def unseen(self) -> AnyNode:
@@ -126,19 +130,19 @@ class AttemptToFilter(Attempt[A, E | Unsized], Generic[A, E]):
 
 
 class AttemptToCount(Attempt[A, E], IndexedMap[A, Any, E], Generic[A, E]):
-    """An attempted operator that uses the element's number; failures are numbered too."""
+    """An attempted operator that uses the element's number; failures count too."""
 
 
 @attrs.frozen(repr=False)
 class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
-    """The elements on which an operator does not fail: a probe of it looks only at these."""
+    """The elements on which an operator does not fail: its probe uses only these."""
 
     drops: ClassVar[bool] = True
     held: WrappedNode
 
     @property
     def title(self) -> str:
-        return "what can be made"
+        return "elements that do not fail"
 
     def apply(self, x: A, epoch: int, position: int) -> A | Dropped:
         if isinstance(x, Failed):
@@ -161,7 +165,7 @@ class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
 
 @attrs.frozen(repr=False)
 class AttemptToRead(_Attempted, IndexedSource[Any]):
-    """An attempted source that is read by number: a failure takes the row's place."""
+    """An attempted indexed source: if reading a row fails, a failure takes its place."""
 
     held: WrappedNode
     number: int
@@ -196,7 +200,7 @@ class AttemptToRead(_Attempted, IndexedSource[Any]):
 
 
 class AttemptToReadHere(AttemptToRead):
-    """An attempted source whose rows lie in this process's memory."""
+    """An attempted source whose rows are in this process's memory."""
 
     portable: ClassVar[bool] = False
 
@@ -224,7 +228,7 @@ class SkipFailed(
 
     @property
     def depth(self) -> int:
-        return self.source.depth  # what is left out changes no other element's draws
+        return self.source.depth  # leaving elements out does not change the draws of the others
 
     @property
     def unseen(self) -> AnyNode:
@@ -239,17 +243,17 @@ class SkipFailed(
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[A]]:
         handler = self.handler
-        return self.rows_telling(
+        return self.rows_reporting(
             epoch, sources, lambda failed: None if handler is None else handler(self.error(failed))
         )
 
-    def rows_telling(
-        self, epoch: int, sources: Sequence[PassFactory], tell: Callable[[Failed], object]
+    def rows_reporting(
+        self, epoch: int, sources: Sequence[PassFactory], report: Callable[[Failed], object]
     ) -> Iterator[Row[A]]:
-        """The rows of a pass; ``tell`` is called with each failure that is left out."""
+        """Yield the rows of a pass; ``report`` is called with each failure that is left out."""
         for position, x in sources[0](epoch):
             if isinstance(x, Failed):
-                tell(x)
+                report(x)
             else:
                 yield position, x
 
@@ -257,7 +261,7 @@ class SkipFailed(
         return Elementwise.traced(self.silent(), epoch, sources)
 
     def error(self, failed: Failed) -> ElementError:
-        """The error that names the operator that failed, and the element."""
+        """The error that names the operator that failed and the element it failed on."""
         named = (step for step in attempts(self.source) if step.number == failed.step)
         error = next(named, self.source).failure(failed.epoch, failed.position, failed.given)
         error.__cause__ = failed.cause

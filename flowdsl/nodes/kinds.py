@@ -1,20 +1,20 @@
-"""The kinds of node that a planner knows.
+"""The kinds of node that the planner distinguishes.
 
-A kind tells the layers above, which never name an operator, what they may do with it:
+The layers above never name an operator; an operator's kind determines what they may do with it:
 
-Source       begins a flow. An ``IndexedSource`` reads any row by its number.
-Elementwise  one element in; one out, or none. Any process may run it on any element; an
-             ``IndexedMap`` only if the process knows the element's number.
-Gathering    ``n`` consecutive elements in, one out. The groups of a ``Batched`` do not overlap.
-Indexing     chooses or reorders whole elements. Over a random-access flow it is arithmetic on
-             positions, and no element moves (databases call this late materialization).
-Copying      several passes of the same flow, in turn.
-Merging      merges several flows: each element is an element of one of them.
-Joining      several flows in; the elements at one position, one of each flow, make one.
-Placement    says which workers run the operators below it. It changes no element.
-Unordered    gives up the order of the elements below it, which may then come as they are ready.
+Source          starts a flow. An ``IndexedSource`` reads any row by its number.
+Elementwise     one element in; one out, or none. Any process may run it on any element; an
+                ``IndexedMap`` only if the process knows the element's number.
+Windowed        ``n`` consecutive elements in, one out. The groups of a ``Batched`` do not overlap.
+IndexTransform  chooses or reorders whole elements. Over a random-access flow it is arithmetic on
+                positions, and no element moves (databases call this late materialization).
+Copying         several passes of the same flow, interleaved.
+Merging         merges several flows: each element is an element of one of them.
+Joining         several flows in; the elements at one position, one of each flow, form one element.
+Placement       sets the workers that run the operators below it. It does not change elements.
+Unordered       drops the order of the elements below it, which may then arrive as they are ready.
 
-A node of none of these kinds runs in the consuming process, by its reference.
+A node of any other class runs in the consuming process, by its reference.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
     """A source with numbered rows, any of which can be read by itself."""
 
     portable: ClassVar[bool] = True
-    """Whether every process can open it; False if its rows lie in this process's memory."""
+    """True if every process can open it; False if its rows are in this process's memory."""
 
     @property
     def line(self) -> str:
@@ -116,10 +116,10 @@ class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
     """An operator on one element at a time, which keeps the element's position."""
 
     drops: ClassVar[bool] = False
-    """Whether the operator may leave elements out."""
+    """True if the operator may leave elements out."""
 
     light: ClassVar[bool] = False
-    """Whether it is so cheap that it alone is not worth sending elements to a worker."""
+    """True if it is so cheap that it does not justify sending elements to a worker."""
 
     source: Node[A, E]
 
@@ -130,7 +130,7 @@ class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
 
     @abstractmethod
     def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
-        """The new element for one element; ``DROPPED`` leaves it out."""
+        """Return the new element for ``x``, or ``DROPPED`` to leave it out."""
 
     @property
     @cached_per_node
@@ -167,7 +167,7 @@ class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
 
 
 class CodeTemplate(Elementwise[A, U, E], Generic[A, U, E]):
-    """An elementwise operator given as a line of Python, which a loop runs without a method call.
+    """An elementwise operator defined by a line of Python, which is inlined into a generated loop.
 
     A method call would cost as much as a small function.
     """
@@ -198,23 +198,24 @@ def _function(line: str) -> Callable[[object, object, int, int], object]:
 
 
 class IndexedMap(Resumable[U, E], Elementwise[A, U, E], Generic[A, U, E]):
-    """An operator that is given the element's number: it runs where that number is known.
+    """An elementwise operator whose ``apply`` receives the element's number in the pass.
 
-    It leaves no element out, as the number would then not say how many it has given.
+    It runs where that number is known. It does not leave elements out, as the number would then
+    differ from the number of elements that it has yielded.
     """
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if cls.drops:
             raise TypeError(
-                f"{cls.__name__}: a Counting operator leaves no element out; number the elements "
-                f"with enumerate(), and leave some out with a filter above it"
+                f"{cls.__name__}: an IndexedMap operator cannot leave elements out; number the "
+                f"elements with enumerate(), and leave some out with a filter above it"
             )
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[Any]]:
-        for number, (position, x) in enumerate(sources[0](epoch), given):
+        for number, (position, x) in enumerate(sources[0](epoch), yielded):
             yield position, self._applied(x, epoch, position, number)
 
 
@@ -223,7 +224,7 @@ class IndexedMap(Resumable[U, E], Elementwise[A, U, E], Generic[A, U, E]):
 
 @attrs.frozen(repr=False)
 class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
-    """An operator that makes one element of ``n`` consecutive ones."""
+    """An operator that makes one element of ``n`` consecutive elements."""
 
     source: Node[A, E]
     n: int
@@ -235,21 +236,21 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
 
     @property
     def stride(self) -> int:
-        """How many elements after the start of one group the next group starts."""
+        """The number of elements between the starts of two consecutive groups."""
         return self.n
 
     @property
     def shares(self) -> bool:
-        """Whether an element may be in several groups, and so has to be read-only."""
+        """True if an element may be in several groups, and so has to be read-only."""
         return self.stride < self.n
 
     @property
     def stacks(self) -> bool:
-        """Whether row ``i`` of what it makes is the ``i``-th element of its group, and no more."""
+        """True if row ``i`` of a result is exactly the ``i``-th element of its group."""
         return False
 
     def group(self, size: int, allocate: Allocate | None = None) -> list[A]:
-        """An empty list, to be extended by up to so many rows and given to ``gather``."""
+        """Return an empty list, to be extended by up to ``size`` rows and passed to ``gather``."""
         return []
 
     @abstractmethod
@@ -262,7 +263,7 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
         return self.source.indexable
 
     def sizes(self, at: Indices) -> Positions:
-        """How many elements the groups at these addresses have: the last may have fewer."""
+        """The numbers of elements in the groups at these addresses; the last may have fewer."""
         if self.source.length is None:
             return np.full_like(at.position, self.n)
         return np.clip(self.source.length - at.position * self.stride, 0, self.n)
@@ -285,7 +286,7 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
 
 
 class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, U, E]):
-    """A gathering whose groups follow one another without overlap."""
+    """A windowed operator whose groups are consecutive and do not overlap."""
 
     @property
     @cached_per_node
@@ -296,22 +297,22 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
         return rows // self.n if self.drop_remainder else -(-rows // self.n)
 
     def same_place(self, there: AnyNode, position: int) -> int | None:
-        given = position * self.n
+        yielded = position * self.n
         if there.length == position:  # the last group of a pass may be smaller
-            given = there.sources[0].length or given
-        taken = same_place(self.source, there.sources[0], given)
+            yielded = there.sources[0].length or yielded
+        taken = same_place(self.source, there.sources[0], yielded)
         if taken is not None and taken == self.source.length:
             return self.length
         return None if taken is None or taken % self.n else taken // self.n
 
-    def taken(self, given: int) -> tuple[int, int]:
-        return 0, given * self.n
+    def taken(self, yielded: int) -> tuple[int, int]:
+        return 0, yielded * self.n
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[U]]:
         elements = (x for _, x in sources[0](epoch))
-        for position in count(given):
+        for position in count(yielded):
             group = self.group(self.n)
             group.extend(islice(elements, self.n))
             if not group or (self.drop_remainder and len(group) < self.n):
@@ -331,16 +332,16 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
     """An operator that chooses or reorders elements without looking at them."""
 
     keeps_positions: ClassVar[bool] = False
-    """Whether each element keeps the position that it has in the source."""
+    """True if each element keeps the position that it has in the source."""
 
     @property
     def shard(self) -> tuple[int, int] | None:
-        """The number of shards and the one that it takes; None if it does not shard the source."""
+        """The number of shards and the selected shard; None if it does not shard the source."""
         return None
 
     def first_of(self, n: int) -> AnyNode:
         """This operator as the first of ``n`` shards."""
-        raise AssertionError(f"{self.title} takes no part of its source; asked for one of {n}")
+        raise AssertionError(f"{self.title} does not shard its source; asked for one of {n} shards")
 
     source: Node[T, E]
 
@@ -375,7 +376,7 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
 class Copying(IndexTransform[T, E], Generic[T, E]):
     """``n`` interleaved passes of the source: pass ``k`` of epoch ``e`` is ``e * n + k``.
 
-    Its ``rows`` may be given the source ``n`` times, each read by another worker.
+    Its ``rows`` accepts one source, or ``n`` equal sources that different workers read.
     """
 
     n: int
@@ -390,23 +391,23 @@ class Copying(IndexTransform[T, E], Generic[T, E]):
         return None if self.source.length is None else self.source.length * self.n
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        own = (sources[k % len(sources)] for k in range(self.n))  # one for all, or one for each
+        own = (sources[k % len(sources)] for k in range(self.n))  # one for all, or one per copy
         passes = [read(epoch_of_copy(epoch, self.n, k)) for k, read in enumerate(own)]
         return enumerate(in_turn(passes))
 
 
 def epoch_of_copy(epoch: _Number, n: int, copy: _Number) -> _Number:
-    """The source's epoch for a copy; it wraps around, as a drawn epoch may be very large."""
+    """The source's epoch for a copy; it wraps around, as a hashed epoch may be very large."""
     return (epoch * n + copy) % MOST_ELEMENTS
 
 
 def in_turn(passes: list[Iterator[Row[A]]]) -> Iterator[A]:
-    """One element of each pass in turn; passes that have ended are skipped."""
+    """Yield one element of each pass, round-robin; passes that have ended are skipped."""
     while passes:
-        for one in list(passes):
-            row = next(one, None)
+        for rows in list(passes):
+            row = next(rows, None)
             if row is None:
-                passes.remove(one)
+                passes.remove(rows)
             else:
                 yield row[1]
 
@@ -422,12 +423,12 @@ def _are_alike(node: Merging[Any, Any], field: object, value: object) -> None:
 
 @attrs.frozen(repr=False)
 class Merging(PassThrough[T, E], Generic[T, E]):
-    """An operator each of whose elements is an element of one of its parts."""
+    """An operator that yields elements of several flows, its parts."""
 
     parts: tuple[Node[T, E], ...] = attrs.field(validator=_are_alike)
 
     def difference(self, probe: bool) -> str | None:
-        """How the elements of two parts differ, apart from sizes, and what to do about it."""
+        """Describe how the specs of two parts differ, apart from sizes, and how to fix it."""
         found = dict[Spec, tuple[Spec, str]]()  # many flows have few specs
         for part in self.parts:
             spec = part.spec(probe)
@@ -445,7 +446,7 @@ class Merging(PassThrough[T, E], Generic[T, E]):
 
     @abstractmethod
     def resolve(self, at: Indices) -> tuple[Positions, Indices]:
-        """For each address the number of the part, and the address there.
+        """For each address, the number of the part and the address in that part.
 
         The numbers have the shape ``(elements,)`` and the dtype ``int64`` of the addresses. It is
         called only if the operator is indexable.
@@ -474,7 +475,7 @@ def _beside(node: AnyNode) -> AnyNode:
 
 @attrs.frozen(repr=False)
 class Joining(OneByOne[T, E], Generic[T, E]):
-    """An operator that makes one element of the parts' elements at the same position."""
+    """An operator that joins the elements at the same position of several flows into one."""
 
     parts: tuple[AnyNode, ...]
 
@@ -483,7 +484,7 @@ class Joining(OneByOne[T, E], Generic[T, E]):
         """Make one element of a group."""
 
     def join(self, group: Sequence[Any]) -> Any:
-        """Make one element of a group, or give the first failure in it."""
+        """Make one element of a group, or return the first failure in it."""
         failed = (x for x in group if isinstance(x, Failed))
         return next(failed, None) or self.gather(group)
 
@@ -511,7 +512,7 @@ class Joining(OneByOne[T, E], Generic[T, E]):
 
 @attrs.frozen(repr=False)
 class Identity(PassThrough[T, E], Transparent[T, E], Reshardable[T, E], Generic[T, E]):
-    """A node that the elements of its source pass through unchanged."""
+    """A node that yields the elements of its source unchanged."""
 
     source: Node[T, E]
 
@@ -539,12 +540,12 @@ class Identity(PassThrough[T, E], Transparent[T, E], Reshardable[T, E], Generic[
 
     @property
     def depth(self) -> int:
-        return self.source.depth  # it changes no seeded operator's draws
+        return self.source.depth  # it does not change the draws of seeded operators
 
 
 @attrs.frozen(repr=False)
 class Placement(Identity[T, E], Generic[T, E]):
-    """Says where the operators below it run."""
+    """Sets the workers on which the operators below it run."""
 
     workers: Workers
 
@@ -560,7 +561,7 @@ class Placement(Identity[T, E], Generic[T, E]):
 
 
 class Unordered(Identity[T, E | Reordered], Generic[T, E]):
-    """The elements in any order: as they are ready, if workers make them directly below."""
+    """Yields elements in any order: as they are ready, if workers run directly below it."""
 
     shuffles: ClassVar[bool | None] = True
 
@@ -570,4 +571,4 @@ class Unordered(Identity[T, E | Reordered], Generic[T, E]):
 
     @property
     def dense(self) -> bool:
-        return False  # none is missing, but they are out of place
+        return False  # no element is missing, but they are out of order

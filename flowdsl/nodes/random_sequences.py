@@ -1,13 +1,13 @@
 """Random sequences of part numbers that can be looked up at any position.
 
-Which part stands at a position, and how many times does that part stand before it? A tree answers
-this for any position without drawing all those before it. A node knows how many of each part its
-range holds, and draws from a hypergeometric distribution how many of them lie in its left half; a
-leaf shuffles the parts it holds. Every draw depends only on its place in the tree, so every descent
-gives the same sequence.
+Problem: ``mix`` and ``choose`` draw, for each position, the flow (part) from which the element
+comes. Random access needs the part at any position, and how often that part occurs before it. The
+naive way is to draw the sequence from its start, which costs time linear in the position.
 
-The idea is that of random sampling by divide and conquer (Sanders et al., "Efficient Parallel
-Random Sampling", ACM TOMS 2018).
+So the sequence is drawn by a binary tree. A node knows the count of each part in its range, and
+draws from a hypergeometric distribution how many of them are in its left half; a leaf shuffles its
+parts. Every draw depends only on its place in the tree, so every descent produces the same
+sequence, in logarithmic time (Sanders et al., "Efficient Parallel Random Sampling", ACM TOMS 2018).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Counts: TypeAlias = tuple[int, ...]
 """The count of each part."""
 
 LEAF = 1024
-"""Positions drawn together: trades the cost of one look-up against what is kept for many."""
+"""Positions that are drawn together: trades the cost of one look-up against the cache's size."""
 
 MOST = 10**9
 """NumPy can draw hypergeometric numbers only from populations smaller than this."""
@@ -37,7 +37,7 @@ MOST = 10**9
 _DOUBLINGS = 19
 _MOST_A_BLOCK = LEAF << _DOUBLINGS
 _LEAVES_HELD = 4096
-"""Leaves in the cache, of 4 KiB each: four million positions, for a shuffle above."""
+"""Leaves in the cache, of 4 KiB each: four million positions, for a shuffle above the node."""
 
 _HALVES_HELD = 1 << 16
 
@@ -58,7 +58,7 @@ class Draws(ABC):
 
     @abstractmethod
     def block_at(self, position: int) -> int:
-        """The number of the block that holds a position; each block has a tree of its own."""
+        """The number of the block that contains a position; each block has its own tree."""
 
     @abstractmethod
     def span(self, block: int) -> tuple[int, int]:
@@ -69,7 +69,7 @@ class Draws(ABC):
         """The count of each part in a block."""
 
     def locate(self, position: Positions) -> tuple[Positions, Positions]:
-        """For each position, the part there and how many times that part stands before it.
+        """For each position, the part there and the number of its occurrences before it.
 
         Argument and results have the shape ``(positions,)`` and the dtype ``int64``.
         """
@@ -126,7 +126,9 @@ class Independent(Draws):
     def span(self, block: int) -> tuple[int, int]:
         if block == 0:
             return 0, LEAF
-        if block <= _DOUBLINGS + 1:  # as long as all blocks before it: a short pass costs little
+        if (
+            block <= _DOUBLINGS + 1
+        ):  # as long as all earlier blocks together: a short pass costs little
             return LEAF << block - 1, LEAF << block - 1
         return (block - _DOUBLINGS) * _MOST_A_BLOCK, _MOST_A_BLOCK
 
@@ -136,7 +138,7 @@ class Independent(Draws):
 
 @attrs.frozen
 class Mixed(Draws):
-    """A given count of each part, all orders equally likely; fewer than ``MOST`` in all."""
+    """A fixed count of each part, all orders equally likely; fewer than ``MOST`` in total."""
 
     rows: Counts
 
@@ -157,7 +159,7 @@ class Mixed(Draws):
         total = sum(self.rows)
         span = _SPAN if total <= _SPAN * _LISTS_HELD else LEAF
         waiting = [(0, total, self.rows, 0, 0, len(rank))]
-        while waiting:  # a range, the part's occurrences before it, and the ranks that lie in it
+        while waiting:  # a range, the part's occurrences before it, and the ranks in it
             low, size, counts, before, begin, end = waiting.pop()
             if begin == end:
                 continue
@@ -174,7 +176,7 @@ class Mixed(Draws):
         return found
 
 
-# Each draw has a number of its own: for the halves of a range, twice the position of its middle,
+# Each draw has a unique number: for the halves of a range, twice the position of its middle,
 # which no other range shares; for a block, twice the position of its start; for a leaf, one more
 # than twice the position of its start.
 
@@ -227,14 +229,14 @@ def _leaf(draws: Draws, number: int) -> tuple[NDArray[np.int16], NDArray[np.int1
             low, size, counts = low + half, size - half, _less(counts, left)
     parts = _shuffled(draws, low, counts).astype(np.int16)
     ranks = np.empty_like(parts)
-    for part, held in enumerate(counts):
-        ranks[parts == part] = np.arange(held)
+    for part, occurrences in enumerate(counts):
+        ranks[parts == part] = np.arange(occurrences)
     return parts, ranks, before
 
 
 @lru_cache(maxsize=_LISTS_HELD)
 def _places(draws: Mixed, low: int, size: int, counts: Counts, part: int) -> NDArray[np.int16]:
-    """The offsets in a range at which a part stands."""
+    """The offsets of a part's occurrences in a range."""
     here = np.flatnonzero(_drawn(draws, low, size, counts) == part)
     return here.astype(np.int16)
 

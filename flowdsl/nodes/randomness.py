@@ -1,6 +1,9 @@
 """Random numbers that depend on an element's position, never on a worker or on earlier elements.
 
-They can be computed for any element alone, so that a resume replays nothing.
+Problem: draws must be the same for any number of workers, and after a resume. A generator that
+draws once per element, in order, fails: its state depends on all earlier elements, so a worker or a
+resumed pass would have to replay them. Here the position is the counter of a counter-based
+generator, and an order is a keyed permutation, so that any element's draws are computed alone.
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ from flowdsl.nodes.base import Positions
 
 
 def generator(seed: int, salt: int | str, epoch: int, position: int) -> np.random.Generator:
-    """The random generator of one element: depends on its seed, salt, epoch and position alone.
+    """The random generator of one element; depends only on its seed, salt, epoch and position.
 
     The position is the counter of a counter-based generator, so that any element's draws are
-    reached without making those before it (Salmon et al., "Parallel Random Numbers: As Easy as
+    computed without the draws before it (Salmon et al., "Parallel Random Numbers: As Easy as
     1, 2, 3", SC 2011). Each position owns 2**192 blocks of the stream.
     """
     key = _digest(f"{seed}/{salt}/{epoch}", 16)
@@ -24,11 +27,11 @@ def generator(seed: int, salt: int | str, epoch: int, position: int) -> np.rando
 
 
 def permute(position: Positions, n: int, key: str) -> Positions:
-    """Where a keyed pseudo-random permutation of ``range(n)`` sends each position.
+    """Map each position by a keyed pseudo-random permutation of ``range(n)``.
 
     Each position is computed alone, in constant memory: a Feistel network whose halves differ by at
-    most one bit permutes the next power of two, and positions that land outside ``range(n)`` are
-    sent on until they land inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
+    most one bit permutes the next power of two, and results outside ``range(n)`` are permuted
+    again until they are inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
     CT-RSA 2002). Small ranges are permuted as a whole, with all permutations equally likely.
 
     Shapes: as ``position``. Raises ``IndexError`` for positions outside ``range(n)``.
@@ -55,7 +58,7 @@ def permute(position: Positions, n: int, key: str) -> Positions:
 
 
 _ROUNDS = 6
-"""Four rounds are the least for a network that looks random (Luby and Rackoff, 1988)."""
+"""At least four rounds are needed for a pseudo-random permutation (Luby and Rackoff, 1988)."""
 
 _SMALL = 1024
 """Up to this size, sorting the whole range costs no more than one pass through the network."""
@@ -78,7 +81,7 @@ def _feistel(block: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> 
 
 
 def _digest(key: str, nbytes: int) -> NDArray[np.uint64]:
-    from hashlib import blake2b  # here: it loads OpenSSL, for flows that may draw nothing
+    from hashlib import blake2b  # here: it loads OpenSSL, which flows without draws do not need
 
     return np.frombuffer(blake2b(key.encode(), digest_size=nbytes).digest(), np.uint64)
 
@@ -95,8 +98,8 @@ def _mix(x: NDArray[np.uint64]) -> None:
 def epoch_of_pass(epoch: Positions, passes: Positions) -> Positions:
     """The epoch of a repeated flow in its ``passes``-th pass within an ``epoch``.
 
-    In epoch 0 it is the number of the pass. In others it is a number that two (epoch, pass) pairs
-    share only with a chance of one in 2**62.
+    In epoch 0 it is the number of the pass. In other epochs it is a 62-bit hash of the epoch and
+    the pass: two (epoch, pass) pairs share it only with a probability of 2**-62.
 
     >>> epoch_of_pass(np.array([0, 0, 7]), np.array([0, 5, 5])).tolist()
     [0, 5, 4545109523256510152]

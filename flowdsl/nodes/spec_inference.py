@@ -1,4 +1,4 @@
-"""Probing: making one element to settle what no annotation says of an operator's result."""
+"""Probing: compute one element to settle the parts of a spec that no annotation declares."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from flowdsl.nodes.kinds import IndexTransform, Merging
 
 
 def spec_of_result(function: object) -> Spec:
-    """What a function's return annotation declares; unknown where it has none."""
+    """The spec that a function's return annotation declares; unknown without an annotation."""
     try:
         hint = get_type_hints(function, include_extras=True).get("return")
     except Exception:  # an annotation that cannot be evaluated declares nothing
@@ -38,7 +38,7 @@ def spec_of_result(function: object) -> Spec:
 
 
 def refuse_mismatch(node: AnyNode) -> None:
-    """Raise ``InvalidFlow`` for an operator whose source is known not to fit it."""
+    """Raise ``InvalidFlow`` if the spec of an operator's source is known not to fit it."""
     try:
         node.spec(probe=False)
     except SpecMismatch as error:
@@ -46,8 +46,8 @@ def refuse_mismatch(node: AnyNode) -> None:
 
 
 MadeOf: TypeAlias = Callable[[Spec, Any], tuple[Spec, Any] | None]
-"""Of a source's spec and first element, the spec and the value of what a first result is made of;
-None if it is not made of that element."""
+"""Maps a source's spec and first element to the spec and value of the part that the first result
+uses; None if the first result does not use that element."""
 
 
 def _all(spec: Spec, element: Any) -> tuple[Spec, Any]:
@@ -55,16 +55,16 @@ def _all(spec: Spec, element: Any) -> tuple[Spec, Any]:
 
 
 def with_inferred(node: AnyNode, known: Spec, probe: bool, made_of: MadeOf = _all) -> Spec:
-    """What is known of an operator's elements, settled by ``probed`` if a probe is allowed."""
+    """The known spec of an operator's elements, completed by ``probed`` if a probe is allowed."""
     return probed(node, known, made_of) if probe else known
 
 
 def probed(node: AnyNode, known: Spec, made_of: MadeOf = _all) -> Spec:
-    """Settle what is unknown by making the first element, if a pass can be repeated.
+    """Complete a spec by computing the first element, if a pass can be repeated.
 
-    One element does not show which sizes hold for all. An axis that varies in what it is
-    ``made_of``, such as the first of a batch, is assumed to vary in the result if it has the same
-    size there.
+    One element does not show which sizes are the same for all elements. If an axis varies in the
+    part of the source that ``made_of`` selects, such as the first axis of a batch, an axis of the
+    same size in the result is assumed to vary too.
     """
     if is_settled(known) or not node.replayable:
         return known
@@ -74,7 +74,7 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _all) -> Spec:
     seen = spec_of(first[1])
     for source in node.sources:
         row = next(_unmoved(source).reference(0), None)
-        if row is None:  # a stream that was longer the first time
+        if row is None:  # a stream that had elements in the first pass only
             return known
         made = made_of(source.spec(True), row[1])
         if made is None:
@@ -86,19 +86,19 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _all) -> Spec:
 
 
 _of_all: ContextVar[bool] = ContextVar("_of_all", default=False)
-"""Whether a probe leaves sizes open that it knows only of the first element."""
+"""True while probes leave sizes unknown that they know only from the first element."""
 
 
 def spec_of_all(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
-    """What is known of all elements, given what is known of all elements of each source.
+    """The spec of all elements of a node, from the specs of all elements of its sources.
 
-    Dtypes and forms may come from one element, as in ``node.spec(True)``; sizes do not.
+    Dtypes and structure may come from one element, as in ``node.spec(True)``; sizes do not.
     """
     if not sources:
         return with_sizes(node.spec(True), node.spec(False))
-    if isinstance(node, Merging) or _gives_its_source(node):
+    if isinstance(node, Merging) or _yields_its_source(node):
         return reduce(join, sources)
-    over = tuple(_Known(*one) for one in zip(node.sources, sources, strict=True))
+    over = tuple(map(_Known, node.sources, sources))
     token = _of_all.set(True)
     try:
         return with_sources(node, over).spec(True)
@@ -108,7 +108,7 @@ def spec_of_all(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
 
 @attrs.frozen(eq=False)
 class _Known(Transparent[Any, Effect]):
-    """A flow with a given spec of its elements."""
+    """A flow whose spec is known and not probed."""
 
     source: AnyNode
     known: Spec
@@ -132,14 +132,14 @@ class _Known(Transparent[Any, Effect]):
         return sources[0](epoch)
 
 
-def _gives_its_source(node: AnyNode) -> bool:
-    return isinstance(node, Transparent) and any(node.unseen is one for one in node.sources)
+def _yields_its_source(node: AnyNode) -> bool:
+    return isinstance(node, Transparent) and any(node.unseen is source for source in node.sources)
 
 
 def _unmoved(node: AnyNode) -> AnyNode:
-    """The flow in its source's order: the first element of a shuffle would cost all others.
+    """The flow in its source's order: the first element of a shuffle may require all others.
 
-    Operators that report or keep elements are skipped too: a probe is no pass.
+    Operators that report or keep elements are skipped too, as a probe is not a pass.
     """
     if isinstance(node, Transparent) and (unseen := node.unseen) is not node:
         return _unmoved(unseen)

@@ -1,6 +1,6 @@
-"""The checks and error messages that the arguments of all operators share.
+"""Checks and error messages for the arguments of all operators.
 
-Also how messages spell functions, and the elements that an operator failed on.
+Also the descriptions of functions, and of elements on which an operator failed, in messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class Titled(Protocol):
-    """What a message needs of a node."""
+    """The part of a node that messages use."""
 
     @property
     def title(self) -> str: ...
@@ -47,7 +47,7 @@ def at_least(
 def checked_int(
     argument: str, value: object, minimum: int, most: int | None = MOST_ELEMENTS
 ) -> int:
-    """A Python or NumPy int >= ``minimum`` and below ``most``, as a Python int.
+    """Return a Python or NumPy int >= ``minimum`` and below ``most`` as a Python int.
 
     >>> checked_int("QueueInput: capacity", np.int32(50), 1)
     50
@@ -57,7 +57,7 @@ def checked_int(
     flowdsl.errors.InvalidFlow: QueueInput: capacity must be an int >= 1, got 1.5
 
     Raises:
-        InvalidFlow: It is something else; the message begins with what ``argument`` says.
+        InvalidFlow: It is something else; the message begins with ``argument``.
     """
     if not is_int(value, minimum, most):
         raise _no_int(argument, value, minimum, most)
@@ -84,7 +84,7 @@ def is_flag(node: Titled, field: attrs.Attribute[bool], value: object) -> None:
 
 
 def checked_flag(argument: str, value: object) -> bool:
-    """True or False.
+    """Return ``value`` if it is True or False.
 
     Raises:
         InvalidFlow: It is something else.
@@ -100,24 +100,25 @@ def plain_int(value: Any) -> Any:
 
 
 def deep_copied(value: Any) -> Any:
-    """An attrs converter: copies dicts, in tuples too, so that no caller can change them."""
+    """An attrs converter: copies dicts, in tuples too, so that callers cannot change them."""
     if isinstance(value, Mapping):
         return {name: deep_copied(part) for name, part in value.items()}
     return tuple(map(deep_copied, value)) if isinstance(value, tuple) else value
 
 
 def is_int(value: object, minimum: int, most: int | None = MOST_ELEMENTS) -> bool:
-    """Whether the value is an int (not a bool) >= ``minimum`` and below ``most``."""
+    """Return True if the value is an int (not a bool) >= ``minimum`` and below ``most``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         return False
     return bool(value >= minimum and (most is None or value < most))
 
 
 def rejects_keywords(**advice: str) -> Callable[[F], F]:
-    """Decorates an operator: keywords of other libraries raise an error that says what to write.
+    """Decorate an operator so that keywords of other libraries raise an error with advice.
 
-    In the advice, ``{name}`` stands for the operator, ``{}`` for the given value, and ``{n}`` for
-    that value if it is a count (otherwise ``n``). Other unknown keywords are a ``TypeError``.
+    In the advice, ``{name}`` is replaced by the operator, ``{}`` by the argument's value, and
+    ``{n}`` by that value if it is a count (otherwise by ``n``). Other unknown keywords raise a
+    ``TypeError``.
     """
 
     def decorate(operator: F) -> F:
@@ -125,10 +126,10 @@ def rejects_keywords(**advice: str) -> Callable[[F], F]:
         def called(*args: Any, **kw: Any) -> object:
             for name, value in kw.items():
                 if name in advice:
-                    told = advice[name].replace("{name}", operator.__name__)
-                    told = told.replace("{n}", str(value) if is_int(value, 0) else "n")
-                    told = told.replace("{}", _brief(value))
-                    raise InvalidFlow(f"{operator.__name__}: there is no {name}=; {told}")
+                    hint = advice[name].replace("{name}", operator.__name__)
+                    hint = hint.replace("{n}", str(value) if is_int(value, 0) else "n")
+                    hint = hint.replace("{}", _brief(value))
+                    raise InvalidFlow(f"{operator.__name__}: there is no {name}=; {hint}")
             return operator(*args, **kw)
 
         return cast("F", called)  # it has the operator's signature
@@ -136,14 +137,14 @@ def rejects_keywords(**advice: str) -> Callable[[F], F]:
     return decorate
 
 
-_PROCS = "workers are given once for all operators, by prefetch(procs={n}) after them"
+_PROCS = "workers are set once for all operators, by prefetch(procs={n}) after them"
 PARALLEL = {
     "num_parallel_calls": _PROCS,
     "num_workers": _PROCS,
     "num_proc": _PROCS,
-    "deterministic": "the order is kept, unless prefetch(ordered=False) gives it up",
+    "deterministic": "the order is kept, unless you write prefetch(ordered=False)",
 }
-"""Arguments that other libraries have on each operator, and this one only on ``prefetch``."""
+"""Arguments that other libraries have on each operator, and flowdsl only on ``prefetch``."""
 
 BATCHED = {
     "batch_size": "write {name}({n})",
@@ -154,17 +155,20 @@ BATCHED = {
 
 
 def spelled(node: Titled) -> str:
-    """The name of the operator's method. Validators run once all fields are set, as titles need."""
+    """The name of the operator's method, taken from its title.
+
+    attrs calls validators when all fields are set, so they can use it.
+    """
     return node.title.partition("(")[0]
 
 
-def titled(operator: str, *given: str) -> str:
-    """How a chain spells an operator, with the arguments in ``given``.
+def titled(operator: str, *arguments: str) -> str:
+    """The operator as it is written in a chain; empty ``arguments`` are left out.
 
     >>> titled("shuffle", "buffer=8", unless("seed", 0, 0))
     'shuffle(buffer=8)'
     """
-    return f"{operator}({', '.join(filter(None, given))})"
+    return f"{operator}({', '.join(filter(None, arguments))})"
 
 
 def unless(name: str, value: object, default: object) -> str:
@@ -173,7 +177,7 @@ def unless(name: str, value: object, default: object) -> str:
 
 
 def name_of(function: object) -> str:
-    """How a message spells a function.
+    """The name of a function in messages.
 
     >>> name_of(len), name_of(lambda x: x)
     ('len', '<lambda>')
@@ -188,9 +192,9 @@ _MOST_OF_AN_ELEMENT = 200
 
 
 def the_element(x: object) -> str:
-    """How an error describes the element that a function failed on.
+    """Describe, for an error, the element on which a function failed.
 
-    Arrays are spelled by dtype and shape, all other values by their ``repr``, cut if it is long.
+    Arrays are shown by dtype and shape, all other values by their ``repr``, cut if it is long.
 
     >>> the_element((np.zeros((224, 224, 3), np.uint8), "cat"))
     "the element was (uint8[224, 224, 3], 'cat')"
@@ -199,7 +203,7 @@ def the_element(x: object) -> str:
 
 
 def the_group(xs: Sequence[object]) -> str:
-    """How an error describes the elements that an operator failed to make into one.
+    """Describe, for an error, the group of elements on which an operator failed.
 
     >>> the_group((1, 2))
     'the group was [1, 2]'
@@ -239,13 +243,13 @@ class _Spelling(Repr):
         begin, between, end = ("{", ": ", "}") if isinstance(x, dict) else (f"{name}(", "=", ")")
         if level <= 0:
             return f"{begin}...{end}"
-        told = [
+        shown = [
             f"{repr(key)[: self.maxother] if isinstance(x, dict) else key}{between}"
             f"{self.repr1(part, level - 1)}"
             for key, part in parts[: self.maxdict]
         ]
         more = ["..."] if len(parts) > self.maxdict else []
-        return f"{begin}{', '.join(told + more)}{end}"
+        return f"{begin}{', '.join(shown + more)}{end}"
 
     def _whole(self, x: Any, level: int) -> str:
         try:
@@ -254,7 +258,7 @@ class _Spelling(Repr):
             return f"<{type(x).__name__}, whose repr raised {type(error).__name__}>"
 
     def repr_instance(self, x: Any, level: int) -> str:
-        text = repr(x)  # unlike ``Repr``, which gives a memory address if this fails
+        text = repr(x)  # unlike ``Repr``, which returns a memory address if this fails
         return text if len(text) <= self.maxother else f"{text[: self.maxother - 3]}..."
 
 

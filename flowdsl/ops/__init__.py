@@ -1,1 +1,1 @@
-"""The operators, one family in each file: each node is beside the method that chains it."""
+"""The operators, one family per module: each node class is next to the method that adds it."""

@@ -1,4 +1,10 @@
-"""on_error: leave out elements that fail, and report them. See ``flowdsl.nodes.failures``."""
+"""on_error: leave out elements that fail, and report them. See ``flowdsl.nodes.failures``.
+
+``leave_out`` wraps the elementwise operators of a flow in attempts, from the top down to the
+sources, and puts a ``SkipFailed`` below the first operator that looks into elements, such as a
+batch. It is put as high as possible: below it, failures keep their positions, so that the flow
+below can still be read by index.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +42,11 @@ from flowdsl.nodes.failures import (
 from flowdsl.ops.ordering import Cache, Kept
 
 OnError: TypeAlias = Literal["raise", "skip"] | Callable[[ElementError], object]
-"""What to do with an element that fails: raise, skip it, or call a function with its error."""
+"""The reaction to an element that fails: raise, skip it, or call a function with its error."""
 
 
 def check_on_error(operator: str, on_error: object) -> None:
-    """Refuse what is no answer to an element that cannot be made."""
+    """Raise ``InvalidFlow`` for an invalid ``on_error``."""
     if on_error not in ("raise", "skip") and not callable(on_error):
         raise InvalidFlow(
             f'{operator}: on_error must be "raise", "skip" or a function of the error, '
@@ -52,14 +58,14 @@ def check_on_error(operator: str, on_error: object) -> None:
         except TypeError as error:
             raise InvalidFlow(
                 f"{operator}: on_error must take one argument, the error, but "
-                f"{name_of(on_error)} cannot be called so: {error}"
+                f"{name_of(on_error)} cannot be called with it: {error}"
             ) from None
         except ValueError:  # a builtin without a signature
             pass
 
 
 def leave_out(node: AnyNode, on_error: OnError) -> AnyNode:
-    """The flow without the elements that cannot be made."""
+    """Return the flow without the elements on which an operator fails."""
     if on_error == "raise":
         return node
     return _Leaving(None if on_error == "skip" else on_error).with_failures_left_out(node)
@@ -67,16 +73,16 @@ def leave_out(node: AnyNode, on_error: OnError) -> AnyNode:
 
 @attrs.define
 class _Leaving:
-    """Wraps operators in attempts, and leaves out failed elements where they can go no further."""
+    """Wraps operators in attempts, and puts ``SkipFailed`` below operators that read elements."""
 
     handler: Handler | None
     _numbers: Iterator[int] = attrs.field(factory=count, init=False)
     _below: list[AnyNode] = attrs.field(factory=list[AnyNode], init=False)
-    """The operators whose source has failed elements left out."""
+    """The operators below which a ``SkipFailed`` was put."""
     _kept: dict[int, Kept[Any]] = attrs.field(factory=dict[int, Kept[Any]], init=False)
 
     def with_failures_left_out(self, node: AnyNode) -> AnyNode:
-        """The flow without elements that fail, or that workers die on."""
+        """Return the flow without elements that fail, or that kill a worker."""
         left = self._without(node)
         return left if _leaves_out(left) else self._left(left)
 
@@ -94,7 +100,7 @@ class _Leaving:
 
     def _attempted(self, node: AnyNode) -> AnyNode:
         if isinstance(node, SkipFailed):
-            return node  # elements that fail below it are left out there
+            return node  # it leaves out the elements that fail below it
         if isinstance(node, IndexedSource):
             kind = AttemptToRead if node.portable else AttemptToReadHere
             return kind(WrappedNode(node), next(self._numbers))
@@ -109,7 +115,7 @@ class _Leaving:
             raise InvalidFlow(
                 f"prefetch: on_error leaves rows out, so their number is not known; {error}"
             ) from None
-        if isinstance(over, Cache) and over is not node:  # the original keeps other rows
+        if isinstance(over, Cache) and over is not node:  # the original caches other rows
             return attrs.evolve(over, kept=self._kept.setdefault(id(over.kept), Kept()))
         return over
 

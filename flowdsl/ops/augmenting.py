@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 Selector: TypeAlias = int | str | Callable[[R], object]
-"""A number of a tuple's component, or ``c0`` to ``c7``; a key of a dict; the name of a field."""
+"""The number of a tuple's component, or ``c0`` to ``c7``; a key of a dict; a field's name."""
 
 Names: TypeAlias = tuple[int | str, ...]
 
 
-def _selected(given: Any) -> Names:
+def _selected(selectors: Any) -> Names:
     """An attrs converter: one selector or several, as numbers and names."""
-    several = given if isinstance(given, (list, tuple)) else [given]
+    several = selectors if isinstance(selectors, (list, tuple)) else [selectors]
     return tuple(plain_int(x.index if isinstance(x, Component) else x) for x in several)
 
 
@@ -71,16 +71,16 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
     points: Names = attrs.field(converter=_selected, validator=_are_selectors)
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
-    """Makes this operator's draws differ from those of other operators with the same seed."""
+    """Makes the draws of operators with the same seed differ."""
     copy: bool = attrs.field(validator=is_flag)
 
     def __attrs_post_init__(self) -> None:
         if not self.images:
             raise InvalidFlow(
-                "augment: give one image or more, images=...: a draw is made for an image"
+                "augment: select one image or more, images=...: a draw is made for an image"
             )
         if len(set(self._all)) < len(self._all):
-            raise InvalidFlow(f"{self.title}: a component can be given only once")
+            raise InvalidFlow(f"{self.title}: a component can be selected only once")
         like = Parts(self.images, self.masks, self.points)
         for why in filter(None, [stage.refusal(like) for stage in self.stages]):
             raise InvalidFlow(f"{self.title}: {why}")
@@ -88,10 +88,10 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
 
     @property
     def title(self) -> str:
-        given = ", ".join(stage.title for stage in self.stages)
+        transforms = ", ".join(stage.title for stage in self.stages)
         return titled(
             "augment",
-            given if len(self.stages) == 1 else f"[{given}]",
+            transforms if len(self.stages) == 1 else f"[{transforms}]",
             _unless_of("images", self.images, (0,)),
             _unless_of("masks", self.masks, ()),
             _unless_of("points", self.points, ()),
@@ -111,24 +111,23 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
         values = dict(components(x) or ())
         names = _resolved(self._all, form_of(x), list(values))
         n, m = len(self.images), len(self.images) + len(self.masks)
-        given = [values[name] for name in names]
-        parts = Parts(given[:n], given[n:m], given[m:])
+        arrays = [values[name] for name in names]
+        parts = Parts(arrays[:n], arrays[n:m], arrays[m:])
         made = self._augmented(parts, [f"component {c!r}" for c in self._all], epoch, position)
         values |= zip(names, chain(made.images, made.masks, made.points), strict=True)
         named = not isinstance(x, tuple) or hasattr(x, "_fields")
         return cast("A", assemble(form_of(x) if named else tuple, values))
 
     def _augmented(self, parts: Parts, names: list[str], epoch: int, position: int) -> Parts:
-        _check_given(parts, names)
-        give = _copy if self.copy else _read_only
+        _check_arrays(parts, names)
+        protect = _copy if self.copy else _read_only
         for number, stage in enumerate(self.stages):
             salt = f"{self.salt}/{number}" if number else self.salt
             rng = generator(self.seed, salt, epoch, position)
-            give = _copy if self.copy else _read_only
-            given = Parts(
-                *([give(x) for x in some] for some in attrs.astuple(parts, recurse=False))
+            protected = Parts(
+                *([protect(x) for x in some] for some in attrs.astuple(parts, recurse=False))
             )
-            parts = _checked(stage.apply(given, rng), parts, names, stage.title)
+            parts = _checked(stage.apply(protected, rng), parts, names, stage.title)
         return parts
 
     @cached_per_node
@@ -136,7 +135,7 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
         return with_inferred(self, self._known(self.source.spec(probe)), probe)
 
     def _known(self, source: Spec) -> Spec:
-        """What is known of the results: an image may change in dtype and shape, a mask in shape."""
+        """The known spec of results: an image may change in dtype and shape, a mask in shape."""
         if may_have_any(source):
             return UNKNOWN
         if isinstance(source, ArraySpec) and self._all == (0,):
@@ -157,10 +156,10 @@ def _unless_of(argument: str, names: Names, default: Names) -> str:
 
 
 def _resolved(selectors: Names, form: type, names: Sequence[str]) -> list[str]:
-    """The names of the components that selectors stand for.
+    """The names of the components that selectors refer to.
 
     Raises:
-        SpecMismatch: There is no such component, it cannot be set, or two are the same.
+        SpecMismatch: A component does not exist, cannot be set, or is selected twice.
     """
     numbered = issubclass(form, tuple)
     named = form is dict or arguments_of(form) is not None or hasattr(form, "_fields")
@@ -175,19 +174,19 @@ def _resolved(selectors: Names, form: type, names: Sequence[str]) -> list[str]:
             has = ", ".join(map(repr, names)) if named else str(len(names))
             of = f" of {has}" if numbered or named else ""
             raise SpecMismatch(
-                f"there is no component {selector!r} in this {form.__name__}{of}; those of a tuple "
-                f"are numbered from 0, those of a dict or a record are named; an element that is "
-                f"an array has itself, as images=0"
+                f"there is no component {selector!r} in this {form.__name__}{of}; components of a "
+                f"tuple are numbered from 0, components of a dict or a record are named; an "
+                f"element that is an array has itself, as images=0"
             )
         if (arguments_of(form) or {}).get(name, name) is None:
             raise SpecMismatch(f"{form.__name__} sets its field {name!r} by itself")
         if name in found:
-            raise SpecMismatch(f"component {selector!r} is given twice")
+            raise SpecMismatch(f"component {selector!r} is selected twice")
         found.append(name)
     return found
 
 
-# -- arrays that are given and made ----------------------------------------------------------------
+# -- arrays before and after a transform -----------------------------------------------------------
 
 
 def _copy(x: Any) -> Any:
@@ -200,7 +199,7 @@ def _read_only(x: Any) -> Any:
     return view
 
 
-def _check_given(parts: Parts, names: Sequence[str]) -> None:
+def _check_arrays(parts: Parts, names: Sequence[str]) -> None:
     every = chain(parts.images, parts.masks, parts.points)
     for name, x in zip(names, every, strict=True):
         if not isinstance(x, np.ndarray) or not x.ndim:
@@ -212,29 +211,29 @@ def _check_given(parts: Parts, names: Sequence[str]) -> None:
 
 
 def _check_points(name: str, points: ArraySpec) -> None:
-    """Refuse what is known to be no points: floats of shape (n, 2)."""
+    """Refuse arrays that are known not to be points: floats of shape (n, 2)."""
     if points.dtype is not None and points.dtype.kind != "f":
         raise SpecMismatch(
-            f"{name} is {points}: points are floats, as a transform would round ints; make them so "
+            f"{name} is {points}: points are floats, as a transform would round ints; convert them "
             f"with map_component(lambda x: x.astype(np.float32), ...)"
         )
     if points.shape is not None and (len(points.shape) != 2 or points.shape[1] not in (2, None)):
         raise SpecMismatch(f"{name} is {points}: points are of shape (n, 2), each row (x, y)")
 
 
-def _checked(made: Parts, given: Parts, names: Sequence[str], title: str) -> Parts:
-    """What a transform has made, if it is what it may make of what it was given."""
-    n, m = len(given.images), len(given.masks)
+def _checked(made: Parts, before: Parts, names: Sequence[str], title: str) -> Parts:
+    """Return the results of a transform, if they are valid for its arguments."""
+    n, m = len(before.images), len(before.masks)
     for name, x in zip(names, chain(made.images, made.masks, made.points), strict=True):
         if not isinstance(x, np.ndarray):
             raise SpecMismatch(f"{title} must make an array of {name}, got {type(x).__name__}")
-    for name, mask, was in zip(names[n:], made.masks, given.masks, strict=False):
+    for name, mask, was in zip(names[n:], made.masks, before.masks, strict=False):
         if mask.dtype != was.dtype:
             raise SpecMismatch(
                 f"{title} changed the dtype of {name}, a mask, from {was.dtype} to {mask.dtype}; "
-                f"give it a dtype that it keeps, such as uint8 or int32"
+                f"convert it to a dtype that is kept, such as uint8 or int32"
             )
-    pairs = zip(names[n + m :], made.points, given.points, strict=True)
+    pairs = zip(names[n + m :], made.points, before.points, strict=True)
     points = [_checked_points(f"{title}: {name}", x, was) for name, x, was in pairs]
     return Parts(made.images, made.masks, points)
 
@@ -243,7 +242,7 @@ def _checked_points(name: str, made: Any, was: Any) -> Any:
     if made.shape != was.shape or made.dtype.kind != "f":
         raise SpecMismatch(
             f"{name} became {ArraySpec(made.dtype, made.shape)} from "
-            f"{ArraySpec(was.dtype, was.shape)}; points stay floats, as many, and in order"
+            f"{ArraySpec(was.dtype, was.shape)}; points must stay floats, in number and order"
         )
     return made.astype(was.dtype, copy=False)
 
@@ -275,14 +274,14 @@ def _points_spec(spec: Spec, name: str) -> ArraySpec:
 
 
 class Augmenting(FlowBase[T, E]):
-    """Random transforms of images, and of what lies in them."""
+    """Random transforms of images, and of the masks and points in them."""
 
     @rejects_keywords(
         augmentors="write {name}(t, ...)",
         index="write images=...",
         img_index="write images=...",
         coords_index="write points=...",
-        catch_exceptions='leave out what fails with prefetch(on_error="skip") after it',
+        catch_exceptions='leave out elements that fail with prefetch(on_error="skip") after it',
         **PARALLEL,
     )
     def augment(
@@ -297,43 +296,46 @@ class Augmenting(FlowBase[T, E]):
     ) -> Flow[T, E]:
         """Transform the images, masks and points of every element by one draw of parameters.
 
-        The components are selected by number or ``c0`` to ``c7``, or by name in a dict, a
-        NamedTuple and a record; one, or several. An element that is an array is itself image 0. The
-        others stay as they are, and so does the class of the element.
+        Select components by number or ``c0`` to ``c7``, or by name in a dict, a NamedTuple or a
+        record; one, or several. An element that is an array is image 0 itself. The other components
+        and the class of the element stay the same.
 
         ``t`` is an ``Augmentation``, with a method ``draw(image, rng)``; a transform that is called
-        by keyword, ``t(image=, mask=, keypoints=)``, and gives a dict, as those of albumentations;
-        one of torchvision; a function of one image; or a list of these, applied in order. What it
-        draws depends on the seed, this operator's place in the chain, the epoch and the element's
-        position, as for ``random_map``: never on the worker. For this a transform of albumentations
-        is copied and given a random state. The generators that ``t`` refers to (of NumPy, Python
-        and torch; in attributes, closures, defaults, or global names) are seeded for each element,
-        and put back after it: the global ones too, where ``t`` uses them or has no convention for
-        a random state. Such a ``t`` runs in one thread of a process at a time. The search for them
-        ends after 10,000 objects, the code before the data, and then takes the global ones as
-        used; it skips a container of over 1,000 items, and one of over 50 whose first 50 are
-        numbers, text, arrays, or tuples and lists of these. What cannot be found is left to you:
-        what is beyond this search; a generator that ``t`` makes without a seed as it runs
-        (``np.random.default_rng()``), and those of other libraries, such as OpenCV's and
-        TensorFlow's; nor may it count its calls.
+        by keyword, ``t(image=, mask=, keypoints=)``, and returns a dict, as in albumentations; a
+        transform of torchvision; a function of one image; or a list of these, applied in order. Its
+        draws depend on the seed, this operator's place in the chain, the epoch and the element's
+        position, as for ``random_map``: never on the worker.
 
-        Arrays are given as copies, or as views to read only with ``copy=False``, to save time where
-        ``t`` is known not to change them: what comes from the source is never changed. Images may
-        change in dtype and shape, which a checker is not told. Masks keep their dtype. Points are
-        floats, one (x, y) a row; they keep their dtype, their number and their order, and those
-        that leave the image stay, outside of it.
+        For this, a transform of albumentations is copied and gets a random state. The generators
+        that ``t`` refers to (of NumPy, Python and torch; in attributes, closures, defaults, or
+        global names) are seeded for each element and restored after it: the global generators too,
+        if ``t`` uses them or has no convention for a random state. Such a ``t`` runs in one thread
+        of a process at a time. The search for generators ends after 10,000 objects, code before
+        data, and then assumes that the global generators are used; it skips containers of over
+        1,000 items, and containers of over 50 items whose first 50 are numbers, text, arrays, or
+        tuples and lists of these. Draws are not reproducible from generators beyond this search,
+        from a generator that ``t`` makes without a seed when it runs
+        (``np.random.default_rng()``), and from generators of other libraries, such as OpenCV's and
+        TensorFlow's; nor may ``t`` depend on the number of its calls.
 
-        Shapes: a point array (n, 2); images and masks as ``t`` asks, mostly (height, width) or
+        ``t`` gets copies of the arrays, or read-only views with ``copy=False``, which saves time if
+        ``t`` is known not to change them: arrays of the source are never changed. Images may change
+        in dtype and shape, which types do not show. Masks keep their dtype. Points are floats, one
+        (x, y) per row; they keep their dtype, their number and their order, and points that leave
+        the image are kept, outside of it.
+
+        Shapes: a point array (n, 2); images and masks as ``t`` requires, usually (height, width) or
         (height, width, channels).
 
-        Length: as many elements as before.
+        Length: the source's.
 
         Effects: none.
 
-        Errors: what ``t`` raises arrives at its place in the sequence, as the cause of an
-        ``ElementError``; likewise a ``SpecMismatch`` for what is no image, mask or points, before
-        or after it. ``InvalidFlow`` for a component that is known not to be there, for one that
-        ``t`` cannot take, for a ``SystemRandom``, which nothing seeds, and if ``seed`` is negative.
+        Errors: an exception of ``t`` is raised at its place in the sequence, as the cause of an
+        ``ElementError``; likewise a ``SpecMismatch`` for components that are not valid images,
+        masks or points, before or after the transform. ``InvalidFlow`` for a component that is
+        known not to exist, for one that ``t`` cannot accept, for a ``SystemRandom``, which cannot
+        be seeded, and if ``seed`` is negative.
 
         >>> import numpy as np
         >>> import flowdsl as fl

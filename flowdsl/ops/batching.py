@@ -72,14 +72,14 @@ class Stacking(Batched[A, U, E], Generic[A, U, E]):
 
     @property
     def size_of_each(self) -> int | None:
-        """The number of rows in each group; None unless all groups are known to have as many."""
+        """The number of rows in each group; None unless all groups are known to have the same."""
         whole = self.drop_remainder or Endless in self.source.effects
         rows = self.source.length
         return self.n if whole or (rows is not None and rows % self.n == 0) else None
 
 
 def is_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
-    """An attrs validator: a function of the rows, or a dict or tuple of one a component."""
+    """An attrs validator: a function of the rows, or a dict or tuple with one per component."""
     parts = tuple(value.values()) if isinstance(value, dict) else value
     functions: tuple[object, ...] = parts if isinstance(parts, tuple) else (parts,)
     if not all(callable(func) or func is None for func in functions):
@@ -90,7 +90,7 @@ def is_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) -> Non
 
 
 def spelled_collate(collate: Collate | CollateParts | None) -> str:
-    """How a title goes on after the other arguments."""
+    """The part of a title for ``collate``; empty for None."""
     if collate is None:
         return ""
     if isinstance(collate, tuple):
@@ -106,10 +106,10 @@ def _named(func: Collate | None) -> str:
 
 
 def spec_of_collated(rows: Spec, collate: Collate | CollateParts | None, n: int | None) -> Spec:
-    """What a batch is, from the spec of its rows.
+    """The spec of a batch, from the spec of its rows.
 
     Raises:
-        SpecMismatch: The rows do not stack, or have no such components.
+        SpecMismatch: The rows do not stack, or lack components that ``collate`` names.
     """
     if collate is None:
         return spec_of_batch(rows, n)
@@ -153,7 +153,7 @@ def _is_size(node: Window[Any, Any], field: attrs.Attribute[int], value: object)
 
 @attrs.frozen(repr=False)
 class Window(Windowed[A, tuple[A, ...], E | Resampled], Generic[A, E]):
-    """Every run of ``n`` consecutive elements, or every ``stride``-th of them."""
+    """Every window of ``n`` consecutive elements, or every ``stride``-th window."""
 
     n: int = attrs.field(converter=plain_int, validator=_is_size)
     stride: int = attrs.field(converter=plain_int, validator=at_least(1))  # pyright: ignore[reportIncompatibleMethodOverride]  # a field is a property too
@@ -256,24 +256,25 @@ class Batching(FlowBase[T, E]):
         Shapes: a component of shape ``s`` becomes one of shape ``(n, *s)``; the last batch is
         smaller when ``n`` does not divide the length, or is left out with ``drop_remainder``.
         Arrays and NumPy scalars keep their dtype; bool, int and float become bool, int64 and
-        float64, complex complex128; nothing is ever cast. A list of numbers is an array; ragged
-        ones are for ``padded_batch``. A tensor of another library is one too, if it lies in the
-        memory of the CPU. Text becomes a list.
+        float64, complex complex128; values are never cast. A list of numbers is stacked as an
+        array; use ``padded_batch`` for ragged lists. A tensor of another library is stacked as an
+        array too, if it is in CPU memory. Text becomes a list.
 
-        A tuple or NamedTuple gives a plain tuple, which ``starmap(Batch)`` names, and so does an
-        attrs class or a dataclass; a dict gives a dict, a ``Record`` the batch type that it names.
-        Checkers follow tuples of up to eight components.
+        A batch of tuples or NamedTuples is a plain tuple, which ``starmap(Batch)`` names; so is a
+        batch of attrs or dataclass instances; a batch of dicts is a dict, and a batch of ``Record``
+        has the batch type that the class names. Type checkers support tuples of up to eight
+        components.
 
-        ``collate`` replaces the stacking. It is given the list of elements; ``collate=lists`` takes
-        components of any type. Or it is a dict or tuple of functions, each given the list of one
-        component; components that a dict leaves out, and those with None, stack.
+        ``collate`` replaces the stacking. Its argument is the list of elements; ``collate=lists``
+        accepts components of any type. Or it is a dict or tuple of functions, each of the list of
+        one component; components that a dict leaves out, and components with None, are stacked.
 
-        Length: that of the source divided by ``n``, rounded up, or down with ``drop_remainder``.
+        Length: the source's divided by ``n``, rounded up, or down with ``drop_remainder``.
 
         Effects: none: a batch is its rows. With ``drop_remainder``, ``Resampled``.
 
         Errors: ``InvalidFlow`` for ``n < 1`` or elements known not to stack; an ``ElementError``
-        caused by a ``SpecMismatch`` for rows that turn out not to.
+        caused by a ``SpecMismatch`` for rows that do not stack.
 
         >>> import flowdsl as fl
         >>> fl.from_range(5).batch(2).collect()
@@ -304,14 +305,15 @@ class Batching(FlowBase[T, E]):
     def window(self, size: int, stride: int = 1) -> Flow[tuple[T, ...], E | Resampled]: ...
     @rejects_keywords(shift="write window(size, stride={n})", drop_remainder="every window is full")
     def window(self: FlowBase[Any, Any], size: int, stride: int = 1) -> Flow[tuple[Any, ...], Any]:
-        """Give every run of ``size`` consecutive elements as a tuple, or every ``stride``-th run.
+        """Yield tuples of ``size`` consecutive elements, each ``stride`` elements after the last.
 
         Windows overlap when ``stride < size``, and skip elements when ``stride > size``. All are
-        whole: elements at the end that fill none are left out. ``.map(fl.stack)`` stacks them.
+        full: elements at the end that do not fill a window are left out. ``.map(fl.stack)`` stacks
+        windows.
 
         Length: ``(length - size) // stride + 1``, or 0 for a flow shorter than ``size``.
 
-        Effects: ``Resampled``: a row may be in several windows, or in none.
+        Effects: ``Resampled``: a row may be in several windows, or in no window.
 
         Errors: ``InvalidFlow`` for ``size < 1`` or ``stride < 1``.
 

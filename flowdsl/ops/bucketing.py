@@ -57,7 +57,7 @@ B = TypeVar("B")
 
 @attrs.frozen(repr=False)
 class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
-    """Groups of ``n`` elements of one shape, each when it is full; then the incomplete ones."""
+    """Groups of ``n`` elements of one shape, each when it is full; then the incomplete groups."""
 
     source: Node[A, E]
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
@@ -87,7 +87,7 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
         rows = self.source.spec(False)
-        if probe:  # the probed element does not tell the sizes of the others
+        if probe:  # the probed element does not determine the sizes of the others
             rows = with_sizes(self.source.spec(True), rows)
         always_full = self.drop_remainder or Endless in self.source.effects
         batch = spec_of_collated(rows, self.collate, self.n if always_full else None)
@@ -97,11 +97,11 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
         return enumerate(self._gather(epoch, group) for group in self._groups(epoch, sources[0]))
 
     def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        read, held = Reader(sources[0]), dict[int, Traced[Any]]()
+        read, waiting = Reader(sources[0]), dict[int, Traced[Any]]()
         for position, group in enumerate(self._groups(epoch, read)):
-            held.update(read.latest)
+            waiting.update(read.latest)
             read.latest.clear()
-            members = [held.pop(i).places for i, _ in group]
+            members = [waiting.pop(i).places for i, _ in group]
             yield position, trace(self._gather(epoch, group), members, self.collate is None)
 
     def _groups(self, epoch: int, source: PassFactory) -> Iterator[list[Row[A]]]:
@@ -121,8 +121,8 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
         array = self.selector(x)
         if not isinstance(array, np.ndarray):
             raise SpecMismatch(
-                f"the selector must give an array, whose shape the element is grouped by; "
-                f"{name_of(self.selector)} gave {type(array).__name__}"
+                f"the selector must return an array, whose shape the element is grouped by; "
+                f"{name_of(self.selector)} returned {type(array).__name__}"
             )
         return array.shape
 
@@ -139,9 +139,9 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
         first = group[0][0]
         more = f" and {len(group) - 1} more of its shape" if len(group) > 1 else ""
         elements = [x for _, x in group]
-        given = the_group(elements) if more else the_element(*elements)
+        described = the_group(elements) if more else the_element(*elements)
         origin = self.source.origin(epoch, first) + more
-        return ElementError(self.title, first, epoch, origin, given)
+        return ElementError(self.title, first, epoch, origin, described)
 
 
 class ShapeBatching(FlowBase[T, E]):
@@ -246,22 +246,22 @@ class ShapeBatching(FlowBase[T, E]):
         drop_remainder: bool = False,
         collate: Collate | CollateParts | None = None,
     ) -> Flow[Any, Any]:
-        """Group ``n`` elements in which the selected array has one shape, and stack them.
+        """Group ``n`` elements in which the selected array has the same shape, and stack them.
 
-        ``selector`` gives the array: ``c0`` to ``c7``, or a function. A group is given as soon as
-        it is full. At the end of a pass the groups that are not full are given too, in the order
-        of their first rows, or left out with ``drop_remainder``; none reaches into the next pass.
-        Meanwhile up to ``n - 1`` elements of every shape are held.
+        ``selector`` returns the array: ``c0`` to ``c7``, or a function. A batch is yielded as soon
+        as its group is full. At the end of a pass, groups that are not full are yielded too, in the
+        order of their first rows, or left out with ``drop_remainder``; no group reaches into the
+        next pass. Up to ``n - 1`` elements of every shape are kept in memory.
 
-        Shapes and ``collate`` are those of ``batch``; components that are not selected have to
-        agree in shape within a group.
+        Shapes and ``collate`` are as for ``batch``; components that are not selected must have the
+        same shape within a group.
 
         Length: known only at the end of a pass.
 
         Effects: ``Reordered`` and ``Unsized``; with ``drop_remainder``, ``Resampled`` too.
 
         Errors: ``InvalidFlow`` for ``n < 1`` or elements known not to stack; an ``ElementError``
-        for rows that turn out not to, or of which ``selector`` gives no array.
+        for rows that do not stack, or if ``selector`` does not return an array.
 
         >>> import flowdsl as fl, numpy as np
         >>> words = fl.from_items([np.array(w) for w in ([1, 2], [3], [4, 5], [6], [7])])

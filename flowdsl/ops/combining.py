@@ -1,4 +1,4 @@
-"""concat, interleave, choose, mix: all elements of several flows, in one."""
+"""concat, interleave, choose, mix: merge the elements of several flows into one flow."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ F = TypeVar("F", bound=Effect)
 C = TypeVar("C", bound=Counted)
 
 
-# -- one after another, and in turn ----------------------------------------------------------------
+# -- in a fixed order ------------------------------------------------------------------------------
 
 
 @attrs.frozen(repr=False)
 class Concat(Merging[T, E], Generic[T, E]):
-    """All elements of the first flow, then all of the next."""
+    """All elements of the first flow, then all elements of the next, and so on."""
 
     def __attrs_post_init__(self) -> None:
         for part in self.parts[:-1]:
             if Endless in part.effects:
                 raise InvalidFlow(
-                    f"concat: {part.title} never ends, so what comes after it is never reached; "
+                    f"concat: {part.title} never ends, so the flow after it is never reached; "
                     f"put .take(n) after it, or interleave them"
                 )
 
@@ -68,7 +68,7 @@ class Concat(Merging[T, E], Generic[T, E]):
 
 
 class Interleave(Merging[T, E | Reordered], Generic[T, E]):
-    """An element of each flow in turn; a flow that has ended is skipped."""
+    """One element of each flow, round-robin; a flow that has ended is skipped."""
 
     @property
     def title(self) -> str:
@@ -81,9 +81,9 @@ class Interleave(Merging[T, E | Reordered], Generic[T, E]):
         before = np.minimum(lengths, ends[:, None]).sum(axis=1)
         section = np.searchsorted(before, at.position, side="right") - 1
         left = [np.flatnonzero(lengths > end) for end in ends]
-        size = np.array([len(one) for one in left], np.int64)[section]
+        size = np.array([len(parts) for parts in left], np.int64)[section]
         turn, place = np.divmod(at.position - before[section], size)
-        table = np.array([np.resize(one, len(lengths)) for one in left])
+        table = np.array([np.resize(parts, len(lengths)) for parts in left])
         return table[section, place], Indices(at.epoch, ends[section] + turn)
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
@@ -108,11 +108,12 @@ _NEVER = np.iinfo(np.int64).max // 4096
 
 
 _MOST_TO_CHOOSE = 10**12
-"""The most elements of ``choose``: finding a flow's end takes milliseconds, beyond it minutes."""
+"""The most elements of ``choose``: up to it, finding a flow's end takes milliseconds; beyond it,
+minutes."""
 
 _MOST_WEIGHT = 1e300
 _LEAST = 1e-6
-"""The least probability of a flow: a rarer one would keep its consumer waiting very long."""
+"""The least probability of a flow: the consumer of a rarer flow would wait very long."""
 
 
 def _are_weights(node: Choose[Any, Any], field: object, value: tuple[float, ...]) -> None:
@@ -120,13 +121,13 @@ def _are_weights(node: Choose[Any, Any], field: object, value: tuple[float, ...]
     if len(value) != len(node.parts) or not all(numbers) or min(value) < _LEAST * sum(value):
         raise InvalidFlow(
             f"choose: probabilities must be {len(node.parts)} positive numbers, one for each "
-            f"flow and none below a millionth of their sum, got {list(value)!r}"
+            f"flow, and not below a millionth of their sum, got {list(value)!r}"
         )
 
 
 @attrs.frozen(repr=False)
 class Choose(Merging[T, E | Reordered], Generic[T, E]):
-    """Each element from a flow drawn at random, among those that have not ended."""
+    """Each element from a flow drawn at random, among the flows that have not ended."""
 
     def __attrs_post_init__(self) -> None:
         known = sum(part.length or 0 for part in self.parts)
@@ -148,13 +149,13 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.title} {self.probabilities}"  # in full precision
+        return f"{self.title} {self.probabilities}"  # in full precision, unlike the title
 
     @property
     def _arguments(self) -> list[str]:
         weights = ", ".join(f"{p:g}" for p in self.probabilities)
-        alike = len(set(self.probabilities)) == 1  # as by default
-        return ["" if alike else f"probabilities=[{weights}]", unless("seed", self.seed, 0)]
+        equal = len(set(self.probabilities)) == 1  # the default
+        return ["" if equal else f"probabilities=[{weights}]", unless("seed", self.seed, 0)]
 
     def resolve(self, at: Indices) -> tuple[Positions, Indices]:
         return _by_epoch(at, self._locate)
@@ -226,7 +227,7 @@ class _Phase:
     alive: Positions
     """The indices of the flows that have not ended."""
     taken: Positions
-    """How many elements of each of these flows come before this phase."""
+    """The number of elements that each of these flows yields before this phase."""
 
 
 @lru_cache(maxsize=64)
@@ -274,7 +275,7 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
             if part.length is None:
                 raise InvalidFlow(
                     f"mix: {part.title} has no known length, without which flows cannot be "
-                    f"mixed evenly; choose(...) needs none"
+                    f"mixed evenly; choose(...) does not need it"
                 )
         if sum(self._lengths) >= MOST:
             raise InvalidFlow(
@@ -307,7 +308,7 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
 def _by_epoch(
     at: Indices, locate: Callable[[int, Positions], tuple[Positions, Positions]]
 ) -> tuple[Positions, Indices]:
-    """The part and the position in it for every address, located one epoch at a time."""
+    """The part and the position in it for every address, computed one epoch at a time."""
     part, position = np.empty_like(at.position), np.empty_like(at.position)
     for epoch in np.unique(at.epoch):
         here = at.epoch == epoch
@@ -316,20 +317,19 @@ def _by_epoch(
 
 
 def ending_with_first(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> frozenset[Tag]:
-    """The effects of an operator that ends with its first part to end."""
+    """The effects of an operator that ends when one of its parts ends."""
     endless = all(Endless in part.effects for part in parts)
     return effects if endless else effects - {Endless}
 
 
 class Combining(FlowBase[T, E]):
-    """Operators that give the elements of several flows."""
+    """Operators that merge the elements of several flows."""
 
     def concat(self, *others: FlowBase[T, F]) -> Flow[T, E | F]:
-        """All elements of this flow, then all of the next, and so on.
+        """Concatenate flows: all elements of this flow, then all elements of the next, and so on.
 
-        Length: the sum. Effects: those of all; what is in order stays so. Errors: ``InvalidFlow``
-        if one that never ends has others after it, or if their elements are known to differ in
-        dtype, type or components.
+        Length: the sum. Effects: the flows' effects. Errors: ``InvalidFlow`` if an endless flow is
+        not the last, or if the elements are known to differ in dtype, type or components.
 
         >>> import flowdsl as fl
         >>> fl.from_range(2).concat(fl.from_items([7, 8, 9])).collect()
@@ -344,7 +344,7 @@ class Combining(FlowBase[T, E]):
         return flow(Concat(_parts(self, others)))
 
     def interleave(self, *others: FlowBase[T, F]) -> Flow[T, E | F | Reordered]:
-        """An element of each flow in turn; one that has ended is left out from there on.
+        """Yield one element of each flow, round-robin; a flow that has ended is skipped.
 
         Length: the sum. Effects: ``Reordered``: each row once, in order within each flow. Errors:
         ``InvalidFlow`` for elements known to differ, as for ``concat``.
@@ -386,19 +386,18 @@ class Combining(FlowBase[T, E]):
     ) -> Flow[Any, Any]:
         """Draw each element from one of the flows at random.
 
-        ``probabilities`` are weights, one a flow, this one first; without them each is as likely.
-        A flow keeps its own order. One that has ended is drawn no more, until the last has ended;
-        with ``stop="first"`` the pass ends when a flow is drawn that has no more to give, so that
-        the proportions hold to the end.
+        ``probabilities`` are weights, one for each flow, this flow first; by default all are equal.
+        A flow keeps its own order. A flow that has ended is no longer drawn, and the pass ends with
+        the last flow; with ``stop="first"`` the pass ends when an ended flow is drawn, so that the
+        proportions hold to the end.
 
-        Over random-access flows no element moves: which flow gives the element at a position, and
-        which of its elements, is computed for that position by itself. With ``stop="first"`` that
-        needs flows without end.
+        Over random-access flows no element moves: for any position, the flow and the element of it
+        are computed directly. With ``stop="first"`` this requires endless flows.
 
-        Length: the sum; with ``stop="first"`` every pass has its own. Effects: ``Reordered``; with
+        Length: the sum; with ``stop="first"`` passes differ in length. Effects: ``Reordered``; with
         ``stop="first"`` also ``Resampled`` and ``Unsized``. Errors: ``InvalidFlow`` for
-        probabilities that are not positive numbers, one a flow, and for elements known to differ,
-        as for ``concat``.
+        probabilities that are not positive numbers, one for each flow, and for elements known to
+        differ, as for ``concat``.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(3).choose(fl.from_items([7, 8, 9]), probabilities=[2, 1])
@@ -418,7 +417,7 @@ class Combining(FlowBase[T, E]):
             weights = (1.0,) * len(parts) if probabilities is None else tuple(probabilities)
         except TypeError:
             raise InvalidFlow(
-                f"choose: probabilities must be a list, a number for each flow, got "
+                f"choose: probabilities must be a list of numbers, one for each flow, got "
                 f"{probabilities!r}"
             ) from None
         kind = Choose if stop == "last" else ChooseFirst
@@ -429,11 +428,11 @@ class Combining(FlowBase[T, E]):
     ) -> Flow[T, E | C | Reordered]:
         """Mix all elements evenly, keeping the order within each flow.
 
-        Every such order is as likely, and each epoch has its own. Over random-access flows no
-        element moves: the order is computed for each position by itself.
+        All such orders are equally likely, and each epoch has its own. Over random-access flows no
+        element moves: the flow at any position is computed directly.
 
         Length: the sum. Effects: ``Reordered``. Errors: ``InvalidFlow`` for a flow of unknown
-        length, 10**9 rows and more, or elements known to differ, as for ``concat``.
+        length, for 10**9 rows or more, and for elements known to differ, as for ``concat``.
 
         >>> import flowdsl as fl
         >>> fl.from_range(3).mix(fl.from_items([7, 8, 9])).collect()
@@ -464,7 +463,7 @@ def check_flows(operator: str, others: Sequence[object]) -> None:
         if isinstance(other, FlowBase):
             continue
         flows = isinstance(other, (list, tuple)) and any(isinstance(x, FlowBase) for x in other)
-        hint = f"give them one by one, {operator}(*flows)" if flows else "from_items(...) makes one"
+        hint = f"unpack them, {operator}(*flows)" if flows else "from_items(...) makes one"
         raise InvalidFlow(
             f"{operator}: expected flows to combine with, got {type(other).__name__}; {hint}"
         )

@@ -1,4 +1,4 @@
-"""map_component and select: the components of each element by themselves."""
+"""map_component and select: operators on the components of each element."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _are_selectors(node: AnyNode, field: attrs.Attribute[Any], value: tuple[obje
     wrong = [x for x in value if not callable(x) and not isinstance(x, str)]
     if wrong or not value or (keys and len(keys) < len(value)):
         raise InvalidFlow(
-            f"select: give selectors, such as c0, or keys of a dict, one or more and all of one "
+            f"select: pass selectors, such as c0, or keys of a dict, one or more and all of one "
             f"kind; got ({', '.join(map(_spelled, value))})"
         )
     twice = next((key for key in keys if keys.count(key) > 1), None)
@@ -74,7 +74,7 @@ def _spelled(selector: object) -> str:
 
 @attrs.frozen(repr=False)
 class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
-    """Every element with ``func`` applied to one component."""
+    """Elements with ``func`` applied to one component."""
 
     func: Callable[[Any], Any] = attrs.field(validator=is_callable)
     index: int | str = attrs.field(converter=plain_int, validator=_is_key_or_number)
@@ -132,7 +132,7 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
 
 @attrs.frozen(repr=False)
 class Select(CodeTemplate[Any, Any, E], Generic[E]):
-    """The components that selectors or keys pick from every element, in their order."""
+    """The components that selectors or keys pick from every element, in the selectors' order."""
 
     picks: tuple[Any, ...] = attrs.field(validator=_are_selectors)
 
@@ -169,10 +169,10 @@ class Select(CodeTemplate[Any, Any, E], Generic[E]):
 
 
 def _name(component: int | str, form: type, names: Sequence[str]) -> str:
-    """The name of the component that a number in a tuple, or a key in a dict, stands for.
+    """The name of the component with a number in a tuple, or a key in a dict.
 
     Raises:
-        SpecMismatch: There is none; the message says what there is.
+        SpecMismatch: There is no such component; the message lists the existing ones.
     """
     if isinstance(component, str):
         found = form is dict and component in names
@@ -183,13 +183,13 @@ def _name(component: int | str, form: type, names: Sequence[str]) -> str:
     has = ", ".join(map(repr, names)) if form is dict else str(len(names))
     of = f" of {has}" if issubclass(form, (tuple, dict)) else ""
     raise SpecMismatch(
-        f"there is no component {component!r} in this {form.__name__}{of}; those of a tuple are "
-        f"numbered from 0, those of a dict are its keys; for any other element use map"
+        f"there is no component {component!r} in this {form.__name__}{of}; components of a tuple "
+        f"are numbered from 0, components of a dict are its keys; for any other element use map"
     )
 
 
 def may_have_any(spec: Spec) -> bool:
-    """Whether a spec leaves open which components there are."""
+    """Return True if a spec leaves the components unknown."""
     vague = (tuple, dict)
     return isinstance(spec, ValueSpec) and (spec.type is object or issubclass(spec.type, vague))
 
@@ -273,19 +273,19 @@ class Components(FlowBase[T, E]):
     def map_component(
         self: FlowBase[Any, Any], func: Callable[[Any], Any], index: int | str = 0
     ) -> Flow[Any, Any]:
-        """Apply ``func`` to one component, and leave the others as they are.
+        """Apply ``func`` to one component, and keep the others unchanged.
 
-        ``index`` is the number of a tuple's component, -1 being the last, or a key of a dict. A
-        NamedTuple gives a plain tuple, since the component's type may change: ``starmap(Sample)``
-        names it again. Checkers follow the numbers 0 to 7 and -1; of a dict whose values are of
-        several types they lose which is which. For a field of a record there is ``map``.
+        ``index`` is the number of a tuple's component, -1 for the last, or a key of a dict. A
+        NamedTuple becomes a plain tuple, since the component's type may change: ``starmap(Sample)``
+        names it again. Type checkers support the numbers 0 to 7 and -1; for a dict with values of
+        several types they do not distinguish its keys. For a field of a record use ``map``.
 
-        Length: as many elements as before.
+        Length: the source's.
 
         Effects: none.
 
-        Errors: as for ``map``. A component that is not there is ``InvalidFlow`` where the elements
-        are known beforehand, else a ``SpecMismatch`` in an ``ElementError``.
+        Errors: as for ``map``. ``InvalidFlow`` for a component that is known not to exist;
+        otherwise a ``SpecMismatch`` in an ``ElementError``.
 
         >>> import flowdsl as fl
         >>> fl.from_items([("a", 1), ("b", 2)]).map_component(lambda i: i / 2, 1).collect()
@@ -383,18 +383,19 @@ class Components(FlowBase[T, E]):
         /,
     ) -> Flow[tuple[A0, A1, A2, A3, A4, A5, A6, A7], E]: ...
     def select(self: FlowBase[Any, Any], *picks: Any) -> Flow[Any, Any]:
-        """Keep some components, in the order in which they are named here.
+        """Select components of each element, in the order of the arguments.
 
-        Selectors, ``c0`` to ``c7`` or any functions of the element, give a tuple of what they
-        pick; keys give a dict with these keys. Checkers follow up to eight selectors.
+        With selectors, ``c0`` to ``c7`` or any functions of the element, each element is a tuple of
+        their results; with keys, it is a dict with these keys. Type checkers support up to eight
+        selectors.
 
-        Length: as many elements as before.
+        Length: the source's.
 
         Effects: none.
 
-        Errors: ``InvalidFlow`` for nothing to select, for keys and selectors together, and for a
-        component that is known not to be there; else a ``SpecMismatch`` in an ``ElementError``, or
-        what the selector raises.
+        Errors: ``InvalidFlow`` without arguments, for keys and selectors together, and for a
+        component that is known not to exist; otherwise a ``SpecMismatch`` in an ``ElementError``,
+        or the exception of the selector.
 
         >>> import flowdsl as fl
         >>> fl.from_items([("a", 1, 0.5)]).select(fl.c2, fl.c0).collect()

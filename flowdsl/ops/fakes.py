@@ -1,4 +1,4 @@
-"""fake: elements of given shapes and dtypes, to try a flow without its data."""
+"""fake: elements of chosen shapes and dtypes, to try a flow without its data."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FakeArray:
 
 @attrs.frozen(repr=False)
 class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
-    """Arrays of given shapes and dtypes, each a function of the seed and the row only."""
+    """Arrays of chosen shapes and dtypes, which depend only on the seed and the row."""
 
     parts: tuple[FakeArray, ...]
     size: int = attrs.field(converter=plain_int, validator=at_least(0))
@@ -143,21 +143,21 @@ def fake(
     domain: Any = (0, 1),
     seed: int = 0,
 ) -> Flow[tuple[NDArray[Any], ...], Exact]:
-    """``size`` tuples of arrays, one array a shape, to try a flow without its data.
+    """Yield ``size`` tuples of random arrays, one per shape, to try a flow without its data.
 
-    ``dtype`` and ``domain`` are for all arrays, or a list of them with one a shape. Floats are
-    drawn uniformly from the domain, low <= x < high; so are integers and booleans, which makes
-    them all 0 in the default domain. Element ``i`` is a function of the seed and ``i``, the same
-    in every epoch. With ``random=False`` all elements are the same read-only arrays, drawn once:
-    what a flow costs without the drawing.
+    ``dtype`` and ``domain`` apply to all arrays, or are lists with one entry per shape. Floats are
+    drawn uniformly from the domain, low <= x < high; so are integers and booleans, which are all 0
+    in the default domain. Element ``i`` depends only on the seed and ``i``, and is the same in
+    every epoch. With ``random=False`` all elements are the same read-only arrays, drawn once, to
+    measure a flow without the cost of drawing.
 
     Length: ``size``.
 
     Effects: none.
 
-    Errors: ``InvalidFlow`` for ``size < 0``, a negative seed, what is no list of shapes, a dtype
-    other than of booleans, integers and floats, a domain that is empty or that the dtype cannot
-    hold, and another number of dtypes or domains than of shapes.
+    Errors: ``InvalidFlow`` for ``size < 0``, a negative seed, an invalid list of shapes, a dtype
+    other than booleans, integers and floats, a domain that is empty or that the dtype cannot
+    represent, and a number of dtypes or domains that differs from the number of shapes.
 
     >>> import flowdsl as fl
     >>> flow = fl.fake([(28, 28), ()], 100, dtype=["float32", "int64"], domain=[(0, 1), (0, 10)])
@@ -173,8 +173,10 @@ def fake(
             f"fake: shapes must be a list of one shape or more, e.g. [(28, 28), ()], got {shapes!r}"
         )
     dtypes = list(dtype) if isinstance(dtype, list | tuple) else [dtype] * len(shapes)
-    one = isinstance(domain, tuple | list) and not any(isinstance(x, tuple | list) for x in domain)
-    domains = [domain] * len(shapes) if one else domain
+    common = isinstance(domain, tuple | list) and not any(
+        isinstance(x, tuple | list) for x in domain
+    )
+    domains = [domain] * len(shapes) if common else domain
     for name, values in (("dtype", dtypes), ("domain", domains)):
         if not isinstance(values, list | tuple) or len(values) != len(shapes):
             raise InvalidFlow(
@@ -210,7 +212,7 @@ def _component(shape: Sequence[int], dtype: Any, domain: Any) -> FakeArray:
 
 
 def _holds(dtype: np.dtype[Any], low: Any, high: Any) -> bool:
-    """Whether numbers from ``low`` to below ``high`` exist, and all fit the dtype."""
+    """Return True if there are numbers from ``low`` to below ``high``, and all fit the dtype."""
     if dtype.kind != "f":
         least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         return (

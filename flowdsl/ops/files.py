@@ -53,20 +53,20 @@ class FromFiles(IndexedSource[str]):
 
 
 def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
-    """The names of the files that match a pattern, or any of several, sorted by name.
+    """Yield the names of the files that match a pattern, or any of several, sorted by name.
 
-    In a pattern ``*`` and ``?`` stand for characters of a name, ``[ab]`` for one of these, and
-    ``**`` for any number of folders; a name begun by a dot is matched by a dot only. The name of a
-    file that exists is taken as it is. A name is as its pattern was given, relative or absolute,
-    and each file comes once. Matched when the flow is built, and never again: a file that appears
-    later is in no pass.
+    In a pattern ``*`` and ``?`` match characters of a name, ``[ab]`` one of these characters, and
+    ``**`` any number of folders; only a dot matches a dot at the start of a name. The name of an
+    existing file matches that file literally. Names are relative or absolute like their pattern,
+    and each file comes once. Files are matched when the flow is built; files created later are not
+    included.
 
-    Length: how many files match.
+    Length: the number of matching files.
 
     Effects: none.
 
-    Errors: ``InvalidFlow`` for what is no pattern, or none at all; ``SourceError``, naming the
-    pattern and its folder, for one that no file matches.
+    Errors: ``InvalidFlow`` for an invalid pattern, or an empty list; ``SourceError``, naming the
+    pattern and its folder, for a pattern without a match.
 
     >>> import os, tempfile, flowdsl as fl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -80,22 +80,22 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
 
     Elsewhere: tensorpack none; tf.data ``list_files``; Grain none; torchdata ``FileLister``.
     """
-    given = [pattern] if isinstance(pattern, str | os.PathLike) else pattern
-    patterns = [_spelled(one) for one in given] if isinstance(given, Sequence) else []
+    several = [pattern] if isinstance(pattern, str | os.PathLike) else pattern
+    patterns = [_path(each) for each in several] if isinstance(several, Sequence) else []
     if not patterns or None in patterns:
         raise InvalidFlow(
             f"from_files: pattern must be a str or path, or a sequence of at least one, got "
             f"{pattern!r}"
         )
-    named = tuple(one for one in patterns if one is not None)
-    found: dict[str, str] = {}
-    for one in named:
-        for name in _matching(one):
-            found.setdefault(os.path.abspath(name), name)
-    return flow(FromFiles(named, tuple(sorted(found.values()))))
+    paths = tuple(path for path in patterns if path is not None)
+    files: dict[str, str] = {}
+    for path in paths:
+        for name in _matching(path):
+            files.setdefault(os.path.abspath(name), name)
+    return flow(FromFiles(paths, tuple(sorted(files.values()))))
 
 
-def _spelled(pattern: object) -> str | None:
+def _path(pattern: object) -> str | None:
     path = os.fspath(pattern) if isinstance(pattern, str | os.PathLike) else None
     return path if isinstance(path, str) else None
 
@@ -104,7 +104,7 @@ def _matching(pattern: str) -> list[str]:
     if os.path.isfile(pattern):
         return [pattern]
     files = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
-    if not files:  # a misspelt folder is the likeliest reason
+    if not files:  # the most likely reason is a misspelled folder
         folder = os.path.dirname(pattern)
         while glob.has_magic(folder):
             folder = os.path.dirname(folder)

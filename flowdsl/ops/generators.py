@@ -1,8 +1,11 @@
-"""Random generators that a transform refers to: found, seeded for one element, and put back.
+"""Random generators that a transform refers to: find them, seed them per element, restore them.
 
-A generator of its own goes on from element to element, so its draws depend on which elements a
-worker has made before, and two workers that begin with copies of it repeat each other. Seeded for
-each element, it draws what belongs to the element.
+Problem: the draws of ``augment`` must depend on the element only, but a transform may draw from a
+generator of its own or from a global one. Such a generator continues from element to element, so
+its draws depend on the elements that a worker has made before, and two workers that start with
+copies of it draw the same numbers. Asking users to pass generators fails for transforms of other
+packages. So all generators that a transform refers to are searched for, in its attributes,
+closures and global names, are seeded for each element, and are restored after it.
 """
 
 from __future__ import annotations
@@ -39,16 +42,16 @@ _NO_CODE = frozenset(
     | {"skimage", "tensorflow", "torch", "torchvision"}
     | sys.stdlib_module_names
 )
-"""Packages whose functions are not searched: what they draw from is known, or given to them."""
+"""Packages whose functions are not searched: their generators are known, or are arguments."""
 _MOST_OBJECTS = 10_000
-"""In a search."""
+"""The most objects that a search visits."""
 _MOST_ITEMS = 1000
-"""In a container; one with more holds data."""
+"""The most items of a container that is searched; a larger one contains data."""
 _LEADING = 50
-"""Items of a container that decide whether it holds data."""
+"""The number of first items of a container that decide whether it contains data."""
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 _CODE = FunctionType, MethodType, staticmethod, classmethod, property, partial, type
-"""Searched first: draws are in code, and there is less of it than of data."""
+"""Objects that are searched first: draws are in code, and there is less code than data."""
 _DRAWS_OF_TENSOR = re.compile(
     r"bernoulli|multinomial|\w*(normal|uniform)_|(random|bernoulli|cauchy|exponential|geometric)_"
 )
@@ -75,11 +78,11 @@ class Seedable(ABC):
 
     @abstractmethod
     def seed(self, number: int) -> None:
-        """Begin again, from a number below 2**63."""
+        """Set the state from a number below 2**63."""
 
     @abstractmethod
     def restore(self, state: Any) -> None:
-        """Go on from a state."""
+        """Set the state to one that ``state`` returned."""
 
 
 class _Python(Seedable):
@@ -107,7 +110,7 @@ class _Legacy(Seedable):
 
 
 class _Bits(Seedable):
-    """What a ``Generator`` of NumPy draws from."""
+    """The bit generator of a NumPy ``Generator``."""
 
     def state(self) -> Any:
         return self.generator.state
@@ -145,23 +148,23 @@ def _seedable(x: Any) -> Seedable | None:
 
 
 def global_generators() -> list[Seedable]:
-    """The generators that a process has one of: Python's, NumPy's and torch's."""
-    import random  # here: it loads OpenSSL, for flows that may augment nothing
+    """The global generators of the process: Python's, NumPy's and torch's."""
+    import random  # here: it loads OpenSSL, which other flows do not need
 
     torch = sys.modules.get("torch")
-    methods: list[Any] = [random.random, np.random.rand]  # whose generator is asked
+    methods: list[Any] = [random.random, np.random.rand]  # bound methods of the generators
     python, numpys = (method.__self__ for method in methods)
-    found: list[Seedable] = [_Python(python), _Legacy(numpys)]
-    return found if torch is None else [*found, _Torch(torch.default_generator)]
+    both: list[Seedable] = [_Python(python), _Legacy(numpys)]
+    return both if torch is None else [*both, _Torch(torch.default_generator)]
 
 
 def generators_in(root: object, but: Iterable[object] = ()) -> list[Seedable]:
-    """The generators that an object refers to, without some, each once and in a fixed order.
+    """The generators that an object refers to, except ``but``, each once and in a fixed order.
 
-    They are looked for in closures, defaults, attributes, containers (but those of data), and the
-    global names that functions and methods use, and so on from there; a global generator is one of
-    them, where a draw from it is found or cannot be ruled out. The search calls no ``__getattr__``.
-    It ends after 10,000 objects, code before data; then the global generators count as found.
+    The search follows closures, defaults, attributes, containers (except containers of data), and
+    the global names that functions and methods use, recursively. A global generator is included if
+    a draw from it is found or cannot be ruled out. The search does not call ``__getattr__``. It
+    ends after 10,000 objects, code before data; then the global generators are included.
 
     >>> rng = np.random.default_rng(7)
     >>> some = {"own": rng, "again": [rng], "legacy": np.random.RandomState(7)}
@@ -177,20 +180,20 @@ def generators_in(root: object, but: Iterable[object] = ()) -> list[Seedable]:
         if type(x) in PLAIN or id(x) in seen:
             continue
         seen[id(x)] = x
-        one = _seedable(x)
-        if one is None:
+        seedable = _seedable(x)
+        if seedable is None:
             for part in _parts(x):
                 (to_do.appendleft if _is(part, _CODE) else to_do.append)(part)
-        elif not {id(x), id(one.generator)} & left_out:
-            found.setdefault(id(one.generator), one)
-    for one in global_generators() if to_do else _drawn_by_name(seen.values()):
-        if id(one.generator) not in left_out:
-            found.setdefault(id(one.generator), one)
+        elif not {id(x), id(seedable.generator)} & left_out:
+            found.setdefault(id(seedable.generator), seedable)
+    for shared in global_generators() if to_do else _drawn_by_name(seen.values()):
+        if id(shared.generator) not in left_out:
+            found.setdefault(id(shared.generator), shared)
     return list(found.values())
 
 
 def _is(x: object, kinds: type | tuple[type, ...]) -> bool:
-    """As ``isinstance``, which also asks for ``__class__``, and so may run a user's code."""
+    """Like ``isinstance``, but does not read ``__class__``, which may run a user's code."""
     return issubclass(type(x), kinds)
 
 
@@ -199,20 +202,20 @@ def _package(x: Any) -> str:
 
 
 def _parts(x: Any) -> Iterator[object]:
-    """What an object refers to."""
+    """The objects that an object refers to."""
     if _is(x, FunctionType):
         yield from _parts_of_function(x)
     elif _is(x, type):
         yield from (*vars(x).values(), *x.__bases__) if _package(x) not in _NO_CODE else ()
     elif _is(x, ModuleType):
-        yield from _everyones(x.__name__)
+        yield from _global_generator(x.__name__)
     else:
-        yield from _held(x)
+        yield from _contents(x)
         yield from _attributes(x)
 
 
-def _held(x: Any) -> Iterable[object]:
-    """What is in a container, or behind a method or a function with arguments."""
+def _contents(x: Any) -> Iterable[object]:
+    """The items of a container, or the objects in a method or a partial function."""
     if _is(x, dict):
         return _unless_data(dict.values(x), dict.__len__(x))
     for kind in _CONTAINERS:
@@ -236,11 +239,11 @@ def _drawn_from_torch(function: Any) -> Iterator[object]:
     home = function.__module__ or function.__self__
     package = home if isinstance(home, str) else getattr(home, "__module__", None)
     if str(package).partition(".")[0] == "torch" and _DRAWS.fullmatch(function.__name__):
-        yield from _everyones("torch.random")
+        yield from _global_generator("torch.random")
 
 
 def _unless_data(items: Iterable[object], n: int) -> Iterable[object]:
-    """The items of a container, or none if there are too many, or the first ones are plain."""
+    """The items of a container; empty if there are too many, or if the first ones are plain."""
     if n > _MOST_ITEMS:
         return ()
     kept = list(items)
@@ -267,7 +270,7 @@ def _attributes(x: Any) -> Iterator[object]:
     for cls in type(x).__mro__:
         for slot in vars(cls).values():
             if _is(slot, MemberDescriptorType):
-                with suppress(AttributeError):  # nothing is in it yet
+                with suppress(AttributeError):  # it is not set yet
                     yield slot.__get__(x)
     yield type(x)
 
@@ -279,7 +282,7 @@ def _parts_of_function(function: FunctionType) -> Iterator[object]:
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # nothing is in it yet
+        except ValueError:  # it is not set yet
             continue
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
@@ -289,17 +292,17 @@ def _parts_of_function(function: FunctionType) -> Iterator[object]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function, and of those within it."""
+    """The code of a function, and of the functions defined in it."""
     yield code
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            yield from _codes(one)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def _named(code: CodeType, names: Mapping[str, object]) -> Iterator[object]:
-    """What code names: globals, and what it takes out of modules, such as ``np.random.rand``.
+    """The objects that code names: globals, and attributes of modules, such as ``np.random.rand``.
 
-    A module is given if it is used in another way, such as passed on.
+    A module is yielded if it is used in another way, such as passed as an argument.
     """
     value: object = None
     imported: object = None
@@ -325,29 +328,30 @@ _TAKES = "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"
 
 
 def _taken_draws(module: str, name: str) -> Iterator[object]:
-    """The generator of torch, if what is taken from a module of its draws from it."""
+    """The global generator of torch, if an attribute of its modules draws from it."""
     if module.partition(".")[0] == "torch" and _draws_in_torch(name):
-        yield from _everyones("torch.random")
+        yield from _global_generator("torch.random")
 
 
 def _draws_in_torch(name: str) -> bool:
-    """Whether a function has such a name, or a layer, whose weights are drawn as it is made."""
+    """Return True for the name of a function that draws, or a layer, whose weights are drawn."""
     layer = name[:1].isupper() and hasattr(sys.modules.get("torch.nn"), name)
     return layer or _DRAWS.fullmatch(name) is not None
 
 
-def _everyones(module: str) -> Iterator[object]:
+def _global_generator(module: str) -> Iterator[object]:
     """The global generator that the functions of a module draw from, if it has one."""
     kinds = {"random": _Python, "numpy.random": _Legacy, "torch.random": _Torch}
     if module in kinds:
-        yield from (one.generator for one in global_generators() if type(one) is kinds[module])
+        shared = global_generators()
+        yield from (each.generator for each in shared if type(each) is kinds[module])
 
 
 def _drawn_by_name(seen: Iterable[object]) -> list[Seedable]:
-    """The global generators that may be drawn from where a module or a tensor is not followed.
+    """The global generators that may be used through modules or tensors that are not followed.
 
-    A module that is held, passed on or imported in a function has a draw taken from it if any
-    function that was searched takes an attribute with the name of one.
+    A module that is stored, passed on or imported in a function is assumed to be drawn from if any
+    function that was searched reads an attribute with the name of a drawing function.
     """
     modules: set[str] = set()
     names: set[str] = set()
@@ -363,24 +367,24 @@ def _drawn_by_name(seen: Iterable[object]) -> list[Seedable]:
         _Legacy: "numpy" in modules and "random" in names,
         _Torch: any(map(draws, names)),
     }
-    return [one for one in global_generators() if drawn.get(type(one))]
+    return [each for each in global_generators() if drawn.get(type(each))]
 
 
 @contextmanager
 def seeded(generators: Sequence[Seedable], numbers: Iterable[int]) -> Iterator[None]:
-    """Seeds generators for a block, after which they are as before.
+    """Seed generators for a block, and restore their states after it.
 
-    One thread at a time, if there are any: the draws of two would mix.
+    If there are generators, one thread at a time: the draws of two threads would mix.
     """
     if not generators:
         yield
         return
     with _one_at_a_time:
-        before = [one.state() for one in generators]
+        before = [each.state() for each in generators]
         try:
-            for one, number in zip(generators, numbers, strict=False):
-                one.seed(number)
+            for each, number in zip(generators, numbers, strict=False):
+                each.seed(number)
             yield
         finally:
-            for one, state in zip(generators, before, strict=True):
-                one.restore(state)
+            for each, state in zip(generators, before, strict=True):
+                each.restore(state)

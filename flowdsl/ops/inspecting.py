@@ -71,14 +71,14 @@ class Inspect(IndexedMap[A, A, E], Transparent[A, E], Generic[A, E]):
 
     @property
     def depth(self) -> int:
-        return self.source.depth  # inspecting changes no seeded operator's draws
+        return self.source.depth  # inspecting does not change the draws of seeded operators
 
 
 def describe_element(element: object, max_depth: int = 3, max_list: int = 3) -> str:
-    """What an element looks like: the type of each component, its shape and range, or its value.
+    """Describe an element: the type of each component, its shape and range, or its value.
 
-    Components in components are opened down to ``max_depth`` levels. An element's own components
-    are all described; of each list, and of what is nested deeper, the first ``max_list``.
+    Nested components are described down to ``max_depth`` levels. All components of the element
+    itself are described; of lists, and of nested components, only the first ``max_list``.
 
     >>> import numpy as np
     >>> print(describe_element((np.arange(6.0).reshape(2, 3), {"label": 7}, [1, 2, 3]), max_list=2))
@@ -99,7 +99,7 @@ _INDENT = "   "
 
 
 def _lines(value: object, depth: int, most: int | None, max_list: int) -> Iterator[str]:
-    """One line for a value, and more for its first ``most`` entries, or all if None."""
+    """One line for a value, and lines for its first ``most`` entries, or all if None."""
     entries = list(enumerate(value)) if isinstance(value, list) else components(value)
     yield _headline(value, entries)
     if depth == 0 or entries is None:
@@ -128,7 +128,7 @@ def _headline(value: object, entries: list[Any] | None) -> str:
 
 
 def _range(values: NDArray[Any]) -> str:
-    """The least and the greatest number, if there are any, and how many values are NaN."""
+    """The least and the greatest number, if there are any, and the number of NaNs."""
     kind, size = values.dtype.kind, values.size
     if kind not in "biufmM":
         return ""
@@ -154,27 +154,27 @@ def _brief(spell: Callable[[object], str], value: object) -> str:
 
 
 class Inspecting(FlowBase[T, E]):
-    """Operators that show a flow's elements and change nothing."""
+    """Operators that describe a flow's elements without changing them."""
 
     def inspect(
         self, num: int = 1, *, name: str | None = None, max_depth: int = 3, max_list: int = 3
     ) -> Flow[T, E]:
         """Describe the first ``num`` elements of epoch 0 on standard error, as they pass by.
 
-        A line a component: its type, with dtype, shape and range for an array, and else its value.
-        What is nested is opened down to ``max_depth`` levels, with ``max_list`` entries of each
-        list, tuple, dict or record in it; an element's own components are all described. ``name``
-        tells several of these operators from each other.
+        Each component has one line: its type, with dtype, shape and range for an array, or its
+        value. Nested components are described down to ``max_depth`` levels, with ``max_list``
+        entries of each list, tuple, dict or record; all components of the element itself are
+        described. ``name`` distinguishes several of these operators.
 
-        It may stand anywhere: it changes no element, and no seeded operator's draws. A description
-        is written when its element is made, by the process that makes it; below a shuffle or a
-        ``take``, elements are made in another order, or never.
+        It may be put anywhere in a chain: it changes neither elements nor the draws of seeded
+        operators. A description is written when its element is made, by the process that makes it;
+        below a shuffle or a ``take``, elements are made in another order, or never.
 
-        Length: as many elements as before.
+        Length: the source's.
 
         Effects: none.
 
-        Errors: ``InvalidFlow`` for a negative number, or a name that is no string.
+        Errors: ``InvalidFlow`` for a negative number, or a name that is not a string.
 
         >>> import contextlib, sys
         >>> import flowdsl as fl

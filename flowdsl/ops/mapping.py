@@ -1,4 +1,4 @@
-"""map, filter, flat_map, enumerate and the like: each element by itself."""
+"""map, filter, flat_map, enumerate and similar: operators on single elements."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ B = TypeVar("B")
 Ts = TypeVarTuple("Ts")
 
 Truth: TypeAlias = bool | np.bool_ | Literal["", b"", 0]
-"""What a condition returns: a bool, or an empty value, as ``line and line[0] != "#"`` may."""
+"""The result of a condition: a bool, or an empty value, as in ``line and line[0] != "#"``."""
 
 
 @attrs.frozen(repr=False)
@@ -99,7 +99,7 @@ class StarMap(CodeTemplate[tuple[Any, ...], U, E], Generic[U, E]):
 
     @property
     def line(self) -> str:
-        """A call with one argument for each of the function's is faster than ``(*x)``."""
+        """A call with explicit arguments, which is faster than ``(*x)``."""
         func = self.func
         n = func.__code__.co_argcount if type(func) is FunctionType else 2  # not a mock
         each = ", ".join(f"x[{i}]" for i in range(n))
@@ -112,12 +112,12 @@ class StarMap(CodeTemplate[tuple[Any, ...], U, E], Generic[U, E]):
 
 @attrs.frozen(repr=False)
 class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
-    """``func`` applied to every element and a random generator of the element's own."""
+    """``func`` applied to every element and the element's own random generator."""
 
     func: Callable[[A, np.random.Generator], U] = attrs.field(validator=is_callable)
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
-    """Makes this operator's draws differ from those of other operators with the same seed."""
+    """Makes the draws of operators with the same seed differ."""
 
     @property
     def title(self) -> str:
@@ -174,7 +174,7 @@ class FilterMap(CodeTemplate[A, U, E | Unsized], Generic[A, U, E]):
 
 @attrs.frozen(repr=False)
 class FlatMap(OneByOne[U, E | Unsized], Generic[A, U, E]):
-    """The elements of ``func(element)`` for every element, one after another."""
+    """The concatenated elements of ``func(element)`` for every element."""
 
     source: Node[A, E]
     func: Callable[[A], Iterable[U]] = attrs.field(validator=is_callable)
@@ -199,7 +199,7 @@ class FlatMap(OneByOne[U, E | Unsized], Generic[A, U, E]):
         for position, x in sources[0](epoch):
             try:
                 yield from _iterator(self.func(x))
-            except Exception as error:  # no ``failure``: the source's element failed
+            except Exception as error:  # not ``failure``: the source's element failed
                 origin = self.source.origin(epoch, position)
                 raise ElementError(self.title, position, epoch, origin, the_element(x)) from error
 
@@ -236,7 +236,7 @@ _ITERABLES = (Iterable, Iterator, Generator, Collection, Sequence, list)
 
 
 def _spec_of_items(hint: Any) -> Spec:
-    """The spec of ``B``, from ``Iterable[B]`` and the like."""
+    """The spec of ``B``, from ``Iterable[B]``, ``list[B]`` and similar."""
     origin, args = get_origin(hint), get_args(hint)
     items = origin in _ITERABLES or (origin is tuple and args[1:] == (...,))
     return spec_of_type(args[0], exact=False) if items else UNKNOWN
@@ -267,22 +267,22 @@ class Enumerate(IndexedMap[A, tuple[int, A], E], Generic[A, E]):
 
 
 class Mapping(FlowBase[T, E]):
-    """Operators on each element by itself."""
+    """Operators on single elements."""
 
     @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
     def map(self, func: Callable[[T], B]) -> Flow[B, E]:
         """Apply ``func`` to every element.
 
         ``func`` must depend on its argument only: it may run in any process, at any time, and in
-        no particular order; results come back in the order of their elements. It must not change
-        its argument, which others may hold: ``x = x + 1``, and not ``x += 1``.
+        no particular order; results come in the order of their elements. It must not change its
+        argument, which may be in use elsewhere: ``x = x + 1``, and not ``x += 1``.
 
-        Length: as many elements as before.
+        Length: the source's.
 
         Effects: none.
 
-        Errors: what ``func`` raises arrives at its place in the sequence, as the cause of an
-        ``ElementError``; ``InvalidFlow`` for what cannot be called.
+        Errors: an exception of ``func`` is raised at its place in the sequence, as the cause of an
+        ``ElementError``; ``InvalidFlow`` for an object that cannot be called.
 
         >>> import flowdsl as fl
         >>> fl.from_range(3).map(lambda i: i * i).collect()
@@ -296,13 +296,13 @@ class Mapping(FlowBase[T, E]):
 
     @overload
     def starmap(self: FlowBase[tuple[*Ts], E], func: Callable[[*Ts], B]) -> Flow[B, E]: ...
-    @overload  # rows of unknown types, such as those of a database
+    @overload  # rows of unknown types, such as rows of a database
     def starmap(self: FlowBase[tuple[Unknown, ...], E], func: Callable[..., B]) -> Flow[B, E]: ...
     @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
     def starmap(self: FlowBase[Any, Any], func: Callable[..., Any]) -> Flow[Any, Any]:
         """Apply ``func`` to the components of every tuple; ``starmap(Sample)`` names them.
 
-        Length: as many elements as before.
+        Length: the source's.
 
         Effects: none.
 
@@ -320,17 +320,18 @@ class Mapping(FlowBase[T, E]):
 
     @rejects_keywords(transform="write {name}(f)", **PARALLEL)
     def random_map(self, func: Callable[[T, np.random.Generator], B], seed: int = 0) -> Flow[B, E]:
-        """Apply ``func`` to every element and a random generator of the element's own.
+        """Apply ``func`` to every element and the element's own random generator.
 
-        The generator is a function of the seed, this operator's place in the chain, the epoch and
-        the element's position: never of the worker. So the draws are the same on any number of
-        processes, and fresh in each epoch. The place is the number of operators below: in two
-        flows that are combined, equal seeds at equal places draw alike, so give each its own.
-        As for ``map``, ``func`` must not change its argument. What it draws from elsewhere, as from
-        ``np.random``, ``random`` or a generator that it keeps, differs from pass to pass and from
-        worker to worker: draw from the generator that it is given, or seed others from that.
+        The generator depends on the seed, this operator's place in the chain, the epoch and the
+        element's position: never on the worker. So the draws are the same on any number of
+        processes, and differ between epochs. The place is the number of operators below: if two
+        flows are combined, operators with equal seeds at equal places draw the same numbers, so use
+        different seeds. As for ``map``, ``func`` must not change its argument. Numbers that it
+        draws from elsewhere, as from ``np.random``, ``random`` or a generator that it keeps, differ
+        between passes and between workers: draw from the generator that is its argument, or use it
+        to seed others.
 
-        Length: as many elements as before.
+        Length: the source's.
 
         Effects: none.
 
@@ -341,7 +342,7 @@ class Mapping(FlowBase[T, E]):
         >>> noisy.collect() == noisy.prefetch(procs=2).collect()
         True
 
-        Source: ``random_map`` in Grain; the generator is Philox, see ``generator``.
+        Source: ``random_map`` in Grain; the generator is Philox, see ``nodes.randomness``.
 
         Elsewhere: tensorpack none; tf.data none; Grain ``random_map``; torchdata none.
         """
@@ -373,8 +374,8 @@ class Mapping(FlowBase[T, E]):
     def filter_map(self, func: Callable[[T], B | None]) -> Flow[B, E | Unsized]:
         """Apply ``func`` to every element, and leave out those for which it returns None.
 
-        To check and convert at once, and for a type that ``filter`` cannot narrow. Nowhere else
-        does None leave an element out.
+        Use it to check and convert in one function, and to narrow a type, which ``filter`` cannot
+        do. In all other operators None is an element like any other.
 
         Length: unknown until the end of a pass.
 
@@ -398,17 +399,17 @@ class Mapping(FlowBase[T, E]):
     def flat_map(self, func: Callable[[T], Iterable[B]]) -> Flow[B, E | Unsized]:
         """Replace every element by the elements of ``func(element)``, a list, a generator, a flow.
 
-        They are taken one at a time, as they are asked for, in the consumer's process. An empty
-        iterable leaves its element out; an endless one keeps the next from ever coming. A generator
-        is closed with the pass, however that ends.
+        They are read one at a time, as the consumer requests them, in the consumer's process. An
+        empty iterable leaves its element out; after an endless iterable no other element comes. A
+        generator is closed at the end of the pass, also if the pass is ended early.
 
         Length: unknown until the end of a pass.
 
         Effects: ``Unsized``.
 
-        Errors: what ``func`` or its iterable raises arrives at its place in the sequence, as the
-        cause of an ``ElementError`` that names the element which ``func`` was given; likewise a
-        ``SpecMismatch`` for a result that is no iterable.
+        Errors: an exception of ``func`` or its iterable is raised at its place in the sequence, as
+        the cause of an ``ElementError`` that names the argument of ``func``; likewise a
+        ``SpecMismatch`` for a result that is not iterable.
 
         >>> import flowdsl as fl
         >>> fl.from_items(["a b", "", "c"]).flat_map(str.split).collect()
@@ -422,12 +423,11 @@ class Mapping(FlowBase[T, E]):
         return flow(FlatMap[T, B, E](self.node, func))
 
     def enumerate(self, start: int = 0) -> Flow[tuple[int, T], E]:
-        """Put its number before every element: ``start``, ``start + 1``, and so on.
+        """Pair every element with its number: ``start``, ``start + 1``, and so on.
 
-        The numbers are those of the elements as they come here, without gaps: after a filter too,
-        and from ``start`` anew in each epoch.
+        The numbers have no gaps, also after a filter, and begin with ``start`` in each epoch.
 
-        Length: as many elements as before.
+        Length: the source's.
 
         Effects: none.
 

@@ -1,4 +1,4 @@
-"""shuffle, cache: draw a new order of elements, or keep the elements of a pass."""
+"""shuffle, cache: put elements in a random order, or keep the elements of a pass."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ A = TypeVar("A")
 
 @attrs.frozen(repr=False)
 class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
-    """All elements in a random order, a new one in each epoch; or blocks of them."""
+    """All elements, or blocks of elements, in a random order that differs between epochs."""
 
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
@@ -57,8 +57,8 @@ class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
         if self.source.length is None:
             endless = Endless in self.source.effects
             has = "never ends" if endless else "has no known length"
-            anew = "fl.from_items(flow.collect()).shuffle()"
-            other = f"if they fit in memory, collect them first: {anew}"
+            collected = "fl.from_items(flow.collect()).shuffle()"
+            other = f"if they fit in memory, collect them first: {collected}"
             raise InvalidFlow(
                 f"shuffle: {self.source.title} {has}, and a shuffle of all elements needs to know "
                 f"how many there are. Write shuffle(buffer=n) to shuffle within a window of n "
@@ -87,8 +87,8 @@ class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
         n, key = self.length or 0, f"{self.seed}/{self.salt}/{epoch}"
         if self.block == 1 or not len(position):
             return permute(position, n, key)
-        # The blocks begin elsewhere in each epoch, so that other elements are neighbours, and
-        # others are left for the end, where they fill no block.
+        # The blocks start at another offset in each epoch, so that elements get other neighbours,
+        # and other elements come last, in the incomplete block.
         start = permute(np.zeros(1, np.int64), n, f"{key}/start")
         blocks = n // self.block
         place, within = np.divmod(position, self.block)
@@ -106,7 +106,7 @@ class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
 
 @attrs.frozen(repr=False)
 class WindowShuffle(PassThrough[T, E | Reordered], Buffering[T, E | Reordered], Generic[T, E]):
-    """Each element drawn at random from the next ``buffer`` ones not yet drawn."""
+    """Each element is drawn at random from the next ``buffer`` elements that were not drawn yet."""
 
     source: Node[T, E]
     buffer: int = attrs.field(converter=plain_int, validator=at_least(1))
@@ -154,7 +154,7 @@ def _draw(window: list[Any], rng: np.random.Generator) -> Any:
 
 @attrs.define(eq=False)
 class Kept(Generic[A]):
-    """The rows of the first complete pass, shared by a flow's nodes within one process."""
+    """The cached rows of the first complete pass, shared by a flow's nodes within one process."""
 
     rows: list[Row[A]] | None = None
 
@@ -164,17 +164,17 @@ class Kept(Generic[A]):
             self.rows = rows
 
     def forget(self, rows: list[Row[A]]) -> None:
-        """Keep these rows no longer: their pass failed after the last of them."""
+        """Drop these rows: their pass failed after the last row."""
         if self.rows is rows:
             self.rows = None
 
     def __reduce__(self) -> tuple[type[Kept[A]], tuple[()]]:
-        return Kept, ()  # another process keeps its own
+        return Kept, ()  # each process has its own cache
 
 
 @attrs.frozen(repr=False)
 class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
-    """Epoch 0 of its source in every pass: made once, then kept in memory."""
+    """Epoch 0 of its source in every pass: computed once, then kept in memory."""
 
     source: Node[T, E]
     kept: Kept[Any] = attrs.field(factory=Kept[Any], eq=False, repr=False)
@@ -183,7 +183,7 @@ class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
         if Endless in self.source.effects:
             raise InvalidFlow(
                 "cache: its source never ends, so that a first pass is never complete; put cache() "
-                "before what repeats it, or take(n) before cache()"
+                "before the repeat, or take(n) before cache()"
             )
 
     shuffles: ClassVar[bool | None] = False
@@ -216,7 +216,7 @@ class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
         try:
             for position, x in sources[0](0):
                 rows.append((position, read_only(x, _own)))
-                if len(rows) == self.length:  # take(n) never asks for the end
+                if len(rows) == self.length:  # a take(n) above does not read to the end
                     self.kept.keep(rows)
                 yield position, read_only(rows[-1][1])
         except Exception:
@@ -234,15 +234,15 @@ class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
 def _own(array: NDArray[Any]) -> NDArray[Any]:
     """The array for the cache, read-only: copied if it is a view.
 
-    A view keeps the memory it is part of alive: arrays from workers are views of shared memory, of
-    which a process can hold only a limited number.
+    A view keeps the whole memory behind it alive. Arrays from workers are views of shared memory,
+    and a process can keep only a limited number of shared memory blocks.
     """
     kept: NDArray[Any] = read_only(array if array.flags.owndata else array.copy(order="K"))
     return kept
 
 
 class Ordering(FlowBase[T, E]):
-    """Operators on the order of elements."""
+    """Operators that change the order of elements, or cache them."""
 
     @overload
     def shuffle(
@@ -259,26 +259,28 @@ class Ordering(FlowBase[T, E]):
     ) -> Flow[Any, Any]:
         """Put the elements in a random order: all of them, or within a window of ``buffer``.
 
-        Without ``buffer`` every order is as likely as the key allows, and over a random-access
-        flow no element moves and nothing is held: positions are permuted by arithmetic. Over any
-        other flow of known length the elements are collected first. With ``buffer``, each element
-        is drawn from a window of that many, which a stream needs; memory: ``buffer`` elements.
-        Every epoch has its own order, which the seed and the number of operators below tell.
+        Without ``buffer`` the order is a pseudo-random permutation of all elements. Over a
+        random-access flow positions are permuted by arithmetic: no element moves or is kept in
+        memory. Over any other flow of known length the elements are collected first. With
+        ``buffer``, as needed for streams, each element is drawn from a window of ``buffer``
+        elements, which are kept in memory. Every epoch has its own order, which depends on the seed
+        and the number of operators below.
 
-        With ``block``, that many elements at a time stay together and in their order: only the
-        blocks move. A file that is larger than the memory is read in stretches so, which is as
-        fast as in order where each is some megabytes, and ``shuffle(buffer=n)`` above it, with an
-        ``n`` of several blocks, mixes them: ``flow.shuffle(block=100).shuffle(buffer=1000)``. In
-        each epoch the blocks begin elsewhere; what fills no block comes last.
+        With ``block``, groups of ``block`` consecutive elements stay together and in order: only
+        the blocks move. So a file that is larger than the memory is read in long stretches, which
+        is as fast as reading it in order if a block has some megabytes. ``shuffle(buffer=n)`` above
+        it, with an ``n`` of several blocks, mixes them:
+        ``flow.shuffle(block=100).shuffle(buffer=1000)``. The blocks start at another offset in each
+        epoch; elements that do not fill a block come last.
 
-        Length: the source's; unknown where that is.
+        Length: the source's; unknown if that is unknown.
 
         Effects: ``Reordered``.
 
         Errors: ``InvalidFlow`` for a negative seed, ``buffer < 1``, ``block < 1``, both of them,
-        or a global shuffle of a flow of unknown length, which ``fl.from_items(flow.collect())``
-        makes known where the elements fit into memory; ``cache`` does not, since it has no
-        elements before a first pass.
+        or a global shuffle of a flow of unknown length. If the elements fit into memory, shuffle
+        ``fl.from_items(flow.collect())``; ``cache`` does not help, as its length is unknown before
+        the first pass.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(6).shuffle(seed=1)
@@ -305,16 +307,16 @@ class Ordering(FlowBase[T, E]):
 
     @rejects_keywords(filename="it keeps the elements in memory; write_lmdb keeps them in a file")
     def cache(self: FlowBase[T, Finite]) -> Flow[T, E]:
-        """Keep the elements of the first complete pass in memory, and give them ever after.
+        """Keep the elements of the first complete pass in memory, and yield them in later passes.
 
-        Every pass is epoch 0 of what is below: a random choice there is made once, and one above
-        afresh in each epoch, as in ``cache().shuffle()``. A pass that was cut short or failed
-        keeps nothing. The elements are kept for this flow and all that are chained to it, in the
-        consumer's process, for as long as one of them is there; an array that is a view, of a
-        batch or of what a worker made, is kept as a copy. The arrays that it gives are read-only,
-        in the first pass too. To what is above, it is a stream: a ``shuffle`` collects it.
+        Every pass yields epoch 0 of the flow below: random operators below draw once, and operators
+        above draw again in each epoch, as in ``cache().shuffle()``. A pass that was ended early or
+        failed is not cached. The elements are kept for this flow and all flows that are chained to
+        it, in the consumer's process, as long as one of these flows exists; an array that is a
+        view, of a batch or of a worker's result, is kept as a copy. Arrays are read-only, also in
+        the first pass. For the operators above, it is a stream: a ``shuffle`` collects it.
 
-        Length: the source's; unknown where that is.
+        Length: the source's; unknown if that is unknown.
 
         Effects: none.
 

@@ -67,7 +67,7 @@ class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
         rows = self.source.spec(False)
-        if probe:  # the probed element does not tell the sizes of the others
+        if probe:  # the probed element does not determine the sizes of the others
             rows = with_sizes(self.source.spec(True), rows)
         return spec_of_padded_batch(rows, self.size_of_each, self.padding)
 
@@ -95,20 +95,20 @@ class PaddedBatching(FlowBase[T, E]):
         """Group ``n`` consecutive elements and stack their arrays, padded to the largest of them.
 
         Shapes: every axis of an array is padded at its end, to the largest size that it has in the
-        batch; ranks and dtypes must agree. Lists of numbers are arrays. Anything else, and what an
-        element becomes, is as in ``batch``.
+        batch; ranks and dtypes must agree. Lists of numbers are arrays. All else is as in
+        ``batch``.
 
-        ``padding`` is one value for all arrays; or one for each component: a tuple of them, or, for
-        dicts, a dict. ``None`` says that an array must not be padded. A value must be one that the
-        dtype has: 300 for uint8 or 0.5 for int64 is an error. Unless said otherwise, arrays of text
+        ``padding`` is one value for all arrays; or a tuple or, for dicts, a dict with one value for
+        each component. ``None`` forbids the padding of an array. The dtype must be able to
+        represent the value: 300 for uint8 or 0.5 for int64 is an error. By default, arrays of text
         are padded with ``""``.
 
-        Length: that of the source divided by ``n``, rounded up, or down with ``drop_remainder``.
+        Length: the source's divided by ``n``, rounded up, or down with ``drop_remainder``.
 
         Effects: none: a batch is its rows. With ``drop_remainder``, ``Resampled``.
 
         Errors: ``InvalidFlow`` for ``n < 1``, elements known not to stack, or a padding known not
-        to fit them; an ``ElementError`` caused by a ``SpecMismatch`` for rows that turn out so.
+        to fit them; an ``ElementError`` caused by a ``SpecMismatch`` for rows that do not stack.
 
         >>> import flowdsl as fl, numpy as np
         >>> words = fl.from_items([np.array([1, 2, 3]), np.array([4])])

@@ -1,4 +1,4 @@
-"""prefetch and replicate: where operators run, and in how many workers."""
+"""prefetch and replicate: the workers on which operators run, and their number."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 Number: TypeAlias = int | Literal["auto"]
-"""How many workers: ``"auto"`` for as many as are found to pay."""
+"""A number of workers; ``"auto"`` adjusts it to the consumer at run time."""
 
 _MOST = 1024
-"""The most workers: a greater number is a typing error, and could bring a machine down."""
+"""The most workers: a larger number is a typing error, and could bring a machine down."""
 
 
 def _check_number(operator: str, name: str, value: object, least: int) -> None:
@@ -47,8 +47,8 @@ def _check_count(operator: str, kind: WorkerKind, count: int, least: int = 0) ->
         raise InvalidFlow(f"{operator}: {kind.keyword} must be at most {_MOST}, got {count}")
 
 
-def _asked(kind: WorkerKind, number: Number) -> Workers:
-    """The workers of a kind that an argument of ``prefetch`` asks for."""
+def _workers(kind: WorkerKind, number: Number) -> Workers:
+    """The workers of a kind that an argument of ``prefetch`` requests."""
     if isinstance(number, str) and number == "auto":
         return Workers(kind, cores(), auto=True)
     if not is_int(number, 0):
@@ -57,7 +57,7 @@ def _asked(kind: WorkerKind, number: Number) -> Workers:
 
 
 def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> None:
-    """An attrs validator: the numbers are within their bounds."""
+    """An attrs validator: the numbers must be within their bounds."""
     kind, timeout = workers.kind, workers.timeout
     _check_count("prefetch", kind, workers.count)
     _check_number("prefetch", "memory", 1 if workers.memory is None else workers.memory, 1)
@@ -76,7 +76,7 @@ def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> 
 
 @attrs.frozen(repr=False)
 class Prefetch(Placement[T, E], Generic[T, E]):
-    """Everything below it runs ahead of the consumer, in workers of any kind.
+    """Runs all operators below it ahead of the consumer, in workers of any kind.
 
     For kinds without an argument of ``prefetch``: ``flow.apply(Prefetch, Workers(KIND, 4))``.
 
@@ -103,7 +103,7 @@ class Prefetch(Placement[T, E], Generic[T, E]):
 
 
 class Replicate(Copying[T, E | Resampled], Generic[T, E]):
-    """The elements of several concurrent passes in turn, each with its own epoch and process."""
+    """Several concurrent passes, each with its own epoch and process, interleaved."""
 
     @property
     def title(self) -> str:
@@ -111,7 +111,7 @@ class Replicate(Copying[T, E | Resampled], Generic[T, E]):
 
 
 class Placing(FlowBase[T, E]):
-    """Operators that say where to run."""
+    """Operators that choose the workers to run on."""
 
     @overload
     def prefetch(
@@ -166,7 +166,7 @@ class Placing(FlowBase[T, E]):
     ) -> Flow[T, E | Reordered | Resampled | Unsized]: ...
 
     @rejects_keywords(
-        buffer_size="what is made ahead is limited in bytes, as in prefetch(memory=2**30)",
+        buffer_size="elements made ahead are limited in bytes, as in prefetch(memory=2**30)",
         num_workers="write prefetch(procs={n})",
         num_proc="write prefetch(procs={n})",
         num_threads="write prefetch(threads={n})",
@@ -183,69 +183,70 @@ class Placing(FlowBase[T, E]):
         deaths: int = 3,
         timeout: float | None = None,
     ) -> Flow[Any, Any]:
-        """Run everything up to here ahead of the consumer, in worker processes or in threads.
+        """Run all operators up to here ahead of the consumer, in worker processes or in threads.
 
-        The elements and their order are the same for any number of ``procs`` or ``threads``, 0
-        included, which runs it in the consumer's own. Without a number it is one thread, or
-        a process where ``timeout`` needs one. Threads
-        are for functions that release the interpreter lock, as much of NumPy and most decoders do:
-        nothing is copied between them. Workers are started by the first ``next`` and hold a few
-        tasks of work ahead each; those of a flow that is iterated again are still there. Processes
-        need Linux. What must see the whole sequence runs in the consumer's process; the work below
-        it and the work above it divide the number, and ``explain`` says how many each has. A single
-        worker runs the functions above, and a thread reads those below ahead; with a ``timeout``
-        each has a worker. Where several streams come together below, they share their workers, at
-        least one for each.
+        The elements and their order are the same for any number of ``procs`` or ``threads``; with 0
+        the operators run in the consumer's thread. The default is one thread, or one process if
+        there is a ``timeout``. Use threads for functions that release the interpreter lock, as much
+        of NumPy and most decoders do: elements are not copied between threads. Workers are started
+        by the first ``next``, and each keeps a few tasks of work ahead; if a flow is iterated
+        again, its workers are reused. Processes need Linux. An operator that must see the whole
+        sequence runs in the consumer's process; the operators below it and above it share the
+        workers, and ``explain`` shows how many each part has. A single worker runs the functions
+        above such an operator, while a thread reads ahead below it; with a ``timeout`` each part
+        has a worker. If several streams are merged below, they share the workers, at least one for
+        each stream.
 
-        ``procs="auto"``, or ``threads``, finds as many workers as pay, from one to as many as there
-        are cores: more are tried where the consumer waits for elements, and kept if they make it
-        faster; where it never waits, some go. Output does not depend on it. ``run.statistics()``
-        and ``fl.progress`` show how many there are, and the next pass begins with so many.
-        Workers that wait, for a network say, may be more than there are cores: give a number.
+        ``procs="auto"``, or ``threads="auto"``, adjusts the number of workers, from one to the
+        number of cores: if the consumer waits for elements, more workers are tried, and kept if
+        they make the flow faster; if it never waits, some workers are stopped. The output does not
+        depend on it. ``run.statistics()`` and ``fl.progress`` show the number, and the next pass
+        starts with it. Workers that wait, for example for a network, may outnumber the cores: set
+        a number.
 
-        A process is a new interpreter. Functions travel to it with what they refer to in their
-        script or notebook; modules are imported there anew, so that what was set in them since,
-        such as ``np.seterr`` or the level of a log, is there as it is at their import. It has the
-        folder and the environment that this process has when the pass begins.
+        A process is a new interpreter. Functions are sent to it with the objects of their script or
+        notebook that they refer to. Modules are imported again there, so changes to them since
+        their import, such as ``np.seterr`` or a log level, are not in effect. The process has the
+        working directory and the environment that this process has when the pass begins.
 
-        Numerical libraries start a thread for each core. In worker processes they use
-        ``max(1, cores // processes)`` each, counting all processes of the flow; with
-        ``procs="auto"`` one. That holds for OpenBLAS, MKL, BLIS, OpenMP, numexpr, PyTorch, OpenCV
-        and TensorFlow, by their variables of the environment (``OMP_NUM_THREADS`` and others); a
-        variable that you have set stays, and so does what a function sets by a call such as
-        ``torch.set_num_threads``. ``threads`` are threads of this process and use its libraries as
-        they are: set ``OMP_NUM_THREADS=1`` before the first import if the functions multiply
+        Numerical libraries start a thread for each core. In worker processes each library uses
+        ``max(1, cores // processes)`` threads, counting all processes of the flow; with
+        ``procs="auto"`` one thread. This applies to OpenBLAS, MKL, BLIS, OpenMP, numexpr, PyTorch,
+        OpenCV and TensorFlow, through their environment variables (``OMP_NUM_THREADS`` and others);
+        variables that you have set are kept, and so are calls in functions, such as
+        ``torch.set_num_threads``. ``threads`` are threads of this process and use its libraries
+        unchanged: set ``OMP_NUM_THREADS=1`` before the first import if the functions multiply
         matrices and your own code does not.
 
-        A worker that dies, however it does, is replaced, and what it had in hand is done again. An
-        element on which ``deaths`` workers have died is an error that names it. A process that has
-        been stopped for five seconds, or works for longer than ``timeout`` seconds on an element,
-        or on those that it was given at once, which lately took 0.15 seconds together, or a fifth
-        of ``timeout`` if that is less, is ended, and counts as dead. A death over several elements
-        counts for each of them.
+        A worker that dies for any reason is replaced, and its unfinished work is done again. An
+        element on which ``deaths`` workers have died raises an error that names it. A process is
+        ended, and counts as dead, if it has been stopped for five seconds, or works for longer than
+        ``timeout`` seconds on an element or on one task, which is a group of elements that recently
+        took 0.15 seconds together, or a fifth of ``timeout`` if that is less. A death on several
+        elements counts for each of them.
 
-        ``ordered=False`` gives elements as they are ready, each once. ``memory`` bounds the bytes
-        of what is in flight: results, and what is sent to workers, besides what an operator such as
-        ``shuffle(buffer=...)`` holds below the consumer, and what the consumer itself holds on to.
-        At least one element is let through. As much again, and two results for each process, may
-        be kept to be filled anew: shared memory, and in each process up to 64 MB of what functions
-        have freed, unless variables of the environment (``MALLOC_*``) say how to allocate.
+        ``ordered=False`` yields elements as they are ready, each once. ``memory`` limits the bytes
+        in flight: results, and data sent to workers, without the elements that an operator such as
+        ``shuffle(buffer=...)`` keeps below the consumer, and without the elements that the consumer
+        keeps. At least one element is always allowed. The same amount again, and two results for
+        each process, may be kept for reuse: shared memory, and in each process up to 64 MB that
+        functions have freed, unless environment variables (``MALLOC_*``) configure the allocator.
 
-        ``on_error="skip"`` leaves out the elements that up to here cannot be made: where the
-        source cannot read a row, a function raises, or workers die. A function in its place is
-        called with each ``ElementError``, and may raise; what it returns is no matter. What is left
-        out shows in ``run.statistics()``, and in a line of the log at the end. It is the rows that
-        are left out: what chooses or numbers them counts them as if they were there, and a batch is
-        made of the others. That those do not stack, or that a ``flat_map``'s function fails, is
-        still an error.
+        ``on_error="skip"`` leaves out elements that fail up to here: the source cannot read a row,
+        a function raises, or workers die. ``on_error`` may also be a function, which is called with
+        each ``ElementError``, and may raise; its result is ignored. The number of skipped elements
+        is in ``run.statistics()``, and in a log message at the end. Rows are left out, not batches:
+        operators that choose or number elements count skipped rows, and a batch is made of the
+        other rows. It is still an error if those rows do not stack, or if the function of a
+        ``flat_map`` fails.
 
-        A stream is read ahead in a thread of the consumer's process, two tasks for each worker;
-        where there is nothing else to do, that thread is all, and it reads 64 elements ahead. One
-        that waits for the consumer's answer to an element needs ``procs=0``. A source that is at
-        work on its next element when the run ends is given a second; after that a line in the log
-        tells of it, and it is closed when that element has come.
+        A stream is read ahead in a thread of the consumer's process, two tasks for each worker; if
+        there is no other work, there are no workers, and that thread reads 64 elements ahead. A
+        stream that waits for the consumer's response to an element needs ``procs=0``. If a source
+        is still producing an element when the run ends, the run waits for a second; after that, a
+        log message names the source, and it is closed when the element has come.
 
-        Length: as many elements as before; with ``on_error``, it is known at the end.
+        Length: the source's; with ``on_error``, known only at the end of a pass.
 
         Effects: none; ``Reordered`` with ``ordered=False``; ``Resampled`` and ``Unsized`` with
         ``on_error`` other than "raise".
@@ -253,9 +254,9 @@ class Placing(FlowBase[T, E]):
         Errors: ``InvalidFlow`` for numbers out of their bounds, both ``procs`` and ``threads``, a
         ``timeout`` for threads, which cannot be ended, or where ``on_error`` would leave rows out
         below a ``batch`` that is shuffled as a whole, or joined with another flow by ``zip``;
-        ``NotShippable``, before a worker starts, if a function holds what cannot travel;
-        ``WorkerDied``; ``FlowError`` if operators hold more than ``memory``; ``EndlessFlow`` where
-        all that a flow without an end gives is left out.
+        ``NotShippable``, before a worker starts, if a function refers to an object that cannot be
+        sent; ``WorkerDied``; ``FlowError`` if operators keep more than ``memory``; ``EndlessFlow``
+        if all elements of an endless flow are left out.
 
         >>> import flowdsl as fl
         >>> fl.from_range(5).map(lambda i: i * i).prefetch(procs=2).collect()
@@ -274,16 +275,14 @@ class Placing(FlowBase[T, E]):
         """
         if procs is None and threads is None:
             procs, threads = (None, 1) if timeout is None else (1, None)
-        one, other = _asked(PROCESSES, procs or 0), _asked(THREADS, threads or 0)
-        if one.count and other.count:
-            raise InvalidFlow(
-                f"prefetch: give procs or threads, not both; got {procs=}, {threads=}"
-            )
+        processes, others = _workers(PROCESSES, procs or 0), _workers(THREADS, threads or 0)
+        if processes.count and others.count:
+            raise InvalidFlow(f"prefetch: set procs or threads, not both; got {procs=}, {threads=}")
         if not isinstance(ordered, bool):
             raise InvalidFlow(f"prefetch: ordered must be True or False, got {ordered!r}")
         check_on_error("prefetch", on_error)
         limits = {"memory": plain_int(memory), "deaths": plain_int(deaths), "timeout": timeout}
-        workers = attrs.evolve(other if other.count else one, **limits)
+        workers = attrs.evolve(others if others.count else processes, **limits)
         placed = flow(Prefetch(leave_out(self.node, on_error), workers))
         return placed if ordered else flow(Unordered(placed.node))
 
@@ -291,19 +290,19 @@ class Placing(FlowBase[T, E]):
         num_workers="write replicate(procs={n})", num_proc="write replicate(procs={n})"
     )
     def replicate(self, procs: int) -> Flow[T, E | Resampled]:
-        """Run ``procs`` copies of everything up to here, a process each, and take turns among them.
+        """Run ``procs`` copies of the flow up to here, one per process, and interleave them.
 
         Copy ``k`` of epoch ``e`` is epoch ``e * procs + k`` of the flow, so shuffles and random
-        functions draw differently in each. A stream is read by every process for itself: its
-        iterable has to be one that can be made anew there. Which element comes is as certain as
-        without workers. One that kills them cannot be left out: that would be another flow. The
-        processes divide the cores among them as those of ``prefetch`` do.
+        functions draw differently in each. Every process reads a stream itself: it must be possible
+        to create its iterable there. The order of elements is deterministic, as without workers. An
+        element that kills workers cannot be left out, as that would change the flow. The processes
+        share the cores, as with ``prefetch``.
 
-        Length: ``procs`` times as many elements.
+        Length: ``procs`` times the source's.
 
         Effects: ``Resampled``: each row comes ``procs`` times in a pass.
 
-        Errors: ``InvalidFlow`` for ``procs < 1``, or a source that gives only one pass;
+        Errors: ``InvalidFlow`` for ``procs < 1``, or a source that allows only one pass;
         ``NotShippable``; ``WorkerDied``.
 
         >>> import flowdsl as fl
@@ -319,7 +318,7 @@ class Placing(FlowBase[T, E]):
         _check_count("replicate", PROCESSES, procs, least=1)
         if not self.node.replayable:
             raise InvalidFlow(
-                f"replicate: {self.node.title} gives only one pass, and each copy needs its own"
+                f"replicate: {self.node.title} allows only one pass, and each copy needs its own"
             )
         copies = Replicate(self.node, plain_int(procs))
         workers = Workers(PROCESSES, copies.n)

@@ -26,13 +26,13 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class Gettable(Protocol[A_co]):
-    """What ``from_queue`` reads: a queue of ``queue`` or ``multiprocessing``, or a similar one.
+    """A queue that ``from_queue`` can read: of ``queue`` or ``multiprocessing``, or a similar one.
 
-    With a ``timeout`` its ``get`` is called with one, and raises ``queue.Empty``.
+    With a ``timeout``, ``get(timeout=)`` is called, which raises ``queue.Empty``.
     """
 
     def get(self) -> A_co:
-        """Take the next element, or wait for it."""
+        """Remove and return the next element, or wait for it."""
         ...
 
 
@@ -74,7 +74,7 @@ def _taken(get: Callable[..., Any], end: object, timeout: float | None) -> Itera
 
 
 def _is_marker(x: Any, end: Any) -> bool:
-    """Whether an element is the end marker, or its unpickled copy; an array never is."""
+    """Return True if an element is the end marker or its unpickled copy; an array never is."""
     if x is end:
         return True
     if type(x) is not type(end) or isinstance(x, np.ndarray):
@@ -89,7 +89,7 @@ def _is_marker(x: Any, end: Any) -> bool:
 
 
 def check_timeout(who: str, timeout: float | None) -> None:
-    """Refuse what is no number of seconds; None is for ever."""
+    """Refuse a timeout that is not a number of seconds above 0; None means to wait forever."""
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if timeout is not None and not (number and 0 < timeout < float("inf")):
         raise InvalidFlow(f"{who}: timeout must be a number of seconds > 0, got {timeout!r}")
@@ -106,22 +106,23 @@ def from_queue(
 def from_queue(
     q: Gettable[Any], *, end: object = None, timeout: float | None = None
 ) -> Flow[Any, Unsized]:
-    """The elements that others put into a queue of threads or processes, until ``end`` comes.
+    """Yield the elements that a producer puts into a queue, until the marker ``end`` comes.
 
-    ``end`` is told by identity, or by type and value, since a marker from another process is a
-    copy; a queue that is shut down (Python 3.13) has ended too. The elements before it are those
-    of one pass; the second is a ``SourceError``. The queue is read in the consumer's process, no
-    further than the operators above read ahead, as ``prefetch`` and ``shuffle`` do. Give a
-    ``timeout``, in seconds, not to wait for ever where whoever fills it may die. No state can be
-    taken of a pass over it: the queue goes on where it is, whatever was delivered before.
+    ``end`` is recognized by identity, or by type and value, since a marker from another process is
+    a copy; a queue that is shut down (Python 3.13) has ended too. The elements before the marker
+    form one pass; a second pass raises ``SourceError``. The queue is read in the consumer's
+    process, only as far as the operators above read ahead, as ``prefetch`` and ``shuffle`` do. Set
+    a ``timeout``, in seconds, to avoid waiting forever if the producer may die. A pass over a queue
+    has no state to resume from: delivered elements have been removed from the queue.
 
     Length: unknown until the marker comes.
 
     Effects: ``Unsized``.
 
-    Errors: ``InvalidFlow`` for what has no ``get`` to wait in, or a timeout that is no number
-    above 0; ``SourceError`` for a second pass, and when no element comes in time; what ``get``
-    raises besides arrives at its place in the sequence, as the cause of an ``ElementError``.
+    Errors: ``InvalidFlow`` for an object without a blocking ``get``, or a timeout that is not a
+    number above 0; ``SourceError`` for a second pass, and when no element comes in time; any other
+    exception of ``get`` is raised at its place in the sequence, as the cause of an
+    ``ElementError``.
 
     >>> import queue, flowdsl as fl
     >>> q = queue.Queue()
@@ -147,6 +148,6 @@ def from_queue(
 
 
 _TAKEN = (
-    "from_queue: a queue gives only one pass, as what was taken from it is gone; for several "
+    "from_queue: a queue allows only one pass, as reading removes its elements; for several "
     "passes over the same elements put cache() after it"
 )

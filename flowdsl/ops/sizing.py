@@ -72,9 +72,9 @@ class Take(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
         return at
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        return islice(sources[0](epoch), self.n - given)
+        return islice(sources[0](epoch), self.n - yielded)
 
 
 @attrs.frozen(repr=False)
@@ -96,19 +96,19 @@ class Skip(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     def resolve(self, at: Indices) -> Indices:
         return Indices(at.epoch, at.position + self.n)
 
-    def taken(self, given: int) -> tuple[int, int]:
-        return 0, given + self.n if given else 0
+    def taken(self, yielded: int) -> tuple[int, int]:
+        return 0, yielded + self.n if yielded else 0
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        ahead = 0 if given else self.n
-        return enumerate((x for _, x in islice(sources[0](epoch), ahead, None)), given)
+        ahead = 0 if yielded else self.n
+        return enumerate((x for _, x in islice(sources[0](epoch), ahead, None)), yielded)
 
 
 @attrs.frozen(repr=False)
 class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T, E]):
-    """Every ``n``-th element, from the ``i``-th on."""
+    """Every ``n``-th element, starting with the ``i``-th."""
 
     positional: ClassVar[bool] = True
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
@@ -144,27 +144,27 @@ class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T,
     def same_place(self, there: AnyNode, position: int) -> int | None:
         if not isinstance(there, Shard):
             return None
-        given, rows = position * there.n, self.source.length
-        if rows is not None and given > rows - rows % there.n:
+        yielded, rows = position * there.n, self.source.length
+        if rows is not None and yielded > rows - rows % there.n:
             return None  # some shards have no element at this position
-        return None if given % self.n else given // self.n
+        return None if yielded % self.n else yielded // self.n
 
     def resolve(self, at: Indices) -> Indices:
         return Indices(at.epoch, at.position * self.n + self.i)
 
-    def taken(self, given: int) -> tuple[int, int]:
-        return 0, (given - 1) * self.n + self.i + 1 if given else 0
+    def taken(self, yielded: int) -> tuple[int, int]:
+        return 0, (yielded - 1) * self.n + self.i + 1 if yielded else 0
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        ahead = self.n - 1 if given else self.i
+        ahead = self.n - 1 if yielded else self.i
         mine = islice(sources[0](epoch), ahead, None, self.n)
-        return enumerate((x for _, x in mine), given)
+        return enumerate((x for _, x in mine), yielded)
 
 
 class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T, E]):
-    """Pass after pass, each an epoch of its own."""
+    """Consecutive passes over the source, each with its own epoch."""
 
     def resolve(self, at: Indices) -> Indices:
         if self.source.length is None:  # the first pass over an endless source never ends
@@ -182,16 +182,18 @@ class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Gener
         taken = same_place(self.source, there.sources[0], position)
         return None if taken is None else passes * ours + taken
 
-    def taken(self, given: int) -> tuple[int, int]:
-        if not given or not self.source.length:  # the first pass over an endless source never ends
-            return 0, given
-        over, last = divmod(given - 1, self.source.length)
+    def taken(self, yielded: int) -> tuple[int, int]:
+        if (
+            not yielded or not self.source.length
+        ):  # the first pass over an endless source never ends
+            return 0, yielded
+        over, last = divmod(yielded - 1, self.source.length)
         return over, last + 1
 
 
 @attrs.frozen(repr=False)
 class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
-    """``n`` passes in a row, each an epoch of its own."""
+    """``n`` consecutive passes, each with its own epoch."""
 
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
 
@@ -205,21 +207,21 @@ class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
         return None if self.source.length is None else self.n * self.source.length
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         passes = (sources[0](_inner(epoch, k)) for k in range(over, self.n))
-        return enumerate((x for rows in passes for _, x in rows), given)
+        return enumerate((x for rows in passes for _, x in rows), yielded)
 
 
 @attrs.frozen(repr=False)
 class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
-    """Pass after pass, each an epoch of its own, without end."""
+    """Endless consecutive passes, each with its own epoch."""
 
     def __attrs_post_init__(self) -> None:
         if self.source.length == 0:
             raise InvalidFlow(
-                "repeat: its source has no elements, so repeating it without end would never give "
-                "one; give repeat(n), or a source that has elements"
+                "repeat: its source has no elements, so repeating it without end would never yield "
+                "one; write repeat(n), or use a source that has elements"
             )
 
     @property
@@ -231,20 +233,20 @@ class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
         return None
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch, given, over, sources[0]), given)
+        return enumerate(self._elements(epoch, yielded, over, sources[0]), yielded)
 
-    def _elements(self, epoch: int, given: int, over: int, source: PassFactory) -> Iterator[T]:
+    def _elements(self, epoch: int, yielded: int, over: int, source: PassFactory) -> Iterator[T]:
         for k in count(over):
-            empty = not given or k > over  # a resumed pass has given elements before
+            empty = not yielded or k > over  # a resumed pass has yielded elements before
             for _, x in source(_inner(epoch, k)):
                 empty = empty and _has_failed(x)
                 yield x
             if empty:
                 raise EndlessFlow(
-                    f"repeat: pass {k} had no elements, and going on might never give one; give "
-                    f"repeat(n), or check what is filtered or left out"
+                    f"repeat: pass {k} had no elements, and continuing might never yield one; "
+                    f"write repeat(n), or check what is filtered or left out"
                 )
 
 
@@ -288,7 +290,7 @@ class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
     def __attrs_post_init__(self) -> None:
         if self.n and self.source.length == 0:
             raise InvalidFlow(
-                f"fixed_size: its source has no elements, so it can never give {self.n}"
+                f"fixed_size: its source has no elements, so it can never yield {self.n}"
             )
 
     @property
@@ -334,25 +336,25 @@ class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
             yield x
         if empty:
             raise EndlessFlow(
-                f"fixed_size: pass {k} of its source had no elements, and going on might never "
-                f"give {self.n}; check what is filtered or left out"
+                f"fixed_size: pass {k} of its source had no elements, and continuing might never "
+                f"yield {self.n}; check what is filtered or left out"
             )
 
 
 _MOST_BEFORE = 2**40
-"""The most elements before an epoch of ``fixed_size``; an epoch that would continue after more has
-a number drawn by an outer repeat, so no epoch comes before it."""
+"""The most elements before an epoch of ``fixed_size`` that continues the previous epoch. A larger
+epoch number is a hash made by an outer ``repeat``, so it has no previous epoch."""
 
 
 def _inner(epoch: int, k: int) -> int:
     return int(epoch_of_pass(np.array([epoch]), np.array([k]))[0])
 
 
-_REPEAT = "write repeat({n}), or repeat() to go on without end"
+_REPEAT = "write repeat({n}), or repeat() to repeat without end"
 
 
 class Sizing(FlowBase[T, E]):
-    """Operators on the length of a flow."""
+    """Operators that change the length of a flow."""
 
     @overload
     def take(self: FlowBase[T, Exact], n: int) -> Flow[T, Exact]: ...
@@ -372,14 +374,14 @@ class Sizing(FlowBase[T, E]):
     def take(self, n: int) -> Flow[T, Finite]: ...
     @rejects_keywords(count="write take({n})")
     def take(self: FlowBase[Any, Any], n: int) -> Flow[Any, Any]:
-        """The first ``n`` elements, or all of them if there are fewer.
+        """Yield the first ``n`` elements, or all if there are fewer.
 
-        No more than ``n`` are read.
+        Not more than ``n`` elements are read.
 
-        Length: ``n``, or the source's if that is smaller; unknown where the source's is.
+        Length: ``n``, or the source's if that is smaller; unknown if the source's is unknown.
 
-        Effects: ends an endless flow. After a shuffle, ``Resampled``: which rows come first is
-        chance, so the result is a permutation of nothing.
+        Effects: ends an endless flow. After a shuffle, ``Resampled``: the rows that come first are
+        random, so the result is not a permutation of a fixed set of rows.
 
         Errors: ``InvalidFlow`` for ``n < 0``.
 
@@ -400,14 +402,14 @@ class Sizing(FlowBase[T, E]):
     def skip(self, n: int) -> Flow[T, E | Resampled]: ...
     @rejects_keywords(count="write skip({n})")
     def skip(self: FlowBase[Any, Any], n: int) -> Flow[Any, Any]:
-        """All elements but the first ``n``; none if there are no more than that.
+        """Skip the first ``n`` elements, and yield the others.
 
-        Over a random-access flow, nothing of what is skipped is read.
+        Over a random-access flow, skipped elements are not read.
 
-        Length: ``n`` less than the source's, or 0; unknown where the source's is.
+        Length: ``n`` less than the source's, or 0; unknown if the source's is unknown.
 
-        Effects: none. After a shuffle, ``Resampled``: which rows come first is chance, so the rest
-        is a permutation of nothing.
+        Effects: none. After a shuffle, ``Resampled``: the rows that come first are random, so the
+        rest is not a permutation of a fixed set of rows.
 
         Errors: ``InvalidFlow`` for ``n < 0``.
 
@@ -433,16 +435,16 @@ class Sizing(FlowBase[T, E]):
         rank="write shard(n, {n})",
     )
     def shard(self: FlowBase[Any, Any], n: int, i: int) -> Flow[Any, Any]:
-        """Every ``n``-th element, from the ``i``-th on: one of ``n`` parts, for one of ``n`` jobs.
+        """Yield every ``n``-th element, starting with the ``i``-th: a part for one of ``n`` jobs.
 
-        The shards 0 to ``n - 1`` have no row in common and together have all of them; their
-        lengths differ by one at most. Over a random-access flow, nothing of the others is read.
+        The shards 0 to ``n - 1`` have no row in common and together contain all rows; their lengths
+        differ by at most one. Over a random-access flow, rows of other shards are not read.
 
         Length: the source's divided by ``n``, rounded up for the first shards and down for the
-        others; unknown where the source's is.
+        others; unknown if the source's is unknown.
 
-        Effects: none. After a shuffle, ``Resampled``: which rows a shard has is chance, and another
-        in each epoch; before it, a shard keeps its rows.
+        Effects: none. After a shuffle, ``Resampled``: the rows of a shard are random and differ
+        between epochs; shard before the shuffle to keep the rows of each shard fixed.
 
         Errors: ``InvalidFlow`` for ``n < 1``, or ``i`` not from 0 to ``n - 1``.
 
@@ -463,18 +465,17 @@ class Sizing(FlowBase[T, E]):
     def repeat(self, n: int) -> Flow[T, E | Resampled]: ...
     @rejects_keywords(count=_REPEAT, num_epochs=_REPEAT, num=_REPEAT)
     def repeat(self, n: int | None = None) -> Flow[Any, Any]:
-        """``n`` passes in a row; without ``n``, pass after pass without end.
+        """Repeat the flow for ``n`` consecutive passes; without ``n``, without end.
 
-        Each pass is an epoch of its own: what shuffles or draws at random below it does so afresh,
-        and
+        Each pass has its own epoch: shuffles and random draws below it differ between passes, and
         batches formed below it do not reach from one pass into the next.
 
-        Length: ``n`` times the source's, unknown where that is; without ``n`` there is none.
+        Length: ``n`` times the source's, unknown if that is unknown; without ``n``, endless.
 
         Effects: ``Resampled``, and ``Endless`` without ``n``.
 
-        Errors: ``InvalidFlow`` for ``n < 1`` or an endless repetition of nothing; ``EndlessFlow``
-        when a pass without ``n`` turns out to be empty.
+        Errors: ``InvalidFlow`` for ``n < 1``, or without ``n`` over an empty source;
+        ``EndlessFlow`` without ``n`` if a pass is empty.
 
         >>> import flowdsl as fl
         >>> fl.from_range(3).batch(2).repeat(2).collect()
@@ -490,13 +491,13 @@ class Sizing(FlowBase[T, E]):
         return flow(Repeat(self.node, n))
 
     def repeat_each(self, n: int) -> Flow[T, E | Resampled]:
-        """Every element ``n`` times in a row.
+        """Yield every element ``n`` times in a row.
 
-        The ``n`` are one element: what is random below is drawn once for all of them, and over a
-        stream they share their arrays, which are read-only then. Before
-        ``shuffle(buffer)`` it spreads them over the window.
+        The ``n`` copies are equal: random operators below draw once for all of them, and over a
+        stream they share their arrays, which are read-only then. A ``shuffle(buffer)`` above
+        spreads the copies over its window.
 
-        Length: ``n`` times the source's; unknown where that is.
+        Length: ``n`` times the source's; unknown if that is unknown.
 
         Effects: ``Resampled``.
 
@@ -522,20 +523,20 @@ class Sizing(FlowBase[T, E]):
     def fixed_size(self, n: int, keep_state: bool = True) -> Flow[T, Counted]: ...
     @rejects_keywords(size="write fixed_size({n})")
     def fixed_size(self: FlowBase[Any, Any], n: int, keep_state: bool = True) -> Flow[Any, Any]:
-        """Exactly ``n`` elements in every pass, however many the source has.
+        """Yield exactly ``n`` elements in every pass, for any number of elements in the source.
 
-        With ``keep_state`` epoch ``k`` continues where epoch ``k - 1`` ended in the passes of the
-        source, epoch after epoch of it: over random access by arithmetic, over a stream by reading
-        again all that came before. Without, every epoch begins with a pass of its own. A pass that
-        ends too soon is followed by the next. Where the epochs are those of an outer ``repeat`` in
-        any epoch but 0, none comes before another, and each begins with a pass of its own.
+        With ``keep_state``, epoch ``k`` continues where epoch ``k - 1`` stopped in the sequence of
+        the source's epochs: over random access by arithmetic, over a stream by reading all earlier
+        elements again. Otherwise every epoch starts with a new pass over the source. If a pass over
+        the source ends, the next one follows. Epochs of an outer ``repeat``, in any of its epochs
+        but 0, have no order, so each of them starts with a new pass.
 
         Length: ``n``.
 
         Effects: ``Resampled``; no longer ``Unsized`` or ``Endless``.
 
-        Errors: ``InvalidFlow`` for ``n < 0``, or a source known to be empty; ``EndlessFlow`` when
-        a pass over it turns out to be.
+        Errors: ``InvalidFlow`` for ``n < 0``, or a source known to be empty; ``EndlessFlow`` if a
+        pass over the source is empty.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_items([1, 2, 3, 4, 5]).fixed_size(3)

@@ -63,7 +63,7 @@ Columns: TypeAlias = "NDArray[Any] | dict[str, Columns] | tuple[Columns, ...]"
 
 
 class Items(Protocol[A_co]):
-    """A length and numbered items: a sequence, or what PyTorch calls a map-style dataset."""
+    """A length and numbered items: a sequence, or a map-style dataset of PyTorch."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> A_co: ...
@@ -74,25 +74,25 @@ class FromItems(IndexedSource[T], Generic[T]):
     """The items of a sequence in memory."""
 
     portable: ClassVar[bool] = False
-    given: Items[T]
+    sequence: Items[T]
     count: int = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "count", len(self.given))
+        object.__setattr__(self, "count", len(self.sequence))
 
     @property
     def items(self) -> Items[T]:
-        """The items; each pass asks for them when it begins.
+        """The items; each pass reads this when it begins.
 
         Raises:
-            SourceError: There are more or fewer than when the flow was built.
+            SourceError: Their number differs from the number when the flow was built.
         """
-        if len(self.given) != self.count:
+        if len(self.sequence) != self.count:
             raise SourceError(
                 f"from_items: there were {self.count} items when this flow was built, and there "
-                f"are {len(self.given)} now; build a new flow of them"
+                f"are {len(self.sequence)} now; build a new flow of them"
             )
-        return self.given
+        return self.sequence
 
     @property
     def title(self) -> str:
@@ -104,7 +104,7 @@ class FromItems(IndexedSource[T], Generic[T]):
 
     @property
     def line(self) -> str:
-        if _gives_read_only(self.given):
+        if _yields_read_only(self.sequence):
             return "x = {items}[x]"
         return "x = x if type(x := {items}[x]) in {plain} else {read_only}(x)"
 
@@ -114,7 +114,7 @@ class FromItems(IndexedSource[T], Generic[T]):
     @final
     def open(self) -> Callable[[int], T]:
         items = self.items
-        if _gives_read_only(items):
+        if _yields_read_only(items):
             return items.__getitem__
         return lambda i: read_only(items[i])
 
@@ -127,7 +127,7 @@ class FromItems(IndexedSource[T], Generic[T]):
         first = spec_of(items[0])
         if probe:
             return first
-        # One item does not tell the sizes of the others, or anything of other classes.
+        # One item does not determine the sizes of the others, or the specs of other classes.
         alike = not isinstance(items, (list, tuple)) or len(set(map(type, items))) == 1
         return with_sizes(first, UNKNOWN) if alike else UNKNOWN
 
@@ -150,7 +150,7 @@ class ArrayRows:
 
 
 def _reader(columns: Columns) -> Callable[[int], Any]:
-    """A function that makes a row from its number."""
+    """Return a function that reads a row by its number."""
     if isinstance(columns, tuple):
         readers = [_reader(part) for part in columns]
         return lambda i: tuple([read(i) for read in readers])
@@ -162,15 +162,15 @@ def _reader(columns: Columns) -> Callable[[int], Any]:
     return columns.__getitem__
 
 
-def _gives_read_only(items: object) -> bool:
-    """Whether the items are made of read-only arrays, and so are read-only themselves."""
+def _yields_read_only(items: object) -> bool:
+    """Return True if the items are entries of read-only arrays, and so are read-only too."""
     if isinstance(items, np.ndarray):
         return not items.flags.writeable and not (items.dtype.hasobject and items.ndim == 1)
     return isinstance(items, ArrayRows | range | str)
 
 
 def _columns(items: Any) -> Any:
-    """The dict or tuple with other libraries' tensors replaced by arrays."""
+    """The dict or tuple, with tensors of other libraries replaced by arrays."""
     if type(items) is dict:
         other = [key for key in items if not isinstance(key, str)]
         if other:
@@ -184,7 +184,7 @@ def _columns(items: Any) -> Any:
 
 
 def _arrays(columns: object, at: str = "") -> Iterator[tuple[str, Any]]:
-    """The arrays with their names; a value that is not an array is given too."""
+    """Yield the arrays with their names; also values that are not arrays."""
     if not isinstance(columns, tuple | dict):
         yield at, columns
         return
@@ -194,7 +194,7 @@ def _arrays(columns: object, at: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _spec_of_entry(columns: Columns, probe: bool) -> Spec:
-    """The spec of a row; unlike those of a batch, entries of text differ in length."""
+    """The spec of a row; unlike in a batch, entries of text differ in length."""
     if isinstance(columns, tuple | dict):
         parts = columns.items() if isinstance(columns, dict) else enumerate(columns)
         fields = tuple((str(name), _spec_of_entry(part, probe)) for name, part in parts)
@@ -208,37 +208,37 @@ def _spec_of_entry(columns: Columns, probe: bool) -> Spec:
     return ArraySpec(columns.dtype.newbyteorder("="), ())  # a scalar has native byte order
 
 
-def refuse_splits(argument: str, given: object) -> None:
-    """Refuse a dict of datasets, such as the splits that ``load_dataset`` of Hugging Face gives.
+def refuse_splits(argument: str, value: object) -> None:
+    """Refuse a dict of datasets, such as the splits from ``load_dataset`` of Hugging Face.
 
     Raises:
-        InvalidFlow: It is one; the message names them.
+        InvalidFlow: It is a dict of datasets; the message names them.
     """
-    if not isinstance(given, Mapping) or type(given) is dict or not given:
+    if not isinstance(value, Mapping) or type(value) is dict or not value:
         return
-    if all(hasattr(part, "column_names") and hasattr(part, "features") for part in given.values()):
-        names = ", ".join(map(repr, given))
+    if all(hasattr(part, "column_names") and hasattr(part, "features") for part in value.values()):
+        names = ", ".join(map(repr, value))
         raise InvalidFlow(
-            f"{argument} must be one dataset, and this {type(given).__name__} has several: "
-            f"{names}; give one of them, such as [{next(iter(given))!r}]"
+            f"{argument} must be one dataset, and this {type(value).__name__} has several: "
+            f"{names}; pass one of them, such as [{next(iter(value))!r}]"
         )
 
 
-def refuse_tables(argument: str, given: object) -> None:
-    """Refuse a data frame or a table: its items are columns, or rows that a label chooses.
+def refuse_tables(argument: str, value: object) -> None:
+    """Refuse a data frame or a table: its items are columns, or rows selected by label.
 
     Raises:
-        InvalidFlow: It is one; the message says what to write.
+        InvalidFlow: It is a table; the message contains the code to write.
     """
-    kind = type(given)
+    kind = type(value)
     is_table = hasattr(kind, "__dataframe__") or (
         hasattr(kind, "iloc") and hasattr(kind, "columns")
     )
-    if not is_table or isinstance(given, Mapping):
+    if not is_table or isinstance(value, Mapping):
         return
-    rows = next((call for method, call in _TO_ROWS.items() if hasattr(given, method)), None)
-    names = next((each for each in ("column_names", "columns") if hasattr(given, each)), "columns")
-    many = f"give its rows, x.{rows}, or its columns" if rows else "give its columns"
+    rows = next((call for method, call in _TO_ROWS.items() if hasattr(value, method)), None)
+    names = next((each for each in ("column_names", "columns") if hasattr(value, each)), "columns")
+    many = f"pass its rows, x.{rows}, or its columns" if rows else "pass its columns"
     raise InvalidFlow(
         f"{argument} must not be a table, whose items are columns or are chosen by label, got "
         f"{kind.__name__}; {many} as arrays, "
@@ -247,20 +247,20 @@ def refuse_tables(argument: str, given: object) -> None:
 
 
 _TO_ROWS = {"to_pylist": "to_pylist()", "to_dicts": "to_dicts()", "to_dict": "to_dict('records')"}
-"""Methods of tables that give a list of dicts, and how they are called."""
+"""Methods of tables that return a list of dicts, and the calls."""
 
 
-def refuse_labels(argument: str, given: object) -> None:
-    """Refuse what is numbered by label, such as a Series of pandas, and a table.
+def refuse_labels(argument: str, value: object) -> None:
+    """Refuse a table, or an object indexed by label, such as a Series of pandas.
 
     Raises:
-        InvalidFlow: It is one; the message says what to write.
+        InvalidFlow: It is one of these; the message contains the code to write.
     """
-    refuse_tables(argument, given)
-    if hasattr(type(given), "iloc"):
+    refuse_tables(argument, value)
+    if hasattr(type(value), "iloc"):
         raise InvalidFlow(
-            f"{argument} must be numbered by position, and the items of a {type(given).__name__} "
-            f"are chosen by label; give its values in their order, x.to_numpy()"
+            f"{argument} must be numbered by position, and the items of a {type(value).__name__} "
+            f"are chosen by label; pass its values in their order, x.to_numpy()"
         )
 
 
@@ -282,7 +282,7 @@ def _rows_of(items: Any) -> Any:
             raise InvalidFlow(
                 f"from_items: with an array among them all columns must be arrays, but {lists[0]} "
                 f"is a list; np.asarray(...) makes an array of it. For a flow of these "
-                f"{len(columns)} values give a list of them"
+                f"{len(columns)} values pass a list of them"
             )
         return items
     _check_columns(arrays)
@@ -302,11 +302,11 @@ def _check_columns(arrays: list[tuple[str, Any]]) -> None:
         lengths = ", ".join(f"{name} has {len(array)}" for name, array in arrays)
         raise InvalidFlow(
             f"from_items: the arrays of a dict or tuple must be equally long, but {lengths}; for a "
-            f"flow whose elements are the arrays give a list of them"
+            f"flow whose elements are the arrays pass a list of them"
         )
 
 
-# No type says whether a row of an array is a view or a scalar: it is Any, as in NumPy.
+# Types do not distinguish arrays whose rows are views or scalars: a row is Any, as in NumPy.
 @overload
 def from_items(items: Unknown) -> Flow[Any, Exact]: ...
 @overload
@@ -351,34 +351,34 @@ def from_items(items: Sequence[A]) -> Flow[A, Exact]: ...
 def from_items(items: Items[A]) -> Flow[A, Exact]: ...
 @rejects_keywords(tensors="write from_items(items)")
 def from_items(items: Any) -> Flow[Any, Exact]:
-    """The items of a sequence, in order; the rows of an array, or of several arrays side by side.
+    """Yield the items of a sequence, in order; or the rows of an array, or of several arrays.
 
-    A tuple or dict of NumPy arrays gives tuples or dicts of their rows: ``from_items((X, y))``
-    pairs the rows of ``X`` with those of ``y``. It may hold further tuples and dicts of arrays; of
-    a NamedTuple the rows are plain tuples. A row is a view of the array, and of an array of one
-    axis a NumPy scalar; no type tells which, but that of a batch does. A list is a sequence of
-    items, whatever they are, and so is a tuple of anything but arrays.
+    For a tuple or dict of NumPy arrays, each element is a tuple or dict of their rows:
+    ``from_items((X, y))`` pairs the rows of ``X`` and ``y``. It may contain further tuples and
+    dicts of arrays; rows of a NamedTuple are plain tuples. A row is a view of the array, or a NumPy
+    scalar for an array with one axis; its type is ``Any``, while the type of a batch is known. A
+    list is a sequence of items of any type, and so is a tuple that contains no arrays.
 
-    Anything else with a length and numbered items will do, such as a map-style dataset of PyTorch.
-    If it computes its items, ``from_range(len(dataset)).map(dataset.__getitem__)`` lets workers
-    do so.
+    Any other object with a length and numbered items is allowed, such as a map-style dataset of
+    PyTorch. If it computes its items, ``from_range(len(dataset)).map(dataset.__getitem__)`` lets
+    workers compute them.
 
-    Arrays are read-only, in lists, tuples, dicts and records too: a function that writes to one
-    copies it first, ``x = x.copy()``, and ``augment`` does so by itself. A dict, list or record
-    that is given is a copy, so it may be changed. Tensors of other libraries and objects of other
-    classes are given as they are, and a change to one is seen by the next pass.
+    Arrays are read-only, in lists, tuples, dicts and records too: copy an array before writing to
+    it, ``x = x.copy()``; ``augment`` copies arrays itself. Dicts, lists and records are copied, so
+    they may be changed. Tensors of other libraries and objects of other classes are not copied, and
+    a change to one is seen by the next pass.
 
-    The items stay in this process; what workers need of them travels to them. They must not change
-    while a pass runs, and there must be as many in each pass as when the flow was built.
+    The items stay in this process; the items that workers need are sent to them. They must not
+    change while a pass runs, and their number must be the same as when the flow was built.
 
-    Length: that of the sequence, or of each array.
+    Length: the length of the sequence, or of each array.
 
     Effects: none.
 
-    Errors: ``InvalidFlow`` for what has no length or no numbered items, for what is numbered by
-    label, such as a Series of pandas, for a table (a data frame, a table of Arrow), and for arrays
-    of unequal length; ``SourceError`` when a pass begins, if there are more or fewer items than
-    there were.
+    Errors: ``InvalidFlow`` for an object without a length or numbered items, for an object indexed
+    by label, such as a Series of pandas, for a table (a data frame, a table of Arrow), and for
+    arrays of unequal length; ``SourceError`` when a pass begins, if the number of items has
+    changed.
 
     >>> import flowdsl as fl
     >>> fl.from_items(["a", "b"]).collect()
@@ -436,7 +436,7 @@ class FromRange(IndexedSource[int]):
 
 
 def from_range(n: int) -> Flow[int, Exact]:
-    """The integers 0 to ``n - 1``.
+    """Yield the integers 0 to ``n - 1``.
 
     Length: ``n``.
 
@@ -461,7 +461,7 @@ class Opened(Generic[T]):
 
     elements: Iterator[T]
     ours: bool
-    """Whether the iterator was made for this pass, and is closed with it."""
+    """True if the iterator was made for this pass, and is closed at its end."""
 
     def __enter__(self) -> Opened[T]:
         return self
@@ -482,11 +482,11 @@ class Opened(Generic[T]):
             error.add_note(f"and it failed as it was closed: {failed!r}")
         finally:
             del close  # a bound method keeps its object alive
-            if getrefcount(self.elements) <= getrefcount(_held_by_one.elements):
+            if getrefcount(self.elements) <= getrefcount(_with_one_reference.elements):
                 self.elements = iter(())  # no other reference: release the iterator
 
 
-_held_by_one = Opened(iter([None]), False)
+_with_one_reference = Opened(iter([None]), False)
 
 
 @attrs.define
@@ -496,7 +496,7 @@ class Once:
     iterator: Iterator[Any] | None
     refusal: str
     ours: bool = False
-    """Whether nothing else uses the iterator, so that it is closed with the pass."""
+    """True if only this object uses the iterator, so that it is closed at the end of the pass."""
 
     def __call__(self) -> Opened[Any]:
         if self.iterator is None:
@@ -506,8 +506,8 @@ class Once:
 
 
 @attrs.define
-class Anew(Generic[T]):
-    """Opens a new iterator for every pass, and refuses one that it was given before."""
+class Reopening(Generic[T]):
+    """Opens a new iterator for every pass, and refuses the iterator of the last pass."""
 
     make: Callable[[], Iterable[T]]
     _last: Opened[T] | None = attrs.field(default=None, init=False)
@@ -516,14 +516,14 @@ class Anew(Generic[T]):
         opened = Opened(iter(self.make()), True)
         if self._last is not None and self._last.elements is opened.elements:
             raise SourceError(
-                f"from_iterable: {name_of(self.make)} gave the same iterator as for the last pass, "
-                f"which took its elements; make a new one in the function"
+                f"from_iterable: {name_of(self.make)} returned the same iterator as for the last "
+                f"pass, which used its elements up; make a new one in the function"
             )
         self._last = opened
         return opened
 
-    def __reduce__(self) -> tuple[type[Anew[T]], tuple[object, ...]]:
-        return Anew, (self.make,)  # the last iterator belongs to this process
+    def __reduce__(self) -> tuple[type[Reopening[T]], tuple[object, ...]]:
+        return Reopening, (self.make,)  # the last iterator belongs to this process
 
 
 @attrs.frozen(eq=False)
@@ -565,14 +565,14 @@ class FromIterable(Node[T, Unsized], Generic[T]):
 
 
 def numbered(node: Node[T, Effect], make: Callable[[], Opened[T]], epoch: int) -> Iterator[Row[T]]:
-    """The elements of a stream with their positions; errors are raised at their position.
+    """Yield the elements of a stream with their positions; errors are raised at their position.
 
     The stream is opened for the first element, and released when the rows end or are closed.
     """
     with make() as opened:
         for position in count():
             try:
-                x = next(opened.elements)  # a local name would live on in tracebacks
+                x = next(opened.elements)  # a local variable would be kept alive by tracebacks
             except StopIteration:
                 return
             except FlowError:
@@ -591,25 +591,26 @@ _SPECS = "the spec is read from the first element, or from the annotations of fu
     output_types=_SPECS,
 )
 def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, Unsized]:
-    """The elements of an iterable, or of what a function without arguments makes for each pass.
+    """Yield the elements of an iterable, or of the iterable that a function makes for each pass.
 
-    A function gives every pass its own iterator, so the flow can be repeated and resumed. A live
-    iterator (a generator, say) gives one pass; the second is a ``SourceError``. The iterable is
-    read in the consumer's process. The arrays of a collection, such as a list, are read-only, as
-    with ``from_items``; what a function or an iterator gives is given as it is.
+    A function without arguments makes an iterator for every pass, so the flow can be repeated and
+    resumed. A live iterator, such as a generator, allows one pass; a second pass raises
+    ``SourceError``. The iterable is read in the consumer's process. The arrays of a collection,
+    such as a list, are read-only, as with ``from_items``; elements from a function or an iterator
+    are yielded unchanged.
 
-    What the function made is closed at the end of its pass, however that ends, if it has a
-    ``close``, as generators and files have. A live iterator is let go of, and stays open where
-    somebody else holds it.
+    If the iterator that the function made has a ``close``, as generators and files have, it is
+    closed at the end of its pass, also if the pass is ended early. A live iterator is released, and
+    stays open if it is referenced elsewhere.
 
-    Length: unknown, whatever the iterable is.
+    Length: unknown, for any iterable.
 
     Effects: ``Unsized``.
 
-    Errors: ``InvalidFlow`` for what is neither, and for a table, which gives names or columns; an
-    exception that the iterable raises arrives at its place in the sequence, as the cause of an
+    Errors: ``InvalidFlow`` for other objects, and for a table, whose iterator yields names or
+    columns; an exception of the iterable is raised at its place in the sequence, as the cause of an
     ``ElementError``; ``SourceError`` if the function fails; ``FlowError`` at the end of the pass
-    for one that fails as it is closed.
+    if closing the iterator fails.
 
     >>> import flowdsl as fl
     >>> squares = fl.from_iterable(lambda: (i * i for i in range(3)))
@@ -626,17 +627,19 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     if isinstance(iterable, Iterator):
         return flow(FromIterable(Once(iterable, _LIVE), False, name_of(iterable)))
     if isinstance(iterable, Collection):
-        return flow(FromIterable(Anew(partial(map, read_only, iterable)), True, name_of(iterable)))
+        return flow(
+            FromIterable(Reopening(partial(map, read_only, iterable)), True, name_of(iterable))
+        )
     if isinstance(iterable, Iterable):
-        return flow(FromIterable(Anew(iterable.__iter__), True, name_of(iterable)))
+        return flow(FromIterable(Reopening(iterable.__iter__), True, name_of(iterable)))
     if callable(iterable):
-        return flow(FromIterable(Anew(iterable), True, name_of(iterable)))
+        return flow(FromIterable(Reopening(iterable), True, name_of(iterable)))
     raise InvalidFlow(
         f"from_iterable: expected an iterable or a function that makes one, got {iterable!r}"
     )
 
 
 _LIVE = (
-    "from_iterable: an iterator gives only one pass, and this is a second one; pass a function "
+    "from_iterable: an iterator allows only one pass, and this is a second one; pass a function "
     "that makes a new iterator, e.g. from_iterable(lambda: open_stream())"
 )

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 def _plain(shares: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The shares as Python numbers: titles would spell NumPy's differently."""
+    """The shares as Python numbers: titles would show NumPy's differently."""
     return tuple(float(s) if isinstance(s, np.floating) else plain_int(s) for s in shares)
 
 
 def _are_parts(node: Split[Any, Any], field: object, value: tuple[object, ...]) -> None:
     if not value:
         raise InvalidFlow(
-            "split: give every part but the last: shares such as split(0.8), or numbers of rows"
+            "split: pass every part but the last: shares such as split(0.8), or numbers of rows"
         )
     for part in value:
         share = isinstance(part, float) and 0 < part < 1
@@ -52,8 +52,8 @@ def _are_parts(node: Split[Any, Any], field: object, value: tuple[object, ...]) 
     shares = [part for part in value if isinstance(part, float)]
     if fsum(shares) >= 1:
         raise InvalidFlow(
-            f"split: the shares {_listed(shares)} leave nothing for the last part, which gets what "
-            f"remains; leave the last share out"
+            f"split: the shares {_listed(shares)} leave no rows for the last part, which gets the "
+            f"remaining rows; leave the last share out"
         )
 
 
@@ -88,7 +88,7 @@ class Split(IndexTransform[T, E], Generic[T, E]):
 
     @property
     def _counts(self) -> Counts:
-        """The number of rows of each part; of shares, the cumulative sums are rounded."""
+        """The number of rows of each part; the cumulative sums of shares are rounded."""
         rows, share, end = self.source.length or 0, 0.0, 0
         counts = list[int]()
         for part in self.shares:
@@ -133,7 +133,7 @@ _REASONS = {
     Endless: "never ends, and a part is a share of all rows",
     Unsized: "has no known length, and a part is a share of all rows",
     Resampled: "may repeat rows or leave some out, so two parts could have a row in common",
-    Reordered: "reorders the rows, so chance would decide which of them a part has",
+    Reordered: "reorders the rows, so each epoch would have different rows in a part",
 }
 
 
@@ -143,7 +143,7 @@ def _listed(numbers: list[float] | Counts) -> str:
 
 
 class Splitting(FlowBase[T, E]):
-    """Operators that give several flows."""
+    """Operators that return several flows."""
 
     @overload
     def split(
@@ -164,23 +164,25 @@ class Splitting(FlowBase[T, E]):
     def split(self: FlowBase[Any, Any], *parts: float, seed: int = 0) -> tuple[Flow[Any, Any], ...]:
         """Divide the rows at random into parts that are the same in every epoch.
 
-        ``train, held_out = names.split(0.8, seed=1)``: each part is a share of the rows, or as an
-        int a number of rows, and one more part is what remains: ``split(0.8, 0.1)`` gives three.
-        No row is in two parts, and each is in one. A part keeps the order of the flow; shuffle and
-        repeat it after. Every choice of rows is as likely, and it is told by the seed and the
-        number of rows alone: ``images.split(0.8, seed=1)`` and ``labels.split(0.8, seed=1)``
-        correspond, whatever was chained before.
+        ``train, held_out = names.split(0.8, seed=1)``: a float is a share of the rows, an int a
+        number of rows, and the remaining rows form one more part: ``split(0.8, 0.1)`` returns three
+        flows. Every row is in exactly one part. A part keeps the order of the flow; shuffle and
+        repeat it after the split. Every choice of rows is equally likely, and depends only on the
+        seed and the number of rows: ``images.split(0.8, seed=1)`` and ``labels.split(0.8, seed=1)``
+        have corresponding rows, for any operators before the split.
 
-        Over a random-access flow nothing of the other parts is read, and no row is held: where a
-        part's row stands is computed. Over any other, the others are read and left out.
+        Over a random-access flow, rows of other parts are not read, and no rows are kept in memory:
+        the position of a part's row is computed. Over other flows, rows of other parts are read and
+        left out.
 
-        Length: a share of the source's, rounded; or the number given; the last, what remains.
+        Length: a share of the source's, rounded; or the number of rows; for the last part, the
+        remaining rows.
 
         Effects: none.
 
         Errors: ``InvalidFlow`` for a flow that is not ``Exact``, such as one that was shuffled or
-        repeated before; for shares that are 1 or more together, more rows than there are, or a
-        part without a row; and for 10**9 rows and more.
+        repeated before; if the sum of the shares is 1 or more, if there are too few rows, or if a
+        part would have no row; and for 10**9 rows and more.
 
         >>> import flowdsl as fl
         >>> train, held_out = fl.from_range(10).split(0.8, seed=1)

@@ -1,7 +1,8 @@
-"""The transforms of images that ``augment`` takes, each convention behind one class.
+"""The transforms of images that ``augment`` accepts; each calling convention has one class.
 
-Ours (``Augmentation``), that of keywords, torchvision's, and a function of one image. Each is given
-a generator of the element's own, and decides by it alone.
+The conventions are flowdsl's own (``Augmentation``), keywords as in albumentations, torchvision's,
+and a function of one image. Each transform receives the element's own random generator, and its
+draws depend only on it.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ Image: TypeAlias = NDArray[Any]
 
 
 class Drawn(Protocol):
-    """What an ``Augmentation`` has drawn for one element: the same for all that lies in it.
+    """The parameters that an ``Augmentation`` has drawn for one element, for all parts of it.
 
-    Each method gives what it is given, transformed, and may change it: an image; a mask, which
-    keeps its dtype; and points, floats of shape (n, 2), each row (x, y), which stay as many and in
-    order.
+    Each method returns its argument transformed, and may change it: an image; a mask, which keeps
+    its dtype; or points, floats of shape (n, 2), each row (x, y), whose number and order stay the
+    same.
     """
 
     def image(self, image: Image, /) -> Image: ...
@@ -43,9 +44,9 @@ class Drawn(Protocol):
 
 
 class Augmentation(Protocol):
-    """A transform for ``augment``: draws its parameters once, for an element as a whole.
+    """A transform for ``augment``: draws its parameters once for all parts of an element.
 
-    ``draw`` is given the element's first image, and draws from the generator alone.
+    The arguments of ``draw`` are the element's first image, and a generator for all its draws.
 
     >>> import attrs, flowdsl as fl
     >>> @attrs.frozen
@@ -68,19 +69,19 @@ class Augmentation(Protocol):
 
 
 Transform: TypeAlias = Augmentation | Callable[..., object]
-"""What ``augment`` takes; see there."""
+"""A transform that ``augment`` accepts; see there."""
 
 
 @attrs.frozen
 class Parts:
-    """The arrays of one element that a transform is applied to, or those that it has made."""
+    """The arrays of one element before or after a transform."""
 
     images: Sequence[Any]
     masks: Sequence[Any] = ()
     points: Sequence[Any] = ()
 
     def each(self, change: Callable[[Any], Any]) -> Parts:
-        """The same with every array changed by a function."""
+        """Return parts with ``change`` applied to every array."""
         kinds = (self.images, self.masks, self.points)
         return Parts(*([change(x) for x in some] for some in kinds))
 
@@ -93,38 +94,41 @@ class TransformStage(ABC):
 
     @cached_property
     def generators(self) -> list[Seedable]:
-        """The generators that the transform refers to."""
+        """The random generators that the transform refers to."""
         return generators_in(self.transform)
 
     @property
     def title(self) -> str:
-        """How messages spell it."""
+        """The name of the transform in messages."""
         return name_of(self.transform)
 
     def refusal(self, parts: Parts) -> str | None:
-        """Why such parts cannot be given to it, if that is known; they stand for any like them."""
+        """The reason why the transform cannot accept such parts, or None.
+
+        Only the number of parts of each kind matters.
+        """
         return None
 
     @abstractmethod
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
-        """The parts, transformed by one draw from ``rng``; it may change those that it is given."""
+        """Return the parts transformed by one draw from ``rng``; it may change its argument."""
 
 
 def stages_of(t: object) -> tuple[TransformStage, ...]:
-    """The stages that a transform, or a list of them, stands for.
+    """The stages of a transform, or of a list of transforms.
 
     Raises:
-        InvalidFlow: It is of no convention that is known here.
+        InvalidFlow: A transform does not follow a known convention.
     """
     each = tuple(map(_stage_of, t if isinstance(t, (list, tuple)) else [t]))
     if not each:
-        raise InvalidFlow("augment: give a transform, or a list of one or more of them, got none")
+        raise InvalidFlow("augment: t must be a transform, or a list of one or more, got none")
     return each
 
 
 def _stage_of(t: Any) -> TransformStage:
     if isinstance(t, type):
-        raise InvalidFlow(f"augment: {t.__name__} is a class; give one of it, {t.__name__}(...)")
+        raise InvalidFlow(f"augment: {t.__name__} is a class; pass an instance, {t.__name__}(...)")
     if callable(getattr(t, "draw", None)):
         return _seedable(_Own(t))
     if not callable(t):
@@ -138,12 +142,12 @@ def _stage_of(t: Any) -> TransformStage:
 
 
 def _seedable(stage: TransformStage) -> TransformStage:
-    """Refuse a transform that draws from what cannot be seeded."""
-    for one in stage.generators:
-        if type(one.generator).__name__ == "SystemRandom":
+    """Refuse a transform that draws from a generator that cannot be seeded."""
+    for each in stage.generators:
+        if type(each.generator).__name__ == "SystemRandom":
             raise InvalidFlow(
                 f"augment: {stage.title} draws from a SystemRandom, which cannot be seeded, so "
-                f"that no element would be the same again; give it a random.Random"
+                f"that elements would differ between passes; use a random.Random in it"
             )
     return stage
 
@@ -156,15 +160,15 @@ _OTHERS = {"mask", "masks", "keypoints"}
 
 
 def _takes_keywords(t: Callable[..., object]) -> bool:
-    """Whether it can be called with ``image=``, and has to be, or may be given more than that."""
+    """Return True if it accepts ``image=``, and requires the keyword or accepts other keywords."""
     try:
         parameters = inspect.signature(t).parameters.values()
     except (TypeError, ValueError):  # a builtin may have none
         return False
-    given = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    needed = {p.name for p in given if p.default is p.empty}
-    more = any(p.kind is p.VAR_KEYWORD for p in parameters) or any(p.name in _OTHERS for p in given)
-    alone = any(p.name == "image" and p.kind is p.KEYWORD_ONLY for p in given)
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = {p.name for p in named if p.default is p.empty}
+    more = any(p.kind is p.VAR_KEYWORD for p in parameters) or any(p.name in _OTHERS for p in named)
+    alone = any(p.name == "image" and p.kind is p.KEYWORD_ONLY for p in named)
     return needed <= {"image", *_OTHERS} and (more or alone)
 
 
@@ -188,7 +192,7 @@ class _OfOneImage(TransformStage):
         if len(parts.images) == 1 and not parts.masks and not parts.points:
             return None
         return (
-            f"{self.title} is a function of one image, so its draw cannot be shared; give an "
+            f"{self.title} is a function of one image, so its draw cannot be shared; use an "
             f"Augmentation, or a transform that takes image=, mask= and keypoints="
         )
 
@@ -202,10 +206,10 @@ class _OfOneImage(TransformStage):
 
 @attrs.frozen(eq=False)
 class _Keywords(TransformStage):
-    """A transform that is called with ``image=``, ``mask=``, ``keypoints=``, and gives a dict.
+    """A transform that is called with ``image=``, ``mask=``, ``keypoints=``, and returns a dict.
 
-    One that has a random state of its own is copied for each thread, so that neither the one that
-    was given is changed nor two threads share it.
+    A transform with its own random state is copied for each thread, so that the user's transform is
+    not changed and threads do not share it.
     """
 
     _copies: threading.local = attrs.field(factory=threading.local, init=False)
@@ -226,56 +230,56 @@ class _Keywords(TransformStage):
 
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
         images = [f"image{i or ''}" for i in range(len(parts.images))]
-        given: dict[str, Any] = dict(zip(images, parts.images, strict=True))
+        arguments: dict[str, Any] = dict(zip(images, parts.images, strict=True))
         several = len(parts.masks) > 1
         if parts.masks:
-            given |= {"masks": list(parts.masks)} if several else {"mask": parts.masks[0]}
+            arguments |= {"masks": list(parts.masks)} if several else {"mask": parts.masks[0]}
         if parts.points:
-            given["keypoints"] = np.concatenate(parts.points)
-        made = self._made(given, dict.fromkeys(images[1:], "image"), rng)
-        if not isinstance(made, Mapping) or not made.keys() >= given.keys():
+            arguments["keypoints"] = np.concatenate(parts.points)
+        made = self._made(arguments, dict.fromkeys(images[1:], "image"), rng)
+        if not isinstance(made, Mapping) or not made.keys() >= arguments.keys():
             got = f"one with {sorted(made)}" if isinstance(made, Mapping) else repr(type(made))
             raise SpecMismatch(
-                f"{self.title} must return a dict with what it is given, {sorted(given)}; got {got}"
+                f"{self.title} must return a dict with the keys {sorted(arguments)}; got {got}"
             )
         masks = made["masks"] if several else [made["mask"]] if parts.masks else []
         points = _split(made["keypoints"], parts.points, self.title) if parts.points else []
         return Parts([made[name] for name in images], masks, points)
 
-    def _made(self, given: dict[str, Any], targets: dict[str, str], rng: Any) -> object:
+    def _made(self, arguments: dict[str, Any], targets: dict[str, str], rng: Any) -> object:
         if not _has_state(self.transform):
             with _with_globals(self, rng):
-                return self.transform(**given)
-        from random import Random  # here: it loads OpenSSL, for flows that may augment nothing
+                return self.transform(**arguments)
+        from random import Random  # here: it loads OpenSSL, which other flows do not need
 
         t, others = self._of_this_thread(targets)
         with seeded(others, _numbers(rng)):
-            # one for all of a Compose: their draws are independent
+            # One state for all transforms in a Compose: their draws are independent.
             if hasattr(t, "set_random_state"):
                 t.set_random_state(rng, Random(_number(rng)))
             else:
                 t.set_random_seed(_number(rng) % 2**32)
-            return t(**given)
+            return t(**arguments)
 
     def _of_this_thread(self, targets: dict[str, str]) -> tuple[Any, list[Seedable]]:
-        """The copy, and the generators besides that which it is given, such as a function's."""
+        """The thread's copy, and the generators besides its own state, such as a function's."""
         if not hasattr(self._copies, "transform"):
             copied = deepcopy(self.transform)
             if targets:
                 copied.add_targets(targets)
-            given: list[Any] = []
+            own: list[Any] = []
             if hasattr(copied, "set_random_state"):
                 from random import Random
 
-                given = [np.random.default_rng(0), Random(0)]
-                copied.set_random_state(*given)
-            self._copies.transform = copied, generators_in(copied, given)
+                own = [np.random.default_rng(0), Random(0)]
+                copied.set_random_state(*own)
+            self._copies.transform = copied, generators_in(copied, own)
         kept: tuple[Any, list[Seedable]] = self._copies.transform
         return kept
 
 
 def _has_state(t: object) -> bool:
-    """Whether it has a random state of its own, as those of albumentations have since 1.4.19."""
+    """Return True if it has its own random state, as in albumentations since 1.4.19."""
     return hasattr(t, "set_random_state") or hasattr(t, "set_random_seed")
 
 
@@ -285,45 +289,45 @@ def _keeps_points(t: Any) -> bool:
     return params is not None and params.format == "xy" and not params.remove_invisible
 
 
-def _split(made: Any, given: Sequence[NDArray[Any]], title: str) -> list[NDArray[Any]]:
-    """The points of several arrays, from those of all of them one after another."""
+def _split(made: Any, arrays: Sequence[NDArray[Any]], title: str) -> list[NDArray[Any]]:
+    """Split the concatenated points of several arrays into arrays of the original lengths."""
     points = np.asarray(made).reshape(-1, 2) if len(made) == 0 else np.asarray(made)
-    n = sum(map(len, given))
+    n = sum(map(len, arrays))
     if len(points) != n:
         raise SpecMismatch(
-            f"{title} was given {n} points and returned {len(points)}: points must stay as many "
-            f"and in order; one that leaves the image keeps its place, outside of it"
+            f"{title} got {n} points and returned {len(points)}: the number and order of points "
+            f"must stay the same; a point that leaves the image keeps its place, outside of it"
         )
-    return np.split(points, np.cumsum([len(x) for x in given])[:-1])
+    return np.split(points, np.cumsum([len(x) for x in arrays])[:-1])
 
 
 # -- torchvision -----------------------------------------------------------------------------------
 
 
 class _Torchvision(TransformStage):
-    """A transform of torchvision: it is given one tensor, or a list of several of known kinds."""
+    """A transform of torchvision: its argument is one tensor, or a list of typed tensors."""
 
     def refusal(self, parts: Parts) -> str | None:
         alone = len(parts.images) == 1 and not parts.masks and not parts.points
         homes = [cls.__module__ for cls in type(self.transform).__mro__]
         first = any(home.startswith("torchvision.transforms.transforms") for home in homes)
         if first and not alone:
-            return f"{self.title} takes one image only; take that of torchvision.transforms.v2"
+            return f"{self.title} takes one image only; use torchvision.transforms.v2 instead"
         if parts.points and not hasattr(_kinds_of_tensor(), "KeyPoints"):
-            return "this torchvision has no KeyPoints, which points need; take 0.23 or later"
+            return "this torchvision has no KeyPoints, which points need; use 0.23 or later"
         return None
 
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
         torch, kinds = import_module("torch"), _kinds_of_tensor()
-        given = [kinds.Image(torch.from_numpy(_channels_first(x))) for x in parts.images]
-        given += [kinds.Mask(torch.from_numpy(_channels_first(x))) for x in parts.masks]
+        tensors = [kinds.Image(torch.from_numpy(_channels_first(x))) for x in parts.images]
+        tensors += [kinds.Mask(torch.from_numpy(_channels_first(x))) for x in parts.masks]
         size = parts.images[0].shape[:2]
-        given += [kinds.KeyPoints(torch.tensor(x), canvas_size=size) for x in parts.points]
+        tensors += [kinds.KeyPoints(torch.tensor(x), canvas_size=size) for x in parts.points]
         with _with_globals(self, rng):
-            made = [self.transform(given[0])] if len(given) == 1 else self.transform(given)
-        if not isinstance(made, (list, tuple)) or len(made) != len(given):
+            made = [self.transform(tensors[0])] if len(tensors) == 1 else self.transform(tensors)
+        if not isinstance(made, (list, tuple)) or len(made) != len(tensors):
             raise SpecMismatch(
-                f"{self.title} must return as many tensors as it is given, {len(given)}; got "
+                f"{self.title} must return as many tensors as it gets, {len(tensors)}; got "
                 f"{len(made) if isinstance(made, (list, tuple)) else type(made).__name__}"
             )
         arrays = [x.numpy() if isinstance(x, torch.Tensor) else x for x in made]
@@ -344,23 +348,23 @@ def _channels_first(x: Image) -> Image:
 def _channels_last(x: Any, ndim: int) -> Any:
     if not isinstance(x, np.ndarray) or x.ndim != 3:
         return x
-    one = ndim == 2 and len(x) == 1  # torchvision gives an image its channels
-    return x[0] if one else np.ascontiguousarray(np.moveaxis(x, 0, -1))
+    single = ndim == 2 and len(x) == 1  # torchvision adds an axis of channels to an image
+    return x[0] if single else np.ascontiguousarray(np.moveaxis(x, 0, -1))
 
 
-# -- generators that are not given -----------------------------------------------------------------
+# -- global generators -----------------------------------------------------------------------------
 
 
 def _with_globals(stage: TransformStage, rng: np.random.Generator) -> AbstractContextManager[None]:
-    """Seeds the global generators too, for a transform that is given none.
+    """Seed the global generators too, for a transform without a generator argument.
 
-    They are as before afterwards. One thread at a time: the draws of two would mix.
+    Their states are restored afterwards. One thread at a time: the draws of two would mix.
     """
-    everyones = global_generators()
-    those = {id(one.generator) for one in everyones}
-    own = [one for one in stage.generators if id(one.generator) not in those]
-    numbers = chain(repeat(_number(rng), len(everyones)), _numbers(rng))
-    return seeded([*everyones, *own], numbers)
+    shared = global_generators()
+    ids = {id(each.generator) for each in shared}
+    own = [each for each in stage.generators if id(each.generator) not in ids]
+    numbers = chain(repeat(_number(rng), len(shared)), _numbers(rng))
+    return seeded([*shared, *own], numbers)
 
 
 def _number(rng: np.random.Generator) -> int:

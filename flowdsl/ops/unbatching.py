@@ -78,7 +78,7 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
             declared = spec_of_result(self.into)
             return with_inferred(self, declared, probe, _first_row)
         row = spec_of_row(self.source.spec(probe))
-        # The probed row does not tell the sizes of the others in its list.
+        # The probed row does not determine the sizes of the others in its list.
         return with_sizes(probed(self, row), row) if probe else row
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
@@ -87,7 +87,7 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
     def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read, row, last = Reader(sources[0], deque(maxlen=1)), 0, None
         for position, y in self.rows(epoch, [read]):
-            (latest,) = read.latest  # each time one is read, though it may be of the same batch
+            (latest,) = read.latest  # a new object for each batch that is read
             row, last = row + 1 if latest is last else 0, latest
             _, batch = latest
             yield position, trace(y, [batch.of_row(row) if batch.of_row else batch.places])
@@ -100,10 +100,10 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
                     row = next(rows)
                 except StopIteration:
                     break
-                except Exception as error:  # named by the batch: a source knows no rows in it
+                except Exception as error:  # the error names the batch, which has a position
                     origin = self.source.origin(epoch, position)
-                    given = the_element(batch)
-                    raise ElementError(self.title, position, epoch, origin, given) from error
+                    described = the_element(batch)
+                    raise ElementError(self.title, position, epoch, origin, described) from error
                 yield row
 
     def _split(self, batch: Any) -> Iterator[U]:
@@ -122,13 +122,13 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
 
 
 def _first_row(batches: Spec, batch: Any) -> tuple[Spec, Any] | None:
-    """The spec of rows, and the first row of a batch, which may have none."""
+    """The spec of rows, and the first row of a batch; None if the batch is empty."""
     row: list[Any] = list(islice(unstack(batch), 1))
     return (spec_of_row(batches), row[0]) if row else None
 
 
 class Unbatching(FlowBase[T, E]):
-    """Operators that take batches apart."""
+    """Operators that split batches into rows."""
 
     @overload
     def unbatch(self: FlowBase[Unknown, E], into: None = None) -> Flow[Any, E | Unsized]: ...
@@ -211,23 +211,23 @@ class Unbatching(FlowBase[T, E]):
     @overload
     def unbatch(self, into: Callable[..., B]) -> Flow[B, E | Unsized]: ...
     def unbatch(self: FlowBase[Any, Any], into: Callable[..., Any] | None = None) -> Flow[Any, Any]:
-        """Take every element apart along its leading axis: the inverse of ``batch``.
+        """Split every element into rows along its leading axis: the inverse of ``batch``.
 
-        Shapes: a component of shape ``(n, *s)`` gives ``n`` of shape ``s``, which are views; one of
-        shape ``(n,)`` gives NumPy scalars. The components of an element must have one leading size.
-        Lists are taken apart like arrays, so that ``collate=list`` and ``lists`` are undone too.
+        Shapes: a component of shape ``(n, *s)`` is split into ``n`` views of shape ``s``; a
+        component of shape ``(n,)`` into NumPy scalars. All components of an element must have the
+        same leading size. Lists are split like arrays, so that ``collate=list`` and ``lists`` can
+        be undone too.
 
-        A tuple gives tuples, a dict dicts. ``into`` makes something else of the components of a
-        row: ``unbatch(Sample)`` calls ``Sample`` with those of a tuple in their order, with those
-        of a dict or record by name. Without it a NamedTuple or record gives plain tuples.
+        Rows of a tuple are tuples, rows of a dict are dicts, and rows of a NamedTuple or record are
+        plain tuples. ``into`` is called with the components of each row, by position for a tuple,
+        by name for a dict or record: ``unbatch(Sample)`` yields instances of ``Sample``.
 
         Length: known only at the end of a pass.
 
         Effects: ``Unsized``.
 
         Errors: ``InvalidFlow`` for elements known to have no leading axis; an ``ElementError`` that
-        names the batch for one whose components differ in their leading size, or where ``into``
-        raises.
+        names the batch if its components differ in their leading size, or if ``into`` raises.
 
         >>> import flowdsl as fl
         >>> fl.from_range(5).batch(2).unbatch(int).collect()

@@ -1,6 +1,7 @@
 """zip: the elements of two flows at the same position, joined into one."""
 
-# The overloads are tried in order. What keeps them apart for mypy is in ``batches.pyi``.
+# The overloads are tried in order. The types that separate them for mypy are in
+# ``elements/batch_types.pyi``.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
 
@@ -57,14 +58,14 @@ class Zip(Joining[T, E], Generic[T, E]):
                     f"zip: {part.title} is reordered, so its elements would be paired by chance; "
                     f"zip first, then shuffle"
                 )
-        one, other = self.parts
+        first, other = self.parts
         try:
-            _joined_spec(one.spec(probe=False), other.spec(probe=False))
+            _joined_spec(first.spec(probe=False), other.spec(probe=False))
         except SpecMismatch as error:
             raise InvalidFlow(str(error)) from error
-        if None not in (one.length, other.length) and one.length != other.length:
+        if None not in (first.length, other.length) and first.length != other.length:
             raise InvalidFlow(
-                f"zip: {one.title} has {one.length} elements and {other.title} {other.length}; "
+                f"zip: {first.title} has {first.length} elements and {other.title} {other.length}; "
                 f"put .take(n) after the longer one, or .repeat() after the shorter"
             )
 
@@ -102,7 +103,7 @@ class Zip(Joining[T, E], Generic[T, E]):
                 if group and all(Endless not in part.effects for part in self.parts):
                     raise FlowError(
                         f"zip: one of the two flows ended after {position} elements, and the other "
-                        f"goes on; put .take(n) after the longer one, or .repeat() after the "
+                        f"continues; put .take(n) after the longer one, or .repeat() after the "
                         f"shorter"
                     )
                 return
@@ -114,7 +115,7 @@ class Zip(Joining[T, E], Generic[T, E]):
 
 
 def _joined(one: Any, other: Any) -> Any:
-    """Join two elements: merge two dicts; the components of a tuple become the result's."""
+    """Join two elements: merge two dicts, or concatenate tuples of components."""
     if isinstance(one, dict) and isinstance(other, dict):
         _check_keys(one.keys() & other.keys())
         return {**one, **other}
@@ -199,18 +200,18 @@ class Zipping(FlowBase[T, E]):
     @overload
     def zip(self: OfSingles[A, Unmoved], other: OfWholes[A1, P]) -> Flow[tuple[A, A1], E | P]: ...
     def zip(self: Any, other: Any) -> Flow[Any, Any]:
-        """Pair the elements at each position: one of this flow, one of the other, joined to one.
+        """Join the elements of two flows at each position into one element.
 
-        Of tuples and NamedTuples every component is one of the result's, which is a plain tuple;
-        two dicts are merged; anything else is a component by itself. More flows are zipped one
-        after another: ``a.zip(b).zip(c)``.
+        The result is a plain tuple. The components of tuples and NamedTuples become its components;
+        any other element is one component; two dicts are merged into one dict. Zip more flows by
+        chaining: ``a.zip(b).zip(c)``.
 
-        Both must be equally long, lest rows be lost; one that never ends, such as ``b.repeat()``,
-        ends with the other.
+        Both flows must have the same length, so that no rows are lost; an endless flow, such as
+        ``b.repeat()``, ends with the other.
 
-        Length: that of both. Effects: those of both. A reordered flow cannot be paired by
-        position: zip first, then shuffle. Errors: ``InvalidFlow`` for a reordered flow, or for
-        lengths known to differ; ``FlowError`` at the end of a pass if they turn out to; an
+        Length: the common length. Effects: the effects of both. A reordered flow cannot be paired
+        by position: zip first, then shuffle. Errors: ``InvalidFlow`` for a reordered flow, or for
+        lengths known to differ; ``FlowError`` at the end of a pass if the lengths differ; an
         ``ElementError`` for two dicts with a key in common.
 
         >>> import flowdsl as fl

@@ -172,7 +172,7 @@ class HostedChannel:
             rows = self._read(node.rows_after(epoch, given, over, sources))
             rows = self.standing.counted(rows)
         elif isinstance(node, SkipFailed):
-            rows = self._read(node.rows_telling(epoch, sources, partial(self.tell, self.step)))
+            rows = self._read(node.rows_reporting(epoch, sources, partial(self.tell, self.step)))
         else:
             rows = self._read(node.rows(epoch, sources))
         return rows if self.clocked is None else self.clocked.timed(rows)

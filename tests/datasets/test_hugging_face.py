@@ -89,5 +89,5 @@ class TestOthers:
                 getattr(fl, operator)(given)
             assert str(caught.value) == (
                 f"{operator}: {argument} must be one dataset, and this {type(given).__name__} has "
-                f"several: {names}; give one of them, such as ['train']"
+                f"several: {names}; pass one of them, such as ['train']"
             )

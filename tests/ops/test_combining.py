@@ -74,7 +74,7 @@ class TestConcat:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(2).repeat().concat(fl.from_range(3))
         assert str(caught.value) == (
-            "concat: repeat() never ends, so what comes after it is never reached; put .take(n) "
+            "concat: repeat() never ends, so the flow after it is never reached; put .take(n) "
             "after it, or interleave them"
         )
 
@@ -205,7 +205,7 @@ class TestChoose:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).choose(fl.from_range(3), probabilities=given_)
         assert str(caught.value) == (
-            f"choose: probabilities must be a list, a number for each flow, got {given_!r}"
+            f"choose: probabilities must be a list of numbers, one for each flow, got {given_!r}"
         )
 
     def test_need_not_sum_to_one(self) -> None:
@@ -258,7 +258,7 @@ class TestMix:
             fl.from_range(3).mix(stream)
         assert str(caught.value) == (
             "mix: from_iterable(list) has no known length, without which flows cannot be mixed "
-            "evenly; choose(...) needs none"
+            "evenly; choose(...) does not need it"
         )
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(10**9).mix(fl.from_range(1))
@@ -365,7 +365,7 @@ class TestAll:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(2).mix(flows)
         assert str(caught.value) == (
-            "mix: expected flows to combine with, got list; give them one by one, mix(*flows)"
+            "mix: expected flows to combine with, got list; unpack them, mix(*flows)"
         )
 
     def test_a_state_tells_probabilities_to_the_last_digit(self) -> None:

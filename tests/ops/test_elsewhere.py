@@ -13,7 +13,7 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import rejects_keywords
 
 ROWS: Any = fl.from_range(100)
-PROCS = "workers are given once for all operators, by prefetch(procs={}) after them"
+PROCS = "workers are set once for all operators, by prefetch(procs={}) after them"
 ENDLESS = "or repeat() to go on without end"
 FROM_ITERABLE: Any = fl.from_iterable
 FROM_ITEMS: Any = fl.from_items

@@ -179,7 +179,7 @@ class TestOfNothing:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(0).fixed_size(3)
         assert str(caught.value) == (
-            "fixed_size: its source has no elements, so it can never give 3"
+            "fixed_size: its source has no elements, so it can never yield 3"
         )
 
     @pytest.mark.parametrize("keep_state", [True, False])
@@ -195,7 +195,7 @@ class TestOfNothing:
         with pytest.raises(EndlessFlow) as caught:
             flow.collect()
         assert str(caught.value) == (
-            "fixed_size: pass 0 of its source had no elements, and going on might never give 4; "
+            "fixed_size: pass 0 of its source had no elements, and continuing might never yield 4; "
             "check what is filtered or left out"
         )
 

@@ -198,7 +198,7 @@ class TestReplicate:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_iterable(iter([1, 2])).map(abs).replicate(2)
         assert str(caught.value) == (
-            "replicate: map(abs) gives only one pass, and each copy needs its own"
+            "replicate: map(abs) allows only one pass, and each copy needs its own"
         )
 
 

@@ -154,7 +154,7 @@ class TestPasses:
             with pytest.raises(SourceError) as caught:
                 again()
             assert str(caught.value) == (
-                "from_queue: a queue gives only one pass, as what was taken from it is gone; for "
+                "from_queue: a queue allows only one pass, as reading removes its elements; for "
                 "several passes over the same elements put cache() after it"
             )
 

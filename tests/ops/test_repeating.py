@@ -79,8 +79,8 @@ class TestRepeatForever:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(0).repeat()
         assert str(caught.value) == (
-            "repeat: its source has no elements, so repeating it without end would never give "
-            "one; give repeat(n), or a source that has elements"
+            "repeat: its source has no elements, so repeating it without end would never yield "
+            "one; write repeat(n), or use a source that has elements"
         )
 
     @pytest.mark.parametrize("procs", [0, 1])

@@ -213,7 +213,7 @@ class TestArraysSideBySide:
             fl.from_items(columns)
         assert str(caught.value) == (
             f"from_items: the arrays of a dict or tuple must be equally long, but {lengths}; for a "
-            "flow whose elements are the arrays give a list of them"
+            "flow whose elements are the arrays pass a list of them"
         )
 
     @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ class TestFromIterable:
         assert not flow.map(str).node.replayable
         assert str(flow.spec) == "?"  # and asking takes nothing away
         assert flow.collect() == [1, 2]
-        with pytest.raises(SourceError, match="an iterator gives only one pass"):
+        with pytest.raises(SourceError, match="an iterator allows only one pass"):
             flow.collect()
 
     def test_names_the_element_at_which_it_fails(self) -> None:
@@ -322,7 +322,7 @@ class TestTheSameIteratorAgain:
 
         flow = fl.from_iterable((lambda: live) if kind == "function" else Stream())
         assert flow.collect() == [1, 2, 3]
-        with pytest.raises(SourceError, match="gave the same iterator as for the last pass"):
+        with pytest.raises(SourceError, match="returned the same iterator as for the last"):
             flow.collect()
 
     def test_that_a_probe_took_is_an_error_and_no_empty_pass(self) -> None:

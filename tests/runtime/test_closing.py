@@ -244,7 +244,7 @@ class TestWhatSomebodyElseHolds:
         assert next(iter(flow)) == 0
         del held
         assert files.open == 0
-        with pytest.raises(fl.SourceError, match="an iterator gives only one pass"):
+        with pytest.raises(fl.SourceError, match="an iterator allows only one pass"):
             flow.collect()
 
 

@@ -472,13 +472,13 @@ class TestWhatDoesNot:
         assert next(flow.resume(_state_after(flow, 2))) == 5
 
     def test_what_counts_and_leaves_out_would_have_more_to_go_on_from(self) -> None:
-        with pytest.raises(TypeError, match="EveryThird: a Counting operator leaves no element"):
+        with pytest.raises(TypeError, match="EveryThird: an IndexedMap operator cannot leave"):
 
             class EveryThird(IndexedMap[int, int, Any]):
                 drops: ClassVar[bool] = True
 
     def test_rows_that_would_be_passed_over_are_an_error(self) -> None:
-        with pytest.raises(TypeError, match=r"Pairs\.rows: it cannot .* Continuing"):
+        with pytest.raises(TypeError, match=r"Pairs\.rows: it cannot .* Resumable"):
 
             class Pairs(Batched[int, Any, Any]):
                 def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:  # type: ignore[misc]  # it is final

@@ -46,7 +46,7 @@ def test_what_is_never_given_may_be_followed_by_a_second_pass_of_a_queue() -> No
     with flow().epoch(0) as run:
         got = outcome(run)
     expected = reference(flow().node)
-    assert "SourceError: from_queue: a queue gives only one pass" in str(got.error)
+    assert "SourceError: from_queue: a queue allows only one pass" in str(got.error)
     assert "ElementError" in str(expected.error)
     agree("a run", got, expected, flow().node)
     once = fl.from_items(damaged([1, 2], 1)).shuffle()
