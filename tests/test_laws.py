@@ -83,7 +83,7 @@ def _keeps_all_laws(recipe: Recipe, row: int, positions: Iterable[int] = POSITIO
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("source", SOURCES)
 def test_source(source: str) -> None:
-    @settings(max_examples=25)
+    @settings(max_examples=15)
     @given(CATALOGUE.begun(source), a_row)
     def check(recipe: Recipe, row: int) -> None:
         _keeps_all_laws(recipe, row)
@@ -95,7 +95,7 @@ def test_source(source: str) -> None:
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator(operator: str) -> None:
-    @settings(max_examples=25)
+    @settings(max_examples=15)
     @given(chains(most=3, last=operator, one_pass=True), a_row, two_positions)
     def check(recipe: Recipe, row: int, positions: list[int]) -> None:
         _keeps_all_laws(recipe, row, positions)

@@ -23,7 +23,7 @@ OPERATORS: dict[str, DrawOperator] = {
     "Filter": operators.filter_,
     "FlatMap": operators.flat_map,
     "Interleave": combining.interleave,
-    "LeaveOut": operators.on_error,
+    "SkipFailed": operators.on_error,
     "Map": operators.map_,
     "Prefetch": operators.prefetch,
     "RandomMap": operators.random_map,

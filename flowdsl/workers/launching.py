@@ -37,7 +37,7 @@ SECONDS_TO_IMPORT = 60.0
 
 SECONDS_TO_LEAVE = 0.5
 
-_START = str(Path(__file__).with_name("start.py"))
+_START = str(Path(__file__).with_name("worker_main.py"))
 
 
 class Child(Protocol):
@@ -62,7 +62,7 @@ class Child(Protocol):
 
 
 def spawn(link: int) -> subprocess.Popen[bytes]:
-    """Start a worker as a new interpreter that runs ``start.py``, not the user's script."""
+    """Start a worker as a new interpreter that runs ``worker_main.py``, not the user's script."""
     return _interpreter(worker.__name__, link)
 
 

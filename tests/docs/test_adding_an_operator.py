@@ -12,7 +12,7 @@ from mypy import api
 
 from tests.turns import mypy_alone
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("first_failure")]
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "adding-an-operator.md"

@@ -31,6 +31,8 @@ from flowdsl.testing.formats import (
 )
 from flowdsl.testing.recipes import AnyFlow
 
+pytestmark = pytest.mark.usefixtures("first_failure")
+
 
 def write(rows: AnyFlow, path: Path) -> int:
     return rows.write_lmdb(path)
