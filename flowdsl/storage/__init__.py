@@ -1,6 +1,7 @@
 """Sources and sinks on disk: one module or package for each file format.
 
-A format is a ``from_...`` source and a ``write_...`` sink. The modules that formats share:
+A format is a ``from_...`` source and a ``write_...`` sink; ``formats`` is the table of all. The
+modules that formats share:
 
 ``paths``          file names, patterns and lists      ``writing``        atomic writes of files
 ``byte_files``     random access to a file's bytes     ``temp_dirs``      unfinished files
