@@ -1,8 +1,9 @@
 """A worker process: takes tasks, runs its program on them, and sends the results.
 
 It is a new interpreter whose ``__main__`` is ``worker_main.py`` and not the user's script, so a
-script that imports TensorFlow does not import it again in every worker. It reads its program once, from a socket that it shares with the consumer's process alone. It sends the descriptors of
-its slabs through the same socket, whose end-of-file tells it that the consumer is gone.
+script that imports TensorFlow does not import it again in every worker. It reads its program once,
+from a socket that it shares with the consumer's process alone. It sends the descriptors of its
+slabs through the same socket, whose end-of-file tells it that the consumer is gone.
 """
 
 from __future__ import annotations
