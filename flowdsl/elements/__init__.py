@@ -1,9 +1,9 @@
-"""Elements: the values that flow, what is known of them in advance, and how they form batches.
+"""Elements: the values that flow, their specs, and their batches.
 
 structure.py     elements and their components, nested in tuples, dicts and records
-arrays.py        which values count as arrays, and their dtypes
+arrays.py        the values that count as arrays, and their dtypes
 flattening.py    components in one order, for consumers without names
-specs.py         what is known of elements before they exist
+specs.py         specs: the structure, dtypes and shapes of elements, known in advance
 stacking.py      rows to a batch, and a batch to rows
 preallocated.py  a batch whose large arrays are filled as rows arrive
 batch_specs.py   the spec of a batch, from the spec of its rows

@@ -1,8 +1,8 @@
-"""What counts as an array: arrays, lists of numbers, and tensors of other libraries.
+"""The values that count as arrays: arrays, lists of numbers, and tensors of other libraries.
 
-No dtype depends on the values: arrays and NumPy scalars keep theirs; bool, int, float and complex
-have one each, in lists too. Anything else is refused; the error names the component, the row, both
-sides and the remedy.
+Dtypes do not depend on values: arrays and NumPy scalars keep their dtypes; bool, int, float and
+complex have one dtype each, in lists too. Anything else is refused; the error names the component,
+the row, both specs and the remedy.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def dtype_of_number(kind: type) -> np.dtype[Any]:
     return _DTYPES.get(kind) or next(d for base, d in _DTYPES.items() if issubclass(kind, base))
 
 
-def is_alike(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Whether two dtypes are equal, apart from the width of text."""
-    if one.kind in "US":
-        return (one.kind, one.byteorder) == (other.kind, other.byteorder)
-    return one == other
+def is_alike(first: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Return True if two dtypes are equal, apart from the width of text."""
+    if first.kind in "US":
+        return (first.kind, first.byteorder) == (other.kind, other.byteorder)
+    return first == other
 
 
 def dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
@@ -63,7 +63,7 @@ def dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
             if type(row) not in _ARRAYS or not is_alike(row.dtype, dtype):
                 raise differ(rows, at, i)
         if dtype.kind in "US":
-            dtype = max((row.dtype for row in rows), key=lambda one: one.itemsize)
+            dtype = max((row.dtype for row in rows), key=lambda each: each.itemsize)
     if dtype.hasobject:
         raise unstackable("an array of Python objects", at)
     return dtype
@@ -73,10 +73,10 @@ def dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
 
 
 def arrays_of_tensors(rows: Sequence[Any], at: str) -> list[NDArray[Any]]:
-    """Another library's tensors as arrays.
+    """Convert another library's tensors to arrays.
 
     Raises:
-        SpecMismatch: They are no tensors, or NumPy cannot read one.
+        SpecMismatch: They are not tensors, or NumPy cannot read one.
     """
     if not is_tensor(type(rows[0])):
         raise unstackable(type(rows[0]).__name__, at)
@@ -96,21 +96,21 @@ def _array_of_tensor(value: object, where: str) -> NDArray[Any]:
 def arrays_of_lists(
     rows: Sequence[list[Any]], at: str, join: Join | None = None
 ) -> list[NDArray[Any]] | None:
-    """Lists of numbers as arrays; None for lists of text.
+    """Convert lists of numbers to arrays; None for lists of text.
 
     ``join`` joins the unequal arrays in a ragged list, which is refused without it.
 
     Raises:
-        SpecMismatch: A list is no array, or the lists differ, or nothing tells their dtype.
+        SpecMismatch: A list is not an array, or the lists differ, or their dtype is unknown.
     """
     wheres = [f"{at}: row {i} of the batch" for i in range(len(rows))]
     dtypes = [_dtype_of_list(row, where) for row, where in zip(rows, wheres, strict=True)]
     first = next((i for i, dtype in enumerate(dtypes) if dtype is not None), None)
     if first is None:
         raise SpecMismatch(
-            f"{at}: every list of the batch is empty, and only items tell a dtype (an annotation "
-            f"such as list[int] does not); make the lists arrays with .map, as np.array(items, "
-            f"np.int64), or say how they stack with batch(n, collate=...)"
+            f"{at}: every list of the batch is empty, so its dtype is unknown (an annotation such "
+            f"as list[int] does not declare it); make the lists arrays with .map, as "
+            f"np.array(items, np.int64), or stack them with batch(n, collate=...)"
         )
     dtype = cast("np.dtype[Any]", dtypes[first])
     for i, other in enumerate(dtypes):
@@ -155,7 +155,7 @@ def _dtype_of_list(items: list[Any], where: str) -> np.dtype[Any] | None:
 
 
 def _kinds_in(items: list[Any]) -> set[type]:
-    """The types of a list's items; for a list of lists, those of the inner items."""
+    """The types of a list's items; for a list of lists, the types of the inner items."""
     kinds = set(map(type, items))
     return set[type]().union(*map(_kinds_in, items)) if kinds == {list} else kinds
 
@@ -176,13 +176,13 @@ def _as_array(item: Any, where: str) -> Any:
 def _array_of_list(
     items: list[Any], dtype: np.dtype[Any], where: str, join: Join | None
 ) -> NDArray[Any]:
-    """A list as an array of this dtype."""
+    """Convert a list to an array of this dtype."""
     if isinstance(next(_items_in(items), 0), (*NUMBERS, np.generic)):
         try:
             return np.array(items, dtype)
         except OverflowError as error:
             raise SpecMismatch(f"{where} has an int too large for int64") from error
-        except ValueError:  # ragged: numbers of one kind fail for no other reason
+        except ValueError:  # ragged: numbers of one type fail for no other reason
             pass
     if isinstance(items[0], list):
         parts = _of_one_rank([_array_of_list(item, dtype, where, join) for item in items])
@@ -190,8 +190,8 @@ def _array_of_list(
         parts = [_as_array(item, where) for item in items]
     if len({part.ndim for part in parts}) > 1:
         raise SpecMismatch(
-            f"{where} is a list whose items differ in rank; make it an array with .map, or say how "
-            f"it stacks with batch(n, collate=...)"
+            f"{where} is a list whose items differ in rank; make it an array with .map, or stack "
+            f"it with batch(n, collate=...)"
         )
     if len({part.shape for part in parts}) == 1:
         if dtype.kind in "US":  # as wide as the widest
@@ -207,7 +207,7 @@ def _array_of_list(
 
 
 def _of_one_rank(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Give arrays of empty lists the axes that they lack."""
+    """Add the axes that arrays of empty lists lack."""
     rank = max(array.ndim for array in arrays)
     return [
         array if array.size else array.reshape(array.shape + (0,) * (rank - array.ndim))
@@ -224,7 +224,7 @@ _OF_NONE = (
 
 
 def differ(rows: Sequence[Any], at: str, i: int | None = None, first: int = 0) -> SpecMismatch:
-    """The error that row ``i``, or else the first such row, differs from row ``first``."""
+    """The error that row ``i``, by default the first such row, differs from row ``first``."""
     kind, spec = type(rows[first]), spec_of(rows[first])
     if i is None:
         i = next(i for i, x in enumerate(rows) if type(x) is not kind or spec_of(x) != spec)
@@ -245,23 +245,23 @@ def differ(rows: Sequence[Any], at: str, i: int | None = None, first: int = 0) -
     )
 
 
-def _is_ragged(one: Spec, other: Spec) -> bool:
-    """Whether two arrays differ only in the sizes of their axes."""
+def _is_ragged(first: Spec, other: Spec) -> bool:
+    """Return True if two arrays differ only in the sizes of their axes."""
     return (
-        isinstance(one, ArraySpec)
+        isinstance(first, ArraySpec)
         and isinstance(other, ArraySpec)
-        and one.dtype == other.dtype
-        and len(one.shape or ()) == len(other.shape or ()) > 0
+        and first.dtype == other.dtype
+        and len(first.shape or ()) == len(other.shape or ()) > 0
     )
 
 
 def unstackable(what: str, at: str) -> SpecMismatch:
-    """The error for a value that is no array, number or text."""
+    """The error for a value that is not an array, number or text."""
     if what == "NoneType":
         return SpecMismatch(f"{at}: {_OF_NONE}")
     return SpecMismatch(
         f"{at}: {what} does not stack; arrays, numbers, text, and lists of them do. Make it one "
-        f"of them or leave it out with .map, or say how it stacks with batch(n, collate=...)"
+        f"of them or leave it out with .map, or stack it with batch(n, collate=...)"
     )
 
 
@@ -271,7 +271,7 @@ def unstackable_list(what: str, at: str) -> SpecMismatch:
         return SpecMismatch(f"{at} is a list of None; {_OF_NONE}")
     return SpecMismatch(
         f"{at} is a list of {what}, which does not stack; lists of numbers, of arrays and of text "
-        f"do. Make arrays of it with .map, or say how it stacks with batch(n, collate=...)"
+        f"do. Make arrays of it with .map, or stack it with batch(n, collate=...)"
     )
 
 

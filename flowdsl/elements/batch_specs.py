@@ -1,4 +1,4 @@
-"""The spec of a batch, from the spec of its rows: it predicts what ``stacking`` makes."""
+"""The spec of a batch, from the spec of its rows: it predicts the results of ``stacking``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from flowdsl.elements.stacking import (
 
 
 def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
-    """The spec of what ``stack`` makes, from the spec of its rows.
+    """The spec of the result of ``stack``, from the spec of its rows.
 
     NamedTuples stack into a plain tuple, whose spec keeps their names, for messages.
 
@@ -79,11 +79,11 @@ def _of_lists(spec: ListSpec, n: int | None, at: str) -> Spec:
 
 
 def spec_of_parts(spec: Spec, collate: CollateParts, n: int | None) -> Spec:
-    """The spec of what ``collated`` makes with functions by component, from the spec of its rows.
+    """The spec of the result of ``collated`` with functions by component, from the rows' spec.
 
     Raises:
-        SpecMismatch: Rows of this spec have no such components, or those without a function do not
-            stack.
+        SpecMismatch: Rows of this spec have no such components, or components without a function
+            do not stack.
     """
     if not isinstance(spec, StructSpec):
         if spec in (UNKNOWN, ValueSpec(tuple), ValueSpec(dict)):
@@ -101,7 +101,7 @@ def spec_of_parts(spec: Spec, collate: CollateParts, n: int | None) -> Spec:
 def _names_in(spec: StructSpec) -> list[str]:
     """The names by which users select components.
 
-    The spec of a batch of NamedTuples keeps their names for messages only: it is a plain tuple.
+    The spec of a batch of NamedTuples keeps their names only for messages: it is a plain tuple.
     """
     if spec.form is tuple:
         return list(map(str, range(len(spec.fields))))
@@ -109,7 +109,7 @@ def _names_in(spec: StructSpec) -> list[str]:
 
 
 def spec_of_padded_batch(spec: Spec, n: int | None, padding: Padding, at: str = "element") -> Spec:
-    """The spec of what ``pad`` makes, from the spec of its rows.
+    """The spec of the result of ``pad``, from the spec of its rows.
 
     Raises:
         SpecMismatch: Rows of this spec cannot stack, or not with this padding.
@@ -131,7 +131,7 @@ def spec_of_padded_batch(spec: Spec, n: int | None, padding: Padding, at: str = 
 
 
 def spec_of_row(spec: Spec, at: str = "element") -> Spec:
-    """The spec of what ``unstack`` gives, from the spec of the batch.
+    """The spec of the rows that ``unstack`` yields, from the spec of the batch.
 
     Raises:
         SpecMismatch: An element of this spec has no rows.

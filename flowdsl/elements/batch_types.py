@@ -1,4 +1,4 @@
-"""What type the batch of an element has; ``batches.pyi`` says it to type checkers."""
+"""The type of an element's batch; type checkers read ``batch_types.pyi`` instead."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ E = TypeVar("E", covariant=True)
 
 
 class Element(Generic[T]):
-    """What a flow gives, for type checkers: nothing is asked of it when a program runs."""
+    """The element of a flow, for type checkers; it has no function at run time."""
 
     __slots__ = ()
 
 
 class WithEffects(Generic[E]):
-    """A flow with these effects, for type checkers likewise."""
+    """A flow with these effects, for type checkers; it has no function at run time."""
 
     __slots__ = ()

@@ -1,13 +1,15 @@
-# The overloads are asked in order: a bool is an int, and an int a float.
+# The overloads are tried in order: a bool is an int, and an int a float.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
-"""What type the batch of an element has: a function from type to type, for type checkers.
+"""The type of an element's batch: a function from type to type, for type checkers.
 
-Python has no such functions. But a checker evaluates one when it holds a class against a protocol:
-it chooses the overloads of a method by the type of ``self``, and what they return solves the
-protocol's type variable. So ``def batch(self: Batchable[B], ...) -> Flow[B, E]`` asks ``_form`` of
-the flow, a tuple asks each component, and ``B`` is what they answer. ``batch``, ``padded_batch``
-and ``batch_by_shape`` share it.
+Problem: the type of ``flow.batch(n)`` depends on the element's type, component by component, and
+Python has no functions from type to type. Overloads of ``batch`` itself would need one for each
+combination of components. But a checker evaluates such a function when it matches a class against
+a protocol: it chooses the overloads of a method by the type of ``self``, and their return types
+solve the protocol's type variable. So ``def batch(self: Batchable[B], ...) -> Flow[B, E]`` makes
+the checker look up ``_form`` of the flow; for a tuple it looks up each component, and the results
+determine ``B``. ``batch``, ``padded_batch`` and ``batch_by_shape`` share these types.
 """
 
 from collections.abc import Mapping
@@ -60,7 +62,7 @@ B6_co = TypeVar("B6_co", covariant=True)
 B7_co = TypeVar("B7_co", covariant=True)
 B8_co = TypeVar("B8_co", covariant=True)
 
-# -- questions -------------------------------------------------------------------------------------
+# -- protocols to match ----------------------------------------------------------------------------
 
 class Batchable(Protocol[B_co]):
     """A flow whose elements stack: their batches are ``B``."""
@@ -103,34 +105,34 @@ class Parts8(
 ):
     def part8(self) -> Stacks[B8_co]: ...
 
-# -- answers ---------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------
 
 class To(Generic[B_co]):
-    """It becomes ``B``."""
+    """The batch is a ``B``."""
 
 class Refused:
-    """It does not stack. Without this answer mypy takes a refusal for ``Never``.
+    """The type does not stack. Without this result mypy infers ``Never``.
 
-    The overloads that give it ask for ``Attrs``, so that they are there for mypy alone. From such
-    an answer pyright concludes that the class stacks with no type argument whatever, and refuses
-    the chains that it reads after that one.
+    The overloads that return it require ``Attrs``, so that only mypy matches them. From such a
+    result pyright would conclude that the class stacks for no type argument, and would report
+    errors for the chains that it checks later.
     """
 
 class Unknown:
-    """No value has this type, so that an overload that asks for it matches only ``Any``."""
+    """No value has this type, so an overload that requires it matches only ``Any``."""
 
 class Attrs(Protocol):
-    """What mypy sees of an attrs class; to pyright it is a dataclass."""
+    """An attrs class as mypy sees it; for pyright it is a dataclass."""
 
     __attrs_attrs__: ClassVar[Any]
 
 class TypedDictLike(Protocol):
-    """Any ``TypedDict``, and no ``dict``."""
+    """Any ``TypedDict``, but not a ``dict``."""
 
     __total__: ClassVar[bool]
 
 class Tensor(Protocol):
-    """An array of another library, which says nothing of its dtype in a way that NumPy knows."""
+    """An array of another library, whose type does not show its dtype."""
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -143,20 +145,20 @@ Component: TypeAlias = Single | tuple[Any, ...] | Mapping[str, Any]
 class Of(Generic[T_co]):
     """A value of type ``T``.
 
-    The methods that ask for it are in other classes: mypy does not match a protocol in the ``self``
+    The methods that require it are in other classes: mypy does not match a protocol in the ``self``
     of an overload of the same class (its issue 19381).
     """
 
 # -- an element ------------------------------------------------------------------------------------
 
 class Element(Of[T_co]):
-    """What a flow gives; ``FlowBase`` derives from it."""
+    """The element of a flow; ``FlowBase`` derives from it."""
 
     @overload
     def _form(self: Of[Unknown]) -> Settled[Any]: ...
     @overload
     def _form(self: Of[tuple[Unknown, ...]]) -> Settled[tuple[Any, ...]]: ...
-    # Most elements are these two. They need not be taken apart, which takes the checkers longer.
+    # Most elements have one of these two types, which are faster to check as a whole.
     @overload
     def _form(
         self: Of[tuple[Stackable[D], Stackable[D2]]],
@@ -446,16 +448,16 @@ class Part(Of[T_co]):
     @overload
     def batched(self: Of[Mapping[str, Any]]) -> To[dict[str, Any]]: ...
 
-# -- what ``zip`` pairs ----------------------------------------------------------------------------
+# -- the arguments of ``zip`` ----------------------------------------------------------------------
 #
-# Where an argument has an ``Any`` in it, mypy gives up as soon as two overloads take it: the result
-# is ``Any``. So the overloads of ``zip`` must not overlap: one that takes any element must not take
-# a tuple. A protocol says so by a method that has overloads: mypy wants the first that overlaps to
-# match, and for a tuple ``_kind`` answers otherwise. To pyright any that matches is enough, and it
-# tries the overloads of ``zip`` in their order.
+# If an argument's type contains ``Any`` and two overloads accept it, mypy infers ``Any``. So the
+# overloads of ``zip`` must not overlap: the overload for any element must not accept a tuple. A
+# protocol excludes tuples by a method with overloads: mypy requires that the first overlapping
+# overload matches, and for a tuple ``_kind`` returns another type. For pyright any matching
+# overload is enough, and it tries the overloads of ``zip`` in order.
 
 class Short:
-    """A tuple of one to four components, each of which ``zip`` follows."""
+    """A tuple of one to four components, whose types ``zip`` keeps."""
 
     def short(self) -> None: ...
 
@@ -465,17 +467,17 @@ class Long:
     def long(self) -> None: ...
 
 class Whole:
-    """No tuple: it becomes one component."""
+    """Not a tuple: it becomes one component."""
 
     def whole(self) -> None: ...
 
 class Keyed(Whole):
-    """A dict, which is merged with another one."""
+    """A dict, which is merged with another dict."""
 
     def keyed(self) -> None: ...
 
 class Alone(Whole):
-    """Neither."""
+    """Neither a tuple nor a dict."""
 
     def alone(self) -> None: ...
 
@@ -495,7 +497,7 @@ class OfLongTuples(Protocol[T_co, E_co]):
     def _kind(self, never: Unknown) -> None: ...
 
 class OfWholes(Protocol[T_co, E_co]):
-    """A flow of elements that are no tuples."""
+    """A flow of elements that are not tuples."""
 
     def _effects(self) -> To[E_co]: ...
     def _whole(self) -> To[T_co]: ...
@@ -515,7 +517,7 @@ class OfSingles(Protocol[T_co, E_co]):
     def _kind(self, never: Unknown) -> None: ...
 
 class OfTuplesToPyright(Protocol[T_co, E_co]):
-    """A flow of tuples, for pyright alone: to mypy an attrs class has no such fields.
+    """A flow of tuples, for pyright only: for mypy an attrs class has no such fields.
 
     Of an argument that is a call pyright does not see that it is ``OfLongTuples``.
     """

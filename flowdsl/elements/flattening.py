@@ -1,7 +1,8 @@
-"""The components of elements in one order, for what has no names: a queue, a step, a message.
+"""Flattening: the components of elements in a fixed order, for consumers without names.
 
-Those of dicts and records go by name, in whatever order they come; those of tuples by place. The
-names of a NamedTuple have to be those that are known, if any are.
+Such consumers are a queue, a training step or a message. The components of dicts and records are
+ordered by name, independently of their order in an element; the components of tuples by position.
+The names of a NamedTuple must be the expected names, if there are any.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from flowdsl.elements.structure import arguments_of
 from flowdsl.errors import SpecMismatch
 
 Flatten: TypeAlias = Callable[[Any], list[Any]]
-"""Gives the components of an element, nested ones flattened; ``SpecMismatch`` if it has others."""
+"""Returns the flattened components of an element; ``SpecMismatch`` if it has other components."""
 
 
 class InSpecOrder:
-    """Gives the components of a value in the order of its spec.
+    """Returns the components of a value in the order of a spec.
 
     >>> in_order = InSpecOrder(StructSpec(dict, (("image", spec_of(1)), ("label", spec_of(2)))))
     >>> in_order({"label": 4, "image": 3})
@@ -33,10 +34,10 @@ class InSpecOrder:
         self._of_record = spec.form if arguments_of(spec.form) is not None else None
 
     def __call__(self, value: Any, /) -> list[Any]:
-        """The components.
+        """Return the components.
 
         Raises:
-            SpecMismatch: The value has others; the message has its spec and the expected one.
+            SpecMismatch: The value has other components; the message has both specs.
         """
         kind = type(value)
         if self._by_place:
@@ -60,13 +61,13 @@ class InSpecOrder:
 
     def _reordered(self, value: dict[Any, Any]) -> SpecMismatch:
         return SpecMismatch(
-            f"{self._where}its keys are {', '.join(map(str, value))}, those of the first element "
-            f"were {', '.join(map(str, self.names))}: nothing says which order is meant"
+            f"{self._where}its keys are {', '.join(map(str, value))}, the keys of the first "
+            f"element were {', '.join(map(str, self.names))}: their order is ambiguous"
         )
 
     @property
     def has_names(self) -> bool:
-        """Whether the components have other names than their numbers."""
+        """True if the components have names, and not only numbers."""
         return self._spec.has_names
 
     @property
@@ -75,14 +76,14 @@ class InSpecOrder:
 
 
 def flattener(spec: Spec, names: Sequence[str] | None = None) -> Flatten:
-    """What flattens elements in the order of their spec, or of ``names``, which has its names.
+    """Return a function that flattens elements in the order of their spec, or of ``names``.
 
     >>> flatten = flattener(spec_of({"image": 1, "box": (2, 3)}))
     >>> flatten({"box": (5, 6), "image": 4})
     [4, 5, 6]
 
     Raises:
-        SpecMismatch: The spec has other names; the message has both.
+        SpecMismatch: The names differ from the spec's; the message has both.
     """
     flatten = _flattener(spec, "", fixed=False)
     order = range(len(leaf_specs(spec))) if names is None else order_of(spec, names)
@@ -117,10 +118,11 @@ def _single(element: Any) -> list[Any]:
 
 
 def flattener_of_first(names: Sequence[str] | None = None) -> Flatten:
-    """What flattens elements of which nothing is known in the order of ``names``, or of the first.
+    """Return a function that flattens elements of unknown spec.
 
-    Without ``names``, a dict in another order than in the first element is an error: a pass that
-    is resumed begins with another element, and would go by another order.
+    The order is ``names``, or the order of the first element. Without ``names``, a dict in another
+    order than in the first element is an error: a resumed pass starts with another element, and
+    would use another order.
     """
     known: list[Flatten] = []
 
@@ -135,20 +137,20 @@ def flattener_of_first(names: Sequence[str] | None = None) -> Flatten:
 
 
 def order_of(spec: Spec, names: Sequence[str]) -> Sequence[int]:
-    """The places of the components with these names; of elements without names, their order.
+    """The indices of the components with these names; for elements without names, their order.
 
     >>> order_of(spec_of({"image": 1, "label": 2}), ["label", "image"])
     [1, 0]
 
     Raises:
-        SpecMismatch: There are other names; the message has both.
+        SpecMismatch: The names differ from the spec's; the message has both.
     """
     own = [name for name, _ in leaf_specs(spec)]
     if not _has_names(spec):
         return range(len(own))
     if sorted(own) != sorted(names):
         raise SpecMismatch(
-            f"an element has the components {', '.join(own)}, and the names given are "
+            f"an element has the components {', '.join(own)}, and the expected names are "
             f"{', '.join(names)}"
         )
     return [own.index(name) for name in names]

@@ -1,7 +1,8 @@
-"""The rows of a batch, whose large arrays are stacked while the rows come.
+"""The rows of a batch whose large arrays are stacked as the rows arrive.
 
-An array that was made a moment ago is still in the processor's cache, and the memory that it leaves
-is there for the next one. Gathering all rows first and stacking them then takes twice as long.
+Collecting all rows first and stacking them then takes twice as long. An array that was just made is
+still in the processor's cache when it is copied into the batch, and its memory can be reused for
+the next array.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from numpy.typing import NDArray
 from flowdsl.elements.structure import components
 
 Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]"]
-"""Where a new array's memory comes from: ``np.empty``, or a slab that another process sees."""
+"""Allocates a new array: ``np.empty``, or an allocation in a slab shared with other processes."""
 
 LEAST = 1 << 14
-"""Arrays of fewer bytes are stacked at the end: to look at each costs more than it saves."""
+"""Arrays of fewer bytes are stacked at the end: placing each would cost more than it saves."""
 
 MOST = 1 << 28
-"""The most bytes that are allocated before it is known how many rows come."""
+"""The most bytes that are allocated before the number of rows is known."""
 
 
 class Stacked(list[Any]):
@@ -34,10 +35,10 @@ class Stacked(list[Any]):
 
 
 class BatchRows(list[Any]):
-    """Up to ``size`` rows; rows are added by ``extend`` alone.
+    """A list of up to ``size`` rows; rows are added only by ``extend``.
 
-    An array in its place in the batch stands for the one that came, in rows that are arrays, tuples
-    or dicts. Rows of other classes stay as they are.
+    In rows that are arrays, tuples or dicts, arrays are replaced by their places in the batch. Rows
+    of other classes stay unchanged.
     """
 
     def __init__(self, size: int, allocate: Allocate) -> None:
@@ -47,10 +48,10 @@ class BatchRows(list[Any]):
         self._allocate = allocate
         self._kind: type = type(None)
         self._batches: dict[str, NDArray[Any]] = {}
-        """By the component's name; that of a row that is an array is empty."""
+        """The batch of each component, by name; the name is empty if rows are arrays."""
 
     def extend(self, rows: Iterable[Any], /) -> None:
-        """Add rows, one after another, each as soon as it is there."""
+        """Add rows one at a time, as they arrive."""
         to_come = iter(rows)
         for x in to_come:
             if not self:
@@ -62,7 +63,7 @@ class BatchRows(list[Any]):
             self.append(self._placed(x))
 
     def column(self, name: str, parts: Sequence[Any]) -> Sequence[Any]:
-        """A component of all rows, as ``Stacked`` if each was found to be alike."""
+        """A component of all rows, as ``Stacked`` if all have the same dtype and shape."""
         batch = self._batches.get(name)
         return parts if batch is None or len(self) < self._size else Stacked(parts, batch)
 
@@ -75,7 +76,7 @@ class BatchRows(list[Any]):
                 for name, part in parts
                 if self._is_worth_it(part)
             }
-        except (MemoryError, OSError):  # stacking them will say so
+        except (MemoryError, OSError):  # stacking at the end will raise it
             self._batches = {}
 
     def _is_worth_it(self, part: Any) -> bool:
@@ -89,7 +90,7 @@ class BatchRows(list[Any]):
         )
 
     def _placed(self, x: Any) -> Any:
-        """The row, its arrays copied to their places."""
+        """The row, with its arrays copied to their places."""
         kind: type = type(x)
         if kind is not self._kind:
             self._batches = {}
@@ -103,14 +104,14 @@ class BatchRows(list[Any]):
                     parts[i] = self._put(name, parts[i])
             return tuple(parts)
         if kind is dict:
-            found = {name: self._put(name, x.get(name)) for name in list(self._batches)}
-            return {name: found.get(name, part) for name, part in x.items()}
+            placed = {name: self._put(name, x.get(name)) for name in list(self._batches)}
+            return {name: placed.get(name, part) for name, part in x.items()}
         for name in list(self._batches):
             self._put(name, getattr(x, name, None))
         return x
 
     def _put(self, name: str, part: Any) -> Any:
-        """The part in its place in the batch; the part itself where that has none for it."""
+        """The part in its place in the batch; the part itself if it has no place there."""
         batch = self._batches.get(name)
         if batch is None:
             return part

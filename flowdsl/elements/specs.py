@@ -1,7 +1,7 @@
-"""Specs: what is known of elements before they exist.
+"""Specs: the structure, dtypes and shapes of elements, as far as they are known in advance.
 
-A spec comes from a file's header, an annotation, or one element made as a probe; a contradiction
-among them is an error. TensorFlow's input sources are made from it.
+A spec comes from a file's header, an annotation, or one element computed as a probe; a
+contradiction among them is an error. TensorFlow's input sources are built from specs.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Shape:
 
 
 def _comparable(dtype: np.dtype[Any] | None) -> tuple[bool, np.dtype[Any] | None]:
-    """A key for comparing dtypes: to NumPy, float64 equals None."""
+    """A key for comparing dtypes: for NumPy, float64 equals None."""
     return dtype is None, dtype
 
 
 @attrs.frozen
 class ArraySpec:
-    """What is known of an array or NumPy scalar before it exists; ``None`` is unknown."""
+    """The dtype and shape of an array or NumPy scalar; ``None`` is unknown."""
 
     dtype: np.dtype[Any] | None = attrs.field(default=None, eq=_comparable)
     shape: tuple[int | None, ...] | None = None
@@ -69,13 +69,13 @@ class ArraySpec:
         )
         if self.dtype is None:
             return f"?[{dims}]"
-        # ``<U0``, text of any width, would be read as text of width 0.
+        # ``<U0``, text of any width, would be misread as text of width 0.
         return f"{self.dtype if self.dtype.itemsize else self.dtype.name}[{dims}]"
 
 
 @attrs.frozen
 class ValueSpec:
-    """Any other value; ``object`` when nothing is known."""
+    """The class of any other value; ``object`` if it is unknown."""
 
     type: type
 
@@ -85,10 +85,10 @@ class ValueSpec:
 
 @attrs.frozen
 class StructSpec:
-    """A value with named components: a tuple, NamedTuple, dict or record.
+    """The spec of a value with named components: a tuple, NamedTuple, dict or record.
 
-    The components of a dict go by name. Their order says in which order consumers take them, such
-    as a step of TensorFlow; specs that differ in it alone are equal.
+    The components of a dict are matched by name. Their order is the order in which consumers such
+    as a TensorFlow step receive them; specs that differ only in it are equal.
     """
 
     form: type
@@ -112,13 +112,13 @@ class StructSpec:
 
     @property
     def has_names(self) -> bool:
-        """Whether its components have other names than their numbers."""
+        """True if its components have names, and not only numbers."""
         return any(name != str(k) for k, (name, _) in enumerate(self.fields))
 
 
 @attrs.frozen
 class ListSpec:
-    """A list of any length, or of a known one, whose items are alike."""
+    """The spec of a list of any length, or of a known length, whose items have one spec."""
 
     item: Spec
     length: int | None = None
@@ -132,7 +132,7 @@ UNKNOWN = ValueSpec(object)
 
 
 def is_settled(spec: Spec) -> bool:
-    """Whether dtype and rank of every component are known."""
+    """Return True if dtype and rank of every component are known."""
     if isinstance(spec, StructSpec):
         return all(is_settled(part) for _, part in spec.fields)
     if isinstance(spec, ArraySpec):
@@ -174,11 +174,12 @@ def _spec_of_list(items: list[object]) -> ListSpec:
 
 
 def spec_of_type(form: TypeForm[Any], exact: bool = True) -> Spec:
-    """The spec that an annotation declares: the checker and the plan read the same words.
+    """The spec that an annotation declares; type checkers read the same annotation.
 
-    A reader makes instances of ``exact``ly the class that is declared; a function may return those
-    of a subclass, which may stack where the class does not. So of a function's result the spec says
-    nothing where the annotation is a base class, or a TypedDict whose keys may be missing.
+    With ``exact``, values are instances of the declared class itself, as a reader makes them. A
+    function may return instances of a subclass, which may stack although the class does not. So
+    without ``exact`` the spec is unknown if the annotation is a base class, or a TypedDict whose
+    keys may be missing.
 
     >>> from numpy.typing import NDArray
     >>> str(spec_of_type(tuple[Annotated[NDArray[np.uint8], Shape(None, 3)], np.int64]))
@@ -187,7 +188,7 @@ def spec_of_type(form: TypeForm[Any], exact: bool = True) -> Spec:
     tp: Any = form
     origin, args = get_origin(tp), get_args(tp)
     alias = getattr(origin or tp, "__value__", None)
-    if alias is not None:  # a lazy alias, as NumPy >= 2.5 makes of ``NDArray``
+    if alias is not None:  # a lazy alias, such as ``NDArray`` in NumPy >= 2.5
         return spec_of_type(alias[args] if args else alias, exact)
     if origin in (Required, NotRequired, ReadOnly):
         return spec_of_type(args[0], exact)
@@ -222,11 +223,11 @@ def spec_of_type(form: TypeForm[Any], exact: bool = True) -> Spec:
 
 
 _STACKING = (bool, int, float, complex, str, bytes)
-"""Classes whose subclasses stack as they do."""
+"""Classes whose subclasses stack in the same way."""
 
 
 def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
-    """Whether what is annotated with a class may stack otherwise than the class itself."""
+    """Return True if values annotated with a class may stack differently from its instances."""
     if is_typeddict(cls):
         optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
         required = {name for name, hint in hints.items() if get_origin(hint) is Required}
@@ -237,7 +238,7 @@ def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
         return True
     if _declared_names(cls) is not None:
         return False
-    # A class that says itself what its instances are, as ``numbers.Number`` does, has others.
+    # A class with its own instance check, such as ``numbers.Number``, has other instances.
     kind: Any = type(cls)
     decides = kind.__instancecheck__ is not type.__instancecheck__
     return decides or issubclass(cls, (np.ndarray, tuple, dict, list))
@@ -246,7 +247,7 @@ def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
 _NUMERIC: dict[object, np.dtype[Any]] = {
     t: np.dtype(t) for t in np.sctypeDict.values() if np.dtype(t).kind in "biufc"
 }
-"""The scalar types that name one dtype; the others are abstract, or have many sizes or units."""
+"""The scalar types with one dtype; other types are abstract, or have many sizes or units."""
 
 
 def _declared_names(cls: type) -> list[str] | None:
@@ -266,7 +267,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
-    """What two descriptions of the same elements say together.
+    """Combine two specs of the same elements into the most specific spec.
 
     Raises:
         SpecMismatch: They contradict each other; the message names the component and both specs.
@@ -295,20 +296,20 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
 
 
 def _names_of(seen: Spec) -> str:
-    """The names that a tuple was stored with, which its text does not show."""
+    """The names with which a tuple was stored, which its text does not show."""
     if not isinstance(seen, StructSpec) or seen.form is not tuple or not seen.has_names:
         return ""
     return f" of {', '.join(name for name, _ in seen.fields)}"
 
 
-# -- elements that were kept or sent, without their classes ----------------------------------------
+# -- elements that were stored or sent without their classes ---------------------------------------
 
 
 def spec_declared(whose: str, form: Any) -> Spec:
     """The spec that an annotation declares, to check elements against; ``object`` allows any.
 
-    For ``dict[str, A]`` and ``tuple[A, ...]`` it is the container only, and not its parts. The
-    message begins with ``whose`` elements they are.
+    For ``dict[str, A]`` and ``tuple[A, ...]`` it is the container only, and not its parts. Messages
+    begin with ``whose``, the owner of the elements.
 
     Raises:
         InvalidFlow: Elements cannot be checked against it.
@@ -328,8 +329,8 @@ def spec_declared(whose: str, form: Any) -> Spec:
 def as_declared(seen: Spec, declared: Spec) -> Spec:
     """The spec of stored tuples and dicts, with the classes that are declared for them.
 
-    A declared class matches a dict by name, and a tuple by position: one that was stored with names
-    has to have these.
+    A declared class matches a dict by name, and a tuple by position; if the tuple was stored with
+    names, they must be equal too.
     """
     if isinstance(declared, ListSpec) and isinstance(seen, ListSpec):
         return ListSpec(as_declared(seen.item, declared.item), seen.length)
@@ -349,12 +350,12 @@ def as_declared(seen: Spec, declared: Spec) -> Spec:
     ):
         return seen
     pairs = zip(declared.fields, parts, strict=True)
-    fields = tuple((name, as_declared(part, wanted)) for (name, wanted), part in pairs)
+    fields = tuple((name, as_declared(part, spec)) for (name, spec), part in pairs)
     return StructSpec(declared.form, fields)
 
 
 def names_classes(spec: Spec) -> bool:
-    """Whether a spec names classes, which are not stored with its elements."""
+    """Return True if a spec names classes, which are not stored with its elements."""
     if isinstance(spec, ListSpec):
         return names_classes(spec.item)
     if not isinstance(spec, StructSpec):
@@ -363,10 +364,10 @@ def names_classes(spec: Spec) -> bool:
 
 
 def in_classes(x: Any, spec: Spec) -> Any:
-    """A value in the classes that its spec names; a pickled value has them already.
+    """Convert a value to the classes that its spec names; a pickled value has them already.
 
     Raises:
-        SpecMismatch: A list holds something else.
+        SpecMismatch: A list contains an item of another kind.
     """
     if isinstance(spec, ListSpec) and names_classes(spec):
         try:
@@ -393,9 +394,9 @@ def _alike(a: StructSpec, b: StructSpec) -> bool:
 
 
 def _paired(a: StructSpec, b: StructSpec) -> list[tuple[str, Spec, Spec]]:
-    """The components of ``a``, each with that of ``b``: of dicts by name, of others by place.
+    """The components of ``a`` and ``b`` in pairs: for dicts by name, for others by position.
 
-    Where ``b`` has none, nothing is known.
+    If ``b`` lacks a component, its spec is unknown.
     """
     if a.form is dict and b.form is dict:
         theirs = dict(b.fields)
@@ -405,7 +406,7 @@ def _paired(a: StructSpec, b: StructSpec) -> list[tuple[str, Spec, Spec]]:
 
 
 def _named(a: StructSpec, b: StructSpec) -> StructSpec | None:
-    """The spec that has names, if both can describe one value: a plain tuple has only an order."""
+    """The spec with names, if both can describe the same value: a plain tuple has only an order."""
     if _alike(a, b):
         return a
     tuples = issubclass(a.form, tuple) and issubclass(b.form, tuple)
@@ -416,14 +417,14 @@ def _named(a: StructSpec, b: StructSpec) -> StructSpec | None:
 
 
 def _names_agree(stored: StructSpec, declared: StructSpec) -> bool:
-    """Whether the names that a tuple was stored with, if any, are those that are declared."""
+    """Return True if the names with which a tuple was stored, if any, are the declared names."""
     if declared.form is tuple or not stored.has_names:
         return True
     return [name for name, _ in stored.fields] == [name for name, _ in declared.fields]
 
 
 def class_of(spec: Spec) -> type:
-    """The class of what a spec describes."""
+    """The class of the values that a spec describes."""
     if isinstance(spec, ArraySpec):
         return spec.dtype.type if spec.dtype is not None and spec.shape == () else np.ndarray
     if isinstance(spec, ListSpec):
@@ -432,12 +433,12 @@ def class_of(spec: Spec) -> type:
 
 
 def text_of_any_width(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype with the width of text left open, in NumPy's way; other dtypes are unchanged."""
+    """The dtype without the width of text, as NumPy spells it; other dtypes are unchanged."""
     return np.dtype(f"{dtype.byteorder}{dtype.kind}") if dtype.kind in "US" else dtype
 
 
 def _narrower(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] | None:
-    """``b`` if ``a`` leaves the dtype, or the width of text, open; otherwise ``a``."""
+    """Return ``b`` if the dtype, or the width of text, is unknown in ``a``; otherwise ``a``."""
     return b if a is None or (b is not None and text_of_any_width(b) == a) else a
 
 
@@ -454,7 +455,7 @@ def _known_dims(a: Dims, b: Dims) -> Dims:
 
 
 def join(a: Spec, b: Spec) -> Spec:
-    """The narrowest spec that describes both: what they disagree on becomes unknown."""
+    """The most specific spec that describes both: parts in which they differ become unknown."""
     if a == b:
         return a
     if isinstance(a, ArraySpec) and isinstance(b, ArraySpec):
@@ -470,7 +471,7 @@ def join(a: Spec, b: Spec) -> Spec:
 
 
 def without_shapes(spec: Spec) -> Spec:
-    """A spec's forms and dtypes, without sizes; the width of text is a size too."""
+    """A spec's structure and dtypes, without sizes; the width of text is a size too."""
     if isinstance(spec, StructSpec):
         return StructSpec(spec.form, tuple((n, without_shapes(s)) for n, s in spec.fields))
     if isinstance(spec, ListSpec):
@@ -481,10 +482,10 @@ def without_shapes(spec: Spec) -> Spec:
 
 
 def differences(a: Spec, b: Spec, at: str = "element") -> Iterator[tuple[str, Spec, Spec]]:
-    """The components on which two specs contradict each other, sizes apart, with both sides."""
+    """Yield the components in which two specs contradict each other, apart from sizes."""
     if isinstance(a, StructSpec) and isinstance(b, StructSpec):
         ours, theirs = dict(a.fields), dict(b.fields)
-        if tuple in (a.form, b.form):  # a tuple has no names, but an order
+        if tuple in (a.form, b.form):  # the components of a tuple are matched by position
             theirs = dict(zip(ours, theirs.values(), strict=False))
         same_form = issubclass(a.form, b.form) or issubclass(b.form, a.form)
         if not same_form or ours.keys() != theirs.keys() or len(a.fields) != len(b.fields):
@@ -504,7 +505,7 @@ def differences(a: Spec, b: Spec, at: str = "element") -> Iterator[tuple[str, Sp
 
 
 def _may_be_one(a: Spec, b: Spec) -> bool:
-    """Whether one spec includes the other; None is allowed, as a missing value."""
+    """Return True if one spec includes the other; None is allowed, as a missing value."""
     classes = [np.ndarray if isinstance(spec, ArraySpec) else class_of(spec) for spec in (a, b)]
     if type(None) in classes or classes[0] is classes[1]:
         return True
@@ -521,10 +522,10 @@ def _shared(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] |
 
 
 def varying_axes(spec: Spec, seen: Spec, axis: int = 0) -> frozenset[tuple[int, int]]:
-    """The axes whose size a spec leaves open, each with its size in one element.
+    """The axes whose size is unknown in a spec, each with its size in one element.
 
-    A list is an axis too, and so are the lists in it: ``axis`` is the number of those around. Where
-    nothing is known, every size is open.
+    A list is an axis too, and so are the lists in it: ``axis`` is the number of enclosing lists. In
+    an unknown spec every size is unknown.
     """
     if spec == UNKNOWN:
         spec = with_sizes(seen, UNKNOWN)
@@ -543,7 +544,7 @@ def varying_axes(spec: Spec, seen: Spec, axis: int = 0) -> frozenset[tuple[int, 
 
 
 def without_axes(spec: Spec, axes: frozenset[tuple[int, int]], axis: int = 0) -> Spec:
-    """The spec with these axes left open, where they have these sizes."""
+    """The spec with the sizes of these axes unknown, if they have these sizes."""
     if isinstance(spec, StructSpec):
         parts = tuple((n, without_axes(part, axes, axis)) for n, part in spec.fields)
         return StructSpec(spec.form, parts)
@@ -557,7 +558,7 @@ def without_axes(spec: Spec, axes: frozenset[tuple[int, int]], axis: int = 0) ->
 
 
 def with_sizes(seen: Spec, declared: Spec) -> Spec:
-    """The spec seen of one element, with only those sizes that are declared for all.
+    """The spec of one element, with only the sizes that are declared for all elements.
 
     >>> str(with_sizes(spec_of((np.zeros((2, 3)), 1)), UNKNOWN))
     '(float64[?, ?], int)'
@@ -576,7 +577,7 @@ def with_sizes(seen: Spec, declared: Spec) -> Spec:
 
 
 def leaf_specs(spec: Spec, name: str = "") -> list[tuple[str, ArraySpec | ValueSpec | ListSpec]]:
-    """The specs of a spec's components, down to arrays and values, with the name of each.
+    """The specs of all nested components, down to arrays and values, with the name of each.
 
     >>> [name for name, _ in leaf_specs(spec_of({"image": 1, "boxes": (2, 3)}))]
     ['image', 'boxes.0', 'boxes.1']

@@ -1,7 +1,7 @@
-"""Stacking: how rows become a batch, and a batch becomes rows.
+"""Stacking: combine rows into a batch, and split a batch into rows.
 
-Nothing is cast. Rows that differ raise an error that names the component, the row, both sides and
-what to do.
+Values are never cast. Rows that differ raise an error that names the component, the row, both specs
+and the remedy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ D = TypeVar("D")
 
 PaddingValue: TypeAlias = int | complex | str | bytes | np.generic
 Padding: TypeAlias = PaddingValue | tuple["Padding", ...] | Mapping[str, "Padding"] | None
-"""What arrays are padded with: one value for all, or a tuple or dict of values by component.
+"""The padding of arrays: one value for all, or a tuple or dict of values by component.
 ``None``: no padding."""
 
 
@@ -55,13 +55,14 @@ def stack(rows: Sequence[Any], allocate: Allocate = _empty, at: str = "element")
     """Stack every component of equal rows along a new leading axis.
 
     Arrays and NumPy scalars keep their dtype; bool, int, float and complex become bool, int64,
-    float64 and complex128. A list of numbers is an array, and a tensor of another library in the
-    CPU's memory is one too. Text becomes a list. A tuple gives a tuple, a dict a dict, a record the
-    batch type that it names, any other attrs class or dataclass a tuple.
+    float64 and complex128. A list of numbers is stacked as an array, and so is a tensor of another
+    library in CPU memory. Text becomes a list. Tuples stack into a tuple, dicts into a dict,
+    records into the batch type that their class names, instances of other attrs classes or
+    dataclasses into a tuple.
 
     Raises:
-        SpecMismatch: There are no rows; or they differ in form, dtype or shape, or hold what does
-            not stack; the message names the component, the row and both sides.
+        SpecMismatch: There are no rows; or they differ in structure, dtype or shape, or contain
+            values that do not stack; the message names the component, the row and both specs.
 
     >>> stack([(1, "a", [0.5, 1.5]), (2, "b", [2.5, 3.5])])
     (array([1, 2]), ['a', 'b'], array([[0.5, 1.5],
@@ -76,8 +77,8 @@ def pad(
     """Stack rows whose arrays differ in shape: each is padded on the right of every axis.
 
     Raises:
-        SpecMismatch: As for ``stack``, but for shapes of one rank; and for a padding that is no
-            value of its component's dtype, or not of the form of the rows.
+        SpecMismatch: As for ``stack``, but shapes of equal rank are allowed; and for a padding that
+            the component's dtype cannot represent, or that does not match the rows' structure.
     """
     if not len(rows):
         raise SpecMismatch(f"{at}: there are no rows to stack")
@@ -111,18 +112,18 @@ def pad(
 
 Collate: TypeAlias = Callable[[list[Any]], Any]
 CollateParts: TypeAlias = Mapping[str, Collate | None] | tuple[Collate | None, ...]
-"""How some components are collated, by name or in their order; those with None stack."""
+"""Functions that collate components, by name or in order; components with None are stacked."""
 
 
 def collated(
     rows: list[Any], collate: Collate | CollateParts | None, allocate: Allocate | None = None
 ) -> Any:
-    """A batch of rows, made by a function of all rows or by functions of their components.
+    """Make a batch of rows, by a function of all rows or by functions of their components.
 
-    Components without a function stack.
+    Components without a function are stacked.
 
     Raises:
-        SpecMismatch: The rows have no such components.
+        SpecMismatch: The rows lack components that ``collate`` names.
     """
     if collate is None:
         return stack(rows, allocate or _empty)
@@ -144,16 +145,16 @@ def collated(
 
 
 def functions_of(collate: CollateParts, names: Sequence[str], form: type) -> dict[str, Collate]:
-    """The functions of those components that have one, of elements of this class.
+    """The functions of the components that have one, for elements of the class ``form``.
 
     Raises:
-        SpecMismatch: There are no such components, or they are those of a dict, and have no places.
+        SpecMismatch: There are no such components, or a tuple is used for the components of a dict.
     """
     if isinstance(collate, tuple):
         _refuse_places("collate", names, form, "element")
         if len(collate) != len(names):
             raise SpecMismatch(
-                f"element: it has {len(names)} components, and collate {len(collate)}; give a "
+                f"element: it has {len(names)} components, and collate {len(collate)}; pass a "
                 f"function, or None, for each component"
             )
         return {n: f for n, f in zip(names, collate, strict=True) if f is not None}
@@ -177,12 +178,12 @@ def _refuse_places(argument: str, names: Sequence[str], form: type, at: str) -> 
 def no_components(what: str) -> SpecMismatch:
     """The error for a single value if ``collate`` has a function for each component."""
     return SpecMismatch(
-        f"element: {what} has no components that collate could name; give it one function"
+        f"element: {what} has no components that collate could name; pass one function"
     )
 
 
 def unstack(batch: Any) -> Iterator[Any]:
-    """The rows of a batch, one by one; those of arrays are views.
+    """Yield the rows of a batch; rows of arrays are views.
 
     Raises:
         SpecMismatch: Components have no leading axis, or differ in its size.
@@ -192,7 +193,7 @@ def unstack(batch: Any) -> Iterator[Any]:
     """
     (first, n), *others = _leading_sizes(batch, "element") or [("", 0)]
     if not first:
-        raise SpecMismatch("element: it has no components to tell how many rows there are")
+        raise SpecMismatch("element: it has no components, so its number of rows is unknown")
     for name, size in others:
         if size != n:
             raise SpecMismatch(
@@ -210,7 +211,7 @@ def _leading_sizes(batch: Any, at: str) -> list[tuple[str, int]]:
     parts = components(batch)
     if parts is None:
         raise not_a_batch(str(spec_of(batch)), at)
-    return [found for name, part in parts for found in _leading_sizes(part, f"{at}.{name}")]
+    return [size for name, part in parts for size in _leading_sizes(part, f"{at}.{name}")]
 
 
 def _rows_of(batch: Any, n: int) -> Iterator[Any]:
@@ -225,19 +226,19 @@ def _rows_of(batch: Any, n: int) -> Iterator[Any]:
 
 
 def not_a_batch(what: str, at: str) -> SpecMismatch:
-    """The error for a value that is no array or list, and so has no rows."""
+    """The error for a value that is not an array or list, and so has no rows."""
     return SpecMismatch(f"{at}: {what} has no rows; arrays with a leading axis and lists have")
 
 
 def batch_form(form: type) -> type:
-    """The class that rows of this class stack into."""
+    """The class of batches of rows of this class."""
     if issubclass(form, Record):
         return batch_type(form)
     return dict if issubclass(form, dict) else tuple
 
 
 def _columns(rows: Sequence[Any], at: str) -> list[tuple[str, Sequence[Any]]] | None:
-    """The components of rows of one type, each over all rows; None where there are none."""
+    """The components of rows of one type, each over all rows; None for single values."""
     parts = components(rows[0])
     if parts is None:
         return None
@@ -298,7 +299,7 @@ def _stack_arrays(rows: Sequence[Any], dtype: np.dtype[Any], allocate: Allocate,
     out = allocate((len(rows), *shape), dtype)
     if not shape:
         return np.stack(rows, out=out)
-    # What ``np.stack`` does, without an array made for each row on the way.
+    # Like ``np.stack``, but without a temporary array for each row.
     np.concatenate(rows, out=out.reshape(len(rows) * shape[0], *shape[1:]))
     return out
 
@@ -319,7 +320,7 @@ def _pad_arrays(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: s
         return _stack_arrays(rows, dtype, allocate, at)
     if dtype.kind in "US":
         wide = np.asarray(fill).dtype.newbyteorder(dtype.byteorder)
-        dtype = max(dtype, wide, key=lambda one: one.itemsize)
+        dtype = max(dtype, wide, key=lambda each: each.itemsize)
     out = allocate((len(rows), *map(max, zip(*shapes, strict=True))), dtype)
     out[...] = fill
     for place, row in zip(out, rows, strict=True):
@@ -327,14 +328,14 @@ def _pad_arrays(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: s
     return out
 
 
-# -- what arrays are padded with -------------------------------------------------------------------
+# -- padding values --------------------------------------------------------------------------------
 
 
 def padding_of(padding: Padding, names: Sequence[str], form: type, at: str) -> dict[str, Padding]:
-    """The padding of each of these components, which are those of an element of this class.
+    """The padding of each component of an element of the class ``form``.
 
     Raises:
-        SpecMismatch: There are no such components, or they are those of a dict, and have no places.
+        SpecMismatch: There are no such components, or a tuple is used for the components of a dict.
     """
     if isinstance(padding, tuple):
         _refuse_places("padding", names, form, at)
@@ -352,21 +353,21 @@ def padding_of(padding: Padding, names: Sequence[str], form: type, at: str) -> d
 
 
 def fitting(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
-    """The padding as a value of this dtype; if that is not numeric, 0 means the empty value."""
+    """The padding as a value of this dtype; for a dtype that is not numeric, 0 means empty."""
     check_single(padding, at)
     if dtype.kind not in "biufc" and repr(padding) == "0":
         return np.datetime64("NaT") if dtype.kind == "M" else np.zeros((), dtype)[()]
-    given: Any = np.asarray(padding)
-    numbers = given.dtype.kind in "biufcO" and dtype.kind in "biufc"  # O: an int of any size
-    if numbers and (dtype.kind == "c" or given.dtype.kind != "c"):
+    scalar: Any = np.asarray(padding)
+    numbers = scalar.dtype.kind in "biufcO" and dtype.kind in "biufc"  # O: an int of any size
+    if numbers and (dtype.kind == "c" or scalar.dtype.kind != "c"):
         with np.errstate(all="ignore"), suppress(OverflowError):
-            value = given.astype(dtype)[()]
-            if value.item() == given.item() or (value != value and given != given):
+            value = scalar.astype(dtype)[()]
+            if value.item() == scalar.item() or (value != value and scalar != scalar):
                 return value
             if dtype.kind == "f" and np.isfinite(value):
                 raise _unfit(padding, dtype, at, f"; the nearest is {value!r}")
-    elif given.dtype.kind == dtype.kind:
-        value = given.astype(dtype.type if dtype.kind in "US" else dtype)[()]
+    elif scalar.dtype.kind == dtype.kind:
+        value = scalar.astype(dtype.type if dtype.kind in "US" else dtype)[()]
         if value == padding or (value != value and padding != padding):
             return value
     raise _unfit(padding, dtype, at)
@@ -396,13 +397,13 @@ def lists(rows: Sequence[tuple[A, B, C, D]]) -> tuple[list[A], list[B], list[C],
 @overload
 def lists(rows: Sequence[Mapping[str, A]]) -> dict[str, list[A]]: ...
 def lists(rows: Sequence[Any]) -> Any:
-    """Collect each component in a list: ``batch(n, collate=lists)`` takes any values.
+    """Collect each component in a list: ``batch(n, collate=lists)`` accepts any values.
 
-    Of tuples it makes a tuple of lists, of dicts a dict. For any other element ``collate=list``
-    keeps the elements as they are.
+    Tuples become a tuple of lists, dicts a dict of lists. For any other element, ``collate=list``
+    makes a list of the elements.
 
     Raises:
-        SpecMismatch: The rows are no tuples and no dicts, or differ in their components.
+        SpecMismatch: The rows are neither tuples nor dicts, or differ in their components.
 
     >>> lists([(1, "a"), (2, "b")])
     ([1, 2], ['a', 'b'])
@@ -417,7 +418,7 @@ def lists(rows: Sequence[Any]) -> Any:
     if columns is None or not isinstance(rows[0], (tuple, dict)):
         raise SpecMismatch(
             f"lists: elements must be tuples or dicts, got {type(rows[0]).__name__}; collate=list "
-            f"keeps elements as they are"
+            f"makes a list of any elements"
         )
     collected = {name: list(column) for name, column in columns}
     return assemble(dict if isinstance(rows[0], dict) else tuple, collected)

@@ -41,7 +41,7 @@ class Stackable(Protocol[D_co]):
 
 @attrs.frozen
 class Component:
-    """Picks one component by position; typed as a function of the element (see ``c0``)."""
+    """Selects one component by position; typed as a function of the element (see ``c0``)."""
 
     index: int
 
@@ -117,7 +117,7 @@ class Record(Generic[B_co]):
 
 
 def batch_type(record: type[Record[object]]) -> type:
-    """The type that a record's rows stack into."""
+    """The type of a record's batches."""
     for cls in record.__mro__:
         for base in getattr(cls, "__orig_bases__", ()):
             if get_origin(base) is Record and isinstance(get_args(base)[0], type):
@@ -146,7 +146,7 @@ def components(element: object) -> list[tuple[str, Any]] | None:
 
 
 def assemble(form: type, values: dict[str, Any]) -> Any:
-    """The inverse of ``components``: a value of this form from its components."""
+    """The inverse of ``components``: make a value of the class ``form`` from its components."""
     if form is dict:
         return values
     if form is tuple:
@@ -155,7 +155,7 @@ def assemble(form: type, values: dict[str, Any]) -> Any:
 
 
 def arguments(form: type, values: dict[str, Any]) -> dict[str, Any]:
-    """The constructor arguments for components, without the fields that it sets by itself."""
+    """The constructor arguments for components, without fields that the constructor sets itself."""
     names = arguments_of(form) or {name: name for name in values}
     pairs = ((names[name], value) for name, value in values.items())
     return {name: value for name, value in pairs if name is not None}
@@ -164,7 +164,7 @@ def arguments(form: type, values: dict[str, Any]) -> dict[str, Any]:
 def arguments_of(form: type) -> dict[str, str | None] | None:
     """The fields of an attrs class or a dataclass, each with its constructor argument.
 
-    The argument is None if the constructor sets the field itself. Other classes give None.
+    The argument is None if the constructor sets the field itself. Return None for other classes.
     """
     if attrs.has(form):  # a field ``_x`` is the argument ``x``
         return {f.name: (f.alias or f.name) if f.init else None for f in attrs.fields(form)}
@@ -174,19 +174,19 @@ def arguments_of(form: type) -> dict[str, str | None] | None:
 
 
 def is_tensor(kind: type) -> bool:
-    """Whether this is another library's array class, which NumPy may be able to read."""
+    """Return True for another library's array class, which NumPy may be able to read."""
     return hasattr(kind, "__dlpack__") and not issubclass(kind, np.ndarray)
 
 
 def from_dlpack(tensor: Any) -> NDArray[Any]:
-    """Another library's tensor as an array that shares its memory.
+    """Convert another library's tensor to an array that shares its memory.
 
     Raises:
-        SpecMismatch: NumPy cannot read it; the message says why.
+        SpecMismatch: NumPy cannot read it; the message has the reason.
     """
     try:
         array: NDArray[Any] = np.from_dlpack(tensor)
-    except Exception as error:  # each library has errors of its own
+    except Exception as error:  # each library has its own errors
         raise SpecMismatch(
             f"NumPy cannot read this {type(tensor).__name__}: {error}; make it an array with .map, "
             f"of a dtype that NumPy has, in the memory of the CPU"
@@ -211,7 +211,7 @@ PLAIN = frozenset(
     {type(None), bool, int, float, complex, str, bytes}
     | {np.dtype(code).type for code in np.typecodes["All"] if code != "V"}
 )
-"""Common classes of values that nobody can change."""
+"""Common classes of immutable values."""
 
 
 def _view_to_read(array: NDArray[Any]) -> NDArray[Any]:
@@ -225,9 +225,9 @@ def _view_to_read(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _arrays_beside(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The arrays that an array of a subclass has as attributes, such as a mask: views share them.
+    """The arrays in the attributes of an array subclass, such as a mask: views share them.
 
-    A memory map has none.
+    A memory map has no such arrays.
     """
     beside = getattr(array, "__dict__", {})
     return {name: part for name, part in beside.items() if isinstance(part, np.ndarray)}
@@ -245,17 +245,19 @@ def _copy_to_read(array: NDArray[Any]) -> NDArray[Any]:
 
 OfArray: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 _Seen: TypeAlias = dict[int, tuple[object, Any]]
-"""By identity, the containers that are being read and their copies: one may hold itself."""
+"""The containers that are being copied and their copies, by identity: a container may contain
+itself."""
 
 
 def read_only(element: Any, of_array: OfArray = _view_to_read) -> Any:
-    """The element as it is given to several readers: none of them can change what another gets.
+    """The element for one of several readers, which cannot change the elements of the others.
 
-    Its arrays become read-only views (``of_array`` may copy them instead); masked arrays, and
-    others with arrays as attributes, are copied. The dicts, lists and records that hold them are
-    copied, so a reader may change its own. The first items of a list decide for all: a list of
-    numbers or text, or of lists of them, is copied without a look at each item. Objects of other
-    classes stay as they are, and so do records that cannot be made without their constructor.
+    Its arrays become read-only views (``of_array`` may copy them instead); masked arrays, and other
+    arrays with arrays as attributes, are copied. The dicts, lists and records around them are
+    copied, so a reader may change its own copy. The first items of a list decide for all: a list of
+    numbers or text, or of lists of them, is copied without checking each item. Objects of other
+    classes are returned unchanged, and so are records that cannot be made without their
+    constructor.
 
     >>> image = np.zeros(2)
     >>> row = read_only({"image": image, "label": 7})
@@ -295,7 +297,7 @@ def _read_only(element: Any, of_array: OfArray, seen: _Seen | None) -> Any:
 
 
 _LOOKED_AT = 8
-"""How many items of a list tell what the others are."""
+"""The number of first items of a list that are checked."""
 
 
 def _read_only_list(items: list[Any], of_array: OfArray, seen: _Seen | None) -> list[Any]:
@@ -335,21 +337,21 @@ def _read_only_tuple(element: Rows, of_array: OfArray, seen: _Seen | None) -> Ro
 
 def _read_only_record(element: Any, of_array: OfArray, seen: _Seen) -> Any:
     kind = type(element)
-    hashable: Any = kind  # which mypy does not take a type for
+    hashable: Any = kind  # mypy does not accept a type as hashable
     names, can_be_changed = _fields_of(hashable)
     if names is None:
         return element
     twin = _twin(element) if can_be_changed else element
     seen[id(element)] = element, twin
-    if can_be_changed and twin is element:  # nothing can be set in it
+    if can_be_changed and twin is element:  # it cannot be copied
         return element
     made: dict[Any, Any] = {}
     of_dict = isinstance(element, dict)
     for name in element if of_dict else names:
         value = dict.__getitem__(element, name) if of_dict else getattr(element, name)
-        one = value if type(value) in PLAIN else _read_only(value, of_array, seen)
-        if of_dict or one is not value:
-            made[name] = one
+        part = value if type(value) in PLAIN else _read_only(value, of_array, seen)
+        if of_dict or part is not value:
+            made[name] = part
     if made and not can_be_changed:
         twin = _twin(element)
         seen[id(element)] = element, twin
@@ -369,10 +371,10 @@ def _base_of(kind: type) -> Any:
 
 
 def _twin(record: Any) -> Any:
-    """A copy made without the record's own methods, which may be for pickles or may refuse.
+    """A shallow copy, made without the record's own copy methods, which may fail or do more.
 
-    Its attributes are the same objects; a dict has no items yet. The record itself if its class
-    is an extension's, which cannot be made so.
+    Its attributes are the same objects; a dict has no items yet. Return the record itself if its
+    class is an extension's, whose instances cannot be made this way.
     """
     kind = type(record)
     try:
@@ -395,13 +397,13 @@ def _slots_of(kind: type) -> tuple[MemberDescriptorType, ...]:
 
 @lru_cache(maxsize=256)
 def _fields_of(kind: type) -> tuple[tuple[str, ...] | None, bool]:
-    """The names of a record's fields, None for another class; and whether they can be set."""
+    """The names of a record's fields, None for another class; and True if they can be set."""
     if issubclass(kind, dict):
         return (), True
     fields = arguments_of(kind)
     if fields is None:
         return None, False
-    # attrs has a method of its own that converts and validates what is set
+    # attrs has its own method, which converts and validates values that are set
     by_attrs = bool(vars(kind).get("__attrs_own_setattr__", False))
     return tuple(fields), by_attrs or kind.__setattr__ is object.__setattr__
 

@@ -1,1 +1,1 @@
-"""Making elements: what a worker, or the consumer's thread, runs on the positions it is given."""
+"""Computing elements: the code that a worker, or the consumer's thread, runs on its positions."""

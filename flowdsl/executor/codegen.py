@@ -1,8 +1,9 @@
-"""A loop: the operators of a chain, each on one element at a time, as a person would write it.
+"""Code generation: the operators of a chain as one loop, as a person would write it.
 
-Calling a method of each operator, asking for its kind and passing elements from generator to
-generator cost several times what a small function does. So the operators' lines are put together in
-one function, such as
+Problem: an operator's own cost per element must be small compared to the user's function. The naive
+way is one generator per operator; but calling a method of each operator, testing its kind and
+passing elements from generator to generator cost several times as much as a small function. So the
+operators' lines of code are combined into one function, such as
 
     def elements(columns, had, left_out, failed, instead, spent):
         (open_0,), (func_1,), (keep_2,), = had
@@ -20,9 +21,9 @@ one function, such as
             failed(error, x)
             raise
 
-Each operator has a line of its own, so that the line number of an exception tells which operator
-raised it. As long as nothing fails this costs nothing, and so does the ``try`` around an attempted
-operator. All chains that are spelled alike share one function.
+Each operator has its own line, so that the line number of an exception identifies the operator that
+raised it. This costs nothing unless an operator fails, and neither does the ``try`` around an
+attempted operator. All chains with the same lines share one function.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ Path: TypeAlias = tuple[int, ...]
 
 @attrs.frozen
 class Form:
-    """What a loop is made from: operators of equal forms share one loop function."""
+    """The properties of an operator that define its code: equal forms share a loop function."""
 
     text: str = "x = {it}(x)"
     """The line, as in ``CodeTemplate.line``; empty if the operator only looks for failures."""
     drops: bool = False
-    """Whether the operator may leave the element out."""
+    """True if the operator may leave the element out."""
     attempted: bool = False
-    """Whether failures pass it unchanged, and its own failure takes the element's place."""
+    """True if failures pass it unchanged, and its own failure takes the element's place."""
 
 
 LEAVES_OUT = Form("", drops=True)
@@ -67,35 +68,38 @@ class Line:
     at: Indices
     """The addresses of the operator's elements."""
     ready: Callable[[str], Any]
-    """Gives the value of a name in the line, once the first element is asked for."""
+    """Returns the value of a name in the line; called when the first element is requested."""
     form: Form = Form()
     number: int = -1
-    """The number of the attempt; -1 if it is none."""
-    given: Callable[[Any], str] | None = the_element
-    """Describes what it failed on; None if that is a number that the error names anyway."""
+    """The number of the attempt; -1 if the operator is not attempted."""
+    describe: Callable[[Any], str] | None = the_element
+    """Describes the element on which it failed; None for a position, which the error has anyway."""
 
 
 class Watcher(Protocol):
-    """Receives what a loop does not yield: failures, and elements that are left out."""
+    """Receives the failures of a loop, and the elements that it leaves out."""
 
     costs: dict[Path, tuple[int, float]]
 
     def begins(self, to_come: Iterator[int], path: Path, /) -> None:
-        """A loop begins that ends in the operator at ``path``, and takes a number per element."""
+        """Called when a loop starts: it ends in the operator at ``path``.
+
+        The loop takes one number from ``to_come`` for each element.
+        """
         ...
 
     def error(self, path: Path, epoch: int, position: int, given: str | None, /) -> Exception:
-        """The exception to raise: the operator at ``path`` failed, on what ``given`` says."""
+        """The exception to raise: the operator at ``path`` failed on what ``given`` describes."""
         ...
 
     def left_out(self, x: Dropped | Failed, path: Path, /) -> None:
-        """The operator at ``path`` left an element out, or found ``x``, a failure, in its place."""
+        """Called when the operator at ``path`` left an element out, or the failure ``x``."""
         ...
 
 
 @lru_cache(maxsize=1024)
 def names_in(text: str) -> tuple[str, ...]:
-    """The names in a line that stand for its operator's attributes.
+    """The names in a line that refer to its operator's attributes.
 
     >>> names_in("x = {func}(x, {epoch}) if x else {other}"), names_in("pass")
     (('func', 'other'), ())
@@ -114,8 +118,8 @@ def elements(
 ) -> Iterator[Any]:
     """Run the lines in order on each element of the base, or on the first line's positions.
 
-    With ``places``, each element comes with its position there. With ``clock``, each line's calls
-    and seconds are added to ``watcher.costs``.
+    With ``places``, each element is yielded with its position there. With ``clock``, each line's
+    calls and seconds are added to ``watcher.costs``.
     """
     forms = tuple(line.form for line in lines)
     make, line_at = _loop(forms, base is not None, places is not None, clock)
@@ -137,16 +141,16 @@ def elements(
     def failed(error: Exception, x: Any) -> None:
         assert error.__traceback__ is not None
         k = line_at.get(error.__traceback__.tb_lineno)
-        if k is not None:  # otherwise it was raised, and reported, below
+        if k is not None:  # otherwise a loop below raised and reported it
             line = lines[k]
-            given = None if line.given is None else line.given(x)
-            raise watcher.error(line.path, *place_of(line), given) from error
+            described = None if line.describe is None else line.describe(x)
+            raise watcher.error(line.path, *place_of(line), described) from error
 
     def instead(error: Exception, x: Any) -> Failed:
         assert error.__traceback__ is not None
         line = lines[line_at[error.__traceback__.tb_lineno]]
-        given = None if line.given is None else line.given(x)
-        return Failed(line.number, *place_of(line), error, given)
+        described = None if line.describe is None else line.describe(x)
+        return Failed(line.number, *place_of(line), error, described)
 
     def left_out(x: Dropped | Failed, k: int) -> None:
         watcher.left_out(x, lines[k].path)
@@ -156,8 +160,8 @@ def elements(
         watcher.costs[lines[k].path] = calls + 1, before + seconds
 
     had = (tuple(map(line.ready, names_in(line.form.text))) for line in lines)
-    one = columns[0] if len(columns) == 1 else zip(*columns, strict=False)
-    return make(one, had, left_out, failed, instead, spent)
+    rows = columns[0] if len(columns) == 1 else zip(*columns, strict=False)
+    return make(rows, had, left_out, failed, instead, spent)
 
 
 def _values(column: Positions) -> Sequence[int]:
@@ -225,4 +229,4 @@ _FIRST = 6
 """The number of the first line in the loop's body."""
 
 _CAUGHT = ["    except Exception as error:", "        x = instead(error, x)"]
-"""The end of a ``try``: attempts in a row share one, as no later one runs after a failure."""
+"""The end of a ``try``: consecutive attempts share it, as attempts after a failure do not run."""

@@ -1,4 +1,4 @@
-"""What the operators of a stage cost: how often each was called, and the seconds that took."""
+"""The costs of a stage's operators: the calls of each, and their seconds."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def add_costs(total: Costs, more: Costs) -> None:
 
 
 def costs_of(stage: Stage, costs: Costs) -> tuple[OperatorCost, ...]:
-    """What each operator has cost, sources first."""
+    """The costs of all operators, sources first."""
     paths = sorted(costs, key=lambda path: (-len(path), path))
     return tuple(cost_of(stage.top.at(path), *costs[path]) for path in paths)
 
 
 def cost_of(step: Step, calls: int, seconds: float) -> OperatorCost:
-    """What an operator has cost."""
+    """The cost of one operator."""
     return OperatorCost(step.node.title, calls, seconds, step.number)

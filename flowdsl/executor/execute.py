@@ -1,4 +1,4 @@
-"""Making the elements of a task, and reporting on it: what every kind of worker does."""
+"""Compute the elements of a task and report its outcome, in workers of every kind."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.tree import Step
 
 MOST_TIMED = 256
-"""In tasks of at most so many elements each one is timed; in larger ones it is not worth it."""
+"""In tasks of at most this number of elements, each is timed; in larger tasks it costs too much."""
 
 
 @attrs.frozen
 class Failure:
-    """What stopped a task: where, and the exception."""
+    """The exception that stopped a task, and where it was raised."""
 
     path: Path | None
-    """The path of the operator that failed; None if ``cause`` says it all."""
+    """The path of the operator that failed; None if ``cause`` is the whole error."""
     epoch: int
     position: int
     cause: BaseException
     given: str | None = None
-    """What the operator failed on, in words."""
+    """A description of the element or group on which the operator failed."""
 
 
 @attrs.frozen
@@ -43,12 +43,12 @@ class SkippedElement:
     """The path of the operator that left it out."""
     failed: Failed
     before: int = 0
-    """How many elements of the task come before it."""
+    """The number of the task's elements that come before it."""
 
 
 @attrs.define
 class TaskOutcome:
-    """What became of a task, up to its end or to a failure."""
+    """The results of a task, up to its end or to a failure."""
 
     positions: list[int]
     elements: list[Any]
@@ -59,13 +59,13 @@ class TaskOutcome:
     cpu: float = 0.0
     """The seconds of CPU time that the thread used."""
     times: list[float] = attrs.field(factory=list[float])
-    """The seconds of each element, if there are few."""
+    """The seconds of each element, if there are at most ``MOST_TIMED``."""
     costs: dict[Path, tuple[int, float]] = attrs.field(factory=dict[Path, tuple[int, float]])
     """The calls and seconds of each operator, with a clock."""
 
 
 class Executor(Protocol):
-    """What a worker runs: a program, or a whole flow."""
+    """Computes elements in a worker: runs a program, or a whole flow."""
 
     filtered: int
     left: list[SkippedElement]
@@ -74,15 +74,15 @@ class Executor(Protocol):
 
     @property
     def drops(self) -> bool:
-        """Whether it may leave elements out."""
+        """True if it may leave elements out."""
         ...
 
     def rows(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
-        """The elements at these addresses, with their positions."""
+        """Yield the elements at these addresses, with their positions."""
         ...
 
     def elements(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
-        """The elements at these addresses, without their positions."""
+        """Yield the elements at these addresses, without their positions."""
         ...
 
     @property
@@ -91,7 +91,7 @@ class Executor(Protocol):
         ...
 
     def park(self) -> None:
-        """The pass is over, as far as is known: close what only it was reading."""
+        """Close the resources of the pass, which has probably ended."""
         ...
 
 
@@ -99,8 +99,8 @@ class Executor(Protocol):
 class EndToEnd:
     """A flow that one process runs from end to end, by its reference.
 
-    To reach an element it makes all those before it; a task that starts where the last one ended
-    makes only its own.
+    To reach an element it computes all earlier elements; a task that starts where the last task
+    ended computes only its own.
     """
 
     root: AnyNode
@@ -122,7 +122,7 @@ class EndToEnd:
         if (epoch, start) != self._next:
             self._rows = (x for _, x in self._pass(self.root, (), epoch))
             deque(islice(self._rows, start), maxlen=0)
-            self.left.clear()  # another worker reported those before the start
+            self.left.clear()  # another worker reported the failures before the start
         self._next = epoch, start + len(at.position)
         return islice(self._rows, len(at.position))
 
@@ -134,7 +134,7 @@ class EndToEnd:
         self._rows, self._next = iter(()), (-1, -1)
 
     def _pass(self, node: AnyNode, path: Path, epoch: int) -> Iterator[Row[Any]]:
-        """The reference, recording what is left out."""
+        """The reference, which also records the elements that are left out."""
         sources = [partial(self._pass, s, (*path, k)) for k, s in enumerate(node.sources)]
         if isinstance(node, SkipFailed):
             return node.rows_reporting(epoch, sources, partial(self._leave, path))
@@ -146,7 +146,7 @@ class EndToEnd:
 
 @attrs.define
 class _Counted(Program):
-    """A program that records failed elements apart from filtered ones."""
+    """A program that records failed elements separately from filtered elements."""
 
     left: list[SkippedElement] = attrs.field(factory=list[SkippedElement], init=False)
     made: list[Any] = attrs.field(factory=list[Any], init=False)
@@ -164,18 +164,18 @@ class _Counted(Program):
 def executor_of(
     root: AnyNode, end_to_end: bool, allocate: Allocate | None = None, clock: bool = False
 ) -> Executor:
-    """The maker that runs ``root`` in one worker."""
+    """The executor that runs ``root`` in one worker."""
     return EndToEnd(root) if end_to_end else _Counted(root, allocate, clock)
 
 
 Tell: TypeAlias = Callable[[Step, Failed], None]
-"""Is called with a ``SkipFailed`` step and the failure that it leaves out."""
+"""Called with a ``SkipFailed`` step and the failure that it leaves out."""
 
 
 def answerable(step: Step, epoch: int, position: int) -> tuple[Step | None, int, int]:
-    """The step that decides about an element that no worker can make, if there is one.
+    """The step that handles an element on which workers die, if there is one.
 
-    With the element's epoch and position there, as steps above it may choose or reorder.
+    Also return the element's epoch and position there, as steps above may choose or reorder.
     """
     while not isinstance(node := step.node, SkipFailed | Attempt | AttemptToRead):
         at = Indices.at(epoch, [position])
@@ -186,14 +186,14 @@ def answerable(step: Step, epoch: int, position: int) -> tuple[Step | None, int,
             at, step = node.resolve(at), step.sources[0]
         elif isinstance(node, Identity):
             step = step.sources[0]
-        else:  # it is not known whether a worker died on this step or below it
+        else:  # the worker may have died on this step or below it
             return None, epoch, position
         epoch, position = int(at.epoch[0]), int(at.position[0])
     return step, epoch, position
 
 
 def execute(making: Executor, at: Indices, supplied: Sequence[Iterable[Any]]) -> TaskOutcome:
-    """Make the elements at these addresses."""
+    """Compute the elements at these addresses."""
     made = TaskOutcome([], [])
     positions, elements, times = made.positions, made.elements, made.times
     making.made = elements

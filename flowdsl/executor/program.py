@@ -1,8 +1,9 @@
-"""A program: the operators of a stage, run over some of their positions.
+"""A program: the operators of a stage, run for the elements at some positions.
 
-The same code runs in a worker process and in the consumer's own, so an element does not depend on
-where it is made. Addresses are resolved downwards, a block at a time, with arrays; elements
-are then made upwards, one at a time and only when asked for.
+The same code runs in a worker and in the consumer's thread, so an element does not depend on where
+it is computed. First, addresses are resolved from the last operator down to the sources, a block at
+a time, with arrays. Then elements are computed from the sources up, one at a time and on demand.
+Resolving one address at a time would cost more than most functions.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ from flowdsl.plan.plan import Base
 
 
 class OperatorFailed(Exception):
-    """An operator raised; ``__cause__`` is what it raised. Never leaves the runtime."""
+    """An operator raised ``__cause__``. This error never leaves the runtime."""
 
     def __init__(self, path: Path, epoch: int, position: int, given: str | None = None) -> None:
-        """``path`` leads to the operator that failed; ``given`` says what it failed on."""
+        """``path`` leads to the operator that failed; ``given`` describes the failing element."""
         super().__init__(path, epoch, position, given)
         self.path = path
         self.epoch = epoch
@@ -55,19 +56,19 @@ class OperatorFailed(Exception):
 
 
 class InputExhausted(Exception):
-    """A program asked for a row that could not be supplied. Never leaves the runtime."""
+    """A program needs a row that could not be supplied. This error never leaves the runtime."""
 
     def __init__(self, slot: int) -> None:
-        """``slot`` is the number of the base whose row it is."""
+        """``slot`` is the number of the base that lacks the row."""
         super().__init__(slot)
         self.slot = slot
 
 
 @attrs.frozen
 class TruncatedInput:
-    """The rows of a base up to one that failed: whoever asks for that one gets ``InputExhausted``.
+    """The rows of a base up to a row that failed: reading that row raises ``InputExhausted``.
 
-    So the program tells which comes first: this failure, one of another base, or one of its own.
+    So the program raises the first failure: of this base, of another base, or of its own.
     """
 
     rows: Sequence[Any]
@@ -91,12 +92,12 @@ class Program:
     root: AnyNode
     allocate: Allocate | None = None
     clock: bool = False
-    """Whether to time each operator's own work (see ``costs``)."""
+    """True to time each operator's own work (see ``costs``)."""
     error: Callable[[Path, int, int, str | None], Exception] = OperatorFailed
     """Makes the exception for an operator that fails, from its path, the epoch, the position and
-    the words for what it failed on."""
+    the description of the failing element."""
     filtered: int = attrs.field(default=0, init=False)
-    """How many elements operators have left out."""
+    """The number of elements that operators have left out."""
     costs: dict[Path, tuple[int, float]] = attrs.field(
         factory=dict[Path, tuple[int, float]], init=False
     )
@@ -111,7 +112,7 @@ class Program:
 
     @property
     def drops(self) -> bool:
-        """Whether it may give fewer elements than there are addresses."""
+        """True if it may yield fewer elements than there are addresses."""
         node = self.root
         while isinstance(node, Elementwise):
             if node.drops:
@@ -140,11 +141,11 @@ class Program:
 
     @property
     def to_come(self) -> int | None:
-        """How many of the addresses last asked for are still to be made; None if unknown."""
+        """The number of requested addresses that are still to be computed; None if unknown."""
         return None if self._to_come is None else length_hint(self._to_come)
 
     def begins(self, to_come: Iterator[int], path: Path) -> None:
-        """Keep the numbers that the last loop takes, for ``to_come``."""
+        """Keep the numbers that the last loop reads, for ``to_come``."""
         if not path:
             self._to_come = to_come
 
@@ -155,7 +156,7 @@ class Program:
     def _elements(
         self, node: AnyNode, at: Indices, supplied: Supply, path: Path, places: bool = False
     ) -> Iterator[Any]:
-        """The operators down to a source, or to one that looks at several elements, as a loop."""
+        """The operators down to a source, or to an operator over several elements, as a loop."""
         if not len(at.position):
             return iter(())
         above, lines = at, list[Line]()
@@ -197,13 +198,13 @@ class Program:
         if isinstance(node, Windowed):
             allocate = self.allocate if any(node is last for last in self._last) else None
             gather = partial(node.gather, allocate=allocate)
-            line = Line(path, at, lambda _: gather, given=the_group)
+            line = Line(path, at, lambda _: gather, describe=the_group)
             return self._groups(node, at, supplied, path, allocate), line
         if isinstance(node, Joining):
             each = [
                 self._elements(part, at, supplied, (*path, k)) for k, part in enumerate(node.parts)
             ]
-            return zip(*each, strict=True), Line(path, at, lambda _: node.join, given=the_group)
+            return zip(*each, strict=True), Line(path, at, lambda _: node.join, describe=the_group)
         if isinstance(node, Merging):
             which, there = node.resolve(at)
             each = [
@@ -228,7 +229,7 @@ class Program:
             rows = map(read_only, rows)
         before: list[Any] = []
         for new, old in zip(fresh.tolist(), shared.tolist(), strict=True):
-            # By the clock, what stacking takes is to show on its operator, and not below it.
+            # With a clock, the time for stacking must count for its operator, and not below it.
             group = [] if self.clock else node.group(old + new, allocate)
             group.extend(chain(before[len(before) - old :], islice(rows, new)))
             if not group or (node.drop_remainder and len(group) < node.n):
@@ -237,7 +238,7 @@ class Program:
             before = list(group) if node.shares else []
 
     def _part(self, node: IndexedSource[Any], path: Path, name: str) -> Any:
-        """What a name in the line of a source stands for; the reader is opened once."""
+        """The value of a name in the line of a source; the reader is opened once."""
         if name != "open":
             return getattr(node, name)
         if path not in self._readers:
@@ -247,7 +248,7 @@ class Program:
 
 @cached_per_node
 def _form(node: Elementwise[Any, Any, Any]) -> Form:
-    """What a loop makes of an operator."""
+    """The form of an operator in a loop."""
     if isinstance(node, SkipFailed):
         return LEAVES_OUT
     if isinstance(node, Attempt):
@@ -258,7 +259,7 @@ def _form(node: Elementwise[Any, Any, Any]) -> Form:
 def _named(node: Elementwise[Any, Any, Any]) -> tuple[AnyNode, int]:
     """The operator whose attributes the line names, and the number of its attempt or -1.
 
-    Not remembered: a node that remembers itself is freed only by the garbage collector.
+    Not cached: a node that refers to itself is freed only by the garbage collector.
     """
     return (node.held.node, node.number) if isinstance(node, Attempt) else (node, -1)
 
@@ -272,14 +273,14 @@ def _last(node: AnyNode) -> Iterator[AnyNode]:
 
 
 def distinct(at: Indices) -> tuple[Indices, NDArray[np.bool_]]:
-    """The addresses without those that repeat the one before, and a mask of those kept."""
+    """The addresses without consecutive duplicates, and a mask of the kept addresses."""
     fresh = np.ones(len(at.position), np.bool_)
     fresh[1:] = (np.diff(at.position) != 0) | (np.diff(at.epoch) != 0)
     return at.where(fresh), fresh
 
 
 def _held(elements: Iterator[Any], fresh: list[bool]) -> Iterator[Any]:
-    """Give each element again until ``fresh`` asks for the next."""
+    """Yield an element for each flag: the next element if it is true, else the last one again."""
     element: Any = None
     for new in fresh:
         if new:
@@ -288,10 +289,11 @@ def _held(elements: Iterator[Any], fresh: list[bool]) -> Iterator[Any]:
 
 
 def members_of(node: Windowed[Any, Any, Any], at: Indices) -> tuple[Indices, Positions, Positions]:
-    """The addresses of the rows that these groups are made of.
+    """The addresses of the rows in these groups.
 
-    With how many rows each group adds, and how many it shares with the group before it, which are
-    made once. The last group of a pass may have fewer than ``n`` rows.
+    Also return the number of rows that each group adds, and the number that it shares with the
+    group before it, which are computed once. The last group of a pass may have fewer than ``n``
+    rows.
     """
     first, fresh = at.position * node.stride, node.sizes(at)
     shared = np.zeros_like(fresh)
@@ -304,7 +306,7 @@ def members_of(node: Windowed[Any, Any, Any], at: Indices) -> tuple[Indices, Pos
 
 
 def needed(node: AnyNode, at: Indices) -> dict[int, Indices]:
-    """The addresses, in each base, of the elements that these elements are made of."""
+    """The addresses in each base of the elements that these elements need."""
     if isinstance(node, Supplied):
         return {node.slot: at}
     if isinstance(node, Merging):
@@ -316,11 +318,11 @@ def needed(node: AnyNode, at: Indices) -> dict[int, Indices]:
         each = [needed(node.source, distinct(node.resolve(at))[0])]
     else:
         each = [needed(source, at) for source in node.sources]
-    return {slot: there for one in each for slot, there in one.items()}
+    return {slot: there for bases in each for slot, there in bases.items()}
 
 
 def failure_in(
     part: Base, path: Path, epoch: int, position: int, given: str | None = None
 ) -> ElementError:
-    """The error that names the operator that failed and the row its element came from."""
+    """The error that names the operator that failed and the source row of its element."""
     return part.top.at(path).node.failure(epoch, position, given)

@@ -1,1 +1,1 @@
-"""From the chain that was written to the stages that run."""
+"""Planning: from the chain as written to the stages that run."""

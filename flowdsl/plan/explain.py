@@ -1,4 +1,4 @@
-"""A plan as short numbered text, for people to read and for tests to keep."""
+"""Explain a plan as short numbered text, for users and for tests."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _HEADER = ("#", "operator", "effects", "length", "element")
 
 
 def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None) -> str:
-    """What a flow does and promises, at a stage of planning.
+    """Describe a flow at a stage of planning.
 
-    A line is an operator with its output: effects, number of elements, and the spec of one. Specs
-    that no annotation gives are found by making one element, which does not show the sizes of the
-    others: those are ``?``. An operator keeps its number in the chain as written, whatever the
-    rules moved; ``prefetch`` and its arguments have none. The operators of a flow that is combined
-    with another are indented. Notes come last. ``plan`` is the flow's plan, if it is made already.
+    Each line is an operator with its output: effects, number of elements, and their spec. Specs
+    without an annotation are found by computing one element, which does not determine the sizes of
+    the others: such sizes are ``?``. An operator keeps its number in the chain as written, also if
+    rules move it; ``prefetch`` and its arguments have no number. The operators of a flow that is
+    combined with another are indented. Notes come last. ``plan`` is the flow's plan, if it exists.
 
     Raises:
         InvalidFlow: ``stage`` is not "flow", "rules" or "plan".
@@ -52,10 +52,11 @@ def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None
 
 
 def _notes(node: AnyNode) -> Iterator[str]:
-    """Notes on what a chain may do, but is seldom meant to.
+    """Notes on valid chains that are probably mistakes.
 
-    One is taking rows by position after a shuffle that differs in each epoch, unless rows may
-    repeat: then it sets the number of elements. The other is merging elements that differ.
+    One mistake is to take rows by position after a shuffle that differs between epochs; if rows may
+    repeat, it is not noted, as ``take`` then sets the length. The other is to merge flows whose
+    elements differ.
     """
     for part in walk(node):
         if isinstance(part, Merging) and (difference := _difference(part)):
@@ -77,7 +78,7 @@ def _difference(node: Merging[Any, Any]) -> str | None:
 
 
 def _shuffled_by(node: AnyNode) -> AnyNode | None:
-    """The operator that orders the elements anew in each epoch: this one, or one below."""
+    """The operator that reorders the elements in each epoch: this operator, or one below."""
     if node.shuffles is not None:
         return node if node.shuffles else None
     return next(filter(None, map(_shuffled_by, node.sources)), None)
@@ -134,28 +135,28 @@ def _length(node: AnyNode) -> str:
 
 
 class _Specs:
-    """What is known of all elements of each operator; sizes seen only in the first are open."""
+    """The specs of all operators; sizes that are known only for the first element are left out."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[AnyNode, Spec | FlowError]] = {}
 
     def spelled(self, node: AnyNode) -> str:
-        """The spec, or why there is none."""
+        """The spec as text, or the error that prevents it."""
         try:
             return str(self._of(node))
-        except FlowError as error:  # a run raises it in its turn; the plan can still be read
-            told = isinstance(error, ElementError) or error.__cause__ is None
-            return f"! {error}" if told else f"! {error}: {error.__cause__!r}"
+        except FlowError as error:  # a run will raise it; the plan can still be read
+            has_cause = isinstance(error, ElementError) or error.__cause__ is None
+            return f"! {error}" if has_cause else f"! {error}: {error.__cause__!r}"
 
     def _of(self, node: AnyNode) -> Spec:
         if id(node) not in self._known:
-            self._known[id(node)] = node, self._asked(node)
+            self._known[id(node)] = node, self._compute(node)
         _, known = self._known[id(node)]
         if isinstance(known, FlowError):
             raise known
         return known
 
-    def _asked(self, node: AnyNode) -> Spec | FlowError:
+    def _compute(self, node: AnyNode) -> Spec | FlowError:
         try:
             return spec_of_all(node, tuple(map(self._of, node.sources)))
         except FlowError as error:

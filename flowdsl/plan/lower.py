@@ -1,8 +1,10 @@
-"""From steps to a plan: what runs together, where, and what is sent there.
+"""Lowering: from steps to a plan, with its stages and the elements that are sent to them.
 
-Late reading: over random-access sources, operators that only choose or reorder are arithmetic on
-positions. A stage over such a flow is sent ranges of positions, a few bytes each; its workers read,
-map and batch. Over a stream, or a list in this process's memory, the elements travel instead.
+Problem: workers need their inputs. The naive way is that the consumer reads rows and sends them,
+which limits the speed to one process and copies every row. So rows are read late: over
+random-access sources, operators that only choose or reorder are arithmetic on positions. A stage
+over such a flow is sent ranges of positions, a few bytes each, and its workers read, map and batch.
+Only over a stream, or a list in this process's memory, are elements sent to workers.
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ from flowdsl.nodes import (
 )
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.plan import NOBODY, Ahead, Base, Hosted, Lookup, Part, Plan, Stage
+from flowdsl.plan.plan import NO_WORKERS, Ahead, Base, Hosted, Lookup, Part, Plan, Stage
 from flowdsl.plan.tree import Step, bases_of, from_positions, is_read_alone, steps_of, walk
 from flowdsl.resources.worker_kinds import PROCESSES
 
 
 @attrs.frozen(repr=False)
 class Supplied(Node[Any, Effect]):
-    """The place in a program where elements arrive from the consumer's process.
+    """The input of a program: elements that arrive from the consumer's process.
 
-    It has the length, effects and random access of the base, for the operators above to use.
+    It has the length, effects and random access of the base, for the operators above.
     """
 
     slot: int
@@ -49,7 +51,7 @@ class Supplied(Node[Any, Effect]):
 
     @classmethod
     def like(cls, base: AnyNode, slot: int) -> Supplied:
-        """The place of this base."""
+        """The input that replaces ``base``."""
         return cls(slot, base.length, base.indexable, base.effects)
 
     @property
@@ -72,11 +74,11 @@ class Supplied(Node[Any, Effect]):
         return UNKNOWN
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        raise AssertionError("a program runs on what it is supplied with")
+        raise AssertionError("a program runs on the elements that it is supplied with")
 
 
 def plan_of(node: Node[T, Effect]) -> Plan[T]:
-    """The plan of a flow: every step, after the rules, in a stage, or hosted by the consumer."""
+    """The plan of a flow: after the rules, every step is in a stage, or hosted by the consumer."""
     top = optimize(steps_of(node))
     lowering = _Lowering(_workers_of(top))
     root = lowering.part(top)
@@ -84,7 +86,7 @@ def plan_of(node: Node[T, Effect]) -> Plan[T]:
 
 
 def _workers_of(step: Step) -> int:
-    """How many workers the plan of these steps has."""
+    """The number of workers in the plan of these steps."""
     node = step.node
     if isinstance(node, Copying) and not node.indexable:
         return node.n
@@ -121,7 +123,7 @@ class _Lowering:
         return self._stage(top, bases, workers=workers, ordered=ordered)
 
     def _base(self, step: Step) -> Base:
-        """A base in memory is looked up as it is needed; any other is a stream."""
+        """The part of a base: a lookup if it is in memory, otherwise a stream."""
         part = self.part(step)
         if isinstance(part, Stage) and not part.workers.count:
             self.stages.remove(part)
@@ -129,8 +131,8 @@ class _Lowering:
         return part
 
     def _copy(self, top: Step) -> Stage:
-        """One process for a whole copy; of a prefetch at its top, only the limits remain."""
-        limits = top.node.workers if isinstance(top.node, Placement) else NOBODY
+        """The stage of a whole copy, in one process; a prefetch at its top only sets the limits."""
+        limits = top.node.workers if isinstance(top.node, Placement) else NO_WORKERS
         workers = attrs.evolve(limits, kind=PROCESSES, count=1)
         return self._stage(top, (), workers=workers, end_to_end=True)
 
@@ -150,12 +152,12 @@ def _supplied(step: Step, slots: dict[int, int]) -> AnyNode:
 
 
 def held_above(root: Part, stage: Stage) -> int:
-    """How many elements of a stage are kept at a time by operators above it in this process."""
+    """The number of a stage's elements that operators above it keep at a time in this process."""
     return (_held(root, stage) or (1, 0))[1]
 
 
 def _held(part: Base, stage: Stage) -> tuple[int, int] | None:
-    """How many elements of the stage one of the part is made of, and how many are kept below."""
+    """The number of the stage's elements in one element of the part, and the number kept below."""
     if part is stage:
         return 1, 0
     if isinstance(part, Lookup):
@@ -165,8 +167,8 @@ def _held(part: Base, stage: Stage) -> tuple[int, int] | None:
     for source in part.sources if isinstance(part, Hosted) else part.bases:
         if (below := _held(source, stage)) is not None:
             if isinstance(part, Stage):
-                return 1, 0  # elements sent on to it are in flight there
-            node, (size, held) = part.top.node, below
+                return 1, 0  # elements sent to that stage count as its elements in flight
+            node, (size, kept) = part.top.node, below
             holds = node.holds if isinstance(node, Buffering) else 0
-            return size * (node.n if isinstance(node, Windowed) else 1), held + holds * size
+            return size * (node.n if isinstance(node, Windowed) else 1), kept + holds * size
     return None

@@ -1,4 +1,4 @@
-"""Apply the rules until none changes a step, and check that promises are kept."""
+"""Apply the rules until no rule changes a step, and check that they keep effects and length."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _MOST_ROUNDS = 100
 
 
 def optimize(step: Step) -> Step:
-    """The steps of the flow in a form that runs faster.
+    """Rewrite the steps of a flow so that it runs faster.
 
     Raises:
-        AssertionError: A rule changed what the flow promises, or the rules never settle: a defect
-            of flowdsl.
+        AssertionError: A rule changed the flow's effects or length, or the rules do not settle:
+            a defect of flowdsl.
     """
     for _ in range(_MOST_ROUNDS):
         before = step

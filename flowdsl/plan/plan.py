@@ -1,7 +1,7 @@
-"""A plan: which operators of a flow run together, where, and what is sent there.
+"""A plan: the stages of a flow, the workers of each, and the elements that are sent to them.
 
-A plan is a value, made once for a flow: a run binds it to workers, to a position and to a handler
-of failures, and changes nothing in it.
+A plan is an immutable value, made once for a flow: a run binds it to workers, to a position and to
+a handler of failures.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from flowdsl.nodes import AnyNode, Copying, Elementwise, Identity, Node, T, Wind
 from flowdsl.plan.tree import Step, walk
 from flowdsl.resources.worker_kinds import Workers
 
-NOBODY = Workers()
+NO_WORKERS = Workers()
 
 
 @attrs.frozen(eq=False)
 class Lookup:
-    """Rows in the consumer's memory, looked up by position as a stage is supplied with them."""
+    """Rows in the consumer's memory, which are looked up by position and sent to a stage."""
 
     top: Step
     """The last operator of the lookup."""
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The operators of the lookup, in the order in which elements meet them."""
+        """The operators of the lookup, in the order in which elements pass them."""
         return walk(self.top)
 
 
@@ -45,11 +45,11 @@ class Hosted:
 
 @attrs.frozen(eq=False)
 class Ahead:
-    """What a thread of the consumer's process reads ahead of it: no worker could run any of it."""
+    """Operators that a thread of the consumer's process runs ahead, as workers cannot run them."""
 
     source: Part
     workers: Workers
-    """What the prefetch asked for; of it only ``memory`` matters here."""
+    """The workers of the prefetch, of which only ``memory`` is used here."""
 
     @property
     def top(self) -> Step:
@@ -58,7 +58,7 @@ class Ahead:
 
     @property
     def sources(self) -> tuple[Part, ...]:
-        """What it reads, as of other parts."""
+        """The parts below, as in other parts."""
         return (self.source,)
 
 
@@ -70,34 +70,34 @@ class Stage:
     """The stage's number in the plan, and in the statistics of a run."""
 
     top: Step
-    """The last operator of the stage; with all that is below it, it defines the elements."""
+    """The last operator of the stage; with all operators below it, it defines the elements."""
 
     program: AnyNode
     """The operators as they are run, over ``Supplied`` where elements are sent to the stage."""
 
     bases: tuple[Base, ...] = ()
-    """The parts that this process reads and sends to workers; none if these read."""
+    """The parts that this process reads and sends to workers; empty if workers read sources."""
 
-    workers: Workers = NOBODY
-    """The workers that run the stage; with none, the consumer's thread does."""
+    workers: Workers = NO_WORKERS
+    """The workers that run the stage; without workers, the consumer's thread runs it."""
 
     ordered: bool = True
-    """Whether elements are delivered in their order, and not as they are ready."""
+    """True if elements are delivered in order; False if they are delivered as they are ready."""
 
     end_to_end: bool = False
-    """Whether one worker runs the whole stage from end to end, by its reference."""
+    """True if one worker runs the whole stage from end to end, by its reference."""
 
     together: int = 0
-    """The number of workers of all stages of the plan: they divide the cores among them."""
+    """The number of workers of all stages of the plan, which share the cores."""
 
     @property
     def meaning(self) -> AnyNode:
-        """The flow whose elements the stage gives."""
+        """The flow whose elements the stage delivers."""
         return self.top.node
 
     @cached_property
     def steps(self) -> Sequence[Step]:
-        """The operators that the stage runs itself, in the order in which elements meet them."""
+        """The operators that the stage runs itself, in the order in which elements pass them."""
         others = {id(step) for base in self.bases for step in walk(base.top)}
         return tuple(step for step in walk(self.top) if id(step) not in others)
 
@@ -108,19 +108,19 @@ class Stage:
 
     @cached_property
     def drops(self) -> bool:
-        """Whether the stage may give fewer elements than the positions it is sent."""
+        """True if the stage may yield fewer elements than the positions that it is sent."""
         return any(isinstance(node, Elementwise) and node.drops for node in walk(self.program))
 
     @cached_property
     def copies(self) -> Literal["rows", "passes"] | None:
-        """What workers of a ``replicate`` divide among them: rows, or passes, one each."""
+        """The unit that workers of a ``replicate`` share: rows, or passes, one for each worker."""
         if self.end_to_end:
             return "passes"
         return "rows" if isinstance(self.meaning, Copying) else None
 
     @cached_property
     def positions(self) -> int | None:
-        """The end of the stage's positions: its length, or that of the flow that it filters."""
+        """The end of the stage's positions: its length, or the length of the flow it filters."""
         node = self.meaning
         while not node.indexable:
             node = node.sources[0]
@@ -128,11 +128,11 @@ class Stage:
 
     @cached_property
     def rows_per_element(self) -> int:
-        """How many elements of a streaming base make one element of the stage."""
+        """The number of elements of a streaming base in one element of the stage."""
         return prod(group.n for group in self._groupings)
 
     def elements_of(self, rows: int) -> int:
-        """How many elements the last ``rows`` rows of a streaming base make."""
+        """The number of elements that the last ``rows`` rows of a streaming base form."""
         for group in self._groupings:
             rows = rows // group.n if group.drop_remainder else -(-rows // group.n)
         return rows
@@ -148,10 +148,10 @@ Base: TypeAlias = Part | Lookup
 
 @attrs.frozen(eq=False)
 class Plan(Generic[T]):
-    """How a flow is run."""
+    """The parts of a flow that run: its stages, and the operators that the consumer hosts."""
 
     node: Node[T, Effect]
     """The flow as it is written."""
     root: Part
     stages: tuple[Stage, ...]
-    """The stages by number, in the order in which elements meet them."""
+    """The stages by number, in the order in which elements pass them."""

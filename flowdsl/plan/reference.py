@@ -1,4 +1,7 @@
-"""The meaning of a flow: one process, no tricks. Every other way to run it must give the same."""
+"""The reference interpreter: runs a flow in one process, without optimizations.
+
+It defines the meaning of a flow: every other way to run it must yield the same elements.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from flowdsl.nodes import Node, T
 
 
 def interpret(node: Node[T, Effect], epoch: int = 0) -> Iterator[T]:
-    """The elements of one pass, in order: the reference sequence.
+    """Yield the elements of one pass, in order: the reference sequence.
 
     >>> from flowdsl.ops.sources import FromRange
     >>> list(interpret(FromRange(3)))

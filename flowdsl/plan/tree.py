@@ -1,4 +1,4 @@
-"""Steps: the operators of a flow, each at its place, and which of them a worker can run."""
+"""Steps: the operators of a flow at their places, and the test if a worker can run them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Step:
     number: int
     """The operator's number in the flow as written, from 1; 0 for an argument of ``prefetch``."""
     depth: int
-    """How deeply the operator is nested in flows that are arguments of others."""
+    """The depth of nesting in flows that are arguments of other operators."""
 
     def at(self, path: Sequence[int]) -> Step:
         """The step at the end of a path: the index of the source to follow, at each step."""
@@ -47,7 +47,7 @@ class Step:
         return step
 
     def over(self, *sources: Step, **changes: Any) -> Step:
-        """The operator over other sources, with other arguments where ``changes`` says so."""
+        """The operator over other sources, with the arguments in ``changes`` replaced."""
         node = with_sources(self.node, tuple(source.node for source in sources))
         if node is self.node and not changes:
             return self
@@ -66,7 +66,7 @@ def _step(node: AnyNode, numbers: Iterator[int], depth: int) -> Step:
 
 
 def is_of_prefetch(node: AnyNode) -> bool:
-    """Whether the node stands for an argument of ``prefetch``, and is no operator of the chain."""
+    """Return True if the node represents an argument of ``prefetch``, and not an operator."""
     return isinstance(node, Identity) or (isinstance(node, Elementwise) and node.light)
 
 
@@ -75,12 +75,12 @@ def walk(tree: Step) -> list[Step]: ...
 @overload
 def walk(tree: AnyNode) -> list[AnyNode]: ...
 def walk(tree: Any) -> list[Any]:
-    """Every step, or node, in the order that elements meet them: sources first."""
-    found, waiting = list[Any](), [tree]
+    """Every step, or node, in the order in which elements pass them: sources first."""
+    visited, waiting = list[Any](), [tree]
     while waiting:  # not recursive, so that a chain can have any depth
-        found.append(one := waiting.pop())
-        waiting += one.sources
-    return found[::-1]
+        visited.append(part := waiting.pop())
+        waiting += part.sources
+    return visited[::-1]
 
 
 def rewrite(step: Step, change: Callable[[Step], Step]) -> Step:
@@ -89,7 +89,7 @@ def rewrite(step: Step, change: Callable[[Step], Step]) -> Step:
 
 
 def runs_in_worker(node: AnyNode) -> bool:
-    """Whether a process that holds only some consecutive elements can run this operator."""
+    """Return True if a process that has only some consecutive elements can run this operator."""
     if isinstance(node, Elementwise):
         return node.source.dense or not isinstance(node, IndexedMap)
     if isinstance(node, Windowed) and not node.indexable:
@@ -100,7 +100,7 @@ def runs_in_worker(node: AnyNode) -> bool:
 def bases_of(step: Step) -> tuple[Step, ...]:
     """The parts of a workers' flow that only this process can run, in the order of the walk.
 
-    They are one stream, or any number of random-access flows whose rows lie in this process.
+    They are one stream, or any number of random-access flows whose rows are in this process.
     """
     node = step.node
     if isinstance(node, Elementwise | Windowed) and runs_in_worker(node):
@@ -108,7 +108,7 @@ def bases_of(step: Step) -> tuple[Step, ...]:
     if isinstance(node, IndexTransform | Merging | Joining) and node.indexable:
         each = [bases_of(source) for source in step.sources]
         if all(base and base[0] is part for base, part in zip(each, step.sources, strict=True)):
-            return (step,)  # it chooses among rows in this process: the chosen ones are sent
+            return (step,)  # it chooses among rows in this process: only chosen rows are sent
         return tuple(base for bases in each for base in bases)
     if isinstance(node, IndexedSource) and node.portable:
         return ()
@@ -116,38 +116,38 @@ def bases_of(step: Step) -> tuple[Step, ...]:
 
 
 def has_work(step: Step) -> bool:
-    """Whether workers could run some operator that makes these elements."""
+    """Return True if workers could run some operator up to this step."""
     return any(map(is_work, walk(step)))
 
 
 def is_work(step: Step) -> bool:
-    """Whether workers could run this operator, and it is worth sending elements to them."""
+    """Return True if workers could run this operator, and it justifies sending elements."""
     node = step.node
     light = isinstance(node, Elementwise) and node.light
     return not light and runs_in_worker(node) and all(base is not step for base in bases_of(step))
 
 
 def is_read_alone(step: Step) -> bool:
-    """Whether a prefetch over this has nothing for workers, and a stream to read ahead."""
+    """Return True if a prefetch over this step has only a stream to read ahead, and no work."""
     return not from_positions(step.node) and _is_read_here(step) and not has_own_work(step)
 
 
 def _is_read_here(step: Step) -> bool:
-    """Whether it reads more than what comes from the workers of prefetches further down."""
+    """Return True if it reads a stream other than the results of prefetches further down."""
     if isinstance(step.node, Placement):
         return False
     return not step.sources or from_positions(step.node) or any(map(_is_read_here, step.sources))
 
 
 def from_positions(node: AnyNode) -> bool:
-    """Whether it is random-access, or made elementwise from a random-access flow."""
+    """Return True if a flow is random-access, or elementwise over a random-access flow."""
     if isinstance(node, Elementwise) and not isinstance(node, IndexedMap):
         return from_positions(node.source)
     return node.indexable
 
 
 def has_own_work(step: Step) -> bool:
-    """Whether there is work for workers down to the next prefetch."""
+    """Return True if there is work for workers down to the next prefetch."""
     if isinstance(step.node, Placement):
         return False
     return is_work(step) or any(map(has_own_work, step.sources))

@@ -1,1 +1,1 @@
-"""What a run uses of its machine: cores, kinds of worker, and waits that can be cancelled."""
+"""The machine's resources in a run: cores, kinds of worker, and waits that can be cancelled."""

@@ -14,7 +14,7 @@ _cancelled: ContextVar[Callable[[], bool] | None] = ContextVar("_cancelled", def
 
 
 def is_cancelled() -> bool:
-    """Whether the wait of this thread should end."""
+    """Return True if the wait of this thread should end."""
     cancelled = _cancelled.get()
     return cancelled is not None and cancelled()
 

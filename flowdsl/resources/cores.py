@@ -9,7 +9,7 @@ _QUOTA = "/sys/fs/cgroup/cpu.max"
 
 
 def cores(quota: str | os.PathLike[str] = _QUOTA) -> int:
-    """The cores this process may use, by its CPU affinity and its container's quota.
+    """The number of cores this process may use, by its CPU affinity and its container's quota.
 
     >>> cores() >= 1
     True
@@ -22,5 +22,5 @@ def cores(quota: str | os.PathLike[str] = _QUOTA) -> int:
         with open(quota) as file:
             most, period = file.read().split()
         return max(1, min(available, math.ceil(int(most) / int(period))))
-    except (OSError, ValueError):  # no such file, or no bound: "max 100000"
+    except (OSError, ValueError):  # no such file, or no limit: "max 100000"
         return available

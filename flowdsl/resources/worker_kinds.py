@@ -1,7 +1,7 @@
-"""The kinds of worker: what each is called, what is true of it, and where its backends come from.
+"""The kinds of worker: their names, their properties, and the factories of their backends.
 
-Everything else about a kind is in the file of its backend, so that one file, yours or ours, adds a
-kind of worker: docs/adding-a-worker-kind.md.
+All other code of a kind is in the module of its backend, so that one module, of flowdsl or of a
+user, adds a kind of worker: docs/adding-a-worker-kind.md.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import attrs
 
 @attrs.frozen
 class Label:
-    """A word for one thing and for several."""
+    """A noun in the singular and the plural."""
 
     one: str
     many: str
 
     @property
     def any(self) -> str:
-        """The noun for one, with its article.
+        """The singular with its indefinite article.
 
-        >>> Noun("thread", "threads").any, Noun("actor", "actors").any
+        >>> Label("thread", "threads").any, Label("actor", "actors").any
         ('a thread', 'an actor')
         """
         return f"{'an' if self.one[0] in 'aeiou' else 'a'} {self.one}"
 
     def counted(self, n: int, one: str = "1") -> str:
-        """The number with its noun; ``one`` is how 1 is spelled.
+        """The number with its noun; ``one`` is the spelling of 1.
 
-        >>> Noun("thread", "threads").counted(1, "one"), Noun("thread", "threads").counted(2)
+        >>> Label("thread", "threads").counted(1, "one"), Label("thread", "threads").counted(2)
         ('one thread', '2 threads')
         """
         return f"{one} {self.one}" if n == 1 else f"{n} {self.many}"
@@ -41,9 +41,9 @@ class WorkerKind:
     """A kind of worker. It is plain data: it travels with a plan and stays with statistics."""
 
     keyword: str
-    """The argument that gives the number of workers, such as ``procs``."""
+    """The argument for the number of workers, such as ``procs``."""
     noun: Label
-    """What people call the workers."""
+    """The noun for the workers."""
     backend: str
     """The factory of the backends, a ``flowdsl.workers.backend.BackendFactory``, such as
     ``flowdsl.workers.threads:Threads``. It is imported when the first backend is needed."""
@@ -52,9 +52,9 @@ class WorkerKind:
     )
     """The short noun, where it is clear that workers are meant, as in a table of stages."""
     mortal: bool = attrs.field(default=True, kw_only=True)
-    """Whether a worker may die before its work is done, and is ended after ``timeout``."""
+    """True if a worker may die before its work is done, and is ended after ``timeout``."""
     shares_lock: bool = attrs.field(default=False, kw_only=True)
-    """Whether the workers run under the consumer's interpreter lock."""
+    """True if the workers run under the consumer's interpreter lock."""
 
 
 PROCESSES = WorkerKind(
@@ -75,7 +75,7 @@ THREADS = WorkerKind(
 
 @attrs.frozen
 class Workers:
-    """Who runs a stage: a number of workers of one kind, or only the consumer.
+    """The workers of a stage: a number of workers of one kind, or only the consumer.
 
     >>> str(Workers(PROCESSES, 2)), str(Workers(THREADS, 1))
     ('2 worker processes', '1 thread')
@@ -87,23 +87,23 @@ class Workers:
     count: int = 0
     """The number of workers; 0 if the consumer runs the stage itself."""
     auto: bool = attrs.field(default=False, kw_only=True)
-    """Whether ``count`` is the most workers, and a run finds out how many of them pay."""
+    """True if ``count`` is a maximum, and a run adjusts the number of workers."""
     memory: int | None = None
-    """The bytes that may be in flight; None for the runtime's own bound."""
+    """The bytes that may be in flight; None for the runtime's default limit."""
     deaths: int = 3
-    """How many workers may die on one element before it is given up."""
+    """The number of workers that may die on one element before it raises an error."""
     timeout: float | None = None
     """The seconds that a worker may take for one element before the worker is ended."""
 
     def within(self, others: Iterable[Workers]) -> Workers:
-        """These workers with the strictest limits of all, as far as their kind can keep them."""
+        """These workers with the strictest limits of all, as far as their kind supports them."""
         every = [self, *others]
-        memory = [one.memory for one in every if one.memory is not None]
-        timeout = [one.timeout for one in every if one.timeout is not None]
+        memory = [workers.memory for workers in every if workers.memory is not None]
+        timeout = [workers.timeout for workers in every if workers.timeout is not None]
         return attrs.evolve(
             self,
             memory=min(memory, default=None),
-            deaths=min(one.deaths for one in every),
+            deaths=min(workers.deaths for workers in every),
             timeout=min(timeout, default=None) if self.kind.mortal else None,
         )
 

@@ -1,1 +1,1 @@
-"""The statistics of a run, and how figures are formatted."""
+"""The statistics of a run, and the formatting of figures."""

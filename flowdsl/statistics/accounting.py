@@ -1,8 +1,8 @@
-"""The books of a stage: how many elements entered it, and what became of them.
+"""Accounting: the counts of elements that enter a stage, and that leave it in each way.
 
-Elements that enter are counted when work is handed out, those delivered when the consumer takes
-them, and those left out by the workers, who report the number with each result. So the counts
-balance only if no element was lost or came twice.
+Entered elements are counted when tasks are handed out, delivered elements when the consumer
+receives them, and left-out elements by the workers, which report the number with each result. As
+the counts are independent, they balance only if no element was lost or came twice.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ class ElementCounts:
         return self.entered - self.delivered - self.filtered - self.skipped
 
     def settle(self) -> None:
-        """After a pass that was cut short: count elements under way as not entered."""
+        """Count elements under way as not entered, after a pass that was ended early."""
         self.entered -= self.under_way
 
     def check(self, title: str) -> None:
-        """Check, at the end of a pass, that the books balance.
+        """Check, at the end of a pass, that the counts balance.
 
         Raises:
             FlowError: They do not balance, which is a defect of flowdsl, or of an operator.
         """
         if self.under_way:
             raise FlowError(
-                f"the books of the stage that ends in {title} do not balance: {self.entered} "
+                f"the counts of the stage that ends in {title} do not balance: {self.entered} "
                 f"elements went in, of which {self.delivered} came out, {self.filtered} were "
                 f"filtered and {self.skipped} were skipped; this is a defect, please report it"
             )
 
 
 _BINS_AN_OCTAVE = 8
-"""Each bin spans 9%, less than times vary from run to run."""
+"""Each bin spans 9%, which is less than the variation of times between runs."""
 
 Bins: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of a bin, by the logarithm of the seconds, and its number of elements; shortest first."""
@@ -59,17 +59,17 @@ Bins: TypeAlias = tuple[tuple[int, int], ...]
 
 @attrs.define
 class Times:
-    """A histogram of the time that elements took, by the logarithm of the seconds."""
+    """A histogram of the times of elements, by the logarithm of the seconds."""
 
     _bins: Counter[int] = attrs.field(factory=Counter[int])
 
     def add(self, seconds: Iterable[float]) -> None:
         """Add the times of single elements."""
-        for one in seconds:
-            self._bins[_bin(one)] += 1
+        for time in seconds:
+            self._bins[_bin(time)] += 1
 
     def add_mean(self, seconds: float, count: int) -> None:
-        """Add ``count`` elements of which only the total time is known."""
+        """Add ``count`` elements whose total time is known."""
         if count:
             self._bins[_bin(seconds / count)] += count
 
@@ -80,7 +80,7 @@ class Times:
 
 
 def quantile(bins: Bins, q: float) -> float:
-    """The seconds that a fraction ``q`` of the elements took at most; 0 without elements."""
+    """The ``q``-quantile of the elements' times, in seconds; 0 without elements."""
     left = q * sum(count for _, count in bins)
     for place, count in bins:
         left -= count

@@ -1,4 +1,4 @@
-"""How figures are formatted, and the figures shown for a stage."""
+"""Format figures, and choose the figures shown for a stage."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def size(nbytes: float) -> str:
 
 
 def where(stage: StageStatistics, one: str = "1") -> str:
-    """Where a stage runs, with the number of its workers; ``one`` is the spelling of 1."""
+    """The place where a stage runs, with its number of workers; ``one`` is the spelling of 1."""
     if stage.kind is None:
         return "this process"
     return stage.kind.short.counted(len(stage.workers), one)
@@ -96,7 +96,7 @@ def name(stage: StageStatistics) -> str:
 
 
 def stage_cells(stage: StageStatistics) -> tuple[str, ...]:
-    """The figures of a stage for the columns in ``HEADER``; empty where there is nothing to say."""
+    """The figures of a stage for the columns in ``HEADER``; empty if a figure does not apply."""
     seconds, workers = stage.seconds, stage.kind is not None
     return (
         name(stage),
@@ -114,7 +114,7 @@ def stage_cells(stage: StageStatistics) -> tuple[str, ...]:
 
 
 def summary(statistics: RunStatistics) -> str:
-    """A run summed up in one line."""
+    """A summary of a run in one line."""
     whole = "" if statistics.length is None else f" of {statistics.length:,}"
     left_out = f"; {statistics.skipped:,} were left out" if statistics.skipped else ""
     return (
@@ -125,7 +125,7 @@ def summary(statistics: RunStatistics) -> str:
 
 
 def losses(stage: StageStatistics) -> str:
-    """The elements that a stage filtered, skipped or retried, and its deaths; empty without any."""
+    """The counts of filtered, skipped and retried elements and of deaths; empty if all are 0."""
     counted = (
         (stage.filtered, "filtered"),
         (stage.skipped, "skipped"),

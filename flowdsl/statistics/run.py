@@ -1,7 +1,7 @@
-"""The statistics of a run: the counts of every stage, and where the time went.
+"""The statistics of a run: the counts and times of every stage.
 
-Times are in seconds of wall time, sizes in bytes. All of it is plain data without a reference to
-the run: it can be kept, compared and pickled.
+Times are in seconds of wall time, sizes in bytes. Statistics are plain data without a reference to
+the run: they can be kept, compared and pickled.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from flowdsl.statistics import tables
 from flowdsl.statistics.accounting import Bins, quantile
 
 MOST_SKIPS = 100
-"""The most elements left out that are listed in ``skips``."""
+"""The most skipped elements that are listed in ``skips``."""
 
 
 @attrs.frozen
 class OperatorCost:
-    """The time that one operator took, as far as a profile has timed it."""
+    """The time of one operator, as measured by a profile."""
 
     title: str
     calls: int
     seconds: float
     """Seconds in the operator alone, without the operators below it."""
     step: int = 0
-    """The operator's number in ``flow.explain()``; tells apart operators with the same title."""
+    """The operator's number in ``flow.explain()``, which differs for operators of one title."""
 
     @property
     def mean(self) -> float:
@@ -56,11 +56,11 @@ class StageStatistics:
     operators: tuple[str, ...]
     """The titles of the stage's operators, sources first."""
     seconds: float
-    """Seconds since the first element was asked for."""
+    """Seconds since the first element was requested."""
     entered: int
-    """Positions that the stage was given to make elements for."""
+    """Positions that entered the stage."""
     delivered: int
-    """Elements that were given to the consumer."""
+    """Elements that were delivered to the consumer."""
     filtered: int = 0
     """Elements left out by filters."""
     skipped: int = 0
@@ -76,11 +76,11 @@ class StageStatistics:
     workers: tuple[WorkerStatistics, ...] = ()
     """The current workers, or those at the end; empty if the consumer's thread runs the stage."""
     dismissed: WorkerStatistics = WorkerStatistics(0, 0.0, 0.0)
-    """What workers had done that went since they did not pay, where a run finds how many do."""
+    """The work of workers that were stopped, if the run adjusts the number of workers."""
     staffed: float | None = None
-    """Seconds for which workers were there, added up, where a run finds how many of them pay."""
+    """The total time for which workers existed, if the run adjusts their number, else None."""
     input_seconds: float = 0.0
-    """Seconds in which the consumer's thread read the rows that the workers are supplied with."""
+    """Seconds in which the consumer's thread read the rows that are sent to workers."""
     waited: float = 0.0
     """Seconds in which the consumer's thread did nothing but wait for this stage."""
     fill: float = 0.0
@@ -88,16 +88,16 @@ class StageStatistics:
     nbytes: int = 0
     """Bytes of all results, arrays and messages included."""
     times: Bins = ()
-    """A histogram of the time that elements took to make."""
+    """A histogram of the elements' computing times."""
     costs: tuple[OperatorCost, ...] = ()
     """The cost of each operator, sources first; empty unless the run was profiled."""
     ordered: bool = True
     """Whether elements are delivered in order, whichever worker finishes first."""
     copies: Literal["rows", "passes"] | None = None
-    """Set if ``replicate`` asked for the workers: with "rows" they share the rows of all copies;
-    with "passes" each runs a copy from end to end, so their number is part of the flow."""
+    """Set for the workers of ``replicate``: with "rows" they share the rows of all copies; with
+    "passes" each runs a copy from end to end, so their number is part of the flow."""
     stays: tuple[str, ...] = ()
-    """The titles of the stage's operators that no worker can run."""
+    """The titles of the stage's operators that workers cannot run."""
 
     @property
     def rate(self) -> float:
@@ -106,17 +106,17 @@ class StageStatistics:
 
     @property
     def p50(self) -> float:
-        """The median time to make an element, in seconds."""
+        """The median computing time of an element, in seconds."""
         return quantile(self.times, 0.5)
 
     @property
     def p99(self) -> float:
-        """The time that 99 of 100 elements took at most to make, in seconds."""
+        """The 99th percentile of the elements' computing times, in seconds."""
         return quantile(self.times, 0.99)
 
     @property
     def auto(self) -> bool:
-        """Whether the run finds how many workers pay."""
+        """True if the run adjusts the number of workers."""
         return self.staffed is not None
 
     @property
@@ -141,9 +141,9 @@ class StageStatistics:
 
     @property
     def skew(self) -> float:
-        """How much longer the busiest worker was busy than the average: 0 for equally long.
+        """The busy time of the busiest worker relative to the average, minus 1: 0 if all are equal.
 
-        Also 0 where a run finds how many workers pay, as they are not there for equally long.
+        Also 0 if the run adjusts the number of workers, as they exist for different times.
         """
         busy = [worker.busy for worker in self.workers]
         return max(busy) * len(busy) / sum(busy) - 1 if any(busy) and not self.auto else 0.0
@@ -166,9 +166,9 @@ class RunStatistics:
     elements: int
     """Elements delivered in this run, without those before a resume."""
     seconds: float
-    """Seconds since the first element was asked for."""
+    """Seconds since the first element was requested."""
     consumer_seconds: float
-    """Seconds of the consumer's own work, between getting an element and asking for the next."""
+    """Seconds of the consumer's own work, between receiving an element and requesting the next."""
     stages: tuple[StageStatistics, ...]
     skipped: int = 0
     """The number of elements that were left out because they failed."""
@@ -177,7 +177,7 @@ class RunStatistics:
     length: int | None = None
     """The number of elements in the whole pass, if known."""
     profiled: bool = False
-    """Whether every operator and the consumer were timed, not only what costs nothing to time."""
+    """True if every operator and the consumer were timed, which has a cost of its own."""
     hosted: tuple[OperatorCost, ...] = ()
     """The costs of operators outside of stages, if profiled; the consumer's thread runs them."""
 

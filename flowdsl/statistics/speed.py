@@ -1,4 +1,4 @@
-"""How fast a flow delivers, as its consumer sees it."""
+"""Measure the speed at which a flow delivers elements to its consumer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Speed:
     elements: int
     """The number of elements that were timed."""
     seconds: float
-    """Seconds from asking for the first timed element to having the last."""
+    """Seconds from requesting the first timed element to receiving the last."""
     nbytes: int
     """The size of the elements: arrays, NumPy scalars, bytes and text; other values count as 0."""
 
@@ -48,7 +48,7 @@ def measure(elements: Iterator[object], size: int, warmup: int) -> Speed:
     """Time up to ``size`` elements, after ``warmup`` elements that are not timed.
 
     Raises:
-        FlowError: There is none to time.
+        FlowError: There are no elements to time.
     """
     warmed = sum(1 for _ in islice(elements, warmup))
     timed, nbytes, seconds = 0, 0, 0.0
@@ -62,13 +62,13 @@ def measure(elements: Iterator[object], size: int, warmup: int) -> Speed:
     if not timed:
         raise FlowError(
             f"measure: the pass ended after {warmed} elements, with a warmup of {warmup}; there is "
-            f"nothing to time. Measure flow.repeat(), or give a smaller warmup"
+            f"nothing to time. Measure flow.repeat(), or use a smaller warmup"
         )
     return Speed(timed, seconds, nbytes)
 
 
 def _timed(elements: Iterator[object], most: int) -> tuple[list[object], float]:
-    """A block of elements, and the seconds it took; their size is taken later, off the clock."""
+    """A block of elements and their seconds; their size is measured later, and is not timed."""
     block: list[object] = []
     began = now = time.perf_counter()
     while len(block) < most and now - began < _BLOCK_SECONDS:

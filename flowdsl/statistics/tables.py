@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from flowdsl.statistics.run import RunStatistics, StageStatistics
 
 _WORDS = 2
-"""The number of columns that hold words; the others hold figures."""
+"""The number of columns with words; the other columns have figures."""
 
 _COLUMNS = 120
-"""The width of the text that ``printed`` gives."""
+"""The width of the text that ``printed`` returns."""
 
 
 def text(statistics: RunStatistics) -> str:
@@ -36,8 +36,8 @@ def text(statistics: RunStatistics) -> str:
     >>> text(RunStatistics(9, 2.0, 0.5, ()))
     '4.5 elements/s: 9 in 2 s, of which the consumer waited 75%'
     """
-    said = summary(statistics)
-    return f"{said}\n{printed(table(statistics))}" if statistics.stages else said
+    line = summary(statistics)
+    return f"{line}\n{printed(table(statistics))}" if statistics.stages else line
 
 
 def table(statistics: RunStatistics, limiting: int | None = None) -> Table:
@@ -82,7 +82,7 @@ def costs_table(statistics: RunStatistics, operator: str | None = None) -> Table
 
 
 def printed(*parts: RenderableType) -> str:
-    """What rich would print, as text without colours."""
+    """Render rich objects as text without colours."""
     from rich.console import Console
 
     out = io.StringIO()

@@ -115,7 +115,7 @@ class Pool:
         Raises:
             ElementError: An operator failed, after every element before it was yielded.
             WorkerDied: Workers ended, again and again, over an element or before they were ready.
-            FlowError: The books do not balance, or operators hold more than ``memory``.
+            FlowError: The counts do not balance, or operators hold more than ``memory``.
         """
         self._began = self._began or time.perf_counter()
         self._ended = None

@@ -139,5 +139,5 @@ def test_an_element_with_other_names_is_refused_with_both(
 def test_where_nothing_is_known_keys_in_another_order_are_refused() -> None:
     flatten = flattener_of_first()
     assert flatten({"a": 1, "b": 2}) == [1, 2]
-    with pytest.raises(fl.SpecMismatch, match=r"its keys are b, a, those of the first .* a, b"):
+    with pytest.raises(fl.SpecMismatch, match=r"its keys are b, a, the keys of the first .* a, b"):
         flatten({"b": 2, "a": 1})

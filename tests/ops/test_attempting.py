@@ -288,7 +288,7 @@ class TestHandler:
             ROWS.prefetch(on_error=lambda: None)  # type: ignore[arg-type,misc]  # on purpose
         assert str(caught.value) == (
             "prefetch: on_error must take one argument, the error, but <lambda> cannot be called "
-            "so: too many positional arguments"
+            "with it: too many positional arguments"
         )
         ROWS.prefetch(on_error=print)
         ROWS.prefetch(on_error=dict)  # type: ignore[arg-type]  # which says nothing of what it takes

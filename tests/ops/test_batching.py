@@ -170,7 +170,7 @@ def lists_of_sets(sets: list[set[int]]) -> list[list[int]]:
     [
         (
             (joined,),
-            "element: it has 2 components, and collate 1; give a function, or None, for each",
+            "element: it has 2 components, and collate 1; pass a function, or None, for each",
         ),
         ((None,) * 3, "element: it has 2 components, and collate 3"),
         ({"texts": joined}, "element: it has the components text, number, and collate names texts"),

@@ -197,7 +197,8 @@ class TestRefusals:
         )
         assert str(caught.value).endswith("; the element was (float32[1], np.int64(1))")
         assert str(caught.value.__cause__) == (
-            "the selector must give an array, whose shape the element is grouped by; c1 gave int64"
+            "the selector must return an array, whose shape the element is grouped by; c1 returned "
+            "int64"
         )
 
     def test_a_selector_that_raises(self) -> None:

@@ -240,7 +240,7 @@ class TestPromises:
             endless.cache()
         assert str(caught.value) == (
             "cache: its source never ends, so that a first pass is never complete; put cache() "
-            "before what repeats it, or take(n) before cache()"
+            "before the repeat, or take(n) before cache()"
         )
 
 

@@ -196,7 +196,7 @@ class TestChoose:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).choose(fl.from_range(3), probabilities=probabilities)
         assert str(caught.value) == (
-            "choose: probabilities must be 2 positive numbers, one for each flow and none "
+            "choose: probabilities must be 2 positive numbers, one for each flow, and not "
             f"below a millionth of their sum, got {given_}"
         )
 

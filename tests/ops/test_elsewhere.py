@@ -14,7 +14,7 @@ from flowdsl.nodes import rejects_keywords
 
 ROWS: Any = fl.from_range(100)
 PROCS = "workers are set once for all operators, by prefetch(procs={}) after them"
-ENDLESS = "or repeat() to go on without end"
+ENDLESS = "or repeat() to repeat without end"
 FROM_ITERABLE: Any = fl.from_iterable
 FROM_ITEMS: Any = fl.from_items
 
@@ -60,10 +60,10 @@ CASES: dict[str, Any] = {
     "augment: there is no coords_index=; write points=...": lambda: ROWS.augment(
         max, coords_index=(2,)
     ),
-    'augment: there is no catch_exceptions=; leave out what fails with prefetch(on_error="skip") '
-    "after it": lambda: ROWS.augment(max, catch_exceptions=True),
+    "augment: there is no catch_exceptions=; leave out elements that fail with "
+    'prefetch(on_error="skip") after it': lambda: ROWS.augment(max, catch_exceptions=True),
     "filter: there is no predicate=; write filter(f)": lambda: ROWS.filter(predicate=bool),
-    "prefetch: there is no buffer_size=; what is made ahead is limited in bytes, as in "
+    "prefetch: there is no buffer_size=; elements made ahead are limited in bytes, as in "
     "prefetch(memory=2**30)": lambda: ROWS.prefetch(buffer_size=2),
     "prefetch: there is no num_workers=; write prefetch(procs=4)": lambda: ROWS.prefetch(
         num_workers=4

@@ -331,8 +331,8 @@ class TestMapComponent:
 
 
 THERE = (
-    "those of a tuple are numbered from 0, those of a dict are its keys; for any other element use "
-    "map"
+    "components of a tuple are numbered from 0, components of a dict are its keys; for any other "
+    "element use map"
 )
 MISSING: list[tuple[object, int | str, str]] = [
     ((1, 2), 2, "there is no component 2 in this tuple of 2"),
@@ -428,7 +428,7 @@ class TestSelect:
         with pytest.raises(InvalidFlow) as caught:
             flow.select(*picks)
         assert str(caught.value) == (
-            "select: give selectors, such as c0, or keys of a dict, one or more and all of one "
+            "select: pass selectors, such as c0, or keys of a dict, one or more and all of one "
             f"kind; got {got}"
         )
 

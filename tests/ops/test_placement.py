@@ -238,7 +238,7 @@ def test_refuses_what_no_machine_can_start() -> None:
     [
         (
             {"procs": 2, "threads": 3},
-            "prefetch: give procs or threads, not both; got procs=2, threads=3",
+            "prefetch: set procs or threads, not both; got procs=2, threads=3",
         ),
         ({"memory": 0}, "prefetch: memory must be an int >= 1, got 0"),
         ({"memory": 1e9}, "prefetch: memory must be an int >= 1, got 1000000000.0"),

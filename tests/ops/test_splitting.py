@@ -261,14 +261,14 @@ def test_refuses_shares_of_everything() -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(10).split(0.8, 0.2)
     assert str(caught.value) == (
-        "split: the shares 0.8 and 0.2 leave nothing for the last part, which gets what remains; "
-        "leave the last share out"
+        "split: the shares 0.8 and 0.2 leave no rows for the last part, which gets the "
+        "remaining rows; leave the last share out"
     )
     none: Any = ()
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(10).split(*none)
     assert str(caught.value) == (
-        "split: give every part but the last: shares such as split(0.8), or numbers of rows"
+        "split: pass every part but the last: shares such as split(0.8), or numbers of rows"
     )
 
 
@@ -282,7 +282,7 @@ def test_refuses_more_than_can_be_drawn_and_another_seed() -> None:
         fl.from_range(9).split(0.5, seed=-1)
 
 
-_CHANCE = "reorders the rows, so chance would decide which of them a part has"
+_CHANCE = "reorders the rows, so each epoch would have different rows in a part"
 _TWICE = "may repeat rows or leave some out, so two parts could have a row in common"
 _SIZE = "and a part is a share of all rows"
 

@@ -227,7 +227,7 @@ class TestRefusals:
         with pytest.raises(ElementError) as caught:
             flow.unbatch().collect()
         assert str(caught.value.__cause__) == (
-            "element: it has no components to tell how many rows there are"
+            "element: it has no components, so its number of rows is unknown"
         )
 
     @pytest.mark.parametrize("into", [3, "Sample", (int,)])

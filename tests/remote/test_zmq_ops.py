@@ -119,7 +119,7 @@ def test_a_dict_is_sent_in_the_order_of_the_spec() -> None:
 def test_where_nothing_declares_the_order_another_one_is_refused() -> None:
     encoder = Encoder(UNKNOWN)
     assert encoder({"x": 1, "y": 2.5}) == encode((1, 2.5))
-    with pytest.raises(SpecMismatch, match=r"its keys are y, x, those of the first .* x, y"):
+    with pytest.raises(SpecMismatch, match=r"its keys are y, x, the keys of the first .* x, y"):
         encoder({"y": 2.5, "x": 1})
 
 

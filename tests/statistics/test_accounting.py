@@ -25,7 +25,7 @@ def test_balance(entered: int, delivered: int, filtered: int, skipped: int) -> N
     with pytest.raises(FlowError) as caught:
         books.check("map(f)")
     assert str(caught.value) == (
-        f"the books of the stage that ends in map(f) do not balance: {entered} elements went in, "
+        f"the counts of the stage that ends in map(f) do not balance: {entered} elements went in, "
         f"of which {delivered} came out, {filtered} were filtered and {skipped} were skipped; this "
         f"is a defect, please report it"
     )

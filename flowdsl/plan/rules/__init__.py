@@ -1,9 +1,9 @@
-"""The rewriting rules, each in a file of its own, read top to bottom.
+"""The rewriting rules, each in its own module.
 
-A rule looks at one step and gives its replacement, or the step itself. It reads what nodes declare
-(their kind, whether they are one-to-one, indexable, or keep positions), never which operator it is,
-so that the rules fit new operators too. No rule changes the reference sequence, the effects or the
-length.
+A rule takes one step and returns its replacement, or the step itself. It depends only on the
+properties that nodes declare (their kind, one-to-one, indexable, keeping positions), never on a
+particular operator, so that the rules apply to new operators too. Rules do not change the reference
+sequence, the effects or the length.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from flowdsl.plan.tree import Step
 Rule: TypeAlias = Callable[[Step], Step]
 
 RULES: tuple[Rule, ...] = (
-    take_before_map,  # choose first, so that less is computed
-    hoist_prefetch,  # choosing costs nothing in a worker, and decides what is made there
-    absorb_prefetch,  # one pool of workers runs all that it can
-    split_prefetch,  # work below what that pool cannot run gets another
-    sink_prefetch,  # what needs the whole sequence stays with the consumer
-    drop_idle_prefetch,  # a prefetch with nothing to run, or nobody to run it
+    take_before_map,  # choose first, so that fewer elements are computed
+    hoist_prefetch,  # choosing is cheap in a worker, which then computes only chosen elements
+    absorb_prefetch,  # one pool of workers runs all operators that it can
+    split_prefetch,  # work below an operator that the pool cannot run gets another pool
+    sink_prefetch,  # an operator that needs the whole sequence stays with the consumer
+    drop_idle_prefetch,  # remove a prefetch without operators to run, or without workers
 )

@@ -1,4 +1,4 @@
-"""prefetch over operators that are prefetched themselves runs them too."""
+"""A prefetch absorbs prefetches below it, and runs their operators too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from flowdsl.resources.worker_kinds import Workers
 def absorb_prefetch(step: Step) -> Step:
     """``x.map(f).prefetch(2).map(g).prefetch(4)`` runs both maps in the four processes.
 
-    A worker has no workers of its own, and an element that goes through two processes is sent
-    twice. The strictest limits hold; above a ``batch(32)`` an element may take 32 times as long.
+    A worker has no workers of its own, and an element that passes through two processes is sent
+    twice. The strictest limits apply; above a ``batch(32)`` an element may take 32 times as long.
     """
     node = step.node
     if isinstance(node, Placement) and node.workers.count:
@@ -25,7 +25,7 @@ def absorb_prefetch(step: Step) -> Step:
 
 
 def _without_prefetch(step: Step, rows: int, absorbed: list[Workers]) -> Step:
-    """Remove the prefetches; ``rows`` of this step's elements make one element at the top."""
+    """Remove the prefetches; ``rows`` of this step's elements form one element at the top."""
     node = step.node
     if isinstance(node, Placement):
         timeout = node.workers.timeout

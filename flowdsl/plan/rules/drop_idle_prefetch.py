@@ -1,4 +1,4 @@
-"""prefetch without workers, or with nothing for them or to read ahead, is removed."""
+"""A prefetch without workers, or without operators to run or a stream to read, is removed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from flowdsl.plan.tree import Step, has_own_work, is_read_alone
 
 
 def drop_idle_prefetch(step: Step) -> Step:
-    """``x.prefetch(procs=0)`` is ``x``; so is a prefetch over a reordered list.
+    """``x.prefetch(procs=0)`` becomes ``x``, and so does a prefetch over a reordered list.
 
-    So is one whose work all belongs to prefetches further down, unless it is to absorb one. One
-    over a stream stays: where there is no work for workers, a thread reads the stream ahead.
+    A prefetch is also removed if all its work belongs to prefetches further down, unless it will
+    absorb one directly below. A prefetch over a stream stays: if there is no work for workers, a
+    thread reads the stream ahead.
     """
     if isinstance(step.node, Placement):
         (below,) = step.sources

@@ -1,4 +1,4 @@
-"""prefetch rises above an operator that only chooses or reorders."""
+"""A prefetch is moved above an operator that only chooses or reorders."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from flowdsl.plan.tree import Step
 def hoist_prefetch(step: Step) -> Step:
     """``x.map(f).prefetch(p).shuffle()`` becomes ``x.map(f).shuffle().prefetch(p)``.
 
-    Over random-access flows the choice is arithmetic on positions, so the workers make only the
-    chosen elements, in their final order. Several flows together get as many workers as the flow
-    with the most, and the strictest limits of any.
+    Over random-access flows the choice is arithmetic on positions, so the workers compute only the
+    chosen elements, in their final order. A combination of several flows gets as many workers as
+    the flow with the most workers, and the strictest limits.
     """
     if isinstance(step.node, IndexTransform | Merging | Joining) and step.node.indexable:
         placed = [(s, s.node.workers) for s in step.sources if isinstance(s.node, Placement)]

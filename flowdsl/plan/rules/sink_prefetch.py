@@ -1,4 +1,4 @@
-"""prefetch sinks below an operator that must see the whole sequence."""
+"""A prefetch is moved below an operator that must see the whole sequence."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from flowdsl.plan.tree import Step, has_work, is_read_alone, runs_in_worker
 def sink_prefetch(step: Step) -> Step:
     """``x.filter(f).batch(n).prefetch(p)`` becomes ``x.filter(f).prefetch(p).batch(n)``.
 
-    Where a batch starts depends on how many rows were dropped before it, so the consumer forms it,
-    and the workers run the operators below it. Below an operator over several flows, the flows with
-    work share the processes, and streams are read ahead. Without work the prefetch stays.
+    The start of a batch depends on the number of rows that were dropped before it, so the consumer
+    forms the batch, and the workers run the operators below it. Below an operator over several
+    flows, the flows with work share the processes, and streams are read ahead. Without work the
+    prefetch stays.
     """
     if isinstance(step.node, Placement):
         (below,) = step.sources

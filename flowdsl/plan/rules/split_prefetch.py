@@ -1,4 +1,4 @@
-"""prefetch on both sides of an operator that must see the whole sequence."""
+"""A prefetch over an operator that must see the whole sequence is split into two prefetches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from flowdsl.resources.worker_kinds import Workers
 def split_prefetch(step: Step) -> Step:
     """``x.map(f).shuffle(9).map(g).prefetch(4)`` runs ``f`` and ``g`` in two processes each.
 
-    The work above such an operator needs workers that are sent its elements; the work below needs
-    others. They divide the number, and each get half of the memory. A batch alone needs one. Where
-    one worker cannot be divided, it runs the functions above, and a thread reads those below ahead;
-    or those below if there are none above. With a ``timeout`` each part has a worker, as nobody
-    could end a function that runs in the consumer's process.
+    The work above such an operator needs workers that receive its elements; the work below needs
+    other workers. The two parts share the number of workers, and each gets half of the memory. A
+    batch alone needs one worker. A single worker runs the functions above, while a thread runs the
+    functions below ahead; without functions above, it runs the functions below. With a ``timeout``
+    each part has a worker, as a function in the consumer's process could not be ended.
     """
     node = step.node
     if isinstance(node, Placement) and node.workers.count:
@@ -34,7 +34,7 @@ def split_prefetch(step: Step) -> Step:
 
 
 def _divided(workers: Workers, base: Step, functions: bool) -> tuple[Workers, Workers]:
-    """The workers for the work of a base, and those for the work above it."""
+    """The workers for the work of a base, and the workers for the work above it."""
     parts, count = _parts(base), workers.count
     below = -(-count * parts // (parts + 1)) if functions else count - 1
     below = min(below, count - 1) if functions or count > 1 else 1
@@ -47,9 +47,9 @@ def _divided(workers: Workers, base: Step, functions: bool) -> tuple[Workers, Wo
 
 
 def _parts(step: Step, joined: bool = False) -> int:
-    """How many parts the work has that makes these elements, each for workers of its own.
+    """The number of parts of the work up to this step that each need their own workers.
 
-    ``joined`` says whether workers that run the operator above can run this one too.
+    ``joined`` is True if the workers that run the operator above can run this operator too.
     """
     works = _is_sent(step)
     there = runs_in_worker(step.node) and (works or joined)
@@ -67,6 +67,6 @@ def _is_sent(step: Step) -> bool:
 
 
 def _has_work(base: Step) -> bool:
-    """Whether it has operators that could run in workers, and none that does already."""
+    """Return True if workers could run some of its operators, and do not run any yet."""
     parts = list(walk(base))
     return not any(isinstance(part.node, Placement) for part in parts) and any(map(_is_sent, parts))

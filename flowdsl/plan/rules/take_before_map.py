@@ -1,4 +1,4 @@
-"""take(n) over a one-to-one operator chooses first: what is not taken is not computed."""
+"""take(n) is moved below a one-to-one operator, so that only the taken elements are computed."""
 
 from __future__ import annotations
 
