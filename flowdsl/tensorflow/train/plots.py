@@ -32,7 +32,7 @@ def draw_curves(
         if name not in series:
             known = ", ".join(sorted(series)) or "nothing"
             raise InvalidFlow(f"draw_curves: no scalar {name!r} in {logdir}; it has {known}")
-    figure = Figure(figsize=(8, 2.5 * len(names)), signature="constrained")
+    figure = Figure(figsize=(8, 2.5 * len(names)), layout="constrained")
     panels = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
     for panel, name in zip(panels, names, strict=True):
         steps, values = np.array(list(series[name].items()), float).T
