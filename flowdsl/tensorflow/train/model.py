@@ -143,8 +143,7 @@ def create_model(source: Callable[[], GivenModel] | GivenModel | None, towers: i
             "arguments that creates it"
         )
     model: object
-    is_model = isinstance(source, (tf.Module, tf.keras.Model))
-    if is_model or not callable(source):
+    if isinstance(source, (tf.Module, tf.keras.Model)) or not callable(source):
         if towers > 1:
             raise InvalidFlow(
                 f"TrainConfig: model is a {type(source).__name__} that is made already, and each "

@@ -34,7 +34,7 @@ def non_finite_loss(
     rows = ", ".join(map(str, origins[:_MOST_ROWS]))
     more = f" and {len(origins) - _MOST_ROWS} more" if len(origins) > _MOST_ROWS else ""
     value = "not finite" if isfinite(loss) else str(loss)
-    made_of = f"; its elements came from {rows}{more}" if origins else ""
+    made_of = f"; its elements were made of {rows}{more}" if origins else ""
     return NonFiniteLoss(
         f"the loss of step {step}, in epoch {epoch}, is {value}{made_of}{_again(taken)}. To train "
         f"on and count such steps: TrainConfig(non_finite='count')",
