@@ -292,7 +292,7 @@ class RowsFile:
             content = column.content(i)
             digests = column.digests
             if digests is not None and xxh3_64_intdigest(content, i) != digests[i]:
-                raise ValueError("its bytes are not the bytes that were written")
+                raise ValueError("its bytes are not those that were written")
             return column.column.value(content)
 
     def row(self, i: int) -> tuple[Any, ...]:

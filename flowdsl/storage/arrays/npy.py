@@ -53,7 +53,7 @@ class NpyRows:
         dtype, shape, fortran = _header(stream)
         self._file, self._at = file, start + stream.tell()
         if dtype.hasobject:
-            raise Pickled("it holds pickled Python objects, and to read them runs code")
+            raise Pickled("it holds pickled Python objects, and reading them runs code")
         if dtype.kind not in _KINDS or not dtype.itemsize:
             raise ValueError(f"it holds {dtype}; numbers, text and times are read")
         if not shape:

@@ -247,7 +247,7 @@ class RowsFile:
         for at in range(0, info.file_size, _STRETCH):
             crc = zlib.crc32(self._file.read(start + at, min(_STRETCH, info.file_size - at)), crc)
         if crc != info.CRC:
-            raise ValueError("its bytes are not the bytes that were written")
+            raise ValueError("its bytes are not those that were written")
 
     def _load_checksums(self, header: NpzHeader) -> None:
         """Check the arrays against the header, and load the checksums of their rows."""
@@ -284,7 +284,7 @@ class RowsFile:
         with self._errors(f"row {i} of {self.names[k]!r} cannot be read"):
             content = array.content(i)
             if self._digests is not None and xxh3_64_intdigest(content, i) != self._digests[i, k]:
-                raise ValueError("its bytes are not the bytes that were written")
+                raise ValueError("its bytes are not those that were written")
             return column.value(content)
 
     def row(self, i: int) -> Any:

@@ -228,7 +228,7 @@ class CellRows(Generic[T]):
 
 def _other_width(record: list[str], width: int) -> str:
     cells = "1 cell" if len(record) == 1 else f"{len(record)} cells"
-    return f"it has {cells}, but there are {width} columns"
+    return f"it has {cells}, where there are {width} columns"
 
 
 def _column(texts: tuple[str, ...], cell: Cell, name: str) -> list[Any]:
@@ -240,7 +240,7 @@ def _column(texts: tuple[str, ...], cell: Cell, name: str) -> list[Any]:
                 cell.values([text])
             except (ValueError, OverflowError) as error:
                 raise SpecMismatch(
-                    f"column {name}: {_shown(text)} does not match the declared type, {cell}"
+                    f"column {name}: {_shown(text)} is not what is declared, {cell}"
                 ) from error
         raise
 

@@ -72,13 +72,13 @@ def unseal(i: int, stored: bytes | memoryview) -> memoryview:
         view = memoryview(stored)[1 + stored[0] : -_CHECKSUM_BYTES]
         if xxh3_64_digest(view, i) == stored[-_CHECKSUM_BYTES:]:
             return view
-    raise SourceError("its bytes are not the bytes that were written: the checksum differs")
+    raise SourceError("its bytes are not those that were written: the checksum differs")
 
 
 def _unseal_1(i: int, stored: bytes | memoryview) -> memoryview:
     view = memoryview(stored)[:-4]
     if crc32(view, i).to_bytes(4, "little") != stored[-4:]:
-        raise SourceError("its bytes are not the bytes that were written: the checksum differs")
+        raise SourceError("its bytes are not those that were written: the checksum differs")
     return view
 
 

@@ -219,7 +219,7 @@ class ParquetFile:
             self._bytes.seek(chunk.start)
             digest = xxhash.xxh3_64_hexdigest(self._bytes.read(chunk.end - chunk.start))
             if digest != self._about.digests[16 * (before + number) :][:16]:
-                raise ValueError("its bytes are not the bytes that were written")
+                raise ValueError("its bytes are not those that were written")
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:

@@ -460,7 +460,7 @@ class _Blocks(Generic[T]):
             byte = place.byte + error.start
             raise SourceError(
                 f"{place}: byte {byte} is not {error.encoding}: {error.reason}; pass encoding= if "
-                f"the file has another encoding"
+                f"the file has another one"
             ) from error
         except (FlowError, ValueError) as error:
             raise SourceError(f"{place}: {error}") from error
