@@ -15,7 +15,7 @@ from flowdsl import Flow
 from flowdsl.nodes import AnyNode, Unordered
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.lower import Supplied, plan_of
-from flowdsl.plan.plan import NOBODY, Base, Hosted, Plan, Stage
+from flowdsl.plan.plan import NO_WORKERS, Base, Hosted, Plan, Stage
 from flowdsl.plan.tree import walk
 from flowdsl.resources.worker_kinds import PROCESSES, THREADS, Workers
 from flowdsl.testing.elements import same
@@ -382,7 +382,7 @@ class TestUnordered:
     def test_with_nobody_to_be_ready_first_it_runs_here(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(0, ordered=False)
         (stage,) = stages(flow)
-        assert (stage.ordered, stage.workers) == (True, NOBODY)
+        assert (stage.ordered, stage.workers) == (True, NO_WORKERS)
 
 
 class TestReplicate:

@@ -61,7 +61,7 @@ def test_what_is_no_statistics_is_refused() -> None:
     run = iter(fl.from_range(3))
     with pytest.raises(TypeError) as caught:
         verdict(run)  # type: ignore[arg-type]  # it is what is refused
-    said = f"verdict: statistics must be what run.statistics() gives, got {run!r}"
+    said = f"verdict: statistics must be the result of run.statistics(), got {run!r}"
     assert str(caught.value) == said
 
 
@@ -450,7 +450,7 @@ def test_where_a_run_finds_the_number_no_other_is_advised_up_to_the_cores() -> N
     found = advised(figures, 4)
     assert (found.workers, found.expected) == (None, None)
     assert found.advice.startswith(
-        'prefetch(procs="auto") has found no number that gives more; make it cheaper'
+        'prefetch(procs="auto") has found no number that is faster; make it cheaper'
     )
     assert advised(figures, 2).advice.startswith("They compute, and 2 cores can do no more")
 
@@ -571,7 +571,7 @@ def test_another_number_of_copies_is_another_flow() -> None:
     found = verdict(run(copied), 4)
     assert (found.expected, found.workers) == (None, None)
     assert found.advice == (
-        "replicate(procs=n) gives n passes, so another number would give other elements; make it "
+        "replicate(procs=n) runs n passes, so another number changes the elements; make it "
         "cheaper: the rest could go up to about 1,000 elements/s."
     )
     idle = stage("map(f)", busy=(0.2, 0.1), waited=0.1, copies="passes")

@@ -312,7 +312,7 @@ def test_replicated_streams_have_no_more_workers() -> None:
     verdict = judged(lambda: flow, ("workers", 0, None)).verdict
     assert verdict.limiting == "workers", verdict
     assert verdict.workers is None
-    assert verdict.advice.startswith("replicate(procs=n) gives n passes")
+    assert verdict.advice.startswith("replicate(procs=n) runs n passes")
 
 
 SEEN = numbers().map(fast).batch(4).profile(0.05)

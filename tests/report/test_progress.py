@@ -246,7 +246,7 @@ def test_what_is_no_run_is_refused() -> None:
     not_a_run: Any = [1, 2]
     with pytest.raises(InvalidFlow) as caught:
         fl.progress(not_a_run)
-    assert str(caught.value) == "progress: give a flow, or a run of one, got [1, 2]"
+    assert str(caught.value) == "progress: expected a flow, or a run of one, got [1, 2]"
     not_text: Any = 3
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).progress(not_text)
