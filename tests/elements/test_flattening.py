@@ -67,9 +67,7 @@ def in_other_order(element: Any, rng: random.Random) -> Any:
 
 
 @given(NESTED, st.randoms(use_true_random=False))
-def test_flattening_does_not_depend_on_the_order_of_keys(
-    element: Any, rng: random.Random
-) -> None:
+def test_flattening_does_not_depend_on_the_order_of_keys(element: Any, rng: random.Random) -> None:
     other = in_other_order(element, rng)
     assert spec_of(other) == spec_of(element)
     assert hash(spec_of(other)) == hash(spec_of(element))
@@ -113,7 +111,9 @@ def test_given_names_define_the_order(element: Any, rng: random.Random) -> None:
         ((1, 2), Pair(3, 4)),
     ],
 )
-def test_dicts_and_records_match_by_name_and_tuples_by_position(first: object, other: object) -> None:
+def test_dicts_and_records_match_by_name_and_tuples_by_position(
+    first: object, other: object
+) -> None:
     assert flattener(spec_of(first))(other) == [3, 4]
 
 
@@ -129,9 +129,7 @@ def test_dicts_and_records_match_by_name_and_tuples_by_position(first: object, o
         ((1, 2), (1, 2, 3), r"it is \(int, int, int\), expected is \(int, int\)"),
     ],
 )
-def test_an_element_with_other_names_is_refused(
-    first: object, other: object, says: str
-) -> None:
+def test_an_element_with_other_names_is_refused(first: object, other: object, says: str) -> None:
     with pytest.raises(fl.SpecMismatch, match=says):
         flattener(spec_of(first))(other)
 

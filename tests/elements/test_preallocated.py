@@ -54,7 +54,9 @@ def test_rows_that_stack_are_stacked_as_they_arrive(rows: list[Any], more: int) 
 
 
 @given(st.lists(st.tuples(FORM, ARRAYS, ARRAYS), min_size=1, max_size=4), st.integers(0, 2))
-def test_rows_that_differ_raise_the_same_error_as_stack(parts: list[tuple[Any, Any, Any]], more: int) -> None:
+def test_rows_that_differ_raise_the_same_error_as_stack(
+    parts: list[tuple[Any, Any, Any]], more: int
+) -> None:
     rows = [form(x, y) for form, x, y in parts]
     expected, got = outcome(rows), outcome(came(rows, len(rows) + more))
     assert got == expected if isinstance(expected, str) else same(got, expected)

@@ -187,7 +187,7 @@ def test_an_unknown_dtype_is_not_float64() -> None:
         meet(ArraySpec(np.dtype(np.int8), (2,)), known)
 
 
-def test_no_side_is_not_any_side() -> None:
+def test_a_size_of_zero_is_not_an_unknown_size() -> None:
     assert str(ArraySpec(np.dtype("u1"), (0, None))) == "uint8[0, ?]"
 
 

@@ -496,7 +496,9 @@ u8, f4, text = np.zeros(1, np.uint8), np.zeros(1, np.float32), np.zeros(1, "<U3"
         (np.zeros(1, "M8[s]"), np.datetime64("2020-01-01"), np.datetime64("2020-01-01")),
     ],
 )
-def test_padding_values_that_the_dtype_can_represent(array: NDArray[Any], padding: Any, padded: Any) -> None:
+def test_padding_values_that_the_dtype_can_represent(
+    array: NDArray[Any], padding: Any, padded: Any
+) -> None:
     batch = pad([array, array[:0]], padding)
     assert batch.dtype == array.dtype
     assert batch[1, 0] == padded
@@ -530,7 +532,9 @@ def test_nan_pads(dtype: type[np.generic]) -> None:
         (np.zeros(1, "M8[Y]"), np.datetime64("2020-05-05"), ""),
     ],
 )
-def test_padding_values_that_the_dtype_cannot_represent(array: NDArray[Any], padding: Any, hint: str) -> None:
+def test_padding_values_that_the_dtype_cannot_represent(
+    array: NDArray[Any], padding: Any, hint: str
+) -> None:
     said = f"element: padding must be a value that {array.dtype} has, got {padding!r}{hint}"
     rows: list[list[NDArray[Any]]] = [[array, array[:0]], [array, array]]
     for some in rows:  # padded or not: an error does not depend on the sizes

@@ -45,9 +45,7 @@ def stage_of(flow: Flow[Any, Any]) -> Stage:
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.filter_too_much])
 @given(chains(most=5), st.data())
-def test_elements_at_any_addresses_equal_the_reference(
-    recipe: Recipe, data: st.DataObject
-) -> None:
+def test_elements_at_any_addresses_equal_the_reference(recipe: Recipe, data: st.DataObject) -> None:
     node = optimize(steps_of(recipe.build().node)).node
     if isinstance(node, Placement):
         node = node.source  # a program is what runs there
@@ -250,7 +248,9 @@ class TestAllocate:
         ],
         ids=["last", "below indexing", "below a map", "nested"],
     )
-    def test_allocate_is_used_only_for_arrays_that_leave_the_program(self, flow: Flow[Any, Any], places: int) -> None:
+    def test_allocate_is_used_only_for_arrays_that_leave_the_program(
+        self, flow: Flow[Any, Any], places: int
+    ) -> None:
         asked: list[Any] = []
 
         def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

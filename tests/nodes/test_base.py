@@ -164,9 +164,7 @@ class TestIndexable:
         ],
         ids=lambda value: value.node.title if isinstance(value, fl.Flow) else "",
     )
-    def test_indexable_by_operator(
-        self, flow: fl.Flow[Any, Any], indexable: bool
-    ) -> None:
+    def test_indexable_by_operator(self, flow: fl.Flow[Any, Any], indexable: bool) -> None:
         assert flow.node.indexable is indexable
 
     def test_a_node_without_a_kind_is_not_indexable(self) -> None:

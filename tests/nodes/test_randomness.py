@@ -24,7 +24,9 @@ class TestPermute:
         assert sorted(_order(n, key)) == list(range(n))
 
     @given(st.integers(1, 300) | st.integers(1000, 3000), keys, st.data())
-    def test_positions_are_permuted_independently_of_others(self, n: int, key: str, data: st.DataObject) -> None:
+    def test_positions_are_permuted_independently_of_others(
+        self, n: int, key: str, data: st.DataObject
+    ) -> None:
         order = _order(n, key)
         some = data.draw(st.lists(st.integers(0, n - 1)))
         alone = permute(np.array(some, np.int64), n, key)

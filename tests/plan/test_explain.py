@@ -278,7 +278,9 @@ TWO_ARRAYS: Any = fl.fake([(2,), (3,)], 4)
         ),
     ],
 )
-def test_sizes_known_only_from_the_first_element_are_unknown(flow: Flow[Any, Any], element: str) -> None:
+def test_sizes_known_only_from_the_first_element_are_unknown(
+    flow: Flow[Any, Any], element: str
+) -> None:
     assert flow.explain("flow").splitlines()[-1].endswith(f" {element}")
 
 

@@ -106,7 +106,9 @@ class TestElementsTravel:
             supplied.rows(0, ())
 
     @pytest.mark.parametrize(("sizes", "ratio"), [((), 1), ((3,), 3), ((3, 4), 12)])
-    def test_rows_per_element_is_the_product_of_batch_sizes(self, sizes: tuple[int, ...], ratio: int) -> None:
+    def test_rows_per_element_is_the_product_of_batch_sizes(
+        self, sizes: tuple[int, ...], ratio: int
+    ) -> None:
         flow: Flow[Any, Any] = fl.from_iterable([np.zeros(3)] * 30).map(np.sqrt)
         for n in sizes:
             flow = flow.batch(n)
@@ -473,7 +475,9 @@ class TestShares:
         ],
         ids=str,
     )
-    def test_a_share_has_at_least_one_worker(self, workers: Workers, k: int, share: Workers) -> None:
+    def test_a_share_has_at_least_one_worker(
+        self, workers: Workers, k: int, share: Workers
+    ) -> None:
         assert workers.share(k) == share
 
     def test_workers_are_shown_with_number_and_noun(self) -> None:

@@ -133,7 +133,9 @@ CASES: list[tuple[Flow[Any, Any], bool, str | None]] = [
     CASES,
     ids=lambda value: " ".join(titles(value.node)) if isinstance(value, Flow) else "",
 )
-def test_operators_that_a_worker_can_run(flow: Flow[Any, Any], runs: bool, base: str | None) -> None:
+def test_operators_that_a_worker_can_run(
+    flow: Flow[Any, Any], runs: bool, base: str | None
+) -> None:
     assert runs_in_worker(flow.node) is runs
     step = steps_of(flow.node)
     found = bases_of(step)

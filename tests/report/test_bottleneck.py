@@ -110,7 +110,9 @@ def test_the_advised_workers_reach_the_expected_rate(
 
 
 @given(st.floats(0.01, 1.0), st.floats(0.0, 0.9))
-def test_a_flow_without_workers_is_advised_with_the_expected_rate(each: float, other: float) -> None:
+def test_a_flow_without_workers_is_advised_with_the_expected_rate(
+    each: float, other: float
+) -> None:
     """Amdahl: what the consumer does itself is not divided."""
     consumer = each * other
     rate = 1 / (each + consumer)

@@ -183,7 +183,9 @@ def test_the_cursor_is_restored_when_the_flow_fails(error: type[BaseException]) 
     assert "3/9" in drawn(console)
 
 
-def test_the_cursor_is_restored_when_the_first_drawing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cursor_is_restored_when_the_first_drawing_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As Ctrl-C may have it."""
     console = terminal()
     monkeypatch.setattr(Progress, "start", interrupted(Progress.start))
