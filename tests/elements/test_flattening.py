@@ -1,4 +1,4 @@
-"""What gives the components of elements in one order, for queues and messages without names."""
+"""Flattening: the components of elements in a fixed order, for consumers without names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that are stacked while they come give the batch that they give once they are all there."""
+"""Rows that are stacked as they arrive form the same batch as rows that are stacked at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def outcome(rows: Any) -> Any:
 
 
 def came(rows: list[Any], size: int, least: int = 0) -> BatchRows:
-    """The rows, as they are when they have come one after another."""
+    """The rows after they arrived one at a time."""
     with mock.patch.object(preallocated, "LEAST", least):
         there = BatchRows(size, np.zeros)
         there.extend(iter(rows))
@@ -91,7 +91,7 @@ LARGE = np.zeros(LEAST, np.uint8)
 
 
 def of(batch: Any) -> list[int]:
-    """The numbers that the rows of a batch are full of."""
+    """The number that fills each row of a batch."""
     first = (
         batch
         if isinstance(batch, np.ndarray)

@@ -1,4 +1,4 @@
-"""Specs say beforehand what elements look like."""
+"""Specs describe elements in advance."""
 
 from __future__ import annotations
 

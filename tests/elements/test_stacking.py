@@ -1,4 +1,4 @@
-"""Stacking and padding cast nothing, and refuse what differs with a name for it."""
+"""Stacking and padding do not cast, and refuse rows that differ with a precise error."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_lists_of_unstackable_items_are_refused_in_advance() -> None:
 
 
 class Tensor:
-    """What another library gives: an array, to who asks for it as DLPack does."""
+    """A tensor of another library, which can be read by DLPack."""
 
     def __init__(self, array: NDArray[Any], device: str = "cpu") -> None:
         self.array, self.device = array, device
@@ -593,7 +593,7 @@ def test_padding_refuses_rows_that_do_not_fit(rows: list[Any], padding: Any, sai
 
 
 def plain(row: Any) -> Any:
-    """A row as a batch gives it back: numbers as NumPy scalars, and no names but a dict's."""
+    """A row as ``unstack`` yields it: numbers as NumPy scalars, and names only in dicts."""
     parts = components(row)
     if parts is None:
         if is_text(row):

@@ -1,4 +1,4 @@
-"""The operators of a chain as one loop: it does what they do one by one, and tells who failed."""
+"""The operators of a chain as one loop: equal to the single operators, and naming failures."""
 
 from __future__ import annotations
 
@@ -110,13 +110,13 @@ def test_stop_iteration_in_a_function_is_a_failure() -> None:
 
 
 def items(*given: Any) -> Any:
-    """A flow that may be of anything."""
+    """A flow of elements of unknown type."""
     return fl.from_items(given)
 
 
 @attrs.frozen
 class Always:
-    """A function of which nothing is known."""
+    """A function of unknown type."""
 
     value: Any
 
@@ -255,7 +255,7 @@ def test_a_source_is_opened_when_its_first_row_is_requested() -> None:
 class TestClock:
     @pytest.fixture
     def now(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-        """The time, which passes only where a test lets it."""
+        """A clock that only the test advances."""
         now = [0.0]
         monkeypatch.setattr(codegen, "perf_counter", lambda: now[0])
         codegen._loop.cache_clear()

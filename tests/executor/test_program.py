@@ -1,4 +1,4 @@
-"""A program makes any elements of a flow, as the reference has them at their positions."""
+"""A program computes the elements of a flow at any positions, equal to the reference."""
 
 from __future__ import annotations
 

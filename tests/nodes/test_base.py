@@ -1,4 +1,4 @@
-"""What a node declares, and what the planner reads off it."""
+"""Nodes: the properties that they declare, and the properties that the planner derives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from flowdsl.ops.sizing import Take
 
 @attrs.frozen
 class Plain(Node[T, E], Generic[T, E]):
-    """A node of no kind."""
+    """A node without a kind."""
 
     source: Node[T, E]
 
@@ -312,8 +312,8 @@ CHAINS: dict[str, Callable[[AnyFlow], AnyFlow]] = {
 }
 
 
-class TestFacts:
-    """Facts of a chain are made of those of what is below: to ask must not cost ever more."""
+class TestCachedProperties:
+    """Properties are computed from the nodes below: their cost must not grow exponentially."""
 
     @pytest.mark.parametrize("name", CHAINS)
     def test_properties_are_computed_once_per_node(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Random sequences of parts: counts, order, independence of the way there, and likelihood."""
+"""Random sequences of parts: counts, order, random access and distribution."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_find_each_agrees_with_find(size: int) -> None:
 
 @pytest.mark.parametrize("size", [4, LEAF, LEAF + 1, 2 * LEAF + 3])
 def test_all_mixed_orders_are_equally_likely(size: int) -> None:
-    """How often a place holds the first part, over many seeds; and how often the next does too."""
+    """The frequency of the first part at a position, and at two neighbours, over many seeds."""
     counts = (size // 4, size - size // 4)
     places = np.array([0, 1, size // 2, size - 2, size - 1])
     trials = 4000 if size == 4 else 600
@@ -107,7 +107,7 @@ def test_all_mixed_orders_are_equally_likely(size: int) -> None:
 
 
 def test_neighbouring_draws_are_independent() -> None:
-    """Counts of pairs of neighbours, across the borders of leaves too."""
+    """Counts of pairs of neighbours, also across the borders of leaves."""
     draws = Independent(3, "1", 0, (0.5, 0.3, 0.2))
     parts = np.array(sequence(draws, 40 * LEAF))
     pairs = np.bincount(3 * parts[:-1] + parts[1:], minlength=9)
@@ -142,7 +142,7 @@ def test_blocks_cover_all_positions_once() -> None:
 
 
 def test_far_positions_are_located_like_near_ones() -> None:
-    """Beyond the first block, whose end is no seam."""
+    """Beyond the first block, whose end leaves no gap."""
     draws = Independent(0, "1", 0, (0.9, 0.1))
     end = 2**29
     part, rank = draws.locate(np.arange(3 * end - 40, 3 * end + 40))

@@ -1,4 +1,4 @@
-"""A function's annotation that does not settle what stacks is asked of the first element."""
+"""If a function's annotation does not settle the spec, the first element does."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ UserId = NewType("UserId", int)
 
 
 def named(case: Any) -> str:
-    """A name that is the same in each process: a function's own text has its address."""
+    """A name that is the same in each process: a function's repr has its address."""
     return str(getattr(case, "__name__", case))[:40]
 
 

@@ -60,7 +60,7 @@ def twice(i: int) -> list[int]:
 
 
 def noted(seen: list[Any], func: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The function, with all that it is called with."""
+    """The function, which also records its arguments."""
 
     def call(x: Any) -> Any:
         seen.append(x)
@@ -87,8 +87,8 @@ def skipping_of(flow: Flow[Any, Any], **workers: Any) -> list[Any]:
     return flow.prefetch(**workers, on_error="skip").collect()
 
 
-class TestWhereItStands:
-    """Each operator, above what failed."""
+class TestSkippedElements:
+    """Failed elements below each operator are left out."""
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     @pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
@@ -213,7 +213,7 @@ class TestWhereItStands:
         assert [error.epoch for error in told] == [0, 1, 2]
 
 
-class TestWhatIsStillAnError:
+class TestRemainingErrors:
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     def test_a_stream_that_fails_is_an_error(self, workers: dict[str, Any]) -> None:
         def words() -> Iterator[int]:
@@ -608,7 +608,7 @@ def test_failures_read_ahead_are_reported_again_after_a_resume() -> None:
     assert told == [2, 5]
 
 
-class TestNothingToBePairedWith:
+class TestZipWithSkips:
     """zip over what has lost its places."""
 
     @pytest.mark.parametrize(
@@ -705,7 +705,7 @@ class TestPlan:
 
 
 def walk_plan(part: Base) -> Iterator[Base]:
-    """Every part of a plan."""
+    """Yield every part of a plan."""
     if not isinstance(part, Lookup):
         for source in part.bases if isinstance(part, Stage) else part.sources:
             yield from walk_plan(source)

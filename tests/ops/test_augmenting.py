@@ -32,7 +32,7 @@ def no_look_for_newer_versions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @attrs.frozen
 class Moved:
-    """Mirrored, or not, and turned by quarters; in place, as it may be."""
+    """Flips at random and rotates by quarter turns, in place."""
 
     mirrored: bool
     quarters: int
@@ -65,7 +65,7 @@ class Move:
 
 
 def albumentations(*transforms: str, remove_invisible: bool = False) -> Any:
-    """A Compose, of transforms by their names and with nothing but their probability."""
+    """A Compose of transforms, by their names and with only their probability."""
     return composed(
         *(getattr(library(), name)(p=0.6) for name in transforms), remove_invisible=remove_invisible
     )
@@ -105,7 +105,7 @@ class Row(NamedTuple):
 
 
 def marked(height: int, width: int, n: int, seed: int) -> Row:
-    """An image whose only pixels above 100 are at its points, each of another value."""
+    """An image whose only pixels above 100 are at its points, each with another value."""
     rng = np.random.default_rng(seed)
     at = rng.permutation(height * width)[:n]
     image = np.zeros((height, width, 3), np.uint8)
@@ -118,12 +118,12 @@ ROWS = [marked(4, 6, 5, i) for i in range(8)]
 
 
 def all_of(flow: fl.Flow[Any, Any]) -> list[bytes]:
-    """What the elements are, to compare."""
+    """The elements in a form that can be compared."""
     return [pickle.dumps(x) for x in flow]
 
 
 def check_marks(row: Row) -> None:
-    """Each point that is in the image is where its mark is; the mask is as the image."""
+    """Check that each point in the image is at its marked pixel, and the mask matches the image."""
     height, width = row.image.shape[:2]
     for i, (x, y) in enumerate(row.points.tolist()):
         if 0 <= x < width and 0 <= y < height:
@@ -135,7 +135,7 @@ def check_marks(row: Row) -> None:
     assert np.array_equal(row.image[..., 0] > 100, row.mask > 100)
 
 
-class TestOneDraw:
+class TestSharedDraw:
     @pytest.mark.parametrize("name", TRANSFORMS)
     def test_points_follow_the_pixels_that_they_mark(self, name: str) -> None:
         transform = TRANSFORMS[name]()
@@ -217,7 +217,7 @@ class Noise:
 
 
 def asks_all(image: fl.Image) -> fl.Image:
-    """A foreign function: what it draws is of no generator that it is given."""
+    """A foreign function, which draws from global generators."""
     return image + np.float64(random.random() + np.random.random())  # noqa: NPY002
 
 
@@ -370,7 +370,7 @@ IMAGE = np.arange(3)
 FLIPPED = [2, 1, 0]
 
 
-class TestForms:
+class TestElementClasses:
     @pytest.mark.parametrize(
         ("element", "images", "of"),
         [

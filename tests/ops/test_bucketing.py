@@ -35,7 +35,7 @@ def rows_of(shapes: list[tuple[int, ...]]) -> list[tuple[NDArray[np.float32], np
 
 
 def model(shapes: list[tuple[int, ...]], n: int, drop: bool) -> list[list[int]]:
-    """The numbers in each batch: full ones by the place of their last, others of their first."""
+    """The numbers in each batch: full batches by their last row, others by their first."""
     full, left = [], []
     for shape in set(shapes):
         numbers = [i for i, s in enumerate(shapes) if s == shape]

@@ -34,7 +34,7 @@ lengths = st.integers(0, 12)
 
 
 def counted(length: int) -> tuple[Flow[int, Any], list[int]]:
-    """A flow, and the elements that were made for it."""
+    """A flow, and the list of elements that were made for it."""
     made: list[int] = []
 
     def see(i: int) -> int:
@@ -63,7 +63,7 @@ class TestKeeping:
         assert len(made) == seen + length
 
     def test_a_pass_that_fails_after_its_last_element_is_not_cached(self) -> None:
-        """Such as of one part of what is split, whose other part has a row that fails."""
+        """As for one part of a split flow whose other part has a row that fails."""
         part, other = fl.from_range(2).map(lambda i: 1 // (1 - i)).cache().split(0.5, seed=1)
         assert part.take(1).collect() == [1]
         flow = part.cache()
@@ -262,7 +262,7 @@ class Sealed:
 
 
 def kept(element: Any) -> Any:
-    """What a cache gives for an element: the same in every pass."""
+    """The element that a cache yields, which is the same in every pass."""
     flow: Flow[Any, Any] = fl.from_iterable(lambda: [element]).cache()
     (first,), (again,) = flow.collect(), flow.collect()
     assert same(again, first)
@@ -270,7 +270,7 @@ def kept(element: Any) -> Any:
 
 
 class TestMemory:
-    """What is kept holds no more than itself: a batch's rows would hold the batch."""
+    """A cached array keeps only its own memory alive: a row of a batch would keep the batch."""
 
     @pytest.mark.parametrize("form", FORMS)
     def test_cached_elements_keep_structure_and_values(self, form: str) -> None:
@@ -330,7 +330,7 @@ class TestMemory:
 
 
 class TestWorkers:
-    """With large arrays: those that workers make lie in memory that they share."""
+    """With large arrays, which workers return in shared memory."""
 
     @pytest.mark.usefixtures("mortals")
     def test_workers_below_and_above_a_cache(self) -> None:

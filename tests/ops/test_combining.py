@@ -28,7 +28,7 @@ sizes = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 
 
 def numbered(sizes: list[int], stream: bool = False) -> list[AnyFlow]:
-    """Flows of these sizes, whose elements all differ: 100 k + i."""
+    """Flows of these sizes, whose elements are all different: 100 k + i."""
     rows = [range(100 * k, 100 * k + n) for k, n in enumerate(sizes)]
     return [fl.from_iterable(row) if stream else fl.from_items(row) for row in rows]
 
@@ -281,7 +281,7 @@ def _flow_of(*elements: Any) -> AnyFlow:
 MERGING = ["concat", "interleave", "choose", "mix"]
 
 
-class TestElementsThatDiffer:
+class TestDifferentElements:
     @pytest.mark.parametrize("name", MERGING)
     @pytest.mark.parametrize(
         ("one", "other", "difference"),
@@ -355,7 +355,7 @@ class TestElementsThatDiffer:
         assert "note" not in getattr(ints, name)(broken).explain()
 
 
-class TestAll:
+class TestAllOperators:
     @pytest.mark.parametrize("name", ["zip", "concat", "interleave", "choose", "mix"])
     def test_other_arguments_than_flows_are_refused(self, name: str) -> None:
         with pytest.raises(InvalidFlow) as caught:

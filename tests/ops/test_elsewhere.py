@@ -1,4 +1,4 @@
-"""Keywords that other libraries have: an error names ours."""
+"""Keywords of other libraries raise an error that names flowdsl's."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_other_unknown_keywords_raise_a_type_error(operator: str) -> None:
 
 
 def test_advice_is_only_for_arguments_that_do_not_exist() -> None:
-    """It would never be given, or be given for what is right."""
+    """Such advice would never be shown, or shown for valid arguments."""
     for name, method in inspect.getmembers(fl.Flow, inspect.isfunction):
         wrapped = getattr(method, "__wrapped__", None)
         if wrapped is None or name.startswith("_"):

@@ -20,12 +20,12 @@ sizes = st.integers(0, 16)
 
 
 def endless(flow: Flow[int, Any]) -> Any:
-    """The elements of all its epochs in turn."""
+    """The elements of all epochs of a flow, one epoch after another."""
     return (x for k in count() for x in flow.epoch(k))
 
 
 def sources(length: int) -> list[Flow[int, Any]]:
-    """Flows that differ between epochs: over numbered rows, of known and of unknown length."""
+    """Flows that differ between epochs: random-access, of known and of unknown length."""
     flow = fl.from_range(length)
     return [flow.shuffle(), flow.shuffle(3), fl.from_iterable(range(length)).shuffle(3)]
 
@@ -100,7 +100,7 @@ class TestNotKeepingState:
 
 
 class TestHugeEpochs:
-    """Those that an outer repeat draws: they follow no other, and must not overflow."""
+    """Epoch numbers hashed by an outer repeat: they continue no other, and must not overflow."""
 
     @pytest.mark.parametrize("keep_state", [True, False])
     @pytest.mark.parametrize("kind", range(3))
@@ -178,7 +178,7 @@ class TestPromises:
         assert len(set(prints)) == 4
 
 
-class TestOfNothing:
+class TestEmptySources:
     def test_a_source_known_to_be_empty_is_refused(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(0).fixed_size(3)

@@ -1,4 +1,4 @@
-"""What a transform draws from a generator of its own belongs to the element, as all draws do."""
+"""The draws of a transform from its own generator depend only on the element."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def within(rng: np.random.Generator) -> Callable[[Any], Any]:
 
 
 class Own:
-    """An ``Augmentation`` whose parts draw from all that it has."""
+    """An ``Augmentation`` whose parts draw from all its generators."""
 
     __slots__ = ("own",)
     shared = random.Random(7)
@@ -60,7 +60,7 @@ class Own:
 
 
 def lambdas() -> Any:
-    """One of albumentations, in which a function draws from a generator and a global one."""
+    """A transform of albumentations whose function draws from its own and a global generator."""
     A = import_module("albumentations")  # noqa: N806
     rng = np.random.default_rng(7)
 
@@ -160,7 +160,7 @@ class Endless:
 
 
 class Config:
-    """An object whose attributes are looked up, and of which some slots are empty."""
+    """An object with a ``__getattr__`` and empty slots."""
 
     __slots__ = ("__rng", "empty")
 

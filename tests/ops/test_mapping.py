@@ -1,4 +1,4 @@
-"""Each operator on elements by themselves: against list comprehensions."""
+"""Operators on single elements, compared with list comprehensions."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ MISSING: list[tuple[object, int | str, str]] = [
 ]
 
 
-class TestComponentThatIsNotThere:
+class TestMissingComponents:
     @pytest.mark.parametrize(("element", "index", "message"), MISSING)
     def test_a_missing_component_is_refused_in_advance_if_known(
         self, element: object, index: int | str, message: str
@@ -618,8 +618,8 @@ class TestSpec:
         assert str(fl.from_range(3).map(lambda i: i / 2).enumerate().spec) == "(int, float)"
 
 
-class TestFilterForgets:
-    """What is known only by looking at the first item, which may be the one that is left out."""
+class TestSpecAfterFilter:
+    """A spec that comes from the first item, which may be left out by a filter."""
 
     def test_operators_valid_for_the_remaining_rows_are_not_refused(self) -> None:
         pairs: Flow[Any, Any] = fl.from_items([(1,), (1, 2), (3, 4)])

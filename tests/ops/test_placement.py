@@ -137,7 +137,7 @@ _waiting: list[Any] = []
 
 
 def _waited(i: int) -> Any:
-    """By its name, so that a worker in a thread shares what is waited for."""
+    """Pickled by its name, so that workers in threads share the semaphore."""
     return _waiting[-1](i)
 
 

@@ -84,7 +84,7 @@ class TestElements:
 
     def test_a_queue_that_is_shut_down_ends_the_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class ShutDown(Exception):
-            """What Python 3.13 has."""
+            """The exception of Python 3.13."""
 
         monkeypatch.setattr(queue, "ShutDown", ShutDown, raising=False)
         assert fl.from_queue(Fails(ShutDown())).collect() == [1, 2]

@@ -1,4 +1,4 @@
-"""What a source keeps, or an operator gives more than once, nobody can change from outside."""
+"""Consumers cannot change elements that a source keeps, or that an operator yields repeatedly."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CHAINS: dict[str, Chain] = {
 
 
 def write_to(element: Any) -> None:
-    """Every array refuses to be written to, with NumPy's own error."""
+    """Check that writing to any array raises NumPy's own error."""
     for leaf in leaves(element):
         for one in leaf if isinstance(leaf, list) else [leaf]:
             if isinstance(one, np.ndarray | np.void):

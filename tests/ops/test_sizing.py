@@ -209,7 +209,7 @@ class TestShard:
         )
 
 
-class TestAskingForALength:
+class TestLength:
     def test_the_length_of_an_endless_flow_is_an_error(self) -> None:
         flow: Any = fl.from_range(3).repeat()
         message = r"repeat\(\) never ends; put .take\(n\) after it"

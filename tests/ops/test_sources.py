@@ -128,7 +128,7 @@ class Pair(NamedTuple):
 
 
 def rows_of(columns: Any) -> list[Any]:
-    """What it is to give, by hand."""
+    """The expected rows, computed by hand."""
     if isinstance(columns, tuple):
         return list(zip(*(rows_of(part) for part in columns), strict=True))
     if isinstance(columns, dict):
@@ -137,7 +137,7 @@ def rows_of(columns: Any) -> list[Any]:
     return list(columns)
 
 
-class TestArraysSideBySide:
+class TestColumns:
     @pytest.mark.usefixtures("mortals")
     @pytest.mark.parametrize(
         ("columns", "spec"),
@@ -333,7 +333,7 @@ class TestTheSameIteratorAgain:
             flow.collect()
 
 
-class TestWhatIsKnownOfItems:
+class TestSpecOfItems:
     def test_the_first_item_does_not_determine_other_classes(self) -> None:
         items: list[Any] = ["header", 1, 2]
         assert fl.from_items(items).skip(1).concat(fl.from_range(1)).collect() == [1, 2, 0]
@@ -355,7 +355,7 @@ class TestWhatIsKnownOfItems:
 
 
 class TestTablesAndLabels:
-    """What others number by label or by column is refused, and told how its rows are had."""
+    """Objects indexed by label or by column are refused, with advice how to get their rows."""
 
     def test_a_series_is_refused_but_its_values_are_accepted(self) -> None:
         pandas = pytest.importorskip("pandas")

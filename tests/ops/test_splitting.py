@@ -110,7 +110,7 @@ def test_different_seeds_choose_different_rows() -> None:
 
 
 def test_all_choices_are_equally_likely() -> None:
-    """Of four among eight, over many seeds: chi-squared, 69 degrees."""
+    """Choices of four among eight rows, over many seeds: chi-squared, 69 degrees of freedom."""
     trials = 7000
     seen = Counter(tuple(fl.from_range(8).split(4, seed=seed)[0]) for seed in range(trials))
     choices = list(combinations(range(8), 4))
@@ -121,7 +121,7 @@ def test_all_choices_are_equally_likely() -> None:
 
 
 def test_every_row_is_equally_likely_in_each_part() -> None:
-    """Across the borders of leaves too."""
+    """Also across the borders of leaves."""
     n, trials = 2 * LEAF + 100, 300
     counts = np.zeros((3, n))
     for seed in range(trials):
@@ -133,7 +133,7 @@ def test_every_row_is_equally_likely_in_each_part() -> None:
 
 
 def test_the_rows_are_the_same_in_every_release() -> None:
-    """A part that was held out once stays so: another NumPy must not draw others."""
+    """Held-out rows must stay held out: another NumPy version must not draw other rows."""
     _, held_out = fl.from_range(10).split(0.8, seed=1)
     assert held_out.collect() == [2, 7]
     _, some, _ = fl.from_range(5000).split(0.5, 5, seed=3)

@@ -1,4 +1,4 @@
-"""How messages spell an operator: as it was written, without what nobody wrote."""
+"""Titles of operators: as written in the chain, without default arguments."""
 
 from __future__ import annotations
 

@@ -114,10 +114,9 @@ class TestInto:
             next(run)
         row = "row {} of from_items(4 items)"
         assert str(caught.value) == (
-            f"unbatch(TestInto.test_a_failing_into_names_the_batch.<locals>.inverse) failed on element 1 "
-            f"({row.format(2)} to {row.format(3)}): ZeroDivisionError('division by zero'); "
-            f"the element was int64[2]"
-        ).replace("TestInto.test_a_failing_into_names_the_batch.<locals>.", "")
+            f"unbatch(inverse) failed on element 1 ({row.format(2)} to {row.format(3)}): "
+            f"ZeroDivisionError('division by zero'); the element was int64[2]"
+        )
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
     def test_stop_iteration_in_into_does_not_end_the_flow(self) -> None:

@@ -1,7 +1,7 @@
-"""What explain() prints, kept as text files.
+"""Snapshots of the text of explain(), kept as files.
 
-After a change that is meant to show, ``SNAPSHOTS=renew pytest tests/plan/test_explain.py`` writes
-them anew; read the difference before it is committed.
+After an intended change, ``SNAPSHOTS=renew pytest tests/plan/test_explain.py`` writes them again;
+read the difference before it is committed.
 """
 
 from __future__ import annotations

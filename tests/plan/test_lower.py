@@ -1,4 +1,4 @@
-"""Lowering: which operators run together, where, and what travels to them."""
+"""Lowering: the stages of a plan, their workers, and the elements sent to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimizer: to a fixed point, and suspicious of its rules."""
+"""The optimizer: applies rules to a fixed point, and checks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rule: a picture of the chain before and after, and the same elements from both."""
+"""Every rule: the chain before and after, and the same elements from both."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def draw(i: int, rng: np.random.Generator) -> float:
 
 
 def picture(node: AnyNode) -> str:
-    """A chain in one line, without what the rules do not look at."""
+    """A chain in one line, without details that rules ignore."""
     words = _spelled(node)
     return words.replace("procs=", "").replace("buffer=", "")
 

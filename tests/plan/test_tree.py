@@ -1,4 +1,4 @@
-"""Walking and rebuilding trees, and what of them a worker can run."""
+"""Walking and rebuilding trees, and the operators that a worker can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict is right where the bottleneck is known: by a model, by hand, and in these words."""
+"""Verdicts for known bottlenecks: from a model, made by hand, and their exact text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pools = st.lists(st.tuples(st.integers(1, 8), costs), min_size=1, max_size=3)
 def steady(
     workers: list[tuple[int, float]], consumer: float, hosted: float
 ) -> tuple[RunStatistics, float]:
-    """What a long run shows whose parts take so many seconds an element, and its rate.
+    """The statistics of a long run, from the seconds per element of its parts, and its rate.
 
     The busiest part is always busy, and the consumer's thread waits for it, if it is another.
     """
@@ -113,7 +113,7 @@ def test_the_advised_workers_reach_the_expected_rate(
 def test_a_flow_without_workers_is_advised_with_the_expected_rate(
     each: float, other: float
 ) -> None:
-    """Amdahl: what the consumer does itself is not divided."""
+    """Amdahl: the consumer's own work is not divided among workers."""
     consumer = each * other
     rate = 1 / (each + consumer)
     made = stage("map(f)", costs={"map(f)": rate * LONG * each})

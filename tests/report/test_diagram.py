@@ -122,7 +122,7 @@ STAGED: list[Flow[Any, Any]] = [
 
 @pytest.mark.parametrize("flow", STAGED, ids=repr)
 def test_the_stages_match_the_statistics_of_a_run(flow: Flow[Any, Any]) -> None:
-    """In the same order, and the operators of no stage between them."""
+    """In the same order, with hosted operators between them."""
     with iter(flow) as running:
         next(running)
         seen = running.statistics()

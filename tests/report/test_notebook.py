@@ -34,7 +34,7 @@ class Unread(IndexedSource[int]):
 
 @attrs.frozen
 class Half(IndexedSource[int]):
-    """An operator that is being written."""
+    """An operator that is only partly implemented."""
 
     @property
     def length(self) -> int:
@@ -90,5 +90,5 @@ def test_showing_a_flow_never_fails() -> None:
 
 
 def test_ipython_passes_arguments_by_name() -> None:
-    """It passes two arguments, by name."""
+    """IPython passes two arguments, by name."""
     assert fl.from_range(3)._repr_mimebundle_(include=None, exclude=None)["text/plain"]

@@ -151,7 +151,7 @@ def test_the_limiting_part_is_marked(
 
 
 def test_the_limiting_thread_is_marked_with_all_its_operators() -> None:
-    """Two stages of figures, and one box, as one thread runs both."""
+    """Two stages of figures share one box, as one thread runs both."""
     flow = fl.from_range(50).map(decode).flat_map(lambda i: [i])
     slow = stage("from_range(50)", "map(decode)", costs={"map(decode)": 9.0})
     svg = with_figures(diagram_of(plan_of(flow.node)), run(slow, consumer=0.2))
@@ -179,7 +179,7 @@ def test_the_bar_of_a_worker_shows_its_busy_share() -> None:
 
 
 def test_workers_that_have_not_started_have_no_figures() -> None:
-    """Those of an earlier pass, for a branch that this one has not come to."""
+    """Such workers belong to an earlier pass, for a branch that this pass has not reached."""
     idle = attrs.evolve(stage(*TITLES, busy=(0.0,) * 4), seconds=0.0, delivered=0)
     assert "busy" not in " ".join(told(with_figures(diagram_of(plan_of(FLOW.node)), run(idle))))
 
@@ -204,7 +204,7 @@ LIGHT, DARK = "ground { fill: #ffffff; }", "ground { fill: #0d1117; }"
 
 
 def rules() -> tuple[str, str]:
-    """The style on light ground, and what changes on dark."""
+    """The style on a light background, and the changes on a dark background."""
     style = re.search(
         "<style>(.*?)</style>", picture(diagram_of(plan_of(FLOW.node))).svg(), re.DOTALL
     )
@@ -222,7 +222,7 @@ def test_the_picture_has_light_and_dark_colours() -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two colours, as the Web Content Accessibility Guidelines reckon it."""
+    """The contrast of two colours, as defined by the Web Content Accessibility Guidelines."""
 
     def luminance(colour: str) -> float:
         parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]

@@ -26,7 +26,7 @@ from tests.report.books import run, stage
 from tests.waiting import soonest
 
 SLOW = 0.005
-"""Seconds; whatever is not meant to limit takes some microseconds."""
+"""The seconds of the limiting part; other parts take some microseconds."""
 
 
 def slow(i: int) -> int:
@@ -54,13 +54,13 @@ def slow_list(rows: Sequence[int]) -> list[int]:
 
 
 def slow_once(i: int) -> NDArray[np.int64]:
-    """One element takes a second: more than the other workers can run ahead, within a MB."""
+    """One element takes a second: longer than other workers can run ahead within 1 MB."""
     time.sleep(200 * SLOW if i == 5000 else SLOW / 50)
     return np.full(1000, i)
 
 
 class SlowRows(IndexedSource[int]):
-    """Rows that take long to read, by whoever reads them."""
+    """Rows that take long to read, in any process."""
 
     @property
     def length(self) -> int:
@@ -154,7 +154,7 @@ CASES: dict[str, tuple[Callable[[], Flow[Any, Any]], Limit, int | None, str | No
 
 
 def judged(make: Callable[[], Flow[Any, Any]], right: tuple[Any, ...], **given: Any) -> Profile:
-    """A profile, over more time where the machine was too busy with something else to tell."""
+    """A profile, repeated for longer if the machine was too busy for a clear verdict."""
     for seconds in (0.3, 1.5, 4.0):
         seen = make().profile(seconds, **given)
         verdict = seen.verdict
@@ -186,7 +186,7 @@ def test_a_slow_step_limits(make: Callable[[], Flow[Any, Any]]) -> None:
 
 
 def test_advised_workers_reach_the_expected_rate() -> None:
-    """They only sleep, so the cores do not matter."""
+    """The workers only sleep, so the number of cores does not matter."""
 
     def rate(threads: int) -> Profile:
         return numbers().map(slow).prefetch(threads=threads).profile(0.5)
@@ -235,7 +235,7 @@ def test_one_element_is_enough() -> None:
 
 
 def test_short_passes_with_idle_workers_end() -> None:
-    """Of four threads one makes the only element, in each pass."""
+    """In each pass, one of four threads makes the only element."""
     seen = fl.from_range(1).map(slow).prefetch(threads=4).profile(0.2)
     assert seen.statistics.elements > 1
 

@@ -22,7 +22,7 @@ from flowdsl.report.progress import EVERY, MOST_A_LOOK, Watched
 from flowdsl.report.progress_bar import Bar, shows, standard_error
 
 SHOWN, HIDDEN = "\x1b[?25h", "\x1b[?25l"
-"""The cursor."""
+"""Escape sequences that show and hide the cursor."""
 
 
 def terminal() -> Console:
@@ -40,7 +40,7 @@ def last_line(console: Console) -> str:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time of day, which only the test moves on."""
+    """A clock that only the test advances."""
     moment = [1000.0]
     monkeypatch.setattr("flowdsl.report.progress.time.monotonic", lambda: moment[0])
     return moment
@@ -186,7 +186,7 @@ def test_the_cursor_is_restored_when_the_flow_fails(error: type[BaseException]) 
 def test_the_cursor_is_restored_when_the_first_drawing_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As Ctrl-C may have it."""
+    """As Ctrl-C may cause."""
     console = terminal()
     monkeypatch.setattr(Progress, "start", interrupted(Progress.start))
     with pytest.raises(KeyboardInterrupt):

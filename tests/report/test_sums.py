@@ -24,7 +24,7 @@ FIELDS = ("entered", "delivered", "filtered", "skipped", "retried", "deaths", "n
 
 @st.composite
 def figures(draw: Any) -> RunStatistics:
-    """Of a run over one stage of two workers."""
+    """Statistics of a run over one stage with two workers."""
     return RunStatistics(
         elements=draw(counts),
         seconds=draw(seconds),

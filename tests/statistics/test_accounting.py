@@ -1,4 +1,4 @@
-"""The books of a stage balance, and times are told by their quantiles."""
+"""The counts of a stage balance, and times are summarized by quantiles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_counts_balance_or_raise(entered: int, delivered: int, filtered: int, sk
 
 
 class Faulty(making.EndToEnd):
-    """A worker's program that loses a row of each task, or gives one twice."""
+    """A worker's program that loses a row of each task, or yields one twice."""
 
     times = 0
 

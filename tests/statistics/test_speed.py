@@ -12,7 +12,7 @@ from flowdsl import FlowError, InvalidFlow, Speed
 
 
 class Clock:
-    """Time that passes as an element is made, and at no other time."""
+    """A clock that advances only while an element is made."""
 
     def __init__(self) -> None:
         self.now = 0.0
