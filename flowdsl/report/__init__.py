@@ -1,1 +1,1 @@
-"""Reports on a run: a verdict in words, a table, a picture, and a progress bar."""
+"""Reports on a run: a verdict as text, tables, a picture, and a progress bar."""

@@ -1,12 +1,16 @@
-"""Reaching a verdict from the shares of a run's time.
+"""Find the bottleneck of a run from the shares of its time.
 
-A run has two kinds of resource: the workers of each stage, and the one thread that iterates. That
-thread's time is split into the consumer's own work on the elements, reading for the workers,
-operators that no worker runs, and handing elements over; the rest is waiting.
+Problem: name the part of a run that limits its speed, and predict the effect of a change. Comparing
+the costs of operators is not enough, as they run in different numbers of workers, at the same time.
+So shares of time are compared. A run has two kinds of resource: the workers of each stage, and the
+one thread that iterates. That thread's time is split into the consumer's own work on the elements,
+reading for the workers, operators that workers do not run, and handing elements over; the rest is
+waiting.
 
-In the long run a part that is busy for a share ``u`` of the time can sustain ``1 / u`` times the
-current rate, and no more. So the part with the greatest share limits, the next greatest tells how
-fast the others could go, and adding workers divides only the share of their stage (Amdahl).
+In the long run, a part that is busy for a share ``u`` of the time can sustain at most ``1 / u``
+times the current rate. So the part with the greatest share is the bottleneck, the next greatest
+share determines the speed of the others, and adding workers divides only the share of their stage
+(Amdahl).
 
 Source: the utilisation law and the bounds on throughput of operational analysis (Denning and
 Buzen, 1978).
@@ -26,7 +30,7 @@ from flowdsl.statistics.figures import about, duration, name, number, share, whe
 from flowdsl.statistics.run import RunStatistics, StageStatistics
 
 BUSY = 0.7
-"""Workers that are busy for at least this share of their time are what others wait for."""
+"""Workers that are busy for at least this share of their time are a bottleneck."""
 
 ALIKE = 1.15
 """Two parts limit together if relieving one of them gains less than this factor."""
@@ -35,28 +39,28 @@ UNEVEN = 0.3
 """A worker is a straggler if it is busy longer than the average by at least this share."""
 
 SLOW_ELEMENT = 10
-"""Slow elements are at fault if they take at least this many times the median."""
+"""Slow elements are the cause if they take at least this many times the median."""
 
 WORTHWHILE = 1.15
-"""The least factor that advice should gain."""
+"""The least speed-up for which advice is worthwhile."""
 
 
 def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
-    """Find what limits a run.
+    """Find the part that limits a run.
 
-    ``cores`` is the number of processes that can compute at the same time, by default what this
-    process may use. A profiled run tells most: otherwise the cost of each operator is unknown and,
-    without workers, so is the time of the consumer's own work.
+    ``cores`` is the number of processes that can compute at the same time, by default the cores
+    that this process may use. A verdict is most precise for a profiled run: otherwise the cost of
+    each operator is unknown and, without workers, so is the time of the consumer's own work.
 
     >>> verdict(RunStatistics(0, 0.0, 0.0, ())).limiting
     'unclear'
 
     Raises:
-        TypeError: ``statistics`` are none, but, say, the run that has them.
+        TypeError: ``statistics`` is another object, such as the run itself.
     """
     if not isinstance(statistics, RunStatistics):
         raise TypeError(
-            f"verdict: statistics must be what run.statistics() gives, got {statistics!r}"
+            f"verdict: statistics must be the result of run.statistics(), got {statistics!r}"
         )
     if not statistics.elements or statistics.seconds <= 0:
         return Case(Phrasing(Shares(statistics), 1)).unclear(
@@ -67,7 +71,7 @@ def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
 
 @attrs.frozen
 class Case:
-    """A run to reach a verdict on."""
+    """A run, for which a verdict is derived."""
 
     words: Phrasing
 
@@ -118,7 +122,7 @@ class Case:
             last = name(list(self.shares.hosted.values())[-1])
             return self.unclear(
                 f"{number(self.run.rate)} elements/s, limited by the consumer or by {last}, which "
-                f"runs in its thread: only a profile tells which of the two.",
+                f"runs in its thread: only a profile shows which of the two.",
                 "flow.profile(step=...) times both.",
             )
         if what == "consumer":
@@ -152,37 +156,37 @@ class Case:
         stage, rate = self.run.stages[k], self.run.rate
         make = f"make it cheaper: {self.words.rest(headroom)}."
         if stage.copies == "passes":
-            said = "replicate(procs=n) gives n passes, so another number would give other elements"
-            return f"{said}; {make}", None, None
+            reason = "replicate(procs=n) runs n passes, so another number changes the elements"
+            return f"{reason}; {make}", None, None
         count = len(stage.workers)
         if stage.auto and count < self.words.cores:
-            tried = f'prefetch({self.words.keyword(k)}="auto") has found no number that gives more'
+            tried = f'prefetch({self.words.keyword(k)}="auto") has found no number that is faster'
             return f"{tried}; {make}", None, None
-        wanted = min(MOST_WORKERS, count * headroom)
+        desired = min(MOST_WORKERS, count * headroom)
         most = self.words.room(k)
-        workers = max(count, math.ceil(min(wanted, most) - 0.1))
+        workers = max(count, math.ceil(min(desired, most) - 0.1))
         expected = rate * min(headroom, workers / count)
         computing = stage.computing
         bound = self.words.bound()
         if workers > count and expected >= WORTHWHILE * rate:
-            said = (
+            phrase = (
                 f"{self.words.prefetch(k, workers)} would give about {about(expected)} elements/s"
             )
             if stage.kind is not None and stage.kind.shares_lock:
-                said += ", if the functions release the interpreter lock; if not, use procs"
-            if wanted > most + 1 and computing is None:
-                said += (
+                phrase += ", if the functions release the interpreter lock; if not, use procs"
+            if desired > most + 1 and computing is None:
+                phrase += (
                     f" on {bound}, and still more workers more, if they wait rather than compute"
                 )
-            elif wanted > most + 1:
-                said += f", which is what {bound} can do"
-            return f"{said}.", expected, workers
+            elif desired > most + 1:
+                phrase += f", which is what {bound} can do"
+            return f"{phrase}.", expected, workers
         if count < most - 0.5 or headroom < WORTHWHILE:
             return make.capitalize(), None, None
         if computing is None:
             are = "is" if self.words.cores == 1 else "are"
-            said = f"There {are} {bound}, so more workers would help"
-            return f"{said} only if they wait rather than compute; if not, {make}", None, None
+            phrase = f"There {are} {bound}, so more workers would help"
+            return f"{phrase} only if they wait rather than compute; if not, {make}", None, None
         return f"They compute, and {bound} can do no more, so {make}", None, None
 
     def _slow_worker(self, k: int) -> Verdict:
@@ -259,12 +263,12 @@ class Case:
         )
         expected = rate * min(headroom, workers / moved)
         known = all(s.costs for s in hosted.values())
-        gives = f"would give {'about' if known else 'up to'} {about(expected)} elements/s"
+        effect = f"would give {'about' if known else 'up to'} {about(expected)} elements/s"
         if self.shares.pools:
             placed = any(not stage.copies for stage in self.shares.pools.values())
-            advice = f"A prefetch behind it{', rather than before it,' * placed} {gives}."
+            advice = f"A prefetch behind it{', rather than before it,' * placed} {effect}."
         else:
-            advice = f"prefetch(procs={workers}) at its end {gives}"
+            advice = f"prefetch(procs={workers}) at its end {effect}"
             if workers == self.words.cores:
                 advice += f", which is what {self.words.bound()} can do"
             staying = " and ".join(sorted(self.words.stays(hosted)))
@@ -355,8 +359,8 @@ class Case:
         if len(self.shares.pools) == 1:
             ((k, stage),) = self.shares.pools.items()
             enough = max(1, math.ceil(1.2 * stage.utilisation * len(stage.workers)))
-            given = stage.copies != "passes" and not stage.auto
-            if enough < len(stage.workers) and given:
+            adjustable = stage.copies != "passes" and not stage.auto
+            if enough < len(stage.workers) and adjustable:
                 advice = f"{able}; {self.words.prefetch(k, enough)} would do."
                 return self._verdict(
                     "consumer", finding, advice, headroom, expected=rate, workers=enough

@@ -1,6 +1,6 @@
-"""A plan as a diagram of boxes: operators that run together, where, and what flows between them.
+"""A plan as a diagram of boxes: operators that run together, their workers, and their inputs.
 
-Nothing here runs a user's function: a plan is derived from the chain of operators alone.
+A diagram is derived from the plan alone, without running a user's function.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Operator:
     note: str
     """The operator's effects, and the number of elements that leave it."""
     depth: int = 0
-    """How deep the operator is nested in flows that are arguments of others."""
+    """The depth of nesting in flows that are arguments of other operators."""
     stage: int | None = None
     """The number of the stage, in the diagram, whose figures include the operator."""
     step: int = 0
@@ -43,23 +43,23 @@ class Box:
     where: str
     operators: tuple[Operator, ...]
     sources: tuple[Box, ...] = ()
-    """The boxes that this box gets its elements from."""
+    """The boxes from which this box receives elements."""
     receives: Sent | None = None
-    """What the workers are sent; None if the consumer's thread runs the operators."""
+    """The kind of data sent to workers; None if the consumer's thread runs the operators."""
     ahead: bool = False
-    """Whether a thread of its own reads it ahead of those above."""
+    """True if a separate thread runs it ahead of the boxes above."""
     stage: int | None = None
     """The number of the stage, in the diagram, whose elements leave the box."""
 
     def by_stage(self) -> dict[int, tuple[Operator, ...]]:
         """The operators of each stage in this box and its sources."""
-        found: dict[int, tuple[Operator, ...]] = {}
+        stages: dict[int, tuple[Operator, ...]] = {}
         for source in self.sources:
-            found |= source.by_stage()
+            stages |= source.by_stage()
         for line in self.operators:
             if line.stage is not None:
-                found[line.stage] = (*found.get(line.stage, ()), line)
-        return found
+                stages[line.stage] = (*stages.get(line.stage, ()), line)
+        return stages
 
 
 Numbers: TypeAlias = tuple[int, ...]
@@ -67,34 +67,34 @@ Numbers: TypeAlias = tuple[int, ...]
 
 @attrs.frozen
 class Diagram:
-    """The boxes of a flow, starting from the last, and the stages that figures are shown for."""
+    """The boxes of a flow, starting from the last, and the stages with figures."""
 
     root: Box
     stages: tuple[Numbers | StageStatistics, ...]
     """For each stage, sources first: its numbers in the statistics of a run (several if it has
-    copies), or empty statistics for operators of the consumer's thread that are in no stage."""
+    copies), or empty statistics for operators of the consumer's thread outside of stages."""
 
     def over(self, statistics: RunStatistics) -> RunStatistics:
         """The statistics of a run, rearranged to one entry for each of ``stages``."""
-        numbers = [number for one in self.stages if isinstance(one, tuple) for number in one]
+        numbers = [k for entry in self.stages if isinstance(entry, tuple) for k in entry]
         assert len(numbers) == len(statistics.stages), "these are the figures of another plan"
         operators = self.root.by_stage()
         stages: list[StageStatistics] = []
-        for k, one in enumerate(self.stages):
+        for k, entry in enumerate(self.stages):
             lines = operators.get(k, ())
-            if isinstance(one, tuple):
-                seen = as_one([statistics.stages[number] for number in one])
+            if isinstance(entry, tuple):
+                seen = as_one([statistics.stages[number] for number in entry])
             else:
                 steps = {line.step for line in lines}
                 own = tuple(cost for cost in statistics.hosted if cost.step in steps)
-                seen = attrs.evolve(one, seconds=statistics.seconds, costs=own)
+                seen = attrs.evolve(entry, seconds=statistics.seconds, costs=own)
             titles = tuple(line.title for line in lines) or seen.operators
             stages.append(attrs.evolve(seen, operators=titles))
         return attrs.evolve(statistics, stages=tuple(stages))
 
 
 def diagram_of(plan: Plan[Any]) -> Diagram:
-    """The diagram of a plan: what will run where.
+    """The diagram of a plan.
 
     >>> import flowdsl as fl
     >>> from flowdsl.plan.lower import plan_of
@@ -126,7 +126,7 @@ class _Drawing:
             return self._copied(part)
         if isinstance(
             part.top.node, Identity
-        ):  # it sets where or how to run, and makes no elements
+        ):  # it sets the workers or the order, and does not compute elements
             return self._box(part.sources[0])
         return self._with(part.top, [self._box(source) for source in part.sources])
 
@@ -146,7 +146,7 @@ class _Drawing:
         )
 
     def _ahead(self, part: Base) -> Box:
-        """The box of what a thread reads ahead, where it runs in this process."""
+        """The box of a part that a thread reads ahead, if it runs in this process."""
         box = self._box(part)
         if isinstance(part, Lookup) or box.receives is not None:
             return box
@@ -159,13 +159,13 @@ class _Drawing:
 
     def _copied(self, part: Hosted) -> Box:
         copies = [copy for copy in part.sources if isinstance(copy, Stage)]
-        one = self._worked(copies[0])
+        box = self._worked(copies[0])
         self.stages[-1] = tuple(copy.number for copy in copies)
-        one = attrs.evolve(one, where=f"{Workers(count=len(copies))}, a copy each")
-        return self._with(part.top, [one])
+        box = attrs.evolve(box, where=f"{Workers(count=len(copies))}, a copy each")
+        return self._with(part.top, [box])
 
     def _with(self, step: Step, below: list[Box]) -> Box:
-        """A box of an operator in the consumer's thread and those below it that run there too."""
+        """A box of an operator in the consumer's thread, with operators below it that run there."""
         lines: list[Operator] = []
         sources: list[Box] = []
         for k, box in enumerate(below):
@@ -179,7 +179,7 @@ class _Drawing:
         return Box("this process", tuple(lines), tuple(sources), stage=stage)
 
     def _host(self, node: AnyNode, below: list[Operator]) -> int:
-        """Add an operator of the consumer's thread to the last such stage, or begin a new one."""
+        """Add an operator of the consumer's thread to the last such stage, or start a new stage."""
         stays = () if runs_in_worker(node) else (node.title,)
         last = self.stages[-1] if self.stages else None
         number = len(self.stages) - 1

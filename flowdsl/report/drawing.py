@@ -1,7 +1,7 @@
 """A few shapes in SVG, readable on light and dark backgrounds without a script.
 
-Colours are CSS classes, so that one rule can change them. The rules apply to this picture alone,
-since it may be embedded in a page with others.
+Colours are CSS classes, so that one rule can change them. The rules apply only to this picture,
+as it may be embedded in a page with other pictures.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class Drawing:
         """Draw a rectangle."""
         if width <= 0 or height <= 0:
             return
-        given = {"x": x, "y": y, "width": width, "height": height}
+        attributes = {"x": x, "y": y, "width": width, "height": height}
         if radius:
-            given["rx"] = radius
-        self._add("rect", kind, **given)
+            attributes["rx"] = radius
+        self._add("rect", kind, **attributes)
         self._reach(x + width, y + height)
 
     def text(self, x: float, y: float, text: str, kind: str = "", whole: str | None = None) -> None:
-        """Draw a line of text; ``whole`` is the full text of one that was cut, as a tooltip."""
+        """Draw a line of text; ``whole`` is the full text of a line that was cut, as a tooltip."""
         shape = self._add("text", kind, x=x, y=y)
         shape.text = _clean(text)
         if whole is not None and whole != text:
@@ -130,9 +130,9 @@ class Drawing:
         root.extend(self._shapes)
         return ElementTree.tostring(root, encoding="unicode")
 
-    def _add(self, tag: str, kind: str, **given: float | str) -> ElementTree.Element:
+    def _add(self, tag: str, kind: str, **attributes: float | str) -> ElementTree.Element:
         shape = ElementTree.Element(tag, {"class": kind} if kind else {})
-        for name, value in given.items():
+        for name, value in attributes.items():
             shape.set(name, value if isinstance(value, str) else _number(value))
         self._shapes.append(shape)
         return shape

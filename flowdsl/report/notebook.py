@@ -1,7 +1,7 @@
-"""How a notebook shows a flow: its plan as a picture.
+"""Show a flow in a notebook: its plan as a picture.
 
-Showing a flow makes no element, calls no user function and starts no worker. It also never fails,
-since a notebook shows the last value of a cell even when the user did not ask for it.
+Showing a flow does not compute elements, call user functions or start workers. It also never fails,
+as a notebook shows the last value of a cell without an explicit request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flowdsl.report.picture import picture
 
 
 def plan_bundle(flow: FlowBase[Any, Any]) -> dict[str, str]:
-    """A flow by MIME type; only as text if an operator cannot be planned.
+    """The representations of a flow by MIME type; only text if an operator cannot be planned.
 
     >>> import flowdsl as fl
     >>> bundle = plan_bundle(fl.from_range(3).map(abs))

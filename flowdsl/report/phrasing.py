@@ -1,4 +1,4 @@
-"""How a verdict names the parts of a run, and compares them."""
+"""The wording of verdicts: names of the parts of a run, and comparisons of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_WORKERS = 64
 
 
 _FULL = 0.75
-"""Workers that compute on this share of the free cores wait for cores, whatever they measured."""
+"""Workers that compute on at least this share of the free cores are limited by the cores."""
 
 
 @attrs.frozen
@@ -50,7 +50,7 @@ class Phrasing:
         return "" if 0.8 < calls / self.run.rate < 1.25 else f" ({number(calls)} calls/s)"
 
     def rest(self, headroom: float) -> str:
-        """The rate that would be possible without the part that limits, in words."""
+        """A phrase with the possible rate without the part that limits."""
         if headroom > 100:
             return "the rest could go over 100 times as fast"
         return f"the rest could go up to about {about(self.run.rate * headroom)} elements/s"
@@ -60,26 +60,26 @@ class Phrasing:
         return (self.run.stages[k].kind or PROCESSES).keyword
 
     def prefetch(self, k: int, workers: int) -> str:
-        """The call of ``prefetch`` that gives the stage this number of workers."""
+        """The call of ``prefetch`` that sets the stage's number of workers."""
         stage = self.run.stages[k]
-        said = f"prefetch({self.keyword(k)}={workers})"
+        call = f"prefetch({self.keyword(k)}={workers})"
         plain = len(self.shares.pools) == 1 and not stage.copies
-        return said if plain else f"{said} after {stage.operators[-1]}"
+        return call if plain else f"{call} after {stage.operators[-1]}"
 
     def waits_in_turn(self, stage: StageStatistics) -> bool:
-        """Whether the workers wait for each other to keep the order, which is optional."""
+        """Return True if the workers wait for each other only to keep the order."""
         return stage.ordered and stage.copies != "passes"
 
     def bound(self) -> str:
-        """The number of cores, in words."""
+        """The number of cores as a phrase."""
         return f"{self.cores} core{'s' if self.cores > 1 else ''}"
 
     def stays(self, hosted: Mapping[int, StageStatistics]) -> set[str]:
-        """The operators of these stages that no worker can run."""
+        """The operators of these stages that workers cannot run."""
         return {title for stage in hosted.values() for title in stage.stays}
 
     def staying(self, hosted: Mapping[int, StageStatistics]) -> float:
-        """The share of these stages' cost that no worker can take over, as far as is known."""
+        """The known share of these stages' cost that cannot be moved to workers."""
         stays = self.stays(hosted)
         if stays and all(set(s.operators) <= stays for s in hosted.values()):
             return 1.0
@@ -88,7 +88,7 @@ class Phrasing:
         return sum(c.seconds for c in costs if c.title in stays) / total if total else 0.0
 
     def room(self, k: int) -> float:
-        """How many workers of a stage the machine can keep busy."""
+        """The number of workers of a stage that the machine can keep busy."""
         stage = self.run.stages[k]
         if stage.computing is not None and stage.computing < 0.1:
             return MOST_WORKERS

@@ -42,13 +42,13 @@ class Figures:
     """The figures of a run to draw on a plan."""
 
     statistics: RunStatistics
-    """The run's statistics with the diagram's stages, as ``Diagram.over`` gives them."""
+    """The run's statistics with the diagram's stages, from ``Diagram.over``."""
     verdict: Verdict
 
 
 @attrs.frozen
 class _Placed:
-    """A box, and the width of it and everything above it."""
+    """A box with its layout; ``span`` is the width of the box and all boxes above it."""
 
     box: Box
     sources: tuple[_Placed, ...]
@@ -111,7 +111,7 @@ class _Picture:
 
     def _placed(self, box: Box) -> _Placed:
         sources = tuple(map(self._placed, box.sources))
-        span = sum(one.span for one in sources) + _GAP * max(0, len(sources) - 1)
+        span = sum(source.span for source in sources) + _GAP * max(0, len(sources) - 1)
         height = _HEAD + _LINE * len(box.operators) + _PAD + _LINE * len(list(self._facts(box)))
         return _Placed(box, sources, max(_WIDTH, span), height)
 
@@ -120,23 +120,23 @@ class _Picture:
         return above + _WAY + placed.height
 
     def _begins(self, placed: _Placed) -> bool:
-        """Whether no arrow leads to the box, not even one of positions."""
+        """Return True if no arrow leads to the box, not even an arrow of positions."""
         return placed.box.receives is None and not placed.sources
 
     # -- drawing -------------------------------------------------------------------------------
 
     def _draw(self, placed: _Placed, left: float, foot: float) -> float:
-        """Draw a box with its foot at ``foot`` and all above it; gives the middle of the box."""
+        """Draw a box with its foot at ``foot`` and all boxes above it; return its center."""
         center = left + placed.span / 2
         top = foot - placed.height
         self._box(placed.box, center - _WIDTH / 2, top, placed.height)
         x = left
-        for one in placed.sources:
-            above = self._draw(one, x, top - _WAY)
+        for source in placed.sources:
+            above = self._draw(source, x, top - _WAY)
             to = center + (above - center) * 0.35 if len(placed.sources) > 1 else center
             self._on.arrow(above, top - _WAY, to, top)
-            self._label(above, top - _WAY / 2 + 2, self._flow(one.box), before=above < to)
-            x += one.span + _GAP
+            self._label(above, top - _WAY / 2 + 2, self._flow(source.box), before=above < to)
+            x += source.span + _GAP
         if placed.box.receives == "positions" and not placed.sources:
             self._on.arrow(center, top - _WAY + 14, center, top)
             self._label(center, top - _WAY / 2 + 6, "positions")
@@ -161,7 +161,7 @@ class _Picture:
             y += _LINE
 
     def _mark(self, x: float, y: float) -> None:
-        """Mark the box whose corner is here as the limiting one."""
+        """Mark the box with this corner as limiting."""
         edge = x + _WIDTH - _PAD
         self._on.box(edge - 44, y + 7, 44, 18, "hot", 9)
         self._on.text(edge - 22, y + 20, "limits", "small strong middle on-hot")
@@ -192,12 +192,12 @@ class _Picture:
         if stage is None or not stage.workers or not stage.seconds:
             return
         yield lambda x, y: self._workers(stage, x, y)
-        said = [f"fill {share(stage.fill)}"]
+        words = [f"fill {share(stage.fill)}"]
         if stage.p50:
-            said.append(f"p50 {duration(stage.p50)} · p99 {duration(stage.p99)}")
+            words.append(f"p50 {duration(stage.p50)} · p99 {duration(stage.p99)}")
         if stage.nbytes and stage.seconds:
-            said.append(f"{size(stage.nbytes / stage.seconds)}/s")
-        yield lambda x, y: self._on.text(x + _PAD, y + 12, " · ".join(said), "small faint")
+            words.append(f"{size(stage.nbytes / stage.seconds)}/s")
+        yield lambda x, y: self._on.text(x + _PAD, y + 12, " · ".join(words), "small faint")
         if losses(stage):
             yield lambda x, y: self._on.text(x + _PAD, y + 12, losses(stage), "small faint")
 
@@ -207,19 +207,19 @@ class _Picture:
         busy = [min(1.0, worker.busy / stage.seconds) for worker in stage.workers]
         shown = busy[:16]
         left = x + _PAD
-        for k, one in enumerate(shown):
+        for k, part in enumerate(shown):
             at = left + k * 11
             on.box(at, y, 8, 14, "rail", 2)
-            on.box(at, y + 14 * (1 - one), 8, 14 * one, "hot" if one >= 0.9 else "cost", 2)
+            on.box(at, y + 14 * (1 - part), 8, 14 * part, "hot" if part >= 0.9 else "cost", 2)
         left += 11 * len(shown) + 5
-        told = f"busy {share(stage.utilisation)}"
+        label = f"busy {share(stage.utilisation)}"
         if stage.skew >= 0.1:
-            told += f", the busiest {share(max(busy))}"
-        told += f" · waited for {share(stage.waited / stage.seconds)} of the time"
-        on.text(left, y + 12, told, "small faint")
+            label += f", the busiest {share(max(busy))}"
+        label += f" · waited for {share(stage.waited / stage.seconds)} of the time"
+        on.text(left, y + 12, label, "small faint")
 
     def _consumer(self, center: float, top: float) -> float:
-        """Draw the consumer, below the plan; gives its lower edge."""
+        """Draw the consumer, below the plan; return its lower edge."""
         on, x = self._on, center - _WIDTH / 2
         on.arrow(center, top, center, top + _WAY)
         run = self._figures.statistics if self._figures else None
@@ -231,8 +231,8 @@ class _Picture:
             on.text(x + _PAD, y + 20, "the consumer", "strong")
             return y + _HEAD
         verdict, parts = self._figures.verdict, Shares(self._figures.statistics).thread
-        told: list[tuple[Part, float]] = [one for one in parts.items() if one[1] >= 0.005]
-        rows = (len(told) + 2) // 2
+        shown: list[tuple[Part, float]] = [pair for pair in parts.items() if pair[1] >= 0.005]
+        rows = (len(shown) + 2) // 2
         height = _HEAD + 24 + 18 * rows + 4
         hot = verdict.limiting in ("consumer", "handing over", "balanced")
         on.box(x, y, _WIDTH, height, "hot-box" if hot else "box", 8)
@@ -241,12 +241,12 @@ class _Picture:
             self._mark(x, y)
         left, wide = x + _PAD, _WIDTH - 2 * _PAD
         on.box(left, y + _HEAD + 2, wide, 10, "rail", 3)
-        for part, spent in told:
+        for part, spent in shown:
             on.box(left, y + _HEAD + 2, wide * spent, 10, part.partition(" ")[0])
             left += wide * spent
-        told_words = [(part.partition(" ")[0], _WORDS[part], spent) for part, spent in told]
-        told_words.append(("rail", "waiting", max(0.0, 1 - sum(parts.values()))))
-        for k, (kind, word, spent) in enumerate(told_words):
+        legend = [(part.partition(" ")[0], _WORDS[part], spent) for part, spent in shown]
+        legend.append(("rail", "waiting", max(0.0, 1 - sum(parts.values()))))
+        for k, (kind, word, spent) in enumerate(legend):
             at = x + _PAD + (k % 2) * wide / 2
             line = y + _HEAD + 24 + 18 * (k // 2)
             on.box(at, line, 9, 9, kind, 2)
@@ -263,12 +263,12 @@ class _Picture:
         for line in lines(rest, wide):
             self._on.text(_MARGIN, y + 14, line)
             y += 18
-        said = summary(self._figures.statistics)
-        self._on.text(_MARGIN, y + 16, cut(said, wide, "small"), "small faint", said)
+        line = summary(self._figures.statistics)
+        self._on.text(_MARGIN, y + 16, cut(line, wide, "small"), "small faint", line)
         return y + 30
 
     def _label(self, x: float, y: float, text: str, before: bool = False) -> None:
-        """Draw a label beside an arrow, on the side that it does not lead to."""
+        """Draw a label beside an arrow, on the side away from its target."""
         self._on.text(x - 10 if before else x + 10, y, text, "small faint" + " end" * before)
 
     # -- figures -------------------------------------------------------------------------------
@@ -298,15 +298,15 @@ class _Picture:
 
 
 def _costs_by_line(box: Box, statistics: RunStatistics) -> dict[int, OperatorCost]:
-    """The cost of each operator; those with the same title are matched in order."""
-    found: dict[int, OperatorCost] = {}
+    """The cost of each operator; operators with the same title are matched in order."""
+    by_line: dict[int, OperatorCost] = {}
     left = {k: list(stage.costs) for k, stage in enumerate(statistics.stages)}
     for line in box.operators:
         costs = [] if line.stage is None else left[line.stage]
         cost = next((c for c in costs if c.title == line.title), None)
         if cost is not None:
             costs.remove(cost)
-            found[id(line)] = cost
+            by_line[id(line)] = cost
     for source in box.sources:
-        found |= _costs_by_line(source, statistics)
-    return found
+        by_line |= _costs_by_line(source, statistics)
+    return by_line

@@ -1,4 +1,4 @@
-"""A profile: the timings of a flow that was run for a while, and what they show."""
+"""A profile: run a flow for a while with timings, and derive a verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOK, _PATIENCE = 0.02, 1.0
-"""Seconds between two checks that all workers are at work, and the longest wait for that."""
+"""Seconds between two checks that all workers have started, and the longest wait for that."""
 
 
 @attrs.frozen(repr=False)
@@ -59,10 +59,10 @@ class Profile:
     def save(self, path: Path | str) -> None:
         """Write the picture to ``path``, whose suffix sets the format: ``.svg`` or ``.html``."""
         path = Path(path)
-        made = {".svg": self.svg, ".html": self.html}.get(path.suffix)
-        if made is None:
+        render = {".svg": self.svg, ".html": self.html}.get(path.suffix)
+        if render is None:
             raise InvalidFlow(f"save: path must end in .svg or .html, got {str(path)!r}")
-        path.write_text(made(), encoding="utf-8")
+        path.write_text(render(), encoding="utf-8")
 
     def __str__(self) -> str:
         return f"{self.verdict}\n\n{self._tables()}"
@@ -95,11 +95,11 @@ class Profile:
 
 
 def profile(plan: Plan[T], seconds: float, step: Callable[[T], object] | None = None) -> Profile:
-    """Run a flow from epoch 0 for ``seconds`` seconds, and find where the time goes.
+    """Run a flow from epoch 0 for ``seconds`` seconds, and measure its operators.
 
     Raises:
-        InvalidFlow: ``seconds`` is no number > 0, or ``step`` cannot be called.
-        FlowError: There is no element.
+        InvalidFlow: ``seconds`` is not a number > 0, or ``step`` cannot be called.
+        FlowError: The flow has no elements.
     """
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if not number or not seconds > 0:
@@ -168,6 +168,6 @@ class _Watch(Generic[T]):
 
 
 def at_work(seen: RunStatistics) -> bool:
-    """Whether all workers have made an element; a stage that has not begun has no workers yet."""
+    """Return True if all workers have made an element; a stage that has not started has none."""
     pools = [stage.workers for stage in seen.stages if stage.kind is not None]
     return all(workers and all(worker.elements for worker in workers) for workers in pools)

@@ -31,9 +31,9 @@ QUICK, MOST_A_LOOK = 0.001, 16
 class Watched(Iterable[T], Generic[T]):
     """A run that shows a progress bar while a loop iterates over it.
 
-    The loop itself draws, a few times a second, and removes the bar when it ends, be it at the end
-    of the pass, by ``break``, by an error or by Ctrl-C. For that, each loop gets an iterator of its
-    own, which nothing else refers to. The next loop continues the run from there.
+    The loop itself draws, a few times a second, and removes the bar when it ends: at the end of the
+    pass, by ``break``, by an error or by Ctrl-C. For that, each loop gets its own iterator, which
+    is not referenced elsewhere. The next loop continues the run from there.
     """
 
     run: Run[T]
@@ -42,7 +42,7 @@ class Watched(Iterable[T], Generic[T]):
     """The console to draw on; None for the standard error stream."""
 
     def __iter__(self) -> Iterator[T]:
-        """Iterate over the rest; if no bar can be seen this is the run itself, at no cost."""
+        """Iterate over the rest; if no bar can be shown, return the run itself, at no cost."""
         console = _seen(self.console)
         return self.run if console is None else _drawn(self.run, self.description, console)
 
@@ -52,11 +52,11 @@ def progress(run: Run[T] | FlowBase[T, Effect], description: str = "") -> Iterab
 
     The bar is drawn on the standard error stream of a terminal, or under a notebook's cell. It
     shows the elements so far and per second, the time left if the length is known, and for each
-    stage with workers how busy they are and how full their queue is. What the loop prints appears
-    above the bar. Elsewhere nothing is drawn, and the loop is as fast as without ``progress``. The
-    loop calls methods such as ``statistics()`` on the run itself.
+    stage with workers the busy share of the workers and the fill of their queue. Output that the
+    loop prints appears above the bar. Without a terminal or notebook no bar is drawn, and the loop
+    is as fast as without ``progress``. Call methods such as ``statistics()`` on the run itself.
 
-    Errors: ``InvalidFlow`` for anything but a flow or a run of one.
+    Errors: ``InvalidFlow`` for an argument that is not a flow or a run.
 
     >>> import flowdsl as fl
     >>> run = fl.from_range(100).shuffle().epoch(1)
@@ -69,7 +69,7 @@ def progress(run: Run[T] | FlowBase[T, Effect], description: str = "") -> Iterab
     if isinstance(run, FlowBase):
         run = iter(run)  # type: ignore[assignment]  # a flow's passes are runs; Flow says so, above
     if not isinstance(run, Run):
-        raise InvalidFlow(f"progress: give a flow, or a run of one, got {run!r}")
+        raise InvalidFlow(f"progress: expected a flow, or a run of one, got {run!r}")
     if not isinstance(description, str):
         raise InvalidFlow(f"progress: description must be text, got {description!r}")
     return Watched(run, description)
@@ -95,7 +95,7 @@ def _drawn(run: Run[T], description: str, console: Console) -> Iterator[T]:
 
 
 def _seen(console: Console | None) -> Console | None:
-    """The console to draw on, or None if no bar can be seen there."""
+    """The console to draw on, or None if it cannot show a bar."""
     if console is None and not sys.stderr.isatty() and "IPython" not in sys.modules:
         return None
     from flowdsl.report.progress_bar import shows, standard_error

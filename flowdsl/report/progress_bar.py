@@ -1,4 +1,4 @@
-"""Drawing a progress bar: a line for the run, and one for each stage with workers."""
+"""Draw a progress bar: a line for the run, and a line for each stage with workers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from flowdsl.statistics.run import StageStatistics
 
 RECENT = 2.0
-"""The least number of seconds over which rates and fills are averaged."""
+"""The minimum number of seconds over which rates and fills are averaged."""
 
 
 def shows(console: Console) -> bool:
-    """Whether a bar can be seen: in a terminal, or a notebook with the packages it needs."""
+    """Return True if a console can show a bar: a terminal, or a notebook with ``ipywidgets``."""
     if console.is_jupyter:
         return find_spec("ipywidgets") is not None
     return console.is_terminal and not console.is_dumb_terminal
@@ -39,7 +39,7 @@ def shows(console: Console) -> bool:
 
 @cache
 def standard_error() -> Console:
-    """The console on standard error, shared by all bars so that they know of each other."""
+    """The console on standard error, shared by all bars to keep them from overlapping."""
     return Console(stderr=True)
 
 

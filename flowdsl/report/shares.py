@@ -1,4 +1,4 @@
-"""Where the time of a run went: each activity as a share of the whole."""
+"""Shares: the time of each activity in a run, as a share of the run's time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Shares:
 
     @property
     def hosted(self) -> dict[int, StageStatistics]:
-        """The stages in the consumer's thread, by number, without those that supply workers."""
+        """The stages in the consumer's thread, by number, without stages that supply workers."""
         supplied = max((k for k, pool in self.pools.items() if pool.input_seconds), default=-1)
         stages = enumerate(self.run.stages)
         return {k: s for k, s in stages if k > supplied and s.kind is None}
@@ -45,7 +45,7 @@ class Shares:
         consumer = min(1.0, self.run.consumer_seconds / seconds)
         work = max(0.0, 1 - consumer - self.blocked)
         own = [0.0, *self.inputs.values()]
-        both = sum(own)  # for branches; in a chain, the later reading includes the earlier one
+        both = sum(own)  # for branches; in a chain, a later reading includes the earlier one
         read = min(work, both if both <= work else max(own))
         if not self.pools:
             inline = work
@@ -68,7 +68,7 @@ class Shares:
         return read
 
     def others(self, but: Part | int) -> float:
-        """The greatest share except that of ``but``: of a stage, or of the consumer's thread."""
+        """The greatest share of a stage or of the consumer's thread, except of ``but``."""
         stages = [s.utilisation for k, s in self.pools.items() if k != but]
         parts = sum(part for what, part in self.thread.items() if what != but)
         return max([parts, *stages])
@@ -80,5 +80,5 @@ class Shares:
 
 
 def inverse(busy: float) -> float:
-    """How many times the current rate a part could sustain that is busy for this share of time."""
+    """The factor on the current rate that a part could sustain, from its busy share of the time."""
     return 1 / busy if busy > 0 else math.inf

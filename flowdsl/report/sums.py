@@ -19,42 +19,42 @@ from flowdsl.statistics.run import (
 )
 
 
-def together(one: RunStatistics, other: RunStatistics) -> RunStatistics:
-    """The statistics of two runs, one after the other, as those of one run.
+def together(first: RunStatistics, other: RunStatistics) -> RunStatistics:
+    """Add the statistics of two consecutive runs, as if they were one run.
 
     >>> run = RunStatistics(10, 2.0, 1.0, ())
     >>> together(run, run).rate, since(together(run, run), run) == run
     (5.0, True)
     """
-    both = _combined(one, other, 1)
-    return attrs.evolve(both, skips=(one.skips + other.skips)[:MOST_SKIPS])
+    both = _combined(first, other, 1)
+    return attrs.evolve(both, skips=(first.skips + other.skips)[:MOST_SKIPS])
 
 
 def since(now: RunStatistics, then: RunStatistics) -> RunStatistics:
-    """What a run has done since it had the statistics ``then``."""
+    """The difference between a run's current statistics and its earlier statistics ``then``."""
     return _combined(now, then, -1)
 
 
 def as_one(copies: Sequence[StageStatistics]) -> StageStatistics:
-    """The statistics of copies of a stage that ran at the same time, as those of one stage."""
+    """Add the statistics of copies of a stage that ran concurrently, as if they were one stage."""
     return attrs.evolve(
-        reduce(lambda one, other: _stage(one, other, 1), copies),
-        seconds=max(one.seconds for one in copies),
-        in_flight=sum(one.in_flight for one in copies),
-        workers=tuple(worker for one in copies for worker in one.workers),
+        reduce(lambda first, other: _stage(first, other, 1), copies),
+        seconds=max(first.seconds for first in copies),
+        in_flight=sum(first.in_flight for first in copies),
+        workers=tuple(worker for first in copies for worker in first.workers),
     )
 
 
-def _combined(one: RunStatistics, other: RunStatistics, sign: int) -> RunStatistics:
-    stages = [_stage(a, b, sign) for a, b in zip(one.stages, other.stages, strict=False)]
+def _combined(first: RunStatistics, other: RunStatistics, sign: int) -> RunStatistics:
+    stages = [_stage(a, b, sign) for a, b in zip(first.stages, other.stages, strict=False)]
     return attrs.evolve(
-        one,
-        elements=one.elements + sign * other.elements,
-        seconds=one.seconds + sign * other.seconds,
-        consumer_seconds=one.consumer_seconds + sign * other.consumer_seconds,
-        stages=(*stages, *one.stages[len(stages) :]),
-        hosted=_costs(one.hosted, other.hosted, sign),
-        skipped=one.skipped + sign * other.skipped,
+        first,
+        elements=first.elements + sign * other.elements,
+        seconds=first.seconds + sign * other.seconds,
+        consumer_seconds=first.consumer_seconds + sign * other.consumer_seconds,
+        stages=(*stages, *first.stages[len(stages) :]),
+        hosted=_costs(first.hosted, other.hosted, sign),
+        skipped=first.skipped + sign * other.skipped,
     )
 
 
@@ -72,46 +72,48 @@ _SUMS = (
 )
 
 
-def _stage(one: StageStatistics, other: StageStatistics, sign: int) -> StageStatistics:
-    seconds = one.seconds + sign * other.seconds
-    filled = one.fill * one.seconds + sign * other.fill * other.seconds
-    workers = list(zip_longest(one.workers, other.workers, fillvalue=WorkerStatistics(0, 0.0)))
+def _stage(first: StageStatistics, other: StageStatistics, sign: int) -> StageStatistics:
+    seconds = first.seconds + sign * other.seconds
+    filled = first.fill * first.seconds + sign * other.fill * other.seconds
+    workers = list(zip_longest(first.workers, other.workers, fillvalue=WorkerStatistics(0, 0.0)))
     if sign < 0:
-        del workers[len(one.workers) :]  # the others went in the meantime
-    staffed = None if one.staffed is None else one.staffed + sign * (other.staffed or 0.0)
+        del workers[len(first.workers) :]  # the other workers were stopped in the meantime
+    staffed = None if first.staffed is None else first.staffed + sign * (other.staffed or 0.0)
     return attrs.evolve(
-        one,
-        **{name: getattr(one, name) + sign * getattr(other, name) for name in _SUMS},
+        first,
+        **{name: getattr(first, name) + sign * getattr(other, name) for name in _SUMS},
         fill=min(1.0, max(0.0, filled / seconds)) if seconds > 0 else 0.0,
         workers=tuple(_worker(a, b, sign) for a, b in workers),
-        dismissed=_worker(one.dismissed, other.dismissed, sign),
+        dismissed=_worker(first.dismissed, other.dismissed, sign),
         staffed=staffed,
-        costs=_costs(one.costs, other.costs, sign),
-        times=_times(one.times, other.times, sign),
+        costs=_costs(first.costs, other.costs, sign),
+        times=_times(first.times, other.times, sign),
     )
 
 
-def _worker(one: WorkerStatistics, other: WorkerStatistics, sign: int) -> WorkerStatistics:
-    cpu = None if one.cpu is None else one.cpu + sign * (other.cpu or 0.0)
+def _worker(first: WorkerStatistics, other: WorkerStatistics, sign: int) -> WorkerStatistics:
+    cpu = None if first.cpu is None else first.cpu + sign * (other.cpu or 0.0)
     return WorkerStatistics(
-        max(0, one.elements + sign * other.elements), max(0.0, one.busy + sign * other.busy), cpu
+        max(0, first.elements + sign * other.elements),
+        max(0.0, first.busy + sign * other.busy),
+        cpu,
     )
 
 
-def _times(one: Bins, other: Bins, sign: int) -> Bins:
-    total = Counter(dict(one))
+def _times(first: Bins, other: Bins, sign: int) -> Bins:
+    total = Counter(dict(first))
     for place, count in other:
         total[place] += sign * count
     return tuple(sorted((place, count) for place, count in total.items() if count > 0))
 
 
 def _costs(
-    one: tuple[OperatorCost, ...], other: tuple[OperatorCost, ...], sign: int
+    first: tuple[OperatorCost, ...], other: tuple[OperatorCost, ...], sign: int
 ) -> tuple[OperatorCost, ...]:
-    """Costs combined in order while the operators match; some may not have been called yet."""
-    if [(cost.step, cost.title) for cost in one] != [(cost.step, cost.title) for cost in other]:
-        return one or other
+    """Combine costs in order if the operators match; some may not have been called yet."""
+    if [(cost.step, cost.title) for cost in first] != [(cost.step, cost.title) for cost in other]:
+        return first or other
     return tuple(
         attrs.evolve(a, calls=a.calls + sign * b.calls, seconds=a.seconds + sign * b.seconds)
-        for a, b in zip(one, other, strict=True)
+        for a, b in zip(first, other, strict=True)
     )

@@ -11,22 +11,22 @@ from flowdsl.statistics.figures import share
 Limit: TypeAlias = Literal[
     "workers", "straggler", "thread", "input", "handing over", "consumer", "balanced", "unclear"
 ]
-"""What limits a run:
+"""The part of a run that limits its speed:
 
 ``workers``       the workers of a stage, which are all busy
-``straggler``     one slow worker, or a few slow elements, that the others wait for
+``straggler``     one slow worker, or a few slow elements, for which the others wait
 ``thread``        operators that run in the consumer's thread
-``input``         what is read in the consumer's thread, for workers
-``handing over``  elements on their way between workers and consumer
-``consumer``      what the program does with the elements
-``balanced``      workers and the consumer's thread alike
-``unclear``       the run was too short to tell, or was not timed
+``input``         reading in the consumer's thread, for workers
+``handing over``  moving elements between workers and consumer
+``consumer``      the program's own work on the elements
+``balanced``      workers and the consumer's thread equally
+``unclear``       the run was too short, or was not timed
 """
 
 
 @attrs.frozen
 class Verdict:
-    """What limits a run, and what to change. Printed, it is a few sentences.
+    """The part that limits a run, and advice what to change. Printed, it is a few sentences.
 
     >>> from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
     >>> from flowdsl.report.bottleneck import verdict
@@ -54,20 +54,20 @@ elements/s.
     rate: float
     """The current rate in elements per second."""
     headroom: float
-    """How many times as fast everything else could go; infinite if nothing else takes time."""
+    """The factor by which the other parts could be faster; infinite if they take no time."""
     waited: float
     """The share of the time in which the consumer waits for elements, from 0 to 1."""
     finding: str
-    """What limits, as a sentence."""
+    """A sentence that names the limiting part."""
     advice: str
-    """What to change, as a sentence."""
+    """A sentence with the change to make."""
     expected: float | None = None
     """The elements per second expected if the advice is followed; None if unknown."""
     workers: int | None = None
-    """The number of workers that the advice suggests; None if it suggests none."""
+    """The number of workers that the advice suggests; None if it does not suggest a number."""
 
     def __str__(self) -> str:
-        said = [self.finding]
+        sentences = [self.finding]
         if self.limiting not in ("consumer", "unclear"):
-            said.append(f"The consumer waits {share(self.waited)} of the time.")
-        return " ".join([*said, self.advice])
+            sentences.append(f"The consumer waits {share(self.waited)} of the time.")
+        return " ".join([*sentences, self.advice])

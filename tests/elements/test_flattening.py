@@ -1,4 +1,4 @@
-"""What gives the components of elements in one order, for queues and messages without names."""
+"""Flattening: the components of elements in a fixed order, for consumers without names."""
 
 from __future__ import annotations
 
@@ -67,9 +67,7 @@ def in_other_order(element: Any, rng: random.Random) -> Any:
 
 
 @given(NESTED, st.randoms(use_true_random=False))
-def test_the_order_of_keys_does_not_change_which_component_comes_where(
-    element: Any, rng: random.Random
-) -> None:
+def test_flattening_does_not_depend_on_the_order_of_keys(element: Any, rng: random.Random) -> None:
     other = in_other_order(element, rng)
     assert spec_of(other) == spec_of(element)
     assert hash(spec_of(other)) == hash(spec_of(element))
@@ -78,14 +76,14 @@ def test_the_order_of_keys_does_not_change_which_component_comes_where(
 
 
 @given(NESTED, st.randoms(use_true_random=False))
-def test_specs_that_differ_in_the_order_of_keys_are_one(element: Any, rng: random.Random) -> None:
+def test_specs_with_keys_in_another_order_are_equal(element: Any, rng: random.Random) -> None:
     spec, other = spec_of(element), spec_of(in_other_order(element, rng))
     assert str(meet(spec, other)) == str(join(spec, other)) == str(spec)
     assert str(with_sizes(spec, other)) == str(spec)
     assert not list(differences(spec, other))
 
 
-def test_sizes_are_those_of_the_component_of_the_same_name() -> None:
+def test_sizes_are_matched_by_component_name() -> None:
     seen = spec_of({"image": np.zeros((2, 3)), "label": np.zeros(4)})
     known = StructSpec(
         dict, (("label", ArraySpec(None, (None,))), ("image", ArraySpec(None, (2, None))))
@@ -95,7 +93,7 @@ def test_sizes_are_those_of_the_component_of_the_same_name() -> None:
 
 
 @given(NESTED, st.randoms(use_true_random=False))
-def test_names_that_are_given_say_the_order(element: Any, rng: random.Random) -> None:
+def test_given_names_define_the_order(element: Any, rng: random.Random) -> None:
     names = [name for name, _ in leaf_specs(spec_of(element))]
     values = dict(zip(names, flattener(spec_of(element))(element), strict=True))
     if isinstance(element, dict) and len(values) == len(names):
@@ -113,7 +111,9 @@ def test_names_that_are_given_say_the_order(element: Any, rng: random.Random) ->
         ((1, 2), Pair(3, 4)),
     ],
 )
-def test_dicts_and_records_go_by_name_and_tuples_by_place(first: object, other: object) -> None:
+def test_dicts_and_records_match_by_name_and_tuples_by_position(
+    first: object, other: object
+) -> None:
     assert flattener(spec_of(first))(other) == [3, 4]
 
 
@@ -129,14 +129,12 @@ def test_dicts_and_records_go_by_name_and_tuples_by_place(first: object, other: 
         ((1, 2), (1, 2, 3), r"it is \(int, int, int\), expected is \(int, int\)"),
     ],
 )
-def test_an_element_with_other_names_is_refused_with_both(
-    first: object, other: object, says: str
-) -> None:
+def test_an_element_with_other_names_is_refused(first: object, other: object, says: str) -> None:
     with pytest.raises(fl.SpecMismatch, match=says):
         flattener(spec_of(first))(other)
 
 
-def test_where_nothing_is_known_keys_in_another_order_are_refused() -> None:
+def test_without_a_spec_keys_in_another_order_are_refused() -> None:
     flatten = flattener_of_first()
     assert flatten({"a": 1, "b": 2}) == [1, 2]
     with pytest.raises(fl.SpecMismatch, match=r"its keys are b, a, the keys of the first .* a, b"):

@@ -1,4 +1,4 @@
-"""Rows that are stacked while they come give the batch that they give once they are all there."""
+"""Rows that are stacked as they arrive form the same batch as rows that are stacked at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def outcome(rows: Any) -> Any:
 
 
 def came(rows: list[Any], size: int, least: int = 0) -> BatchRows:
-    """The rows, as they are when they have come one after another."""
+    """The rows after they arrived one at a time."""
     with mock.patch.object(preallocated, "LEAST", least):
         there = BatchRows(size, np.zeros)
         there.extend(iter(rows))
@@ -49,19 +49,21 @@ def came(rows: list[Any], size: int, least: int = 0) -> BatchRows:
 
 
 @given(ROWS, st.integers(0, 2))
-def test_any_rows_that_stack(rows: list[Any], more: int) -> None:
+def test_rows_that_stack_are_stacked_as_they_arrive(rows: list[Any], more: int) -> None:
     assert same(stack(came(rows, len(rows) + more)), stack(rows))
 
 
 @given(st.lists(st.tuples(FORM, ARRAYS, ARRAYS), min_size=1, max_size=4), st.integers(0, 2))
-def test_any_rows_that_may_differ(parts: list[tuple[Any, Any, Any]], more: int) -> None:
+def test_rows_that_differ_raise_the_same_error_as_stack(
+    parts: list[tuple[Any, Any, Any]], more: int
+) -> None:
     rows = [form(x, y) for form, x, y in parts]
     expected, got = outcome(rows), outcome(came(rows, len(rows) + more))
     assert got == expected if isinstance(expected, str) else same(got, expected)
 
 
 @given(FORM, st.lists(ARRAYS, min_size=2, max_size=4))
-def test_rows_of_one_form_with_one_that_differs(form: Any, arrays: list[Any]) -> None:
+def test_one_differing_row_raises_the_same_error_as_stack(form: Any, arrays: list[Any]) -> None:
     first, *others = arrays
     for k in range(len(others) + 1):
         rows = [form(first, 1)] * 3
@@ -72,7 +74,7 @@ def test_rows_of_one_form_with_one_that_differs(form: Any, arrays: list[Any]) ->
 
 @pytest.mark.parametrize("form", [*FORMS.values(), lambda x, y: x])
 @pytest.mark.parametrize("k", [1, 2])
-def test_a_row_that_is_stacked_though_it_has_no_place(form: Any, k: int, tmp_path: Path) -> None:
+def test_a_memory_mapped_row_is_stacked_without_a_place(form: Any, k: int, tmp_path: Path) -> None:
     mapped = np.memmap(tmp_path / "rows", np.uint8, "w+", shape=(3,))
     mapped[:] = 7
     rows = [form(np.ones(3, np.uint8), 1) for _ in range(3)]
@@ -80,7 +82,7 @@ def test_a_row_that_is_stacked_though_it_has_no_place(form: Any, k: int, tmp_pat
     assert same(stack(came(rows, 3)), stack(rows))
 
 
-def test_a_tuple_that_is_shorter() -> None:
+def test_a_shorter_tuple_raises_the_same_error_as_stack() -> None:
     rows = [(1, LARGE), (1,)]
     assert outcome(came(rows, 2)) == outcome(rows)
 
@@ -89,7 +91,7 @@ LARGE = np.zeros(LEAST, np.uint8)
 
 
 def of(batch: Any) -> list[int]:
-    """The numbers that the rows of a batch are full of."""
+    """The number that fills each row of a batch."""
     first = (
         batch
         if isinstance(batch, np.ndarray)
@@ -99,7 +101,7 @@ def of(batch: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("form", [lambda x: x, lambda x: (x, 1), lambda x: {"x": x, "y": 1}])
-def test_the_memory_of_a_row_is_free_before_the_next_is_made(form: Any) -> None:
+def test_memory_of_a_row_is_released_before_the_next_is_made(form: Any) -> None:
     last: list[weakref.ref[Any]] = []
 
     def made(i: int) -> Any:
@@ -113,7 +115,7 @@ def test_the_memory_of_a_row_is_free_before_the_next_is_made(form: Any) -> None:
             assert same(batch, stack([form(np.full(LEAST, i, np.uint8)) for i in of(batch)]))
 
 
-def test_each_is_in_its_place_when_the_next_is_asked_for() -> None:
+def test_each_row_is_in_its_place_before_the_next_is_requested() -> None:
     asked: list[Any] = []
 
     def allocate(shape: Any, dtype: Any) -> Any:
@@ -143,7 +145,7 @@ def test_each_is_in_its_place_when_the_next_is_asked_for() -> None:
     ],
     ids=["small", "another class", "objects", "in a list", "one row"],
 )
-def test_nothing_is_allocated_for(rows: list[Any]) -> None:
+def test_small_or_unstackable_arrays_are_not_preallocated(rows: list[Any]) -> None:
     def allocate(shape: Any, dtype: Any) -> Any:
         raise AssertionError
 
@@ -152,13 +154,13 @@ def test_nothing_is_allocated_for(rows: list[Any]) -> None:
     assert all(a is b for a, b in zip(there, rows, strict=True))
 
 
-def test_nor_for_more_rows_than_may_come() -> None:
+def test_too_large_batches_are_not_preallocated() -> None:
     there = BatchRows(2**61, np.empty)
     there.extend([LARGE, LARGE])
     assert there[0] is LARGE
 
 
-def test_no_memory_is_an_error_of_stacking() -> None:
+def test_lack_of_memory_is_an_error_of_stacking() -> None:
     def allocate(shape: Any, dtype: Any) -> Any:
         raise MemoryError
 
@@ -167,14 +169,14 @@ def test_no_memory_is_an_error_of_stacking() -> None:
     assert there[1] is LARGE
 
 
-def test_fewer_rows_take_no_more_memory_than_they_need() -> None:
+def test_fewer_rows_use_only_the_memory_they_need() -> None:
     x = stack(came([LARGE] * 2, 9, LEAST))
     assert x.base is None
     assert x.shape == (2, LEAST)
 
 
 @pytest.mark.parametrize("procs", [0, 1])
-def test_in_a_flow(procs: int) -> None:
+def test_batches_in_a_flow_use_preallocated_memory(procs: int) -> None:
     def row(i: int) -> Any:
         return {"x": np.full(LEAST, i, np.uint8), "y": i}
 
@@ -183,7 +185,7 @@ def test_in_a_flow(procs: int) -> None:
     assert [b["y"].tolist() for b in batches] == [[0, 1, 2], [3, 4, 5], [6]]
 
 
-def test_by_the_clock_stacking_is_the_work_of_its_operator() -> None:
+def test_stacking_time_counts_for_the_batch_operator() -> None:
     def batch_of(rows: list[Any], allocate: Any = None) -> Any:
         assert type(rows) is list
         return len(rows)

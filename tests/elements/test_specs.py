@@ -1,4 +1,4 @@
-"""Specs say beforehand what elements look like."""
+"""Specs describe elements in advance."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ D = TypeVar("D", bound=np.generic)
 
 
 @given(ELEMENTS)
-def test_an_element_settles_its_spec(element: object) -> None:
+def test_the_spec_of_an_element_is_settled(element: object) -> None:
     assert is_settled(spec_of(element))
     assert not is_settled(StructSpec(tuple, (("0", spec_of(element)), ("1", UNKNOWN))))
 
 
 @pytest.mark.parametrize("unsettled", [UNKNOWN, ArraySpec(), ArraySpec(np.dtype("u1"))])
-def test_what_is_not_settled(unsettled: Spec) -> None:
+def test_specs_with_unknown_parts_are_not_settled(unsettled: Spec) -> None:
     assert not is_settled(unsettled)
 
 
@@ -67,7 +67,7 @@ def test_meet_commutes(a: Spec, b: Spec) -> None:
 
 
 @given(SPECS, SPECS)
-def test_what_met_contradicts_neither(a: Spec, b: Spec) -> None:
+def test_a_meet_contradicts_neither_spec(a: Spec, b: Spec) -> None:
     both = met(a, b)
     if both is not None:
         assert meet(a, both) == both
@@ -82,7 +82,7 @@ def met(a: Spec, b: Spec) -> Spec | None:
 
 
 @given(ELEMENTS, ELEMENTS)
-def test_meet_never_takes_one_dtype_or_shape_for_another(a: object, b: object) -> None:
+def test_meet_refuses_different_dtypes_or_shapes(a: object, b: object) -> None:
     mine, other = spec_of(a), spec_of(b)
     assume(mine != other)
     both = met(mine, other)
@@ -108,18 +108,18 @@ def test_meet_never_takes_one_dtype_or_shape_for_another(a: object, b: object) -
         (spec_of(Pair(1, 2)), spec_of(Point(1, 2)), "Pair(x: int, y: int), got Point("),
     ],
 )
-def test_a_contradiction_names_both(declared: Spec, seen: Spec, said: str) -> None:
+def test_a_contradiction_names_both_specs(declared: Spec, seen: Spec, said: str) -> None:
     with pytest.raises(SpecMismatch) as caught:
         meet(declared, seen, "map: element 0")
     assert str(caught.value).startswith(f"map: element 0: declared {said}")
 
 
-def test_a_contradiction_inside_names_the_component() -> None:
+def test_a_nested_contradiction_names_the_component() -> None:
     with pytest.raises(SpecMismatch, match=r"^row\.y\.0: declared int, got str$"):
         meet(spec_of(Pair(1, (2,))), spec_of(Pair(1, ("a",))), "row")
 
 
-def test_a_tuple_takes_the_names_of_what_it_meets() -> None:
+def test_a_plain_tuple_takes_the_names_of_a_named_tuple() -> None:
     plain, named = spec_of((1, UNKNOWN)), spec_of(Pair(1, 2.0))
     assert meet(spec_of((1, 2.0)), named) == named
     assert meet(named, spec_of((1, 2.0))) == named
@@ -127,7 +127,7 @@ def test_a_tuple_takes_the_names_of_what_it_meets() -> None:
 
 
 @pytest.mark.parametrize(("declared", "element"), [(float, np.float64(1)), (int, True)])
-def test_a_subclass_is_what_its_base_declares(declared: type, element: object) -> None:
+def test_a_subclass_meets_its_declared_base(declared: type, element: object) -> None:
     assert meet(ValueSpec(declared), spec_of(element)) == spec_of(element)
     assert meet(spec_of(element), ValueSpec(declared)) == spec_of(element)
 
@@ -145,7 +145,7 @@ def test_join_commutes_and_associates(a: Spec, b: Spec, c: Spec) -> None:
 
 
 @given(SPECS, SPECS)
-def test_a_join_describes_both(a: Spec, b: Spec) -> None:
+def test_a_join_describes_both_specs(a: Spec, b: Spec) -> None:
     assert meet(join(a, b), a) == a == meet(a, join(a, b))
     assert meet(join(a, b), b) == b
 
@@ -161,7 +161,7 @@ def test_a_join_describes_both(a: Spec, b: Spec) -> None:
         (Pair(1, 2), (1, 2), "?"),
     ],
 )
-def test_join_keeps_what_is_shared(a: object, b: object, joined: str) -> None:
+def test_join_keeps_shared_parts(a: object, b: object, joined: str) -> None:
     assert str(join(spec_of(a), spec_of(b))) == joined
 
 
@@ -170,7 +170,7 @@ def test_join_keeps_what_is_shared(a: object, b: object, joined: str) -> None:
     [ValueSpec(set), ArraySpec(np.dtype(object), (2,)), spec_of({"a": (1, {2})})],
     ids=str,
 )
-def test_the_spec_of_a_batch_refuses_what_stack_would(unstackable: Spec) -> None:
+def test_the_spec_of_a_batch_refuses_the_rows_that_stack_refuses(unstackable: Spec) -> None:
     with pytest.raises(SpecMismatch, match="does not stack"):
         spec_of_batch(unstackable, 2)
 
@@ -187,7 +187,7 @@ def test_an_unknown_dtype_is_not_float64() -> None:
         meet(ArraySpec(np.dtype(np.int8), (2,)), known)
 
 
-def test_no_side_is_not_any_side() -> None:
+def test_a_size_of_zero_is_not_an_unknown_size() -> None:
     assert str(ArraySpec(np.dtype("u1"), (0, None))) == "uint8[0, ?]"
 
 
@@ -286,7 +286,7 @@ Lazy = TypeAliasType("Lazy", np.ndarray[tuple[Any, ...], np.dtype[D]], type_para
         (Callable[[int], int], "?"),
     ],
 )
-def test_an_annotation_says_what_elements_look_like(annotation: Any, spec: str) -> None:
+def test_an_annotation_declares_the_spec_of_elements(annotation: Any, spec: str) -> None:
     assert str(spec_of_type(annotation)) == spec
 
 
@@ -306,11 +306,11 @@ def test_an_annotation_says_what_elements_look_like(annotation: Any, spec: str) 
         (np.integer, np.int8(1)),
     ],
 )
-def test_an_annotation_meets_its_elements(annotation: Any, element: object) -> None:
+def test_the_spec_of_an_annotation_meets_its_elements(annotation: Any, element: object) -> None:
     assert meet(spec_of_type(annotation), spec_of(element)) == spec_of(element)
 
 
-def test_lists_vary_in_length_as_arrays_do() -> None:
+def test_lists_and_arrays_vary_in_length_alike() -> None:
     batches = ListSpec(ValueSpec(str), None)
     axes = varying_axes(batches, spec_of(["a", "b", "c"]))
     assert axes == {(0, 3)}
@@ -319,7 +319,7 @@ def test_lists_vary_in_length_as_arrays_do() -> None:
     )
 
 
-def test_what_varies_in_a_list_of_lists_may_vary_in_what_is_made_of_it() -> None:
+def test_sizes_that_vary_in_a_list_of_lists_vary_in_the_result() -> None:
     texts = fl.from_items([(np.int32(i), f"row {i}", np.zeros(2)) for i in range(4)])
     uneven = texts.batch(3).batch_by_shape(1, fl.c0)  # of three texts, and of one
     assert [[len(one) for one in x[1]] for x in uneven] == [[3], [1]]
@@ -330,7 +330,7 @@ def test_what_varies_in_a_list_of_lists_may_vary_in_what_is_made_of_it() -> None
     assert counted.spec == ArraySpec(np.dtype("U6"), (None, None))
 
 
-def test_axes_of_arrays_in_lists_come_after_those_of_the_lists() -> None:
+def test_axes_of_arrays_in_lists_follow_the_axes_of_the_lists() -> None:
     varying = ListSpec(ArraySpec(np.dtype("u1"), (None, 3)))
     axes = varying_axes(varying, spec_of([np.zeros((5, 3), "u1")] * 2))
     assert axes == {(0, 2), (1, 5)}
@@ -343,7 +343,7 @@ def test_axes_of_arrays_in_lists_come_after_those_of_the_lists() -> None:
 
 
 @pytest.mark.parametrize("rows", [UNKNOWN, StructSpec(tuple, (("0", ArraySpec()),))])
-def test_of_what_nothing_is_known_every_size_may_vary(rows: Spec) -> None:
+def test_every_size_of_an_unknown_spec_may_vary(rows: Spec) -> None:
     axes = varying_axes(rows, spec_of((np.zeros((2, 3)),)))
     assert axes == {(0, 2), (1, 3)}
     assert without_axes(spec_of(np.zeros((2, 4, 3))), axes) == ArraySpec(

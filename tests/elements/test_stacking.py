@@ -1,4 +1,4 @@
-"""Stacking and padding cast nothing, and refuse what differs with a name for it."""
+"""Stacking and padding do not cast, and refuse rows that differ with a precise error."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ D = TypeVar("D", bound=np.generic)
 
 
 @given(ROWS)
-def test_stack_gives_back_every_row(rows: list[object]) -> None:
+def test_a_stacked_batch_contains_every_row(rows: list[object]) -> None:
     batch = leaves(stack(rows))
     for i, row in enumerate(rows):
         for column, leaf in zip(batch, leaves(row), strict=True):
@@ -66,7 +66,7 @@ def test_stack_gives_back_every_row(rows: list[object]) -> None:
 
 
 @given(ROWS)
-def test_stack_keeps_dtypes_and_the_spec_says_so(rows: list[object]) -> None:
+def test_stack_keeps_dtypes_as_its_spec_predicts(rows: list[object]) -> None:
     announced = spec_of_batch(spec_of(rows[0]), len(rows))
     assert meet(announced, spec_of(stack(rows))) == announced
     assert str(announced) == str(spec_of(stack(rows)))  # all but the names a tuple has no more
@@ -82,7 +82,7 @@ def test_stack_keeps_dtypes_and_the_spec_says_so(rows: list[object]) -> None:
 
 
 @given(ROWS)
-def test_stack_gives_the_form_of_the_rows(rows: list[object]) -> None:
+def test_a_stacked_batch_has_the_structure_of_the_rows(rows: list[object]) -> None:
     def form(batch: object, row: object) -> None:
         parts = components(row)
         if parts is None:
@@ -97,7 +97,7 @@ def test_stack_gives_the_form_of_the_rows(rows: list[object]) -> None:
 
 
 @given(ROWS)
-def test_stack_takes_all_its_memory_from_allocate(rows: list[object]) -> None:
+def test_stack_uses_allocate_for_all_memory(rows: list[object]) -> None:
     given_out: list[NDArray[Any]] = []
 
     def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -110,7 +110,7 @@ def test_stack_takes_all_its_memory_from_allocate(rows: list[object]) -> None:
 
 @given(ROWS, ROWS)
 @example([np.array(False)], [False])
-def test_stack_refuses_what_differs(some: list[object], others: list[object]) -> None:
+def test_stack_refuses_rows_that_differ(some: list[object], others: list[object]) -> None:
     assume(spec_of(some[0]) != spec_of(others[0]))
     with pytest.raises(SpecMismatch) as caught:
         stack([*some, others[0]])
@@ -128,7 +128,7 @@ def test_stack_refuses_what_differs(some: list[object], others: list[object]) ->
         ([np.float16(1)], np.float16),
     ],
 )
-def test_the_dtype_depends_on_the_type_alone(rows: list[Any], dtype: type[np.generic]) -> None:
+def test_the_dtype_depends_only_on_the_type(rows: list[Any], dtype: type[np.generic]) -> None:
     batch = stack(rows)
     assert batch.dtype == dtype
     assert batch.tolist() == rows
@@ -207,7 +207,7 @@ def test_the_dtype_depends_on_the_type_alone(rows: list[Any], dtype: type[np.gen
         ([Unnamed(1)], ["Unnamed does not name its batch type"]),
     ],
 )
-def test_a_refusal_names_the_component_the_row_and_both_sides(
+def test_a_refusal_names_the_component_the_row_and_both_specs(
     rows: list[object], said: list[str]
 ) -> None:
     with pytest.raises(SpecMismatch) as caught:
@@ -292,19 +292,19 @@ class Grade(IntEnum):
         (list(np.array([(1, 2.0)], "i4, f4")), np.array([(1, 2.0)], "i4, f4")),
     ],
 )
-def test_what_stacks_like_its_base(rows: list[object], batch: object) -> None:
+def test_subclasses_stack_like_their_base(rows: list[object], batch: object) -> None:
     assert same(stack(rows), batch)
     assert meet(spec_of_batch(spec_of(rows[0]), len(rows)), spec_of(batch)) == spec_of(batch)
 
 
-def test_lists_of_what_does_not_stack_are_known_beforehand() -> None:
+def test_lists_of_unstackable_items_are_refused_in_advance() -> None:
     for item, name in ((Pair(1, 2), "Pair"), ({"a": 1}, "dict"), ({1}, "set"), (None, "None")):
         with pytest.raises(SpecMismatch, match=rf"^element: each row is a list of {name}[,;]"):
             spec_of_batch(spec_of([item]), 2)
 
 
 class Tensor:
-    """What another library gives: an array, to who asks for it as DLPack does."""
+    """A tensor of another library, which can be read by DLPack."""
 
     def __init__(self, array: NDArray[Any], device: str = "cpu") -> None:
         self.array, self.device = array, device
@@ -336,7 +336,7 @@ def test_tensors_stack_as_their_arrays_do(array: NDArray[Any], n: int) -> None:
         assert all(map(same, unstack({"x": tensors[0]}), unstack({"x": array})))
 
 
-def test_a_tensor_that_lies_elsewhere_is_refused() -> None:
+def test_a_tensor_outside_of_cpu_memory_is_refused() -> None:
     here, there = Tensor(np.zeros(2)), Tensor(np.zeros(2), "cuda:0")
     with pytest.raises(SpecMismatch) as caught:
         stack([(1, here), (2, there)])
@@ -347,7 +347,7 @@ def test_a_tensor_that_lies_elsewhere_is_refused() -> None:
     assert spec_of(there) == spec_of_batch(spec_of(there), 2) == ArraySpec()
 
 
-def test_an_annotation_of_a_tensor_is_one_of_an_array() -> None:
+def test_an_annotated_tensor_has_an_array_spec() -> None:
     assert spec_of_type(Tensor) == ArraySpec()
     flow = fl.from_range(3).map(tensor_of)
     assert str(flow.spec) == "(float64[2], int)"
@@ -461,7 +461,7 @@ def test_lists_of_ragged_arrays_are_padded() -> None:
 
 
 @pytest.mark.parametrize("kind", ["<U", ">U", "S"])
-def test_text_arrays_are_padded_with_none(kind: str) -> None:
+def test_text_arrays_are_padded_with_empty_text(kind: str) -> None:
     rows = [np.array(["a", "bc"], f"{kind}2"), np.array(["def"], f"{kind}3")]
     batch = pad(rows, 0)
     assert batch.dtype == np.dtype(f"{kind}3")
@@ -496,7 +496,9 @@ u8, f4, text = np.zeros(1, np.uint8), np.zeros(1, np.float32), np.zeros(1, "<U3"
         (np.zeros(1, "M8[s]"), np.datetime64("2020-01-01"), np.datetime64("2020-01-01")),
     ],
 )
-def test_a_padding_that_the_dtype_has(array: NDArray[Any], padding: Any, padded: Any) -> None:
+def test_padding_values_that_the_dtype_can_represent(
+    array: NDArray[Any], padding: Any, padded: Any
+) -> None:
     batch = pad([array, array[:0]], padding)
     assert batch.dtype == array.dtype
     assert batch[1, 0] == padded
@@ -530,7 +532,9 @@ def test_nan_pads(dtype: type[np.generic]) -> None:
         (np.zeros(1, "M8[Y]"), np.datetime64("2020-05-05"), ""),
     ],
 )
-def test_a_padding_that_the_dtype_has_not(array: NDArray[Any], padding: Any, hint: str) -> None:
+def test_padding_values_that_the_dtype_cannot_represent(
+    array: NDArray[Any], padding: Any, hint: str
+) -> None:
     said = f"element: padding must be a value that {array.dtype} has, got {padding!r}{hint}"
     rows: list[list[NDArray[Any]]] = [[array, array[:0]], [array, array]]
     for some in rows:  # padded or not: an error does not depend on the sizes
@@ -542,7 +546,7 @@ def test_a_padding_that_the_dtype_has_not(array: NDArray[Any], padding: Any, hin
     assert str(caught.value) == said
 
 
-def test_what_has_no_axis_is_not_padded() -> None:
+def test_arrays_without_axes_are_not_padded() -> None:
     rows = [(np.uint8(1), 2, np.zeros((), np.uint8)), (np.uint8(3), 4, np.zeros((), np.uint8))]
     assert same(pad(rows, 0.5), stack(rows))
     spec_of_padded_batch(spec_of(rows[0]), 2, 0.5)
@@ -575,7 +579,7 @@ def test_what_has_no_axis_is_not_padded() -> None:
         ([np.ma.masked_array([1], [True])], 0, "MaskedArray does not stack"),
     ],
 )
-def test_padding_refuses(rows: list[Any], padding: Any, said: str) -> None:
+def test_padding_refuses_rows_that_do_not_fit(rows: list[Any], padding: Any, said: str) -> None:
     with pytest.raises(SpecMismatch) as caught:
         pad(rows, padding)
     assert said in str(caught.value)
@@ -589,7 +593,7 @@ def test_padding_refuses(rows: list[Any], padding: Any, said: str) -> None:
 
 
 def plain(row: Any) -> Any:
-    """A row as a batch gives it back: numbers as NumPy scalars, and no names but a dict's."""
+    """A row as ``unstack`` yields it: numbers as NumPy scalars, and names only in dicts."""
     parts = components(row)
     if parts is None:
         if is_text(row):
@@ -621,14 +625,14 @@ def test_unstack_is_the_inverse_of_stack(rows: list[object]) -> None:
                 assert np.shares_memory(leaf, np.asarray(column))
 
 
-def test_lists_and_empty_tuples_are_taken_apart() -> None:
+def test_lists_and_empty_tuples_are_unstacked() -> None:
     batch = {"a": ["x", "y"], "b": (), "c": [[1], [2]]}
     assert list(unstack(batch)) == [{"a": "x", "b": (), "c": [1]}, {"a": "y", "b": (), "c": [2]}]
     assert list(unstack([])) == []
     assert list(unstack((np.zeros((0, 2)), []))) == []
 
 
-def test_the_spec_of_a_row() -> None:
+def test_the_spec_of_a_row_of_a_batch() -> None:
     known = ArraySpec(np.dtype("u1"), (None, 3))
     assert spec_of_row(known) == ArraySpec(np.dtype("u1"), (3,))
     assert spec_of_row(ArraySpec()) == ArraySpec()
@@ -645,7 +649,7 @@ def test_the_spec_of_a_row() -> None:
     assert str(spec_of_row(spec_of({"x": np.zeros(2)}))) == "{x: float64[]}"
 
 
-def test_sizes_are_left_open_but_where_they_are_declared() -> None:
+def test_sizes_are_unknown_unless_they_are_declared() -> None:
     seen = spec_of({"a": np.zeros((2, 3)), "b": 1})
     assert str(with_sizes(seen, UNKNOWN)) == "{a: float64[?, ?], b: int}"
     fields = (("a", ArraySpec(None, (None, 3))), ("b", UNKNOWN))
@@ -654,16 +658,16 @@ def test_sizes_are_left_open_but_where_they_are_declared() -> None:
 
 
 class TestLists:
-    def test_of_dicts_is_a_dict(self) -> None:
+    def test_lists_of_dicts_is_a_dict_of_lists(self) -> None:
         flow = fl.from_items([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}])
         assert flow.batch(2, collate=fl.lists).collect() == [{"a": [1, 2], "b": ["x", "y"]}]
 
     @pytest.mark.parametrize("rows", [["ab", "cd"], [1, 2], [np.zeros(2)], [{1}, {2}], [[1], [2]]])
-    def test_refuses_what_has_no_components(self, rows: list[Any]) -> None:
+    def test_lists_refuses_elements_without_components(self, rows: list[Any]) -> None:
         with pytest.raises(SpecMismatch, match=r"^lists: elements must be tuples or dicts, got "):
             lists(rows)
 
-    def test_refuses_rows_that_differ(self) -> None:
+    def test_lists_refuses_rows_that_differ(self) -> None:
         unequal: list[list[Any]] = [
             [(1, 2), (3,)],
             [{"a": 1}, {"b": 1}],

@@ -1,4 +1,4 @@
-"""The operators of a chain as one loop: it does what they do one by one, and tells who failed."""
+"""The operators of a chain as one loop: equal to the single operators, and naming failures."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ STEPS: dict[str, Callable[[Flow[Any, Any], object], Flow[Any, Any]]] = {
     st.integers(0, 6),
     st.booleans(),
 )
-def test_the_operator_that_fails_is_told_by_its_path(
+def test_a_failing_operator_is_identified_by_its_path(
     names: list[str], data: st.DataObject, bad: int, placed: bool
 ) -> None:
     guilty = data.draw(st.integers(0, len(names) - 1))
@@ -75,7 +75,7 @@ def test_the_operator_that_fails_is_told_by_its_path(
     assert made == [(i, (i,)) if placed else (i,) for i in range(bad)]
 
 
-def test_an_operator_is_told_where_its_own_elements_stand() -> None:
+def test_a_failure_has_the_position_at_the_failing_operator() -> None:
     flow = fl.from_range(9).map(failing_on(4)).shuffle(seed=2).map(str).repeat(2).map(len)
     with pytest.raises(OperatorFailed) as caught:
         list(Program(flow.node).rows(Indices.span(0, 9, 18)))
@@ -92,7 +92,7 @@ def test_an_operator_is_told_where_its_own_elements_stand() -> None:
     assert caught.value.args == ((0,), 1, turn, "the element was 4")
 
 
-def test_what_is_raised_can_be_chosen() -> None:
+def test_the_raised_exception_can_be_chosen() -> None:
     program = Program(
         fl.from_range(3).map(failing_on(1)).node, error=lambda *where: KeyError(*where)
     )
@@ -102,7 +102,7 @@ def test_what_is_raised_can_be_chosen() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_the_end_of_an_iterator_in_a_function_is_a_failure() -> None:
+def test_stop_iteration_in_a_function_is_a_failure() -> None:
     flow = fl.from_range(3).map(lambda i: next(iter(range(i))))
     with pytest.raises(OperatorFailed) as caught:
         list(Program(flow.node).elements(Indices.span(0, 0, 3)))
@@ -110,13 +110,13 @@ def test_the_end_of_an_iterator_in_a_function_is_a_failure() -> None:
 
 
 def items(*given: Any) -> Any:
-    """A flow that may be of anything."""
+    """A flow of elements of unknown type."""
     return fl.from_items(given)
 
 
 @attrs.frozen
 class Always:
-    """A function of which nothing is known."""
+    """A function of unknown type."""
 
     value: Any
 
@@ -130,14 +130,14 @@ class Pair(NamedTuple):
 
 
 class TestLines:
-    def test_an_apply_that_would_be_passed_over_is_an_error(self) -> None:
+    def test_overriding_a_final_apply_is_an_error(self) -> None:
         with pytest.raises(TypeError, match=r"Twice.apply: it cannot .* Spelled"):
 
             class Twice(Map[Any, Any, Any]):
                 def apply(self, x: Any, epoch: int, position: int) -> Any:  # type: ignore[misc]  # it is final
                     return 2 * self.func(x)
 
-    def test_one_reader_is_not_taken_for_another(self) -> None:
+    def test_overriding_a_final_open_is_an_error(self) -> None:
         negative = Numbers(3, lambda: lambda i: -i)
         assert list(Program(negative).elements(Indices.span(0, 0, 3))) == [0, -1, -2]
         with pytest.raises(TypeError, match=r"Negative.open: it cannot .* FromRange"):
@@ -146,7 +146,7 @@ class TestLines:
                 def open(self) -> Callable[[int], int]:  # type: ignore[misc]  # it is final
                     return lambda i: -i
 
-    def test_every_operator_with_its_own_applies_alike(self) -> None:
+    def test_code_templates_agree_with_the_reference(self) -> None:
         pairs, mixed = items((1, 2), (3, 4)), items((1, 2), Pair(3, 4), (5, 6, 7))
         spelled: list[Flow[Any, Any]] = [
             fl.from_range(9).map(str),
@@ -168,7 +168,7 @@ class TestLines:
             assert [type(x) for _, x in same] == [type(x) for _, x in rows]
 
     @pytest.mark.parametrize("x", [[1, 2], {0: 1, 1: 2}, "ab"])
-    def test_what_only_looks_like_a_pair_is_refused(self, x: object) -> None:
+    def test_objects_that_only_look_like_pairs_are_refused(self, x: object) -> None:
         flow: Any = fl.from_range(1).map(Always(x))
         flow = flow.map_component(str, 0)
         for run in (iter(flow), flow.node.reference(0)):
@@ -176,7 +176,7 @@ class TestLines:
                 list(run)
             assert "there is no component 0" in str(caught.value.__cause__)
 
-    def test_names_of_different_steps_are_not_one(self) -> None:
+    def test_names_in_lines_of_different_steps_do_not_collide(self) -> None:
         class Odd(Elementwise[Any, Any, Any]):
             @property
             def title(self) -> str:
@@ -201,22 +201,22 @@ class TestLines:
             flow = flow.map(lambda x, k=k: (*x, k))  # type: ignore[misc]  # no checker knows k
         assert flow.collect() == [("odd", 0, *range(12))]
 
-    def test_what_only_says_that_it_is_a_function_is_called(self) -> None:
+    def test_mocks_that_claim_to_be_functions_are_called(self) -> None:
         func = mock.Mock(spec=lambda a, b: None, return_value=7)
         assert items((1, 2)).starmap(func).collect() == [7]
 
-    def test_an_index_is_not_spelled_if_it_is_none(self) -> None:
+    def test_a_component_that_is_not_a_number_is_not_inlined(self) -> None:
         assert items({"a": 1}).select(Component("a")).collect() == [(1,)]  # type: ignore[arg-type]  # of a wrong type
 
 
 class TestLeftOut:
-    def test_there_is_one_mark_in_each_process(self) -> None:
+    def test_dropped_is_unique_in_each_process(self) -> None:
         assert pickle.loads(pickle.dumps(DROPPED)) is DROPPED
         flow = fl.from_range(4).filter_map(lambda i: DROPPED if i % 2 else i)
         assert flow.prefetch(procs=1).collect() == flow.collect() == [0, 2]
 
     @given(st.lists(st.booleans()), st.integers(0, 3))
-    def test_is_counted(self, keep: list[bool], above: int) -> None:
+    def test_elements_left_out_are_counted(self, keep: list[bool], above: int) -> None:
         flow: Flow[Any, Any] = fl.from_items(keep).map(bool).filter(lambda x: x)
         for _ in range(above):
             flow = flow.filter(lambda x: x).map(bool)
@@ -228,7 +228,7 @@ class TestLeftOut:
         assert list(program.elements(at)) == [True] * keep.count(True)
         assert program.filtered == keep.count(False)
 
-    def test_is_told_with_who_did_it(self) -> None:
+    def test_elements_left_out_are_reported_with_their_operator(self) -> None:
         told: list[tuple[type[Dropped | Failed], Path]] = []
 
         @attrs.define
@@ -241,7 +241,7 @@ class TestLeftOut:
         assert told == [(Dropped, (0, 0))]
 
 
-def test_a_source_is_opened_when_its_first_row_is_asked_for() -> None:
+def test_a_source_is_opened_when_its_first_row_is_requested() -> None:
     def lost() -> Callable[[int], int]:
         raise SourceError("it is gone")
 
@@ -255,14 +255,14 @@ def test_a_source_is_opened_when_its_first_row_is_asked_for() -> None:
 class TestClock:
     @pytest.fixture
     def now(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-        """The time, which passes only where a test lets it."""
+        """A clock that only the test advances."""
         now = [0.0]
         monkeypatch.setattr(codegen, "perf_counter", lambda: now[0])
         codegen._loop.cache_clear()
         yield now
         codegen._loop.cache_clear()
 
-    def test_each_operator_is_charged_its_own_work(self, now: list[float]) -> None:
+    def test_each_operator_is_charged_only_its_own_work(self, now: list[float]) -> None:
         def taking(seconds: float, x: Any) -> Any:
             now[0] += seconds
             return x
@@ -292,12 +292,12 @@ class TestClock:
         list(program.rows(Indices.span(0, 0, 1)))
         assert program.costs[(0,)] == (4, 4000)
 
-    def test_without_one_nothing_is_timed(self) -> None:
+    def test_without_a_clock_operators_are_not_timed(self) -> None:
         program = Program(fl.from_range(3).map(str).node)
         list(program.elements(Indices.span(0, 0, 3)))
         assert program.costs == {}
 
-    def test_a_timed_failure_is_told_alike(self) -> None:
+    def test_a_failure_is_reported_alike_with_a_clock(self) -> None:
         program = Program(fl.from_range(5).map(str).map(failing_on("3")).node, clock=True)
         made: list[str] = []
         with pytest.raises(OperatorFailed) as caught:
@@ -310,7 +310,7 @@ class TestClock:
         }
 
 
-def test_chains_that_are_spelled_alike_share_a_function() -> None:
+def test_chains_with_the_same_lines_share_a_function() -> None:
     codegen._loop.cache_clear()
     functions: list[Callable[[Any], Any]] = [str, repr, hash, id]
     for f, g in pairwise(functions):

@@ -1,4 +1,4 @@
-"""A program makes any elements of a flow, as the reference has them at their positions."""
+"""A program computes the elements of a flow at any positions, equal to the reference."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def stage_of(flow: Flow[Any, Any]) -> Stage:
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.filter_too_much])
 @given(chains(most=5), st.data())
-def test_any_addresses_give_what_the_reference_has_there(
-    recipe: Recipe, data: st.DataObject
-) -> None:
+def test_elements_at_any_addresses_equal_the_reference(recipe: Recipe, data: st.DataObject) -> None:
     node = optimize(steps_of(recipe.build().node)).node
     if isinstance(node, Placement):
         node = node.source  # a program is what runs there
@@ -64,7 +62,7 @@ def test_any_addresses_give_what_the_reference_has_there(
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.filter_too_much])
 @given(chains(most=4, last="Filter"), st.integers(0, 12), st.integers(0, 12))
-def test_a_filter_leaves_gaps(recipe: Recipe, start: int, size: int) -> None:
+def test_a_filter_leaves_gaps_in_positions(recipe: Recipe, start: int, size: int) -> None:
     node = optimize(steps_of(recipe.build().node)).node
     assume(not any(isinstance(part, Placement) for part in walk(node)))
     length = node.sources[0].length if node.sources else None
@@ -78,7 +76,7 @@ def test_a_filter_leaves_gaps(recipe: Recipe, start: int, size: int) -> None:
 
 
 @given(st.integers(0, 20), st.integers(1, 5), st.lists(st.integers(0, 30), unique=True))
-def test_what_is_supplied_is_used_in_order(length: int, n: int, wanted: list[int]) -> None:
+def test_supplied_elements_are_used_in_order(length: int, n: int, wanted: list[int]) -> None:
     flow = fl.from_items(range(length)).shuffle().map(str).repeat(3).batch(n, collate=list)
     stage = stage_of(flow.prefetch(procs=1))
     (base,) = stage.bases
@@ -106,7 +104,7 @@ def test_a_stream_that_ends_ends_the_program() -> None:
     assert list(program.rows(Indices.span(0, 0, 5), [range(6)])) == [(0, ["0", "1", "2", "3"])]
 
 
-def test_elements_are_made_when_they_are_asked_for() -> None:
+def test_elements_are_computed_on_demand() -> None:
     made: list[int] = []
 
     def note(i: int) -> int:
@@ -175,7 +173,7 @@ class TestFailure:
         ],
         ids=["last", "below", "grouping", "indexing"],
     )
-    def test_names_the_operator_by_the_way_to_it(
+    def test_failures_name_the_path_to_the_operator(
         self, flow: Flow[Any, Any], path: tuple[int, ...], position: int, operator: str, origin: str
     ) -> None:
         length = flow.node.length
@@ -190,7 +188,7 @@ class TestFailure:
         assert (error.operator, error.position, error.epoch) == (operator, position, 1)
         assert error.origin == origin
 
-    def test_of_a_source(self) -> None:
+    def test_failures_of_a_source_name_its_path(self) -> None:
         class Broken(list[int]):
             def __getitem__(self, i: Any) -> Any:
                 raise OSError(f"row {i}")
@@ -200,7 +198,7 @@ class TestFailure:
             list(Program(node).rows(Indices.span(0, 1, 2)))
         assert (caught.value.path, caught.value.position) == ((0,), 1)
 
-    def test_comes_after_the_elements_before_it(self) -> None:
+    def test_failures_come_after_earlier_elements(self) -> None:
         rows = Program(fl.from_range(9).map(lambda i: 1 // (i - 2)).node).rows(
             Indices.span(0, 0, 9)
         )
@@ -211,7 +209,7 @@ class TestFailure:
 
 class TestGroups:
     @given(st.integers(0, 30), st.integers(1, 7))
-    def test_members_are_the_slices(self, length: int, n: int) -> None:
+    def test_members_of_groups_are_the_slices(self, length: int, n: int) -> None:
         node = grouping(fl.from_range(length).batch(n))
         assert node.length is not None
         at = Indices.span(2, 0, node.length)
@@ -228,7 +226,7 @@ class TestGroups:
         assert members.position.tolist() == [4, 0, 1]
         assert members.epoch.tolist() == [7, 3, 3]
 
-    def test_of_an_endless_flow_are_full(self) -> None:
+    def test_groups_of_an_endless_flow_are_full(self) -> None:
         node = grouping(fl.from_range(5).repeat().batch(4))
         members, sizes, _ = members_of(node, Indices.at(0, [10]))
         assert (members.position.tolist(), sizes.tolist()) == ([40, 41, 42, 43], [4])
@@ -250,7 +248,9 @@ class TestAllocate:
         ],
         ids=["last", "below indexing", "below a map", "nested"],
     )
-    def test_is_for_what_leaves_the_program(self, flow: Flow[Any, Any], places: int) -> None:
+    def test_allocate_is_used_only_for_arrays_that_leave_the_program(
+        self, flow: Flow[Any, Any], places: int
+    ) -> None:
         asked: list[Any] = []
 
         def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -264,7 +264,7 @@ class TestAllocate:
 
 class TestOverlappingGroups:
     @given(st.integers(0, 20), st.integers(1, 6), st.integers(1, 6), st.lists(st.integers(0, 40)))
-    def test_any_windows_in_any_order(
+    def test_windows_are_computed_in_any_order(
         self, length: int, size: int, stride: int, wanted: list[int]
     ) -> None:
         flow = fl.from_range(length).map(str).window(size, stride)
@@ -273,7 +273,7 @@ class TestOverlappingGroups:
         got = list(Program(flow.node).rows(Indices.at(1, wanted)))
         assert got == [(i, windows[i]) for i in wanted]
 
-    def test_a_row_that_two_share_is_made_once(self) -> None:
+    def test_a_row_shared_by_two_windows_is_made_once(self) -> None:
         made: list[int] = []
 
         def note(i: int) -> int:
@@ -286,7 +286,7 @@ class TestOverlappingGroups:
         list(Program(flow.node).rows(Indices.span(0, 0, 3)))
         assert made == [*range(8)]
 
-    def test_those_of_two_epochs_share_nothing(self) -> None:
+    def test_windows_of_two_epochs_share_no_rows(self) -> None:
         flow = fl.from_range(9).shuffle().window(3)
         at = Indices(np.array([0, 1, 1]), np.array([0, 1, 2]))
         got = [x for _, x in Program(flow.node).rows(at)]
@@ -297,7 +297,7 @@ class TestOverlappingGroups:
 class TestSeveralFlows:
     merged = fl.from_range(4).map(part).concat(fl.from_range(9).map(part)).map(abs)
 
-    def test_a_failure_is_found_in_its_part(self) -> None:
+    def test_a_failure_is_located_in_its_part(self) -> None:
         with pytest.raises(OperatorFailed) as caught:
             list(Program(self.merged.node).rows(Indices.span(1, 0, 13)))
         failed = caught.value
@@ -305,7 +305,7 @@ class TestSeveralFlows:
         error = failure_in(Lookup(steps_of(self.merged.node)), *failed.args)
         assert (error.operator, error.origin) == ("map(part)", "row 4 of from_range(9)")
 
-    def test_a_failure_to_join_is_the_zips(self) -> None:
+    def test_a_failure_to_join_belongs_to_the_zip(self) -> None:
         one: Flow[Any, Any] = fl.from_items([{"a": 1}, {"b": 1}])
         flow: Flow[Any, Any] = one.zip(fl.from_items([{"b": 2}, {"b": 2}])).map(len)
         with pytest.raises(OperatorFailed) as caught:
@@ -313,7 +313,7 @@ class TestSeveralFlows:
         assert (caught.value.path, caught.value.position) == ((0,), 1)
 
     @given(st.lists(st.integers(0, 19)), st.integers(0, 2))
-    def test_each_base_is_asked_for_what_is_needed_of_it(
+    def test_only_needed_elements_of_each_base_are_requested(
         self, wanted: list[int], epoch: int
     ) -> None:
         one, other = fl.from_items(range(12)), fl.from_items(range(100, 108))
@@ -335,7 +335,7 @@ class TestSeveralFlows:
 
 
 class TestRepeatedElements:
-    def test_are_made_once(self) -> None:
+    def test_repeated_elements_are_made_once(self) -> None:
         made: list[int] = []
 
         def note(i: int) -> int:
@@ -348,14 +348,14 @@ class TestRepeatedElements:
         list(Program(flow.node).rows(Indices.span(0, 1, 11)))
         assert made == [0, 1, 2, 3]
 
-    def test_of_two_epochs_are_two(self) -> None:
+    def test_repeated_elements_of_two_epochs_differ(self) -> None:
         flow = fl.from_range(4).random_map(lambda i, rng: rng.random()).repeat_each(2)
         at = Indices(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
         first, second, third, fourth = (x for _, x in Program(flow.node).rows(at))
         assert first == second != third == fourth
 
     @given(st.lists(st.integers(0, 17)))
-    def test_are_supplied_once(self, wanted: list[int]) -> None:
+    def test_repeated_elements_are_supplied_once(self, wanted: list[int]) -> None:
         flow = fl.from_items(range(6)).map(str).repeat_each(3)
         stage = stage_of(flow.prefetch(procs=1))
         (base,) = stage.bases

@@ -1,4 +1,4 @@
-"""What a node declares, and what the planner reads off it."""
+"""Nodes: the properties that they declare, and the properties that the planner derives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from flowdsl.ops.sizing import Take
 
 @attrs.frozen
 class Plain(Node[T, E], Generic[T, E]):
-    """A node of no kind."""
+    """A node without a kind."""
 
     source: Node[T, E]
 
@@ -93,18 +93,18 @@ STREAM = fl.from_iterable(iter([1])).node
 
 
 class TestEffects:
-    def test_are_read_off_the_class(self) -> None:
+    def test_tags_are_read_from_the_class_arguments(self) -> None:
         assert Plain.adds == frozenset()
         assert Mixing.adds == {Reordered, Resampled}
         assert type(STREAM).adds == {Unsized}
         assert type(RANGE).adds == frozenset()  # Exact is no tag
 
-    def test_are_those_of_the_sources_and_its_own(self) -> None:
+    def test_effects_combine_the_sources_and_the_node(self) -> None:
         assert Plain(RANGE).effects == frozenset()
         assert Mixing(ODD).effects == {Unsized, Reordered, Resampled}
         assert Joined(Mixing(RANGE), (ODD, RANGE)).effects == {Unsized, Reordered, Resampled}
 
-    def test_of_every_operator(self) -> None:
+    def test_effects_of_every_operator(self) -> None:
         flow: Any = fl.from_range(6)
         stream: Any = fl.from_iterable([1])
         shuffled: Any = flow.shuffle()
@@ -133,16 +133,16 @@ class TestEffects:
 
 
 class TestSources:
-    def test_are_found_in_fields_and_in_tuples_of_them(self) -> None:
+    def test_sources_are_found_in_fields_and_in_tuples(self) -> None:
         assert RANGE.sources == ()
         assert Plain(RANGE).sources == (RANGE,)
         assert Joined(RANGE, (ODD, STREAM)).sources == (RANGE, ODD, STREAM)
 
-    def test_decide_what_can_be_replayed(self) -> None:
+    def test_a_node_is_replayable_only_if_all_sources_are(self) -> None:
         assert Plain(RANGE).replayable
         assert not Joined(RANGE, (ODD, STREAM)).replayable
 
-    def test_make_the_depth_but_not_where_they_run(self) -> None:
+    def test_depth_counts_operators_but_not_prefetch(self) -> None:
         assert RANGE.depth == 1
         assert Joined(RANGE, (Plain(Plain(RANGE)), RANGE)).depth == 4
         assert fl.from_range(6).prefetch().prefetch(procs=2).node.depth == 1
@@ -164,16 +164,14 @@ class TestIndexable:
         ],
         ids=lambda value: value.node.title if isinstance(value, fl.Flow) else "",
     )
-    def test_is_what_can_be_made_from_a_position(
-        self, flow: fl.Flow[Any, Any], indexable: bool
-    ) -> None:
+    def test_indexable_by_operator(self, flow: fl.Flow[Any, Any], indexable: bool) -> None:
         assert flow.node.indexable is indexable
 
-    def test_is_not_what_no_kind_says(self) -> None:
+    def test_a_node_without_a_kind_is_not_indexable(self) -> None:
         assert not Plain(RANGE).indexable
 
 
-def test_addresses() -> None:
+def test_indices_are_built_from_spans_and_positions() -> None:
     at = Indices.span(3, 5, 8)
     assert (at.epoch.tolist(), at.position.tolist()) == ([3, 3, 3], [5, 6, 7])
     at = Indices.at(2, [9, 4])
@@ -183,50 +181,50 @@ def test_addresses() -> None:
 
 
 class TestOrigin:
-    def test_is_the_row_of_the_source(self) -> None:
+    def test_origin_is_the_row_of_the_source(self) -> None:
         row = "row 4 of from_range(6)"
         assert RANGE.origin(0, 4) == row
         assert fl.from_range(6).map(str).take(5).prefetch().node.origin(0, 4) == row
         assert fl.from_range(6).repeat(2).node.origin(0, 10) == row
         assert ODD.origin(0, 4) == row
 
-    def test_of_a_batch_is_its_first_and_last_row(self) -> None:
+    def test_origin_of_a_batch_is_its_first_and_last_row(self) -> None:
         batches = fl.from_range(6).batch(4).node
         assert batches.origin(0, 0) == "row 0 of from_range(6) to row 3 of from_range(6)"
         assert batches.origin(0, 1) == "row 4 of from_range(6) to row 5 of from_range(6)"
         assert fl.from_range(6).batch(5).node.origin(0, 1) == "row 5 of from_range(6)"
 
-    def test_of_what_no_position_tells_is_the_element(self) -> None:
+    def test_origin_without_index_is_the_element_itself(self) -> None:
         assert STREAM.origin(0, 4) == f"element 4 of {STREAM.title}"
         assert fl.from_range(6).shuffle(2).node.origin(0, 4) == ("element 4 of shuffle(buffer=2)")
         assert fl.from_range(6).filter(bool).repeat(2).node.origin(0, 4) == (
             "element 4 of repeat(2)"
         )
 
-    def test_is_in_the_error(self) -> None:
+    def test_origin_is_in_the_error_message(self) -> None:
         error = fl.from_range(6).map(str).node.failure(2, 4)
         assert str(error) == "map(str) failed on element 4 of epoch 2 (row 4 of from_range(6))"
 
 
 class TestValidators:
     @pytest.mark.parametrize("value", [1, 5, np.int64(3), 2**62 - 1])
-    def test_pass_an_int(self, value: int) -> None:
+    def test_validators_accept_an_int(self, value: int) -> None:
         assert is_int(value, 1)
         assert Joined(RANGE, (), value).n == value
 
     @pytest.mark.parametrize("value", [0, -3, True, 1.0, np.float64(3), np.True_, "3", None])
-    def test_refuse_what_is_none(self, value: Any) -> None:
+    def test_validators_refuse_other_values(self, value: Any) -> None:
         assert not is_int(value, 1)
         with pytest.raises(InvalidFlow) as caught:
             Joined(RANGE, (), value)
         assert str(caught.value) == f"joined: n must be an int >= 1, got {value!r}"
 
-    def test_refuse_what_no_position_can_be(self) -> None:
+    def test_validators_refuse_too_large_ints(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
             Joined(RANGE, (), 2**62)
         assert str(caught.value) == (f"joined: n must be an int >= 1 and below 2**62, got {2**62}")
 
-    def test_name_operator_and_argument(self) -> None:
+    def test_validators_name_operator_and_argument(self) -> None:
         field: Any = attrs.fields(Joined).n
         node = Joined(RANGE, ())
         is_callable(node, field, print)
@@ -250,7 +248,7 @@ def test_names_of_functions() -> None:
     assert name_of(lambda: 0) == "<lambda>"
 
 
-def test_a_result_is_what_the_annotation_says() -> None:
+def test_spec_of_a_result_comes_from_the_annotation() -> None:
     def annotated() -> int:
         return 0
 
@@ -263,7 +261,7 @@ def test_a_result_is_what_the_annotation_says() -> None:
 
 
 class TestProbing:
-    def test_makes_a_few_elements_of_a_large_flow(self) -> None:
+    def test_probing_makes_few_elements_of_a_large_flow(self) -> None:
         made: list[int] = []
 
         def note(i: int) -> Any:
@@ -274,21 +272,21 @@ class TestProbing:
         assert str(flow.map(lambda x: x).spec) == "float64[4, 3]"
         assert len(made) < 50
 
-    def test_takes_nothing_from_a_live_iterator(self) -> None:
+    def test_probing_does_not_consume_a_live_iterator(self) -> None:
         stream = iter([1, 2])
         assert str(fl.from_iterable(stream).map(lambda i: i).spec) == "?"
         assert next(stream) == 1
 
-    def test_of_nothing_leaves_it_open(self) -> None:
+    def test_probing_an_empty_flow_leaves_the_spec_unknown(self) -> None:
         assert str(fl.from_range(0).map(lambda i: i).spec) == "?"
 
-    def test_leaves_the_size_of_batches_open_where_it_varies(self) -> None:
+    def test_probing_leaves_varying_batch_sizes_unknown(self) -> None:
         flow = fl.from_range(7).map(lambda i: np.zeros(3)).batch(4)
         assert str(flow.map(lambda x: x * 2).spec) == "float64[?, 3]"
         even = fl.from_range(3).repeat(4).map(lambda i: np.zeros(3)).batch(12)
         assert str(even.map(lambda x: x * 2).spec) == "float64[12, 3]"
 
-    def test_contradicts_a_wrong_annotation(self) -> None:
+    def test_probing_detects_a_wrong_annotation(self) -> None:
         def wrong(i: int) -> tuple[int, Any]:
             return i  # type: ignore[return-value]  # what is tested
 
@@ -296,7 +294,7 @@ class TestProbing:
             _ = fl.from_range(3).map(wrong).spec
 
 
-def test_the_kinds_are_apart() -> None:
+def test_each_operator_has_one_kind() -> None:
     kinds = (IndexedSource, Elementwise, Batched, IndexTransform, Placement)
     for flow in (fl.from_range(3), fl.from_range(3).map(str), fl.from_range(3).batch(2)):
         assert sum(isinstance(flow.node, kind) for kind in kinds) == 1
@@ -314,11 +312,11 @@ CHAINS: dict[str, Callable[[AnyFlow], AnyFlow]] = {
 }
 
 
-class TestFacts:
-    """Facts of a chain are made of those of what is below: to ask must not cost ever more."""
+class TestCachedProperties:
+    """Properties are computed from the nodes below: their cost must not grow exponentially."""
 
     @pytest.mark.parametrize("name", CHAINS)
-    def test_are_asked_once_each(self, name: str) -> None:
+    def test_properties_are_computed_once_per_node(self, name: str) -> None:
         flow: AnyFlow = fl.from_range(5)
         for _ in range(60):
             flow = CHAINS[name](flow)
@@ -338,24 +336,24 @@ class TestFacts:
         assert str(flow.spec) == "(int, int)"
         assert len(calls) < 200
 
-    def test_of_a_class_and_its_base_are_two(self) -> None:
+    def test_cached_properties_of_a_class_and_its_base_are_separate(self) -> None:
         node = fl.from_range(6).batch(4, drop_remainder=True).node
         assert node.effects == {Resampled}
         assert Node.effects.__get__(node) == frozenset()
 
-    def test_travel_with_the_node(self) -> None:
+    def test_cached_properties_survive_pickling(self) -> None:
         node = fl.from_range(6).batch(4).node
         assert node.length == 2
         assert pickle.loads(pickle.dumps(node)).length == 2
 
 
 class TestClasses:
-    def test_are_shown_as_the_chain_spells_them(self) -> None:
+    def test_nodes_are_shown_as_written_in_the_chain(self) -> None:
         flow: AnyFlow = fl.from_range(6).map(abs).batch(4)
         assert repr(flow.node) == "<Batch batch(4)>"
         assert repr(flow.node.sources) == "(<Map map(abs)>,)"
 
-    def test_without_arguments_of_their_own_need_no_decorator(self) -> None:
+    def test_classes_without_own_arguments_need_no_decorator(self) -> None:
         class Other(Take[int, Exact]):
             pass
 

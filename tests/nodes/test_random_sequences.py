@@ -1,4 +1,4 @@
-"""Random sequences of parts: counts, order, independence of the way there, and likelihood."""
+"""Random sequences of parts: counts, order, random access and distribution."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def sequence(draws: Draws, n: int) -> list[int]:
 
 @settings(deadline=None)
 @given(rows, seeds)
-def test_mixed_has_so_many_of_each(counts: tuple[int, ...], seed: int) -> None:
+def test_mixed_sequence_has_the_counts_of_each_part(counts: tuple[int, ...], seed: int) -> None:
     parts = sequence(Mixed(seed, "1", 0, counts), sum(counts)) if sum(counts) else []
     assert tuple(np.bincount(parts, minlength=len(counts)).tolist()) == counts
 
 
 @settings(deadline=None)
 @given(rows, seeds, st.randoms(use_true_random=False))
-def test_any_place_of_a_mixed_sequence_by_itself(
+def test_any_position_of_a_mixed_sequence_is_computed_alone(
     counts: tuple[int, ...], seed: int, random: object
 ) -> None:
     total = sum(counts)
@@ -47,7 +47,7 @@ def test_any_place_of_a_mixed_sequence_by_itself(
 
 @settings(deadline=None)
 @given(weights, seeds)
-def test_any_place_of_an_independent_sequence_by_itself(
+def test_any_position_of_an_independent_sequence_is_computed_alone(
     chances: tuple[float, ...], seed: int
 ) -> None:
     draws = Independent(seed, "1", 0, chances)
@@ -73,7 +73,7 @@ def check_places(draws: Draws, whole: list[int], places: Positions) -> None:
         assert draws.before(i).tolist() == before.tolist()
 
 
-def test_locate_nothing() -> None:
+def test_locating_no_positions_returns_empty_arrays() -> None:
     none = np.empty(0, np.int64)
     part, rank = Mixed(0, "1", 0, (0, 0)).locate(none)
     assert (len(part), len(rank)) == (0, 0)
@@ -81,7 +81,7 @@ def test_locate_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", [40 * LEAF + 3, 10**7, MOST - 1])
-def test_many_are_found_as_one_is(size: int) -> None:
+def test_find_each_agrees_with_find(size: int) -> None:
     draws = Mixed(2, "1", 0, (size // 10, size - size // 10))
     rank = np.random.default_rng(0).integers(0, size // 10, 60)
     found = draws.find_each(0, rank)
@@ -92,8 +92,8 @@ def test_many_are_found_as_one_is(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [4, LEAF, LEAF + 1, 2 * LEAF + 3])
-def test_every_order_is_as_likely(size: int) -> None:
-    """How often a place holds the first part, over many seeds; and how often the next does too."""
+def test_all_mixed_orders_are_equally_likely(size: int) -> None:
+    """The frequency of the first part at a position, and at two neighbours, over many seeds."""
     counts = (size // 4, size - size // 4)
     places = np.array([0, 1, size // 2, size - 2, size - 1])
     trials = 4000 if size == 4 else 600
@@ -106,8 +106,8 @@ def test_every_order_is_as_likely(size: int) -> None:
     assert abs(both - pair) < 4.5 * np.sqrt(max(pair, 1e-3) / trials)
 
 
-def test_independent_draws_are_independent() -> None:
-    """Counts of pairs of neighbours, across the borders of leaves too."""
+def test_neighbouring_draws_are_independent() -> None:
+    """Counts of pairs of neighbours, also across the borders of leaves."""
     draws = Independent(3, "1", 0, (0.5, 0.3, 0.2))
     parts = np.array(sequence(draws, 40 * LEAF))
     pairs = np.bincount(3 * parts[:-1] + parts[1:], minlength=9)
@@ -126,11 +126,11 @@ def test_independent_draws_are_independent() -> None:
         Independent(0, "1", 1, (0.5, 0.5)),
     ],
 )
-def test_seed_salt_and_epoch_all_tell(other: Draws) -> None:
+def test_seed_salt_and_epoch_change_the_sequence(other: Draws) -> None:
     assert sequence(Independent(0, "1", 0, (0.5, 0.5)), 99) != sequence(other, 99)
 
 
-def test_blocks_cover_all_places_once() -> None:
+def test_blocks_cover_all_positions_once() -> None:
     draws = Independent(0, "1", 0, (1.0,))
     end = 0
     for block in range(40):
@@ -141,8 +141,8 @@ def test_blocks_cover_all_places_once() -> None:
         end = low + size
 
 
-def test_far_places_are_near() -> None:
-    """Beyond the first block, whose end is no seam."""
+def test_far_positions_are_located_like_near_ones() -> None:
+    """Beyond the first block, whose end leaves no gap."""
     draws = Independent(0, "1", 0, (0.9, 0.1))
     end = 2**29
     part, rank = draws.locate(np.arange(3 * end - 40, 3 * end + 40))

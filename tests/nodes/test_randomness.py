@@ -20,11 +20,13 @@ def _order(n: int, key: str) -> list[int]:
 
 class TestPermute:
     @given(st.integers(0, 300) | st.integers(1000, 3000), keys)
-    def test_is_a_permutation(self, n: int, key: str) -> None:
+    def test_permute_is_a_permutation(self, n: int, key: str) -> None:
         assert sorted(_order(n, key)) == list(range(n))
 
     @given(st.integers(1, 300) | st.integers(1000, 3000), keys, st.data())
-    def test_needs_no_neighbours(self, n: int, key: str, data: st.DataObject) -> None:
+    def test_positions_are_permuted_independently_of_others(
+        self, n: int, key: str, data: st.DataObject
+    ) -> None:
         order = _order(n, key)
         some = data.draw(st.lists(st.integers(0, n - 1)))
         alone = permute(np.array(some, np.int64), n, key)
@@ -32,14 +34,14 @@ class TestPermute:
         assert alone.dtype == np.int64
 
     @pytest.mark.parametrize("n", [2**31 + 7, 2**40, 2**60 - 1])
-    def test_of_what_no_memory_holds(self, n: int) -> None:
+    def test_permute_handles_ranges_larger_than_memory(self, n: int) -> None:
         some = np.arange(1000) * (n // 1000)
         moved = permute(some, n, "key")
         assert len(np.unique(moved)) == 1000
         assert moved.min() >= 0
         assert moved.max() < n
 
-    def test_every_order_of_five_is_as_likely(self) -> None:
+    def test_all_orders_of_five_are_equally_likely(self) -> None:
         trials = 120 * 100
         seen = Counter(tuple(_order(5, f"key {i}")) for i in range(trials))
         assert len(seen) == 120
@@ -47,34 +49,34 @@ class TestPermute:
         assert chi_square < 173.6  # 119 degrees of freedom: one in a thousand is larger
 
     @pytest.mark.parametrize("n", [64, 65, 100, 1025, 1500])
-    def test_every_position_goes_anywhere(self, n: int) -> None:
+    def test_every_position_is_mapped_uniformly(self, n: int) -> None:
         orders = np.array([_order(n, f"key {i}") for i in range(400)])
         spread = np.sqrt((n**2 - 1) / 12)
         for axis_mean in (orders.mean(axis=0), np.array([o.argsort() for o in orders]).mean(0)):
             assert np.abs(axis_mean - (n - 1) / 2).max() < 4.5 * spread / np.sqrt(400)
         assert abs((orders == np.arange(n)).sum() / 400 - 1) < 0.25  # one fixed point on average
 
-    def test_neighbours_part(self) -> None:
+    def test_neighbours_are_separated(self) -> None:
         moved = np.array(_order(10_000, "key"))
         assert abs(np.corrcoef(moved[:-1], moved[1:])[0, 1]) < 0.05
 
 
 class TestGenerator:
-    def test_is_a_function_of_where_the_element_stands(self) -> None:
+    def test_generator_depends_only_on_its_arguments(self) -> None:
         for place in [(0, 0, 0, 0), (7, 3, 2, 10**12)]:
             assert generator(*place).random() == generator(*place).random()
 
-    def test_differs_in_each_of_its_arguments(self) -> None:
+    def test_generator_differs_for_each_argument(self) -> None:
         places = {
             (a, b, c, d) for a in range(4) for b in range(4) for c in range(4) for d in range(4)
         }
         places |= {(11, 1, 1, 1), (1, 11, 1, 1), (1, 1, 11, 1)}  # and digits do not run together
         assert len({generator(*place).integers(2**62) for place in places}) == len(places)
 
-    def test_takes_seeds_of_any_size(self) -> None:
+    def test_generator_accepts_seeds_of_any_size(self) -> None:
         assert generator(2**100, 0, 0, 0).random() != generator(2**100 + 1, 0, 0, 0).random()
 
-    def test_neighbours_are_unrelated(self) -> None:
+    def test_generators_of_neighbours_are_uncorrelated(self) -> None:
         draws = np.array([generator(0, 0, 0, i).random(100) for i in range(200)])
         correlation = np.corrcoef(draws) - np.eye(200)
         assert np.abs(correlation).max() < 0.55  # 5.5 deviations of 1/sqrt(100)
@@ -82,17 +84,17 @@ class TestGenerator:
 
 
 class TestEpochOfPass:
-    def test_counts_passes_in_the_first_epoch(self) -> None:
+    def test_epoch_of_pass_counts_passes_in_the_first_epoch(self) -> None:
         assert epoch_of_pass(np.zeros(5, np.int64), np.arange(5)).tolist() == [0, 1, 2, 3, 4]
 
-    def test_is_another_number_for_every_epoch_and_pass(self) -> None:
+    def test_epoch_of_pass_is_unique_for_every_epoch_and_pass(self) -> None:
         epoch, passes = (axis.ravel() for axis in np.mgrid[0:100, 0:100])
         inner = epoch_of_pass(epoch, passes)
         assert len(np.unique(inner)) == 10_000
         assert inner.dtype == np.int64
         assert inner.min() >= 0
 
-    def test_of_a_repeat_of_a_repeat(self) -> None:
+    def test_epoch_of_pass_is_unique_for_nested_repeats(self) -> None:
         epoch, outer, inner = (axis.ravel() for axis in np.mgrid[0:20, 0:20, 0:20])
         nested = epoch_of_pass(epoch_of_pass(epoch, outer), inner)
         late = nested[(epoch > 0)]

@@ -1,4 +1,4 @@
-"""Our operators on several flows, at random, and what they mean."""
+"""Random recipes of operators on several flows, with their models."""
 
 from __future__ import annotations
 

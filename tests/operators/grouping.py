@@ -1,4 +1,4 @@
-"""Our operators on groups of elements, at random, and what they mean."""
+"""Random recipes of operators on groups of elements, with their models."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _padding(draw: Draw, element: Any) -> Any:
 
 
 def padded(padding: Any) -> models.Gather:
-    """``padding`` is one for all components, or one for each, in the form of the element."""
+    """``padding`` is one value for all components, or one for each, structured as the element."""
     return lambda group: _padded(group, padding)
 
 
@@ -147,7 +147,7 @@ def unbatch(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def _splits(element: Any) -> bool:
-    """Whether it has rows, and as many in each component."""
+    """Return True if it has rows, and the same number in each component."""
     try:
         unstacked(element)
     except (Failed, TypeError):
@@ -156,7 +156,7 @@ def _splits(element: Any) -> bool:
 
 
 def _builders(batch: Any) -> list[Any]:
-    """Functions that make something of the components of a row."""
+    """Functions of the components of a row."""
     if isinstance(batch, dict):
         return [functions.dict_of]
     if isinstance(batch, RowBatch):

@@ -1,4 +1,4 @@
-"""Our operators on each element, at random, and what they mean."""
+"""Random recipes of operators on single elements, with their models."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def augment(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def _array_name(element: Any, index: int) -> Any:
-    """The name of the array that is the component with this number; None if none is."""
+    """The name of the array in the component with this number; None if it is not an array."""
     parts = [(0, element)] if isinstance(element, np.ndarray) else parts_of(element)
     if parts is None or isinstance(element, list) or len(parts) <= index:
         return None

@@ -1,4 +1,4 @@
-"""Where our operators run and what becomes of their errors, at random, and what it means."""
+"""Random recipes of placement and error operators, with their models."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.operators.mapping import filter_map, inspect, map_component, select, 
 
 
 def unordered(draw: Draw, recipe: Recipe) -> Recipe:
-    """Where one does it all: with several, only a law on permutations holds."""
+    """With one worker: with several, only a law on permutations holds."""
     return recipe.then(
         "prefetch(unordered)", lambda f, _: f.prefetch(ordered=False), unordered_model
     )
 
 
 def unordered_model(source: Model) -> Model:
-    """In order all the same, where there is but one to do it."""
+    """Still in order, as there is only one worker."""
     return attrs.evolve(source, tags=source.tags | {Reordered})
 
 

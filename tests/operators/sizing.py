@@ -1,4 +1,4 @@
-"""Our operators that say how many elements there are, at random, and what they mean."""
+"""Random recipes of operators on the number of elements, with their models."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def fixed_size(draw: Draw, recipe: Recipe) -> Recipe:
 def fixed_size_model(source: Model, n: int, keep_state: bool) -> Model:
     def elements(epoch: int) -> Iterator[Any]:
         if keep_state and epoch * n <= 2**40:  # more than any epoch but one that was drawn
-            # What lies before is not read where it can be counted: a queue could give it once.
+            # Earlier elements are not read if they can be counted: a queue yields them only once.
             first, start = divmod(epoch * n, source.length) if source.length else (0, epoch * n)
             passes = (models.one_pass_of(source, k) for k in count(first))
             return islice(chain.from_iterable(passes), start, start + n)
@@ -78,7 +78,7 @@ def fixed_size_model(source: Model, n: int, keep_state: bool) -> Model:
 
 
 def split(draw: Draw, recipe: Recipe) -> Recipe:
-    """A part, most often of shares, which are then whole numbers of rows."""
+    """A part of a split, usually by shares, which are then whole numbers of rows."""
     n = recipe.flow.node.length or 0
     if recipe.flow.effects or n < 2:
         return take(draw, recipe)

@@ -1,4 +1,4 @@
-"""Our sources at random, and what they mean."""
+"""Random recipes of sources, with their models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KINDS: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
 
 
 def _settled(path: str | Path) -> str:
-    """This file, as old as those that people have: an index of one just written is not kept."""
+    """This file with an old modification time: the index of a new file is not kept."""
     os.utime(path, (1, 1))
     return str(path)
 
@@ -58,7 +58,7 @@ def _lmdb(form: str, first: int, n: int, bad: int | None = None) -> str:
 
 
 def _mapped(items: Sequence[Any], func: Callable[[Any], Any], bad: int | None) -> Model:
-    """Rows that a function makes of what a file holds, one of which may be unreadable."""
+    """Rows that a function makes from a file, one of which may be unreadable."""
     made = [func(item) for item in items]
     return models.rows(made if bad is None else damaged(made, bad)).at_depth(2)
 
@@ -76,7 +76,7 @@ def _lmdb_and_rows(form: str, first: int, n: int, bad: int | None) -> Source:
 
 @cache
 def _tfrecord(form: str, first: int, n: int, bad: int | None = None) -> list[str]:
-    """Two files, whose rows are numbered through."""
+    """Two files, whose rows are numbered consecutively."""
     paths = [str(_folder() / f"{form}{first}-{n}-{bad}-{k}.tfrecord") for k in range(2)]
     items = list(make_rows(form, first, n))
     for path, part in zip(paths, (items[: n // 2], items[n // 2 :]), strict=True):
@@ -189,7 +189,7 @@ def _stored(kind: str, row: object, i: int) -> bytes:
 
 
 def encoded_varint(x: int) -> bytes:
-    """A number of at least 0, as protobuf has it."""
+    """A non-negative number in the encoding of protobuf."""
     return bytes([x]) if x < 128 else bytes([x & 127 | 128]) + encoded_varint(x >> 7)
 
 

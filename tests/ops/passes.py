@@ -1,4 +1,4 @@
-"""A flow's passes in turn: run, by the reference, and by the arithmetic on positions."""
+"""A flow's consecutive passes: by a run, by the reference, and by arithmetic on positions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reference(flow: Flow[int, Any], n: int) -> list[int]:
 
 
 def resolved(flow: Flow[int, Any], epochs: int = 3) -> list[int]:
-    """What ``resolve`` says of all positions of some epochs at once, in no order."""
+    """The elements at the addresses from ``resolve``, for all positions of some epochs at once."""
     node: Any = flow.node
     assert isinstance(node, IndexTransform)
     length = node.length or 0

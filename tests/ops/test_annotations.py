@@ -1,4 +1,4 @@
-"""A function's annotation that does not settle what stacks is asked of the first element."""
+"""If a function's annotation does not settle the spec, the first element does."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ UserId = NewType("UserId", int)
 
 
 def named(case: Any) -> str:
-    """A name that is the same in each process: a function's own text has its address."""
+    """A name that is the same in each process: a function's repr has its address."""
     return str(getattr(case, "__name__", case))[:40]
 
 
@@ -141,7 +141,7 @@ CASES: list[tuple[Any, Callable[[int], Any]]] = [
 
 
 @pytest.mark.parametrize(("annotation", "make"), CASES, ids=lambda case: named(case))
-def test_an_annotated_function_stacks_as_one_without_an_annotation(
+def test_annotated_and_plain_functions_stack_alike(
     annotation: Any, make: Callable[[int], Any]
 ) -> None:
     def row(i: int) -> Any:
@@ -157,7 +157,7 @@ def test_an_annotated_function_stacks_as_one_without_an_annotation(
         assert same(annotated.batch(2).collect(), plain.batch(2).collect())
 
 
-def test_an_array_of_jax_is_known_by_the_first_element() -> None:
+def test_the_spec_of_a_jax_array_comes_from_the_first_element() -> None:
     jax = pytest.importorskip("jax")
 
     def row(i: int) -> Any:
@@ -169,7 +169,7 @@ def test_an_array_of_jax_is_known_by_the_first_element() -> None:
     assert flow.batch(2).collect()[1].tolist() == [[2, 2], [3, 3]]
 
 
-def test_a_tensor_of_tensorflow_is_known_by_the_first_element() -> None:
+def test_the_spec_of_a_tensorflow_tensor_comes_from_the_first_element() -> None:
     import tensorflow as tf
 
     def row(i: int) -> Any:
@@ -181,7 +181,7 @@ def test_a_tensor_of_tensorflow_is_known_by_the_first_element() -> None:
     assert flow.batch(2).collect()[1].tolist() == [[2, 2], [3, 3]]
 
 
-def test_a_class_that_settles_it_is_not_asked_of_an_element() -> None:
+def test_an_annotated_class_is_not_probed() -> None:
     def never(i: int) -> Circle:
         raise AssertionError("an element was made")
 

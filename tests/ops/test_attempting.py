@@ -60,7 +60,7 @@ def twice(i: int) -> list[int]:
 
 
 def noted(seen: list[Any], func: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The function, with all that it is called with."""
+    """The function, which also records its arguments."""
 
     def call(x: Any) -> Any:
         seen.append(x)
@@ -87,8 +87,8 @@ def skipping_of(flow: Flow[Any, Any], **workers: Any) -> list[Any]:
     return flow.prefetch(**workers, on_error="skip").collect()
 
 
-class TestWhereItStands:
-    """Each operator, above what failed."""
+class TestSkippedElements:
+    """Failed elements below each operator are left out."""
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     @pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
@@ -126,7 +126,7 @@ class TestWhereItStands:
             (lambda f: f.batch(2, collate=list).take(2).map(sum), [10, 70]),
         ],
     )
-    def test_above(
+    def test_failed_elements_are_left_out_below_each_operator(
         self,
         rows: Flow[int, Any],
         above: Callable[[Any], Flow[Any, Any]],
@@ -136,7 +136,9 @@ class TestWhereItStands:
         assert skipping_of(above(rows), **workers) == expected
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
-    def test_those_that_draw_draw_as_if_it_were_there(self, workers: dict[str, Any]) -> None:
+    def test_random_operators_draw_as_if_nothing_was_left_out(
+        self, workers: dict[str, Any]
+    ) -> None:
         def noise(i: int, rng: np.random.Generator) -> tuple[int, float]:
             return i, rng.random()
 
@@ -156,7 +158,7 @@ class TestWhereItStands:
             (i, drawn[i]) for i in LEFT
         ]
 
-    def test_later_draws_are_those_of_a_flow_in_which_nothing_can_fail(self) -> None:
+    def test_on_error_does_not_change_later_draws(self) -> None:
         for flow in (fl.from_range(20), fl.from_range(20).inspect(0).map(abs).map(abs)):
             assert flow.prefetch(on_error="skip").node.depth == flow.node.depth
             assert flow.prefetch(on_error="skip").shuffle(9).collect() == flow.shuffle(9).collect()
@@ -171,7 +173,7 @@ class TestWhereItStands:
         assert flow.prefetch(**workers, on_error="skip").collect() == [0, 0]
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
-    def test_a_row_that_can_not_be_read(self, workers: dict[str, Any]) -> None:
+    def test_rows_that_cannot_be_read_are_left_out(self, workers: dict[str, Any]) -> None:
         flow = fl.from_items(damaged([(np.int32(i + 1),) for i in range(5)], 3))
         assert skipping_of(flow.shuffle().map(len), **workers) == [1] * 4
         told: list[ElementError] = []
@@ -184,17 +186,17 @@ class TestWhereItStands:
         ]
         assert repr(told[0].__cause__) == "ValueError('row 3 is bad')"
 
-    def test_all_of_them(self) -> None:
+    def test_all_elements_may_be_left_out(self) -> None:
         assert skipping_of(fl.from_range(3).map(lambda i: i // 0)) == []
         assert skipping_of(fl.from_range(3).map(lambda i: i // 0).batch(2)) == []
 
-    def test_none_is_left_out_of_a_flow_without_on_error(self) -> None:
+    def test_without_on_error_a_failure_is_raised(self) -> None:
         with pytest.raises(ElementError):
             ROWS.prefetch().collect()
         with pytest.raises(ElementError):
             ROWS.prefetch(on_error="raise").collect()
 
-    def test_what_is_above_it_is_not_covered(self) -> None:
+    def test_operators_above_on_error_still_raise(self) -> None:
         flow = ROWS.prefetch(on_error="skip").map(lambda i: i // (i - 30))
         with pytest.raises(ElementError) as caught:
             flow.collect()
@@ -204,16 +206,16 @@ class TestWhereItStands:
         )
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
-    def test_a_row_that_can_not_be_read_in_any_pass(self, workers: dict[str, Any]) -> None:
+    def test_a_damaged_row_is_reported_in_every_pass(self, workers: dict[str, Any]) -> None:
         flow = fl.from_items(damaged([(np.int32(i),) for i in range(3)], 1)).repeat(3)
         told: list[ElementError] = []
         assert len(flow.prefetch(**workers, on_error=told.append).collect()) == 6
         assert [error.epoch for error in told] == [0, 1, 2]
 
 
-class TestWhatIsStillAnError:
+class TestRemainingErrors:
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
-    def test_a_stream_that_ends_in_one(self, workers: dict[str, Any]) -> None:
+    def test_a_stream_that_fails_is_an_error(self, workers: dict[str, Any]) -> None:
         def words() -> Iterator[int]:
             yield from (1, 2)
             raise OSError("gone")
@@ -228,16 +230,16 @@ class TestWhatIsStillAnError:
         assert str(caught.value).startswith("from_iterable(")
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
-    def test_rows_that_do_not_stack(self, workers: dict[str, Any]) -> None:
+    def test_rows_that_do_not_stack_are_an_error(self, workers: dict[str, Any]) -> None:
         flow = fl.from_range(4).map(lambda i: np.zeros(i)).batch(2)
         with pytest.raises(ElementError, match=r"^batch\(2\) failed on element 0"):
             skipping_of(flow, **workers)
 
-    def test_the_function_of_a_flat_map(self) -> None:
+    def test_a_failing_flat_map_function_is_an_error(self) -> None:
         with pytest.raises(ElementError, match=r"^flat_map\(<lambda>\) failed on element 0"):
             skipping_of(fl.from_range(4).flat_map(lambda i: [1 // i]))
 
-    def test_a_source_that_can_not_be_opened(self, tmp_path: Any) -> None:
+    def test_a_source_that_cannot_be_opened_is_an_error(self, tmp_path: Any) -> None:
         path = tmp_path / "rows.lmdb"
         fl.from_range(3).write_lmdb(path)
         flow = fl.from_lmdb(path).prefetch(on_error="skip")
@@ -245,7 +247,7 @@ class TestWhatIsStillAnError:
         with pytest.raises(FlowError, match="cannot be opened"):
             flow.collect()
 
-    def test_an_exception_that_ends_the_process(self) -> None:
+    def test_keyboard_interrupt_is_not_skipped(self) -> None:
         def stop(_: int) -> int:
             raise KeyboardInterrupt
 
@@ -256,7 +258,9 @@ class TestWhatIsStillAnError:
 class TestHandler:
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     @pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
-    def test_is_told_of_each_in_order(self, rows: Flow[int, Any], workers: dict[str, Any]) -> None:
+    def test_the_handler_gets_each_error_in_order(
+        self, rows: Flow[int, Any], workers: dict[str, Any]
+    ) -> None:
         told: list[ElementError] = []
         flow = rows.map(lambda i: 1 / (i - 30)).prefetch(**workers, on_error=told.append)
         assert len(flow.collect()) == 5
@@ -268,7 +272,7 @@ class TestHandler:
         row = "element" if rows is STREAM else "row"
         assert all(e.origin.startswith(f"{row} {e.position} of from_") for e in told)
 
-    def test_is_told_of_nothing_behind_an_error(self) -> None:
+    def test_the_handler_gets_nothing_after_an_error(self) -> None:
         def half(i: int) -> Any:
             if i == 5:
                 raise ValueError(i)
@@ -283,7 +287,7 @@ class TestHandler:
                 next(run)
         assert told == []
 
-    def test_takes_the_error(self) -> None:
+    def test_the_handler_must_accept_one_argument(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
             ROWS.prefetch(on_error=lambda: None)  # type: ignore[arg-type,misc]  # on purpose
         assert str(caught.value) == (
@@ -293,7 +297,7 @@ class TestHandler:
         ROWS.prefetch(on_error=print)
         ROWS.prefetch(on_error=dict)  # type: ignore[arg-type]  # which says nothing of what it takes
 
-    def test_is_told_the_epoch_and_the_row(self) -> None:
+    def test_the_handler_gets_the_epoch_and_the_row(self) -> None:
         told: list[ElementError] = []
         flow = ROWS.shuffle(seed=1).repeat(2).prefetch(on_error=told.append)
         for epoch in (0, 1):
@@ -304,7 +308,7 @@ class TestHandler:
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     @pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
-    def test_may_raise_and_so_end_the_pass(
+    def test_the_handler_may_raise_to_end_the_pass(
         self, rows: Flow[int, Any], workers: dict[str, Any]
     ) -> None:
         def stop(error: ElementError) -> None:
@@ -322,7 +326,7 @@ class TestHandler:
                 with pytest.raises(FlowError, match="ended with an error"):
                     next(run)
 
-    def test_is_not_told_by_a_probe(self) -> None:
+    def test_the_handler_is_not_called_by_a_probe(self) -> None:
         told: list[ElementError] = []
         flow = fl.from_range(4).map(lambda i: 1 // i).prefetch(on_error=told.append)
         above = flow.map(lambda i: i).batch(2, collate=list).unbatch()
@@ -333,7 +337,7 @@ class TestHandler:
         assert len(told) == 1
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
-    def test_each_of_several_is_told_its_own(self, workers: dict[str, Any]) -> None:
+    def test_nested_handlers_get_their_own_errors(self, workers: dict[str, Any]) -> None:
         inner: list[ElementError] = []
         outer: list[ElementError] = []
         flow = ROWS.prefetch(**workers, on_error=inner.append)
@@ -343,7 +347,7 @@ class TestHandler:
         assert [(e.operator, e.position) for e in outer] == [("map(<lambda>)", 3)]
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
-    def test_each_of_several_flows_is_told_its_own(self, workers: dict[str, Any]) -> None:
+    def test_handlers_of_merged_flows_get_their_own_errors(self, workers: dict[str, Any]) -> None:
         ours: list[ElementError] = []
         theirs: list[ElementError] = []
         other = fl.from_range(3).map(lambda i: 1 // i).prefetch(on_error=theirs.append)
@@ -352,7 +356,7 @@ class TestHandler:
         assert [(e.operator, e.position) for e in theirs] == [("map(<lambda>)", 0)]
         assert [(e.operator, e.position) for e in ours] == [("map(tens)", 2), ("map(tens)", 5)]
 
-    def test_names_the_operator_on_the_way_that_failed(self) -> None:
+    def test_errors_of_merged_flows_name_the_failed_operator(self) -> None:
         told: list[ElementError] = []
         flow = ROWS.concat(ROWS.map(abs).map(lambda i: i // (i - 10)), fl.from_range(2).map(tens))
         flow.prefetch(on_error=told.append).collect()
@@ -370,7 +374,7 @@ class TestHandler:
 
 
 class TestSeveralPasses:
-    def test_a_cache_below_is_another_than_that_of_the_flow(self) -> None:
+    def test_a_cache_below_on_error_is_separate_from_the_original(self) -> None:
         whole = ROWS.cache()
         assert skipping_of(whole) == LEFT
         with pytest.raises(ElementError):
@@ -380,20 +384,20 @@ class TestSeveralPasses:
         flow = kept.prefetch(on_error="skip")
         assert [flow.collect(), flow.collect(), calls] == [[1, 0], [1, 0], [0, 1, 2]]
 
-    def test_a_cache_in_two_places_is_one(self) -> None:
+    def test_a_cache_used_twice_is_shared(self) -> None:
         calls: list[int] = []
         kept = fl.from_range(2).map(noted(calls, lambda i: i)).cache()
         assert skipping_of(kept.concat(kept)) == [0, 1, 0, 1]
         assert calls == [0, 1]
 
-    def test_out_of_nothing_there_is_no_endless_flow(self) -> None:
+    def test_repeating_a_flow_without_good_elements_is_an_error(self) -> None:
         flow = fl.from_range(3).map(lambda i: i // 0).batch(2).repeat().prefetch(on_error="skip")
         with pytest.raises(FlowError, match="no elements"):
             next(iter(flow))
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     @pytest.mark.parametrize("rows", [fl.from_range(20), fl.from_iterable(range(20))], ids=str)
-    def test_what_never_gives_anything_ends_in_an_error(
+    def test_an_endless_flow_without_good_elements_is_an_error(
         self, rows: Flow[int, Any], workers: dict[str, Any]
     ) -> None:
         flow = rows.map(lambda i: i // 0).repeat().batch(3).prefetch(**workers, on_error="skip")
@@ -403,14 +407,16 @@ class TestSeveralPasses:
             next(iter(flow))
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
-    def test_one_good_row_in_a_pass_is_enough(self, workers: dict[str, Any]) -> None:
+    def test_one_good_row_per_pass_keeps_an_endless_flow_alive(
+        self, workers: dict[str, Any]
+    ) -> None:
         flow = fl.from_range(20).map(lambda i: 1 // (i == 0)).shuffle().repeat()
         shuffled = flow.prefetch(**workers, on_error="skip").shuffle(4).map(abs).batch(3).take(5)
         with paced([40]):  # failures travel slowly, and the workers have to end in time
             assert [x.tolist() for x in shuffled.prefetch(**workers)] == [[1, 1, 1]] * 5
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
-    def test_what_fails_above_a_repetition_is_of_its_pass(self, workers: dict[str, Any]) -> None:
+    def test_failures_above_a_repeat_count_for_their_pass(self, workers: dict[str, Any]) -> None:
         flow = fl.from_range(3).repeat().map(lambda i: 1 // (i == 0)).prefetch(on_error="skip")
         with paced([40]):
             assert flow.take(5).prefetch(**workers).collect() == [1] * 5
@@ -423,27 +429,27 @@ class TestSeveralPasses:
             lambda rows: rows.map(lambda i: i // 0).repeat().batch(2),
         ],
     )
-    def test_where_all_of_a_pass_fails_it_is_an_error(
+    def test_a_pass_of_an_endless_flow_with_only_failures_is_an_error(
         self, fails: Callable[[Flow[int, Any]], Flow[Any, Any]]
     ) -> None:
         flow = fails(fl.from_range(4)).prefetch(on_error="skip")
         with pytest.raises(EndlessFlow, match=r"all 4 elements of a pass|pass 0 had no elements"):
             next(iter(flow))
 
-    def test_passes_of_several_flows_are_told_apart(self) -> None:
+    def test_failures_of_several_endless_flows_are_counted_separately(self) -> None:
         half = fl.from_range(20).map(lambda i: 1 // (i % 2)).repeat().prefetch(on_error="skip")
         other = fl.from_range(20).map(lambda i: 1 // (i % 2)).repeat().prefetch(on_error="skip")
         assert half.zip(other).take(40).collect() == [(1, 1)] * 40
 
 
 class TestPromises:
-    def test_effects_and_length(self) -> None:
+    def test_on_error_changes_effects_and_length(self) -> None:
         for flow in (ROWS, STREAM, fl.from_iterable(range(3)), ROWS.batch(2), ROWS.cache()):
             skips = flow.prefetch(on_error="skip")
             assert skips.effects == flow.effects | {fl.Resampled, fl.Unsized}
             assert skips.node.length is None
 
-    def test_what_was_cut_above_is_as_long_as_it_says(self) -> None:
+    def test_a_take_below_on_error_keeps_its_length(self) -> None:
         flow = ROWS.batch(2, collate=list).repeat().take(7).prefetch(on_error="skip")
         assert (len(flow), fl.Unsized in flow.effects) == (7, False)
         assert len(flow.collect()) == 7
@@ -466,13 +472,13 @@ class TestPromises:
         ],
         ids=str,
     )
-    def test_a_spec_is_that_of_what_can_be_made(
+    def test_the_spec_comes_from_elements_that_do_not_fail(
         self, flow: Flow[Any, Any], spec: str, capfd: pytest.CaptureFixture[str]
     ) -> None:
         assert str(flow.prefetch(on_error="skip").spec) == spec
         assert capfd.readouterr().err == ""
 
-    def test_no_function_is_given_what_stands_for_a_failure(self) -> None:
+    def test_functions_never_receive_failures(self) -> None:
         seen: list[Any] = []
         flow: Flow[int, Any] = fl.from_range(3).map(lambda i: 1 // i).map(noted(seen, lambda x: x))
         flow = flow.filter(noted(seen, lambda x: True)).prefetch(on_error="skip")
@@ -485,7 +491,9 @@ class TestPromises:
 class TestStatistics:
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     @pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
-    def test_the_books(self, rows: Flow[int, Any], workers: dict[str, Any]) -> None:
+    def test_skipped_and_filtered_elements_are_counted(
+        self, rows: Flow[int, Any], workers: dict[str, Any]
+    ) -> None:
         flow = rows.filter(lambda i: i != 30).prefetch(**workers, on_error="skip")
         with iter(flow) as run:
             assert list(run) == [0, 10, 40, 60, 70]
@@ -500,7 +508,7 @@ class TestStatistics:
             counts = stage.entered, stage.delivered, stage.filtered, stage.skipped
             assert counts == (8, 5, 1, 2)
 
-    def test_the_first_of_many(self) -> None:
+    def test_the_first_skips_are_listed(self) -> None:
         with iter(fl.from_range(500).map(lambda i: i // 0).prefetch(on_error="skip")) as run:
             assert list(run) == []
             done = run.statistics()
@@ -508,7 +516,7 @@ class TestStatistics:
         assert "element 99 " in done.skips[-1].error
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
-    def test_a_line_at_the_end(
+    def test_skips_are_logged_at_the_end(
         self, workers: dict[str, Any], caplog: pytest.LogCaptureFixture
     ) -> None:
         flow = ROWS.prefetch(**workers, on_error="skip")
@@ -527,7 +535,7 @@ class TestStatistics:
 
     @settings(max_examples=60)
     @given(skipping(most=4), st.integers(1, 3), st.booleans(), st.integers(0, 2), whims)
-    def test_the_same_are_left_out_by_any_workers(
+    def test_the_same_elements_are_left_out_by_any_workers(
         self, recipe: Recipe, n: int, in_threads: bool, epoch: int, sizes: list[int]
     ) -> None:
         def told(**workers: int) -> list[str]:
@@ -551,7 +559,7 @@ class TestStatistics:
 
 
 class TestState:
-    def test_a_state_with_on_error_is_not_one_without(self) -> None:
+    def test_a_state_distinguishes_flows_with_and_without_on_error(self) -> None:
         skips = ROWS.prefetch(on_error="skip")
         with iter(skips) as run:
             assert [next(run) for _ in range(3)] == LEFT[:3]
@@ -562,7 +570,7 @@ class TestState:
             ROWS.prefetch(procs=2).resume(state)
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
-    def test_whoever_is_told_and_whoever_does_it(self, workers: dict[str, Any]) -> None:
+    def test_a_state_fits_any_handler_and_any_workers(self, workers: dict[str, Any]) -> None:
         with iter(ROWS.prefetch(on_error="skip")) as run:
             assert [next(run) for _ in range(3)] == LEFT[:3]
             state = run.state_dict()
@@ -572,7 +580,7 @@ class TestState:
 
 @pytest.mark.parametrize("workers", WORKERS, ids=str)
 @pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
-def test_a_resume_tells_of_what_comes_after_it(
+def test_a_resumed_pass_reports_only_later_failures(
     rows: Flow[int, Any], workers: dict[str, Any]
 ) -> None:
     told: list[int] = []
@@ -587,7 +595,7 @@ def test_a_resume_tells_of_what_comes_after_it(
     assert again.statistics().skipped == 1
 
 
-def test_what_a_pool_has_read_ahead_is_told_again() -> None:
+def test_failures_read_ahead_are_reported_again_after_a_resume() -> None:
     told: list[int] = []
     rows = fl.from_iterable(range(8)).map(tens)
     left = rows.prefetch(on_error=lambda error: told.append(error.position))
@@ -600,7 +608,7 @@ def test_what_a_pool_has_read_ahead_is_told_again() -> None:
     assert told == [2, 5]
 
 
-class TestNothingToBePairedWith:
+class TestZipWithSkips:
     """zip over what has lost its places."""
 
     @pytest.mark.parametrize(
@@ -615,7 +623,7 @@ class TestNothingToBePairedWith:
         ],
         ids=str,
     )
-    def test_is_refused(self, part: Flow[Any, Any], where: str) -> None:
+    def test_zip_over_skipped_rows_is_refused(self, part: Flow[Any, Any], where: str) -> None:
         other = fl.from_range(1).repeat()
         for flow in (part.zip(other), other.zip(part), part.zip(other).shuffle(2).map(len)):
             with pytest.raises(InvalidFlow) as caught:
@@ -625,14 +633,14 @@ class TestNothingToBePairedWith:
                 f"elements that do not belong together; put zip(...) below {where}"
             )
 
-    def test_but_where_it_was_asked_for(self) -> None:
+    def test_zip_over_an_inner_on_error_is_allowed(self) -> None:
         other: Flow[int, Any] = fl.from_range(1).repeat()
         flow: Flow[Any, Any] = ROWS.prefetch(on_error="skip").batch(2, collate=list).zip(other)
         assert len(flow.prefetch(on_error="skip").collect()) == 3
         flow = ROWS.zip(other).batch(2, collate=tuple)
         assert len(flow.prefetch(on_error="skip").collect()) == 3
 
-    def test_what_has_to_know_how_many_there_are(self) -> None:
+    def test_operators_that_need_the_length_are_refused(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
             ROWS.batch(2).shuffle().prefetch(on_error="skip")
         assert str(caught.value) == (
@@ -668,16 +676,18 @@ class TestPlan:
         ],
         ids=str,
     )
-    def test_left_out_where_it_can_stand_no_longer(self, flow: Flow[Any, Any], places: int) -> None:
+    def test_skips_are_put_below_operators_that_read_elements(
+        self, flow: Flow[Any, Any], places: int
+    ) -> None:
         assert self.leaves_out(flow.prefetch(on_error="skip").node) == places
 
-    def test_late_reading_stays(self) -> None:
+    def test_on_error_keeps_late_reading(self) -> None:
         flow = ROWS.enumerate().shuffle().repeat(2).prefetch(procs=2, on_error="skip")
         stage = plan_of(flow.node).root
         assert isinstance(stage, Stage)
         assert (stage.bases, stage.workers.count) == ((), 2)
 
-    def test_workers_that_would_only_leave_out_are_none(self) -> None:
+    def test_no_workers_are_started_only_to_leave_elements_out(self) -> None:
         for flow in (
             STREAM.repeat(2),
             STREAM.concat(fl.from_iterable([1])),
@@ -695,7 +705,7 @@ class TestPlan:
 
 
 def walk_plan(part: Base) -> Iterator[Base]:
-    """Every part of a plan."""
+    """Yield every part of a plan."""
     if not isinstance(part, Lookup):
         for source in part.bases if isinstance(part, Stage) else part.sources:
             yield from walk_plan(source)
@@ -713,7 +723,7 @@ def walk_plan(part: Base) -> Iterator[Base]:
         (lambda f: f.repeat(2), [0, 1, 2, 4, 5] * 2),
     ],
 )
-def test_an_element_on_which_workers_are_killed(
+def test_an_element_that_kills_workers_is_left_out(
     rows: Flow[int, Any], above: Callable[[Any], Flow[Any, Any]], expected: list[Any]
 ) -> None:
     told: list[ElementError] = []
@@ -724,7 +734,7 @@ def test_an_element_on_which_workers_are_killed(
     assert all(re.match(died, str(e.__cause__)) for e in told)
 
 
-def test_an_element_on_which_a_process_is_killed() -> None:
+def test_an_element_that_kills_a_process_is_left_out() -> None:
     told: list[ElementError] = []
     flow = fl.from_range(6).map(kills(3)).prefetch(procs=2, on_error=told.append, deaths=1)
     assert flow.batch(2, collate=list).collect() == [[0, 1], [2, 4], [5]]

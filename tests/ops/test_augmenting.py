@@ -32,7 +32,7 @@ def no_look_for_newer_versions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @attrs.frozen
 class Moved:
-    """Mirrored, or not, and turned by quarters; in place, as it may be."""
+    """Flips at random and rotates by quarter turns, in place."""
 
     mirrored: bool
     quarters: int
@@ -65,7 +65,7 @@ class Move:
 
 
 def albumentations(*transforms: str, remove_invisible: bool = False) -> Any:
-    """A Compose, of transforms by their names and with nothing but their probability."""
+    """A Compose of transforms, by their names and with only their probability."""
     return composed(
         *(getattr(library(), name)(p=0.6) for name in transforms), remove_invisible=remove_invisible
     )
@@ -105,7 +105,7 @@ class Row(NamedTuple):
 
 
 def marked(height: int, width: int, n: int, seed: int) -> Row:
-    """An image whose only pixels above 100 are at its points, each of another value."""
+    """An image whose only pixels above 100 are at its points, each with another value."""
     rng = np.random.default_rng(seed)
     at = rng.permutation(height * width)[:n]
     image = np.zeros((height, width, 3), np.uint8)
@@ -118,12 +118,12 @@ ROWS = [marked(4, 6, 5, i) for i in range(8)]
 
 
 def all_of(flow: fl.Flow[Any, Any]) -> list[bytes]:
-    """What the elements are, to compare."""
+    """The elements in a form that can be compared."""
     return [pickle.dumps(x) for x in flow]
 
 
 def check_marks(row: Row) -> None:
-    """Each point that is in the image is where its mark is; the mask is as the image."""
+    """Check that each point in the image is at its marked pixel, and the mask matches the image."""
     height, width = row.image.shape[:2]
     for i, (x, y) in enumerate(row.points.tolist()):
         if 0 <= x < width and 0 <= y < height:
@@ -135,7 +135,7 @@ def check_marks(row: Row) -> None:
     assert np.array_equal(row.image[..., 0] > 100, row.mask > 100)
 
 
-class TestOneDraw:
+class TestSharedDraw:
     @pytest.mark.parametrize("name", TRANSFORMS)
     def test_points_follow_the_pixels_that_they_mark(self, name: str) -> None:
         transform = TRANSFORMS[name]()
@@ -158,7 +158,7 @@ class TestOneDraw:
         check()
 
     @pytest.mark.parametrize("name", TRANSFORMS)
-    def test_each_row_draws_for_itself(self, name: str) -> None:
+    def test_each_row_has_its_own_draw(self, name: str) -> None:
         flow = fl.from_items([ROWS[0]] * 30)
         made = flow.augment(TRANSFORMS[name](), masks="mask", points="points")
         assert len({x.points.tobytes() for x in made}) > 3
@@ -168,7 +168,7 @@ class TestOneDraw:
         assert all_of(made) != all_of(others)
 
     @pytest.mark.parametrize("transform", [Move, flips])
-    def test_several_of_each_kind_share_it(self, transform: Callable[[], Any]) -> None:
+    def test_several_parts_of_each_kind_share_the_draw(self, transform: Callable[[], Any]) -> None:
         rows: list[dict[str, Any]] = [
             {"a": r.image, "b": r.image, "m": r.mask, "n": r.mask, "p": r.points, "q": r.points[1:]}
             for r in ROWS
@@ -188,7 +188,7 @@ class TestOneDraw:
         flow = fl.from_items([image] * 40).augment(albumentations("HorizontalFlip", "VerticalFlip"))
         assert len({x.tobytes() for x in flow}) == 4
 
-    def test_those_of_a_list_are_independent_and_in_order(self) -> None:
+    def test_transforms_in_a_list_draw_independently_and_in_order(self) -> None:
         def draws(seed: int, salt: str, position: int) -> float:
             return generator(seed, salt, 0, position).random()
 
@@ -217,7 +217,7 @@ class Noise:
 
 
 def asks_all(image: fl.Image) -> fl.Image:
-    """A foreign function: what it draws is of no generator that it is given."""
+    """A foreign function, which draws from global generators."""
     return image + np.float64(random.random() + np.random.random())  # noqa: NPY002
 
 
@@ -237,7 +237,7 @@ FOREIGN: dict[str, Any] = {
 
 class TestAnyWorkers:
     @pytest.mark.parametrize("name", FOREIGN)
-    def test_workers_draw_alike(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_any_workers_draw_the_same(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
         transform, others = FOREIGN[name]()
         flow = fl.from_items(ROWS * 4).augment(transform, **others)
@@ -246,17 +246,17 @@ class TestAnyWorkers:
         assert all_of(flow.prefetch(procs=2)) == alone
         assert len(set(alone)) > 10
 
-    def test_processes_draw_alike(self) -> None:
+    def test_processes_draw_the_same(self) -> None:
         flow = fl.from_items(ROWS).augment([flips(), Move()], masks=1, points=2)
         flow = flow.augment(asks_all)
         assert all_of(flow.prefetch(procs=2)) == all_of(flow)
 
-    def test_a_row_draws_as_if_alone(self) -> None:
+    def test_a_row_draws_independently_of_other_rows(self) -> None:
         flow = fl.from_items(ROWS).augment(flips(), masks=1, points=2)
         assert all_of(flow.skip(5)) != all_of(flow)[:3]
         assert all_of(flow.shard(2, 1)) == all_of(flow)[1::2]
 
-    def test_two_threads_are_not_in_a_foreign_function_at_once(self) -> None:
+    def test_foreign_functions_run_in_one_thread_at_a_time(self) -> None:
         both = threading.Barrier(2)
 
         def meets(image: fl.Image) -> fl.Image:
@@ -268,7 +268,7 @@ class TestAnyWorkers:
         flow = fl.from_items([IMAGE] * 4).augment(meets).prefetch(threads=2)
         assert [x.tolist() for x in flow] == [IMAGE.tolist()] * 4
 
-    def test_the_state_of_others_stays(self) -> None:
+    def test_global_generators_are_restored(self) -> None:
         random.seed(3)
         np.random.seed(3)  # noqa: NPY002
         wanted = random.random(), np.random.random()  # noqa: NPY002
@@ -277,7 +277,7 @@ class TestAnyWorkers:
         assert len(fl.from_items(ROWS).augment(asks_all).collect()) == 8
         assert (random.random(), np.random.random()) == wanted  # noqa: NPY002
 
-    def test_the_transform_that_is_given_stays_as_it_is(self) -> None:
+    def test_the_given_transform_is_not_changed(self) -> None:
         given, other = flips(), flips()
         given.set_random_seed(3)
         other.set_random_seed(3)
@@ -305,32 +305,32 @@ def spoils_all(image: fl.Image, **others: Any) -> dict[str, Any]:
 
 class TestInput:
     @pytest.mark.parametrize("transform", [spoils, [np.asarray, spoils], spoils_all])
-    def test_it_is_never_changed(self, transform: Any) -> None:
+    def test_source_images_are_never_changed(self, transform: Any) -> None:
         source = np.zeros((2, 3))
         for flow in (fl.from_items([source]), fl.from_items([source[::-1]])):
             assert flow.augment(transform).collect()[0].tolist() == [[7] * 3] * 2
         assert source.tolist() == [[0] * 3] * 2
 
-    def test_nor_are_masks_and_points(self) -> None:
+    def test_source_masks_and_points_are_never_changed(self) -> None:
         before = pickle.dumps(ROWS)
         rows = fl.from_items(ROWS).augment(spoils_all, masks=1, points=2).collect()
         assert {x.points.max() for x in rows} == {x.mask.min() for x in rows} == {7}
         assert pickle.dumps(ROWS) == before
 
-    def test_nor_is_what_a_transform_keeps(self) -> None:
+    def test_arrays_kept_by_a_transform_are_never_changed(self) -> None:
         kept = np.zeros(2)
         flow = fl.from_items([np.ones(2)]).augment([lambda image: kept, spoils])
         assert flow.collect()[0].tolist() == [7, 7]
         assert kept.tolist() == [0, 0]
 
-    def test_what_is_not_copied_can_not_be_written(self) -> None:
+    def test_without_copy_arrays_are_read_only(self) -> None:
         source = np.zeros((2, 3))
         with pytest.raises(ElementError, match="read-only"):
             fl.from_items([source]).augment(spoils, copy=False).collect()
         assert source.tolist() == [[0] * 3] * 2
         assert source.flags.writeable
 
-    def test_not_copied_it_costs_no_copy(self) -> None:
+    def test_without_copy_arrays_share_memory(self) -> None:
         source = np.zeros((2, 3))
         seen: list[bool] = []
 
@@ -342,7 +342,7 @@ class TestInput:
             fl.from_items([(source,)]).augment(look, copy=copy).collect()
         assert seen == [False, True]
 
-    def test_rows_to_read_only_are_taken(self) -> None:
+    def test_read_only_rows_are_accepted(self) -> None:
         image = ROWS[0].image.copy()
         image.flags.writeable = False
         for copy in (True, False):
@@ -370,7 +370,7 @@ IMAGE = np.arange(3)
 FLIPPED = [2, 1, 0]
 
 
-class TestForms:
+class TestElementClasses:
     @pytest.mark.parametrize(
         ("element", "images", "of"),
         [
@@ -386,7 +386,7 @@ class TestForms:
             (Plain("a", IMAGE), ("image",), lambda x: x.image),
         ],
     )
-    def test_the_class_and_the_rest_stay(
+    def test_the_class_and_other_components_are_kept(
         self, element: Any, images: Any, of: Callable[[Any], Any]
     ) -> None:
         made = fl.from_items([element]).augment(np.flip, images=images).collect()[0]
@@ -395,7 +395,7 @@ class TestForms:
         back = fl.from_items([made]).augment(np.flip, images=images).collect()[0]
         assert str(back) == str(element)
 
-    def test_its_spec_is_of_what_is_made(self) -> None:
+    def test_the_spec_describes_the_transformed_element(self) -> None:
         def wider(image: fl.Image) -> fl.Image:
             return np.stack([image] * 2).astype(np.float32)
 
@@ -454,7 +454,7 @@ class TestErrors:
             ({"t": by_keywords, "images": (0, 1)}, "no add_targets"),
         ],
     )
-    def test_a_mistake_is_told_when_it_is_made(
+    def test_invalid_arguments_are_refused_when_the_chain_is_built(
         self, arguments: dict[str, Any], message: str
     ) -> None:
         with pytest.raises(InvalidFlow, match=f"augment.*{message}"):
@@ -473,7 +473,7 @@ class TestErrors:
             (Record(IMAGE, "a"), "no component 0 in this Record of 'image', '_name', 'size'"),
         ],
     )
-    def test_what_is_no_image_is_told(self, element: Any, message: str) -> None:
+    def test_components_that_are_not_arrays_are_refused(self, element: Any, message: str) -> None:
         with pytest.raises(InvalidFlow, match=message):
             fl.from_items([element]).augment(Move(), points=1)
 
@@ -485,7 +485,7 @@ class TestErrors:
         assert isinstance(caught.value.__cause__, SpecMismatch)
         assert caught.match(message)
 
-    def test_a_field_that_its_class_sets_is_told(self) -> None:
+    def test_a_field_set_by_its_class_is_refused(self) -> None:
         with pytest.raises(InvalidFlow, match="sets its field 'size' by itself"):
             fl.from_items([Record(IMAGE, "a")]).augment(np.flip, images="size")
 
@@ -501,7 +501,7 @@ class TestErrors:
             (7, "must return a dict.*int"),
         ],
     )
-    def test_what_is_made_is_looked_at(self, made: Any, message: str) -> None:
+    def test_results_of_a_transform_are_checked(self, made: Any, message: str) -> None:
         def change(**given: Any) -> Any:
             return made if made in ({}, 7) else given | made
 
@@ -555,14 +555,14 @@ class TestTorchvision:
             assert image.shape == (2, 3, 3)
             assert np.array_equal(image[..., 0], gray)
 
-    def test_the_first_transforms_take_an_image(self, v2: Any) -> None:
+    def test_version_1_transforms_accept_only_one_image(self, v2: Any) -> None:
         transforms = pytest.importorskip("torchvision.transforms")
         rows = fl.from_items(ROWS)
         assert rows.augment(transforms.RandomCrop((2, 3))).collect()[0].image.shape == (2, 3, 3)
         with pytest.raises(InvalidFlow, match="v2"):
             rows.augment(transforms.RandomCrop((2, 3)), masks=1)
 
-    def test_the_input_and_the_state_stay(self, v2: Any) -> None:
+    def test_torchvision_keeps_the_input_and_the_global_state(self, v2: Any) -> None:
         torch = pytest.importorskip("torch")
         before = pickle.dumps(ROWS)
         torch.manual_seed(1)

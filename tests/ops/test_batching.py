@@ -38,7 +38,7 @@ def _slices(items: list[Any], n: int, drop: bool) -> list[list[Any]]:
 
 
 @given(lengths, sizes, st.booleans())
-def test_stacks_arrays(length: int, n: int, drop: bool) -> None:
+def test_batch_stacks_arrays(length: int, n: int, drop: bool) -> None:
     items = [np.full((2, 3), i, np.float32) for i in range(length)]
     flow = fl.from_items(items).batch(n, drop_remainder=drop)
     expected = [np.stack(part) for part in _slices(items, n, drop)]
@@ -47,7 +47,7 @@ def test_stacks_arrays(length: int, n: int, drop: bool) -> None:
 
 
 @given(lengths, sizes, st.booleans())
-def test_stacks_every_component(length: int, n: int, drop: bool) -> None:
+def test_batch_stacks_every_component(length: int, n: int, drop: bool) -> None:
     items = [{"id": i, "pair": (np.int8(i % 5), i / 2)} for i in range(length)]
     flow: Flow[Any, Any] = fl.from_items(items)
     expected = [
@@ -68,7 +68,7 @@ def part_ids(part: list[Any]) -> list[int]:
 
 
 @given(lengths, sizes, sizes, st.booleans())
-def test_after_a_filter(length: int, n: int, modulus: int, drop: bool) -> None:
+def test_batch_after_a_filter(length: int, n: int, modulus: int, drop: bool) -> None:
     flow = fl.from_range(length).filter(lambda i: i % modulus != 0)
     batches = flow.batch(n, drop_remainder=drop)
     kept = [i for i in range(length) if i % modulus != 0]
@@ -77,17 +77,17 @@ def test_after_a_filter(length: int, n: int, modulus: int, drop: bool) -> None:
 
 
 @given(lengths, sizes, sizes)
-def test_of_batches(length: int, n: int, m: int) -> None:
+def test_batch_of_batches(length: int, n: int, m: int) -> None:
     flow = fl.from_range(length).batch(n, drop_remainder=True).batch(m)
     rows = _slices(list(range(length)), n, True)
     assert [b.tolist() for b in flow] == _slices(rows, m, False)
 
 
-def test_positions_count_batches() -> None:
+def test_positions_count_batches_from_zero() -> None:
     assert [i for i, _ in fl.from_range(7).batch(2).node.reference(0)] == [0, 1, 2, 3]
 
 
-def test_collate_is_given_the_list_of_elements() -> None:
+def test_collate_receives_the_list_of_elements() -> None:
     flow = fl.from_items([(1, "a"), (2, "b"), (3, "c")])
     assert flow.batch(2, collate=list).collect() == [[(1, "a"), (2, "b")], [(3, "c")]]
     assert flow.batch(2, collate=lists).collect() == [([1, 2], ["a", "b"]), ([3], ["c"])]
@@ -133,7 +133,7 @@ def words(form: Any, length: int) -> Flow[Any, Any]:
 @pytest.mark.parametrize(
     "collate", [(joined, None), {"text": joined}, {"text": joined, "number": None}]
 )
-def test_collate_of_components_is_that_of_each_by_itself(collate: Any, procs: int) -> None:
+def test_collate_of_components_applies_to_each_separately(collate: Any, procs: int) -> None:
     forms: dict[Any, Any] = {Named: tuple, Plain: tuple, Word: WordBatch}
     for form, becomes in forms.items():
         flow = words(form, 5).batch(2, collate=collate)
@@ -147,7 +147,7 @@ def test_collate_of_components_is_that_of_each_by_itself(collate: Any, procs: in
         assert same(parts, by_hand)
 
 
-def test_collate_of_the_components_of_dicts_and_tuples() -> None:
+def test_collate_accepts_dicts_and_tuples_of_functions() -> None:
     rows = [{"a": [1], "b": {2}}, {"a": [3], "b": set[int]()}]
     by_name = fl.from_items(rows).batch(2, collate={"b": lists_of_sets}).collect()
     assert same(by_name, [{"a": np.array([[1], [3]]), "b": [[2], []]}])
@@ -177,7 +177,7 @@ def lists_of_sets(sets: list[set[int]]) -> list[list[int]]:
         ({"number": len, "x": joined, "y": joined}, "text, number, and collate names x, y"),
     ],
 )
-def test_collate_of_components_that_there_are_not(collate: Any, said: str) -> None:
+def test_collate_of_missing_components_is_refused(collate: Any, said: str) -> None:
     for form in (Named, Plain, Word):
         with pytest.raises(InvalidFlow) as caught:
             words(form, 3).batch(2, collate=collate)
@@ -206,21 +206,21 @@ def test_a_batch_of_named_tuples_has_no_names_to_collate() -> None:
     assert batches.batch(2, collate=by_number).collect()[0][1] == 2
 
 
-def test_components_without_a_function_are_known_to_stack_or_not() -> None:
+def test_components_without_a_function_are_checked_in_advance() -> None:
     flow: Flow[Any, Any] = fl.from_items([({1}, {2})])
     with pytest.raises(InvalidFlow, match=r"element\.1: set does not stack"):
         flow.batch(2, collate=(len, None))
     assert str(words(Named, 4).batch(2, collate=(joined, None)).spec) == "(str, int64[2])"
 
 
-def test_functions_for_the_components_of_a_dict_are_given_by_name() -> None:
+def test_functions_for_dict_components_must_be_named() -> None:
     flow: Flow[Any, Any] = fl.from_items([{"x": {1}, "y": 1}])
     said = r"a dict go by name; collate must be a dict with the keys 'x', 'y', got a tuple"
     with pytest.raises(InvalidFlow, match=said):
         flow.batch(1, collate=(len, None))
 
 
-def test_the_dict_of_functions_is_a_copy() -> None:
+def test_the_dict_of_functions_is_copied() -> None:
     functions: Any = {"text": joined}
     flow = words(Named, 2).batch(2, collate=functions)
     functions.clear()
@@ -235,7 +235,7 @@ class TestEffects:
         ("length", "n", "drop", "loses"),
         [(6, 3, False, False), (7, 3, False, False), (6, 3, True, False), (7, 3, True, True)],
     )
-    def test_a_remainder_that_is_dropped_is_lost(
+    def test_a_dropped_remainder_is_an_effect(
         self, length: int, n: int, drop: bool, loses: bool
     ) -> None:
         flow = fl.from_range(length).batch(n, drop_remainder=drop)
@@ -256,16 +256,16 @@ class TestSpec:
             (2, 3, False, "int64[?]"),
         ],
     )
-    def test_has_the_size_that_every_batch_has(
+    def test_the_spec_has_the_size_of_every_batch(
         self, length: int, n: int, drop: bool, spec: str
     ) -> None:
         assert str(fl.from_range(length).batch(n, drop_remainder=drop).spec) == spec
 
-    def test_of_an_endless_flow_is_full(self) -> None:
+    def test_the_spec_of_an_endless_flow_is_full(self) -> None:
         assert str(fl.from_range(7).repeat().batch(3).spec) == "int64[3]"
         assert str(fl.from_range(7).batch(3).repeat().spec) == "int64[?]"
 
-    def test_of_a_collate_is_asked(self) -> None:
+    def test_the_spec_of_a_collate_is_its_annotation(self) -> None:
         def total(rows: Any) -> float:
             raise AssertionError("not asked")
 
@@ -275,18 +275,18 @@ class TestSpec:
 
 class TestBadArguments:
     @pytest.mark.parametrize("n", [0, -1, 2.5, True, None, "2"])
-    def test_n(self, n: Any) -> None:
+    def test_invalid_n_is_refused(self, n: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).batch(n)
         assert str(caught.value) == f"batch: n must be an int >= 1, got {n!r}"
 
-    def test_drop_remainder(self) -> None:
+    def test_invalid_drop_remainder_is_refused(self) -> None:
         flow: Any = fl.from_range(3)
         with pytest.raises(InvalidFlow) as caught:
             flow.batch(2, drop_remainder=1)
         assert str(caught.value) == "batch: drop_remainder must be True or False, got 1"
 
-    def test_collate(self) -> None:
+    def test_invalid_collate_is_refused(self) -> None:
         flow: Any = fl.from_range(3)
         with pytest.raises(InvalidFlow) as caught:
             flow.batch(2, collate=3)
@@ -295,13 +295,13 @@ class TestBadArguments:
             "functions, one for each component; got 3"
         )
 
-    def test_elements_known_not_to_stack(self) -> None:
+    def test_elements_known_not_to_stack_are_refused(self) -> None:
         flow: Any = fl.from_items([(1, {2})])
         with pytest.raises(InvalidFlow, match=r"batch\(2\): element\.1: set does not stack"):
             flow.batch(2)
 
 
-def test_rows_that_turn_out_not_to_stack() -> None:
+def test_rows_that_do_not_stack_are_an_error() -> None:
     flow = fl.from_range(5).map(lambda i: np.zeros(3 if i < 3 else 4)).batch(2)
     run = iter(flow)
     next(run)
@@ -312,13 +312,13 @@ def test_rows_that_turn_out_not_to_stack() -> None:
     assert "row 0 of the batch is float64[3], row 1 is float64[4]" in str(caught.value.__cause__)
 
 
-def test_the_last_group_is_named_by_the_rows_that_it_has() -> None:
+def test_the_origin_of_the_last_group_has_its_rows() -> None:
     node = fl.from_items([1, 2, 3]).batch(2).node
     assert node.origin(0, 0) == "row 0 of from_items(3 items) to row 1 of from_items(3 items)"
     assert node.origin(0, 1) == "row 2 of from_items(3 items)"
 
 
-def test_rows_of_a_file_with_any_name_are_told(tmp_path: Path) -> None:
+def test_rows_of_a_file_with_any_name_are_named(tmp_path: Path) -> None:
     path = tmp_path / "cat to dog.lmdb"
     fl.from_range(6).write_lmdb(path)
     source: Flow[Any, Any] = fl.from_lmdb(path)
@@ -343,7 +343,7 @@ class Point(fl.Record[PointBatch]):
     x: int
 
 
-def test_a_record_stacks_into_the_batch_type_that_it_names() -> None:
+def test_a_record_stacks_into_its_batch_type() -> None:
     batches = fl.from_items([Point(1), Point(2), Point(3)]).batch(2).collect()
     assert [type(b) for b in batches] == [PointBatch, PointBatch]
     assert [b.x.tolist() for b in batches] == [[1, 2], [3]]
@@ -351,7 +351,7 @@ def test_a_record_stacks_into_the_batch_type_that_it_names() -> None:
 
 class TestWindow:
     @given(lengths, sizes, sizes)
-    def test_gives_every_whole_run(self, length: int, size: int, stride: int) -> None:
+    def test_window_yields_every_full_window(self, length: int, size: int, stride: int) -> None:
         flow = fl.from_range(length).window(size, stride)
         items = list(range(length))
         starts = [i for i in range(0, length, stride) if i + size <= length]
@@ -361,34 +361,34 @@ class TestWindow:
         assert len(flow) == len(expected)
 
     @pytest.mark.parametrize("procs", [0, 1])
-    def test_of_a_stream_that_workers_share(self, procs: int) -> None:
+    def test_window_of_a_stream_with_workers(self, procs: int) -> None:
         flow = fl.from_iterable(range(8)).window(3, stride=3).map(sum).prefetch(procs=procs)
         assert flow.collect() == [3, 12]
 
     @given(lengths, sizes, sizes, sizes)
-    def test_of_a_stream(self, length: int, size: int, stride: int, modulus: int) -> None:
+    def test_window_of_a_stream(self, length: int, size: int, stride: int, modulus: int) -> None:
         flow = fl.from_iterable(range(length)).filter(lambda i: i % modulus != 1)
         items = [i for i in range(length) if i % modulus != 1]
         starts = [i for i in range(0, len(items), stride) if i + size <= len(items)]
         assert flow.window(size, stride).collect() == [tuple(items[i : i + size]) for i in starts]
         assert flow.window(size, stride).effects == {Resampled, Unsized}
 
-    def test_reads_no_more_than_it_gives(self) -> None:
+    def test_window_reads_only_the_elements_it_yields(self) -> None:
         stream = iter(range(10))
         run = iter(fl.from_iterable(stream).window(2, stride=3))
         assert [next(run), next(run)] == [(0, 1), (3, 4)]
         assert next(stream) == 5
 
-    def test_keeps_the_elements_as_they_are(self) -> None:
+    def test_window_keeps_elements_unchanged(self) -> None:
         items = [{"a": "x"}, {"a": "y"}]
         assert fl.from_items(items).window(2).collect()[0] == (items[0], items[1])
 
-    def test_effects(self) -> None:
+    def test_window_resamples(self) -> None:
         assert fl.from_range(6).window(2, 2).effects == {Resampled}
         assert fl.from_range(6).shuffle().window(2).effects == {Resampled, Reordered}
         assert fl.from_range(6).repeat().window(2).effects == {Resampled, Endless}
 
-    def test_of_an_endless_flow(self) -> None:
+    def test_window_of_an_endless_flow(self) -> None:
         flow = fl.from_range(3).repeat().window(2, stride=2).take(3)
         assert flow.collect() == [(0, 1), (2, 0), (1, 2)]
 
@@ -396,24 +396,24 @@ class TestWindow:
         flow = fl.from_range(5).window(2).window(2, 2)
         assert flow.collect() == [((0, 1), (1, 2)), ((2, 3), (3, 4))]
 
-    def test_stacks(self) -> None:
+    def test_windows_can_be_stacked(self) -> None:
         batches = fl.from_range(5).map(lambda i: (i, i / 2)).window(2, 3).map(fl.stack).collect()
         assert [tuple(part.tolist() for part in b) for b in batches] == [
             ([0, 1], [0.0, 0.5]),
             ([3, 4], [1.5, 2.0]),
         ]
 
-    def test_reads_late(self) -> None:
+    def test_window_reads_late(self) -> None:
         flow = fl.from_range(10**12).window(2).shuffle(seed=3).take(2)
         assert flow.node.indexable
         assert all(b == a + 1 for a, b in flow)
 
-    def test_spec(self) -> None:
+    def test_window_has_a_tuple_spec(self) -> None:
         assert str(fl.from_range(5).window(3).spec) == "(int, int, int)"
         flow = fl.from_range(5).map(lambda i: np.zeros(2, np.uint8)).window(2)
         assert str(flow.spec) == "(uint8[2], uint8[2])"
 
-    def test_names_the_rows_that_a_window_is_of(self) -> None:
+    def test_errors_name_the_rows_of_a_window(self) -> None:
         flow = fl.from_items([1, 2, 3, 4, 0]).window(2, 3).map(lambda w: w[0] // w[1])
         with pytest.raises(ElementError) as caught:
             flow.collect()
@@ -423,12 +423,12 @@ class TestWindow:
         gaps = fl.from_items([1, 2]).filter(bool).window(1).node
         assert gaps.origin(0, 1) == "element 1 of window(1)"
 
-    def test_title(self) -> None:
+    def test_window_title(self) -> None:
         assert repr(fl.from_range(3).window(2)) == "from_range(3).window(2)"
         assert repr(fl.from_range(3).window(2, stride=4)) == "from_range(3).window(2, stride=4)"
 
     @pytest.mark.parametrize("bad", [0, -1, 2.5, True, None, "2"])
-    def test_refuses(self, bad: Any) -> None:
+    def test_window_refuses_invalid_sizes(self, bad: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).window(bad)
         assert str(caught.value) == f"window: size must be an int >= 1, got {bad!r}"
@@ -437,7 +437,7 @@ class TestWindow:
         assert str(caught.value) == f"window: stride must be an int >= 1, got {bad!r}"
 
 
-def test_collate_that_names_what_is_not_there() -> None:
+def test_collate_of_a_missing_number_is_refused() -> None:
     rows: Any = fl.from_items([(1, "a")] * 2)
     with pytest.raises(InvalidFlow, match="components 0, 1, and collate names 2"):
         rows.batch(2, collate={2: list})

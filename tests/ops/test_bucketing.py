@@ -35,7 +35,7 @@ def rows_of(shapes: list[tuple[int, ...]]) -> list[tuple[NDArray[np.float32], np
 
 
 def model(shapes: list[tuple[int, ...]], n: int, drop: bool) -> list[list[int]]:
-    """The numbers in each batch: full ones by the place of their last, others of their first."""
+    """The numbers in each batch: full batches by their last row, others by their first."""
     full, left = [], []
     for shape in set(shapes):
         numbers = [i for i, s in enumerate(shapes) if s == shape]
@@ -46,7 +46,9 @@ def model(shapes: list[tuple[int, ...]], n: int, drop: bool) -> list[list[int]]:
 
 
 @given(kinds, sizes, st.booleans())
-def test_groups_what_is_alike(shapes: list[tuple[int, ...]], n: int, drop: bool) -> None:
+def test_batch_by_shape_groups_equal_shapes(
+    shapes: list[tuple[int, ...]], n: int, drop: bool
+) -> None:
     rows = rows_of(shapes)
     flow = fl.from_items(rows).pipe(_by_shape, n, drop)
     expected = [
@@ -62,7 +64,7 @@ def _by_shape(flow: Any, n: int, drop: bool) -> Any:
 
 
 @given(kinds, sizes)
-def test_collate_is_given_the_list_of_elements(shapes: list[tuple[int, ...]], n: int) -> None:
+def test_collate_receives_the_list_of_elements(shapes: list[tuple[int, ...]], n: int) -> None:
     rows = rows_of(shapes)
     flow = fl.from_items(rows).batch_by_shape(n, lambda row: row[0], collate=list)
     assert [[i for _, i in group] for group in flow] == model(shapes, n, drop=False)
@@ -76,7 +78,7 @@ def test_no_batch_reaches_into_the_next_pass(shapes: list[tuple[int, ...]], n: i
     assert [batch[1].tolist() for batch in flow.epoch(3)] == once
 
 
-def test_a_batch_is_given_as_soon_as_it_is_full() -> None:
+def test_a_batch_is_yielded_as_soon_as_it_is_full() -> None:
     stream = iter(rows_of([(1,), (2,), (1,), (2,)]))
     run = iter(fl.from_iterable(stream).batch_by_shape(2, c0))
     assert next(run)[1].tolist() == [0, 2]
@@ -93,7 +95,7 @@ class Word(fl.Record[WordBatch]):
     word: NDArray[np.int64]
 
 
-def test_elements_become_what_they_become_in_batch() -> None:
+def test_elements_become_the_same_as_in_batch() -> None:
     words = [np.array([1]), np.array([2, 3]), np.array([4])]
     records = fl.from_items([Word(w) for w in words]).batch_by_shape(2, lambda r: r.word).collect()
     assert [type(b) for b in records] == [WordBatch, WordBatch]
@@ -105,7 +107,7 @@ def test_elements_become_what_they_become_in_batch() -> None:
     ]
 
 
-def test_collate_of_components() -> None:
+def test_collate_of_components_in_a_tuple() -> None:
     flow: Any = fl.from_items(rows_of([(1,), (2,), (1,)]))
     got = flow.batch_by_shape(2, c0, collate=(None, len)).collect()
     assert same(got, [(np.array([[0], [2]], np.float32), 2), (np.array([[1, 1]], np.float32), 1)])
@@ -132,7 +134,7 @@ def wide(i: int) -> Annotated[NDArray[np.uint8], fl.Shape(2, None)]:
 
 
 class TestSpec:
-    def test_has_the_size_that_every_batch_has(self) -> None:
+    def test_the_spec_has_the_size_of_every_batch(self) -> None:
         flow = fl.from_range(4).map(wide)
         by_shape = flow.batch_by_shape(2, lambda x: x)
         assert str(by_shape.spec) == "uint8[?, 2, ?]"
@@ -140,11 +142,11 @@ class TestSpec:
         full = flow.batch_by_shape(2, lambda x: x, drop_remainder=True)
         assert str(full.spec) == "uint8[2, 2, ?]"
 
-    def test_sizes_of_one_element_say_nothing_of_the_others(self) -> None:
+    def test_sizes_of_one_element_are_not_assumed_for_others(self) -> None:
         flow = fl.from_range(4).map(lambda i: (np.zeros(i, np.uint8), np.int64(i)))
         assert str(flow.batch_by_shape(2, c0).spec) == "(uint8[?, ?], int64[?])"
 
-    def test_of_a_collate_is_asked(self) -> None:
+    def test_the_spec_of_a_collate_is_its_annotation(self) -> None:
         flow = fl.from_items(rows_of([(1,)]))
 
         def total(rows: Any) -> float:
@@ -156,7 +158,7 @@ class TestSpec:
 
 class TestRefusals:
     @pytest.mark.parametrize("n", [0, -1, 2.5, True, None, "2"])
-    def test_n(self, n: Any) -> None:
+    def test_invalid_n_is_refused(self, n: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_items(rows_of([(1,)])).batch_by_shape(n, c0)
         assert str(caught.value) == f"batch_by_shape: n must be an int >= 1, got {n!r}"
@@ -176,19 +178,19 @@ class TestRefusals:
             ),
         ],
     )
-    def test_arguments(self, arguments: Any, said: str) -> None:
+    def test_invalid_arguments_are_refused(self, arguments: Any, said: str) -> None:
         flow: Any = fl.from_items(rows_of([(1,)]))
         with pytest.raises(InvalidFlow) as caught:
             flow.batch_by_shape(2, **arguments)
         assert str(caught.value) == f"batch_by_shape: {said}"
 
-    def test_elements_known_not_to_stack(self) -> None:
+    def test_elements_known_not_to_stack_are_refused(self) -> None:
         flow: Any = fl.from_items([(np.zeros(2), {1})])
         with pytest.raises(InvalidFlow) as caught:
             flow.batch_by_shape(2, c0)
         assert str(caught.value).startswith("batch_by_shape(2, c0): element.1: set does not stack")
 
-    def test_a_selector_that_gives_no_array(self) -> None:
+    def test_a_selector_without_an_array_is_an_error(self) -> None:
         flow: Any = fl.from_items(rows_of([(1,), (1,)])).filter(lambda row: row[1] > 0)
         with pytest.raises(ElementError) as caught:
             flow.batch_by_shape(2, c1).collect()
@@ -201,14 +203,14 @@ class TestRefusals:
             "int64"
         )
 
-    def test_a_selector_that_raises(self) -> None:
+    def test_a_selector_that_raises_is_an_error(self) -> None:
         flow: Any = fl.from_items([{"x": np.zeros(2)}, {"x": np.zeros(2), "y": np.zeros(3)}])
         with pytest.raises(ElementError) as caught:
             flow.batch_by_shape(2, lambda row: row["y"]).collect()
         assert caught.value.origin == "row 0 of from_items(2 items)"
         assert isinstance(caught.value.__cause__, KeyError)
 
-    def test_rows_that_turn_out_not_to_stack(self) -> None:
+    def test_rows_that_do_not_stack_are_an_error(self) -> None:
         small, large = np.zeros(1), np.zeros(2)
         rows = [(large, small), (small, small), (small, large), (large, small)]
         run = iter(fl.from_items(rows).batch_by_shape(3, c0))
@@ -220,7 +222,7 @@ class TestRefusals:
             caught.value.__cause__
         )
 
-    def test_a_collate_that_fails(self) -> None:
+    def test_a_collate_that_fails_names_the_row(self) -> None:
         flow = fl.from_items(rows_of([(1,), (2,)])).batch_by_shape(
             1, c0, collate=lambda rows: 1 / 0
         )
@@ -230,7 +232,7 @@ class TestRefusals:
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_title() -> None:
+def test_batch_by_shape_title() -> None:
     flow = fl.from_items(rows_of([(1,)]))
     batches = flow.batch_by_shape(2, c0, drop_remainder=True, collate=len)
     assert repr(batches).endswith(".batch_by_shape(2, c0, drop_remainder=True, collate=len)")
@@ -240,7 +242,7 @@ def test_title() -> None:
 
 
 @pytest.mark.parametrize("procs", [0, 1])
-def test_between_prefetches(procs: int) -> None:
+def test_batch_by_shape_between_prefetches(procs: int) -> None:
     flow = (
         fl.from_range(8).map(lambda i: (np.full(1 + i % 3, i), np.int64(i))).prefetch(procs=procs)
     )

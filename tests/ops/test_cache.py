@@ -34,7 +34,7 @@ lengths = st.integers(0, 12)
 
 
 def counted(length: int) -> tuple[Flow[int, Any], list[int]]:
-    """A flow, and the elements that were made for it."""
+    """A flow, and the list of elements that were made for it."""
     made: list[int] = []
 
     def see(i: int) -> int:
@@ -46,14 +46,14 @@ def counted(length: int) -> tuple[Flow[int, Any], list[int]]:
 
 class TestKeeping:
     @given(lengths)
-    def test_makes_each_element_once(self, length: int) -> None:
+    def test_cache_makes_each_element_once(self, length: int) -> None:
         source, made = counted(length)
         flow = source.cache()
         assert [list(flow.epoch(k)) for k in (2, 0, 1)] == [list(range(length))] * 3
         assert made == list(range(length))
 
     @given(st.integers(1, 12), st.data())
-    def test_a_pass_cut_short_keeps_nothing(self, length: int, data: st.DataObject) -> None:
+    def test_a_pass_ended_early_is_not_cached(self, length: int, data: st.DataObject) -> None:
         source, made = counted(length)
         flow = source.cache()
         seen = data.draw(st.integers(0, length - 1))
@@ -62,8 +62,8 @@ class TestKeeping:
         assert flow.collect() == list(range(length))
         assert len(made) == seen + length
 
-    def test_a_pass_that_fails_after_its_last_element_keeps_nothing(self) -> None:
-        """Such as of one part of what is split, whose other part has a row that fails."""
+    def test_a_pass_that_fails_after_its_last_element_is_not_cached(self) -> None:
+        """As for one part of a split flow whose other part has a row that fails."""
         part, other = fl.from_range(2).map(lambda i: 1 // (1 - i)).cache().split(0.5, seed=1)
         assert part.take(1).collect() == [1]
         flow = part.cache()
@@ -80,7 +80,7 @@ class TestKeeping:
         assert flow.collect() == [0, 1, 2]
         assert made == [0, 1, 2] * 2
 
-    def test_a_pass_that_failed_keeps_nothing(self) -> None:
+    def test_a_failed_pass_is_not_cached(self) -> None:
         failures = [OSError("gone")]
 
         def read(i: int) -> int:
@@ -93,7 +93,7 @@ class TestKeeping:
             flow.collect()
         assert flow.collect() == [0, 1, 2, 3]
 
-    def test_of_two_passes_under_way_either_may_end_first(self) -> None:
+    def test_either_of_two_concurrent_passes_may_end_first(self) -> None:
         source, made = counted(3)
         flow = source.cache()
         first, second = iter(flow), iter(flow)
@@ -105,7 +105,7 @@ class TestKeeping:
         assert list(third) == [1, 2]
         assert made.count(2) == 2
 
-    def test_of_two_passes_that_differ_keeps_the_first_to_end(self) -> None:
+    def test_the_first_complete_pass_is_cached(self) -> None:
         names = iter("ab")
 
         def stream() -> Iterator[str]:
@@ -118,7 +118,7 @@ class TestKeeping:
         assert [list(b), list(a)] == [["b1"], ["a1"]]
         assert flow.collect() == ["b0", "b1"]
 
-    def test_is_shared_by_all_that_is_chained_to_it(self) -> None:
+    def test_a_cache_is_shared_by_all_chained_flows(self) -> None:
         source, made = counted(4)
         flow = source.cache()
         assert flow.map(lambda i: -i).collect() == [0, -1, -2, -3]
@@ -126,12 +126,12 @@ class TestKeeping:
         assert flow.prefetch(procs=0).batch(4).collect()[0].tolist() == [0, 1, 2, 3]
         assert made == [0, 1, 2, 3]
 
-    def test_another_cache_keeps_its_own(self) -> None:
+    def test_separate_caches_are_not_shared(self) -> None:
         source, made = counted(2)
         assert source.cache().collect() == source.cache().collect()
         assert made == [0, 1] * 2
 
-    def test_of_a_live_iterator_is_passed_over_again(self) -> None:
+    def test_a_cached_live_iterator_can_be_repeated(self) -> None:
         flow = fl.from_iterable(iter([1, 2])).cache()
         assert flow.collect() == flow.collect() == flow.collect() == [1, 2]
         cut = fl.from_iterable(iter([1, 2])).cache()
@@ -140,7 +140,7 @@ class TestKeeping:
             cut.collect()
 
     @given(st.integers(1, 9), st.data())
-    def test_resumes(self, length: int, data: st.DataObject) -> None:
+    def test_a_cached_flow_resumes(self, length: int, data: st.DataObject) -> None:
         source, made = counted(length)
         flow = source.cache()
         done = data.draw(st.integers(0, length))
@@ -152,14 +152,14 @@ class TestKeeping:
 
 
 class TestRandomness:
-    def test_below_is_drawn_once(self) -> None:
+    def test_random_operators_below_draw_once(self) -> None:
         source = fl.from_range(20).shuffle().random_map(lambda i, rng: i + rng.random())
         flow = source.cache()
         assert [list(run) for run in flow.epochs(3)] == [source.collect()] * 3
         fresh = source.cache()
         assert list(fresh.epoch(2)) == [x for _, x in fresh.node.reference(1)] == source.collect()
 
-    def test_above_is_drawn_afresh(self) -> None:
+    def test_random_operators_above_draw_in_each_epoch(self) -> None:
         flow = fl.from_range(20).cache().shuffle()
         passes = [list(run) for run in flow.epochs(3)]
         assert len(set(map(tuple, passes))) == 3
@@ -177,7 +177,7 @@ class TestRandomness:
         assert flow.take(3).collect() == flow.fixed_size(3).collect() == [0, 1, 2]
         assert made == [0, 1, 2]
 
-    def test_a_probe_is_no_pass(self) -> None:
+    def test_a_probe_does_not_fill_the_cache(self) -> None:
         order = fl.from_range(3).shuffle(4).shuffle(seed=1).collect()
         flow = fl.from_range(3).shuffle(4).shuffle(seed=1).cache()
         above = flow.batch(4).map(lambda batch: batch.tolist())
@@ -190,7 +190,7 @@ class TestRandomness:
 
 class TestPromises:
     @given(lengths)
-    def test_changes_no_position(self, length: int) -> None:
+    def test_cache_keeps_positions(self, length: int) -> None:
         source = fl.from_range(length).filter(lambda i: i % 3 > 0)
         flow = source.cache()
         assert (
@@ -201,7 +201,7 @@ class TestPromises:
         assert not flow.node.dense
         assert fl.from_range(length).cache().node.dense
 
-    def test_length_effects_and_spec(self) -> None:
+    def test_cache_keeps_length_effects_and_spec(self) -> None:
         assert len(fl.from_range(3).cache()) == 3
         assert str(fl.from_range(3).cache().spec) == "int"
         assert fl.from_range(3).cache().effects == frozenset()
@@ -209,12 +209,12 @@ class TestPromises:
         assert fl.from_iterable([1]).cache().effects == {Unsized}
         assert fl.from_iterable([1]).cache().node.length is None
 
-    def test_names_the_row_of_epoch_0(self) -> None:
+    def test_errors_name_the_row_of_epoch_0(self) -> None:
         node = fl.from_range(9).shuffle().node
         cached = Cache[Any, Any](node)
         assert [cached.origin(3, i) for i in range(9)] == [node.origin(0, i) for i in range(9)]
 
-    def test_is_told_by_its_source(self) -> None:
+    def test_caches_over_equal_sources_compare_equal(self) -> None:
         flow = fl.from_range(3)
         one, other = flow.cache().node, flow.cache().node
         assert flow.cache().collect() == [0, 1, 2]
@@ -222,7 +222,7 @@ class TestPromises:
         assert hash(one) == hash(other)
         assert repr(one) == "<Cache cache()>"
 
-    def test_travels_empty(self) -> None:
+    def test_a_cache_is_sent_to_processes_empty(self) -> None:
         source, made = counted(2)
         flow = source.cache()
         assert flow.collect() == [0, 1]
@@ -234,7 +234,7 @@ class TestPromises:
         assert plain.collect() == [0, 1]
         assert pickle.loads(pickle.dumps(plain.node)).kept.rows is None
 
-    def test_refuses_what_never_ends(self) -> None:
+    def test_cache_refuses_an_endless_flow(self) -> None:
         endless: Any = fl.from_range(3).repeat()
         with pytest.raises(InvalidFlow) as caught:
             endless.cache()
@@ -262,7 +262,7 @@ class Sealed:
 
 
 def kept(element: Any) -> Any:
-    """What a cache gives for an element: the same in every pass."""
+    """The element that a cache yields, which is the same in every pass."""
     flow: Flow[Any, Any] = fl.from_iterable(lambda: [element]).cache()
     (first,), (again,) = flow.collect(), flow.collect()
     assert same(again, first)
@@ -270,14 +270,14 @@ def kept(element: Any) -> Any:
 
 
 class TestMemory:
-    """What is kept holds no more than itself: a batch's rows would hold the batch."""
+    """A cached array keeps only its own memory alive: a row of a batch would keep the batch."""
 
     @pytest.mark.parametrize("form", FORMS)
-    def test_keeps_the_form_and_the_values(self, form: str) -> None:
+    def test_cached_elements_keep_structure_and_values(self, form: str) -> None:
         element = make(form, 3)
         assert same(kept(element), element)
 
-    def test_copies_views_wherever_they_are(self) -> None:
+    def test_views_are_copied_at_any_depth(self) -> None:
         whole = np.arange(12.0).reshape(4, 3)
         row = whole[1]
         cases: list[tuple[Any, Callable[[Any], Any]]] = [
@@ -296,21 +296,21 @@ class TestMemory:
             assert array.tolist() == row.tolist()
             assert not np.shares_memory(array, whole)
 
-    def test_keeps_the_order_of_memory_and_the_dtype(self) -> None:
+    def test_copies_keep_memory_order_and_dtype(self) -> None:
         view = np.arange(24, dtype=">i4").reshape(2, 3, 4).transpose(2, 0, 1)
         copy = kept(view)
         assert copy.dtype == view.dtype
         assert np.array_equal(copy, view)
         assert copy.strides == view.copy(order="K").strides
 
-    def test_copies_nothing_else(self) -> None:
+    def test_other_values_are_not_copied(self) -> None:
         own = np.arange(3.0)
         assert np.shares_memory(kept(own), own)
         assert np.shares_memory(kept({"at": own})["at"], own)
         for element in ("text", None, 3, Decimal(1)):
             assert kept(element) is element
 
-    def test_constructs_no_record_anew(self) -> None:
+    def test_records_are_copied_without_their_constructor(self) -> None:
         sealed = kept(Sealed(np.arange(4.0)[1:]))
         assert (sealed.at.tolist(), sealed.total) == ([1.0, 2.0, 3.0], 0.0)
         named = OrderedDict(at=np.arange(4.0)[1:], by="a")
@@ -318,7 +318,7 @@ class TestMemory:
         assert list(kept(named)) == ["at", "by"]
 
     @pytest.mark.parametrize("procs", [0, 1])
-    def test_nobody_can_write_to_what_is_kept(self, procs: int) -> None:
+    def test_cached_arrays_are_read_only(self, procs: int) -> None:
         rows = [np.full(2, float(i)) for i in range(4)]
         flow = fl.from_items(rows).batch(2).map(lambda b: {"x": [b]}).prefetch(procs).cache()
         for run in flow.epochs(2):
@@ -330,10 +330,10 @@ class TestMemory:
 
 
 class TestWorkers:
-    """With large arrays: those that workers make lie in memory that they share."""
+    """With large arrays, which workers return in shared memory."""
 
     @pytest.mark.usefixtures("mortals")
-    def test_below_and_above(self) -> None:
+    def test_workers_below_and_above_a_cache(self) -> None:
         rows = fl.from_range(12).map(_image)
         expected = [_image(i) + 1 for i in range(12)]
         below = rows.prefetch(procs=2).cache()
@@ -345,7 +345,7 @@ class TestWorkers:
         assert all(row.base is not None and row.base.flags.owndata for row in below)
         assert len(below.collect()) == 12
 
-    def test_shuffled_above(self) -> None:
+    def test_a_shuffle_above_a_cache_of_worker_results(self) -> None:
         flow = fl.from_range(12).map(_image).prefetch(procs=2).cache().shuffle().batch(5)
         first, second = ([int(x) for b in run for x in b[:, 0]] for run in flow.epochs(2))
         assert sorted(first) == sorted(second) == list(range(12))

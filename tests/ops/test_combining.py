@@ -28,7 +28,7 @@ sizes = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 
 
 def numbered(sizes: list[int], stream: bool = False) -> list[AnyFlow]:
-    """Flows of these sizes, whose elements all differ: 100 k + i."""
+    """Flows of these sizes, whose elements are all different: 100 k + i."""
     rows = [range(100 * k, 100 * k + n) for k, n in enumerate(sizes)]
     return [fl.from_iterable(row) if stream else fl.from_items(row) for row in rows]
 
@@ -51,26 +51,26 @@ class Left(NamedTuple):
 
 class TestConcat:
     @given(sizes, st.booleans())
-    def test_is_chain(self, sizes: list[int], stream: bool) -> None:
+    def test_concat_chains_all_elements(self, sizes: list[int], stream: bool) -> None:
         flows = numbered(sizes, stream)
         flow = flows[0].concat(*flows[1:])
         assert flow.collect() == list(chain(*lists(flows)))
         assert flow.effects == ({Unsized} if stream else set())
         assert flow.node.length == (None if stream else sum(sizes))
 
-    def test_every_part_in_its_epoch(self) -> None:
+    def test_every_part_runs_in_the_same_epoch(self) -> None:
         one, other = fl.from_range(9).shuffle(), fl.from_range(9).map(lambda i: -i).shuffle(seed=1)
         both = one.concat(other)
         assert list(both.epoch(2)) == [*one.epoch(2), *other.epoch(2)]
         assert both.effects == {Reordered}
 
-    def test_may_end_with_an_endless_flow(self) -> None:
+    def test_concat_may_end_with_an_endless_flow(self) -> None:
         flow = fl.from_range(2).concat(fl.from_range(3).repeat())
         assert flow.take(6).collect() == [0, 1, 0, 1, 2, 0]
         assert Endless in flow.effects
         assert flow.node.indexable
 
-    def test_nothing_comes_after_an_endless_flow(self) -> None:
+    def test_concat_refuses_flows_after_an_endless_flow(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(2).repeat().concat(fl.from_range(3))
         assert str(caught.value) == (
@@ -78,7 +78,7 @@ class TestConcat:
             "after it, or interleave them"
         )
 
-    def test_names_the_row_of_its_part(self) -> None:
+    def test_errors_of_concat_name_the_row_of_the_part(self) -> None:
         flow = fl.from_items([1]).concat(fl.from_range(4)).map(lambda i: 1 // (i - 2))
         with pytest.raises(ElementError) as caught:
             flow.collect()
@@ -87,7 +87,7 @@ class TestConcat:
 
 class TestInterleave:
     @given(sizes, st.booleans())
-    def test_takes_turns(self, sizes: list[int], stream: bool) -> None:
+    def test_interleave_alternates_between_flows(self, sizes: list[int], stream: bool) -> None:
         flows = numbered(sizes, stream)
         flow = flows[0].interleave(*flows[1:])
         rounds = zip_longest(*lists(flows))
@@ -95,7 +95,7 @@ class TestInterleave:
         assert flow.effects == {Reordered} | ({Unsized} if stream else set())
 
     @given(st.lists(st.integers(0, 9) | st.none(), min_size=1, max_size=4), st.integers(0, 40))
-    def test_finds_any_place(self, lengths: list[int | None], start: int) -> None:
+    def test_interleave_resolves_any_position(self, lengths: list[int | None], start: int) -> None:
         flows = numbered([9 if n is None else n for n in lengths])
         parts: list[AnyFlow] = [
             flow.map(abs).repeat() if n is None else flow
@@ -105,7 +105,7 @@ class TestInterleave:
         whole = flow.take(60).collect()
         assert flow.skip(start).take(5).collect() == whole[start : start + 5]
 
-    def test_goes_on_without_those_that_ended(self) -> None:
+    def test_interleave_continues_without_ended_flows(self) -> None:
         flow = fl.from_items("ab").interleave(fl.from_items("xyz").repeat(), fl.from_items("."))
         assert "".join(flow.take(9).collect()) == "ax.byzxyz"
 
@@ -113,7 +113,7 @@ class TestInterleave:
 class TestChoose:
     @settings(deadline=None)
     @given(sizes, st.integers(0, 3), st.integers(0, 2), st.booleans())
-    def test_is_every_row_in_the_order_of_each(
+    def test_choose_yields_every_row_in_the_order_of_each_flow(
         self, sizes: list[int], seed: int, epoch: int, stream: bool
     ) -> None:
         flows = numbered(sizes, stream)
@@ -131,7 +131,9 @@ class TestChoose:
 
     @settings(deadline=None)
     @given(sizes, st.integers(0, 3), st.booleans())
-    def test_to_the_first_that_has_no_more(self, sizes: list[int], seed: int, stream: bool) -> None:
+    def test_stop_first_ends_with_the_first_ended_flow(
+        self, sizes: list[int], seed: int, stream: bool
+    ) -> None:
         flows = numbered(sizes, stream)
         flow = flows[0].choose(*flows[1:], seed=seed, stop="first")
         got = flow.collect()
@@ -141,14 +143,14 @@ class TestChoose:
         assert any(n == size for n, size in zip(taken, sizes, strict=True))
         assert {Reordered, Resampled, Unsized} <= flow.effects
 
-    def test_to_the_first_is_endless_if_all_are(self) -> None:
+    def test_stop_first_is_endless_only_if_all_flows_are(self) -> None:
         finite, endless = fl.from_range(1), fl.from_range(2).repeat()
         assert Endless not in finite.choose(endless, stop="first").effects
         ends: AnyFlow = endless.choose(fl.from_range(0), stop="first")
         assert set(ends.collect()) <= {0, 1}
         assert Endless in endless.choose(endless, stop="first").effects
 
-    def test_as_often_as_its_weight_says(self) -> None:
+    def test_flows_are_chosen_with_their_probabilities(self) -> None:
         parts = [fl.from_items([k]).repeat() for k in range(3)]
         flow = parts[0].choose(parts[1], parts[2], probabilities=[5, 3, 2], stop="first")
         counts = np.bincount(flow.take(20_000).collect())
@@ -156,7 +158,7 @@ class TestChoose:
         evenly = np.bincount(parts[0].choose(*parts[1:]).take(9_000).collect())
         assert np.all(np.abs(evenly / 9_000 - 1 / 3) < 0.025)
 
-    def test_reads_late(self) -> None:
+    def test_choose_reads_late(self) -> None:
         many = fl.from_range(10**9).map(lambda i: -i)
         flow = fl.from_range(10**9).choose(many, probabilities=[1, 3])
         assert flow.node.indexable
@@ -165,13 +167,13 @@ class TestChoose:
         # the other has ended by then, so what is left are the last tenth of this one
         assert [next(run) for _ in range(3)] == [9 * 10**8, 9 * 10**8 + 1, 9 * 10**8 + 2]
 
-    def test_each_epoch_draws_afresh(self) -> None:
+    def test_each_epoch_has_its_own_choices(self) -> None:
         flow = fl.from_range(20).choose(fl.from_range(20))
         assert len({tuple(flow.epoch(k)) for k in range(4)}) == 4
         twice = flow.repeat(2).collect()
         assert twice == [*flow.epoch(0), *flow.epoch(1)]
 
-    def test_two_in_a_chain_draw_apart(self) -> None:
+    def test_two_choose_operators_draw_independently(self) -> None:
         one = fl.from_range(40).choose(fl.from_range(40))
         two = one.choose(fl.from_range(80))
         pattern = [x for x in two.collect() if x < 40]
@@ -192,7 +194,7 @@ class TestChoose:
             ([], "[]"),
         ],
     )
-    def test_refuses(self, probabilities: Any, given_: str) -> None:
+    def test_choose_refuses_invalid_probabilities(self, probabilities: Any, given_: str) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).choose(fl.from_range(3), probabilities=probabilities)
         assert str(caught.value) == (
@@ -201,20 +203,20 @@ class TestChoose:
         )
 
     @pytest.mark.parametrize("given_", [2, 0.5, np.array(2), object])
-    def test_refuses_what_is_no_list(self, given_: Any) -> None:
+    def test_choose_refuses_probabilities_that_are_not_a_list(self, given_: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).choose(fl.from_range(3), probabilities=given_)
         assert str(caught.value) == (
             f"choose: probabilities must be a list of numbers, one for each flow, got {given_!r}"
         )
 
-    def test_need_not_sum_to_one(self) -> None:
+    def test_probabilities_need_not_sum_to_one(self) -> None:
         ten = [fl.from_range(2) for _ in range(10)]
         assert len(ten[0].choose(*ten[1:], probabilities=[0.1] * 10)) == 20
         weights = np.array([0.5, 0.5], np.float32)
         assert len(ten[0].choose(ten[1], probabilities=weights.tolist())) == 4
 
-    def test_refuses_another_stop(self) -> None:
+    def test_choose_refuses_an_unknown_stop(self) -> None:
         stop: Any = "never"
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).choose(fl.from_range(3), stop=stop)
@@ -227,7 +229,7 @@ class TestChoose:
 class TestMix:
     @settings(deadline=None)
     @given(sizes, st.integers(0, 3), st.integers(0, 2))
-    def test_is_every_row_in_the_order_of_each(
+    def test_mix_yields_every_row_in_the_order_of_each_flow(
         self, sizes: list[int], seed: int, epoch: int
     ) -> None:
         flows = numbered(sizes)
@@ -238,21 +240,21 @@ class TestMix:
         assert len(flow) == sum(sizes)
         assert flow.effects == {Reordered}
 
-    def test_every_order_is_as_likely(self) -> None:
+    def test_all_mixed_orders_are_equally_likely(self) -> None:
         flow = fl.from_items("aa").mix(fl.from_items("bb"))
         seen = ["".join(flow.epoch(k)) for k in range(1200)]
         counts = [seen.count(order) for order in ("aabb", "abab", "abba", "baab", "baba", "bbaa")]
         assert sum(counts) == 1200
         assert all(abs(count - 200) < 60 for count in counts)
 
-    def test_of_a_flow_that_reads_by_itself(self) -> None:
+    def test_mix_with_a_stream_of_known_length(self) -> None:
         flow = fl.from_range(4).mix(
             fl.from_range(4).filter(bool).shuffle(1).repeat(1).fixed_size(3)
         )
         assert sorted(flow.collect()) == [0, 1, 1, 2, 2, 3, 3]
         assert flow.prefetch(procs=2).collect() == flow.collect()
 
-    def test_needs_lengths(self) -> None:
+    def test_mix_needs_known_lengths(self) -> None:
         stream: AnyFlow = fl.from_iterable([1])
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).mix(stream)
@@ -279,7 +281,7 @@ def _flow_of(*elements: Any) -> AnyFlow:
 MERGING = ["concat", "interleave", "choose", "mix"]
 
 
-class TestElementsThatDiffer:
+class TestDifferentElements:
     @pytest.mark.parametrize("name", MERGING)
     @pytest.mark.parametrize(
         ("one", "other", "difference"),
@@ -298,7 +300,9 @@ class TestElementsThatDiffer:
             (Left(1, "x"), (1, 2), "element.b is str in {} and int in {}"),
         ],
     )
-    def test_are_refused(self, name: str, one: Any, other: Any, difference: str) -> None:
+    def test_flows_with_different_elements_are_refused(
+        self, name: str, one: Any, other: Any, difference: str
+    ) -> None:
         first, second = _flow_of(one), _flow_of(other, other).prefetch()
         for flow, theirs in ((first, second), (second, first)):
             with pytest.raises(InvalidFlow):
@@ -322,13 +326,13 @@ class TestElementsThatDiffer:
             (ValueError(), Exception()),
         ],
     )
-    def test_may_differ_in_size_and_where_one_includes_the_other(
+    def test_elements_may_differ_in_size_or_if_one_includes_the_other(
         self, name: str, one: Any, other: Any
     ) -> None:
         assert len(getattr(_flow_of(one), name)(_flow_of(other, other)).collect()) == 3
 
     @pytest.mark.parametrize("name", MERGING)
-    def test_are_told_of_any_two(self, name: str) -> None:
+    def test_any_two_differing_flows_are_named(self, name: str) -> None:
         unknown = [fl.from_range(n).map(float) for n in range(3)]
         with pytest.raises(InvalidFlow) as caught:
             getattr(_flow_of(1), name)(*unknown, _flow_of(np.int8(1)))
@@ -338,7 +342,7 @@ class TestElementsThatDiffer:
         )
 
     @pytest.mark.parametrize("name", MERGING)
-    def test_that_only_a_look_tells_are_noted(self, name: str) -> None:
+    def test_differences_found_by_probing_are_noted(self, name: str) -> None:
         ints: AnyFlow = fl.from_range(3).map(lambda i: i)
         floats: AnyFlow = fl.from_range(3).map(lambda i: i / 2)
         flow = getattr(ints, name)(floats)
@@ -351,16 +355,16 @@ class TestElementsThatDiffer:
         assert "note" not in getattr(ints, name)(broken).explain()
 
 
-class TestAll:
+class TestAllOperators:
     @pytest.mark.parametrize("name", ["zip", "concat", "interleave", "choose", "mix"])
-    def test_refuse_what_is_no_flow(self, name: str) -> None:
+    def test_other_arguments_than_flows_are_refused(self, name: str) -> None:
         with pytest.raises(InvalidFlow) as caught:
             getattr(fl.from_range(2), name)([1, 2])
         assert str(caught.value) == (
             f"{name}: expected flows to combine with, got list; from_items(...) makes one"
         )
 
-    def test_tell_how_to_give_a_list_of_flows(self) -> None:
+    def test_a_list_of_flows_is_refused_with_advice(self) -> None:
         flows: Any = [fl.from_range(2), fl.from_range(3)]
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(2).mix(flows)
@@ -368,20 +372,20 @@ class TestAll:
             "mix: expected flows to combine with, got list; unpack them, mix(*flows)"
         )
 
-    def test_a_state_tells_probabilities_to_the_last_digit(self) -> None:
+    def test_a_state_distinguishes_close_probabilities(self) -> None:
         one, other = fl.from_range(9), fl.from_range(9)
         state = iter(one.choose(other, probabilities=[0.3333331, 0.6666669])).state_dict()
         with pytest.raises(fl.StateMismatch):
             one.choose(other, probabilities=[0.3333334, 0.6666666]).resume(state)
 
-    def test_a_state_tells_which_flows_are_combined(self) -> None:
+    def test_a_state_distinguishes_combined_flows(self) -> None:
         a, b, c = fl.from_range(3), fl.from_range(4), fl.from_range(5)
         one, other = a.concat(b).mix(c), a.mix(b.concat(), c)  # the same operators, in this order
         with pytest.raises(fl.StateMismatch):
             other.resume(iter(one).state_dict())
 
     @pytest.mark.parametrize("name", ["choose", "concat", "interleave", "mix"])
-    def test_more_than_can_be_numbered_is_refused(self, name: str) -> None:
+    def test_too_many_elements_are_refused(self, name: str) -> None:
         many = fl.from_range(2**61)
         with pytest.raises(InvalidFlow):
             getattr(many, name)(many)
@@ -389,11 +393,11 @@ class TestAll:
             fl.from_range(3).repeat(2**62 - 1)
 
     @pytest.mark.parametrize("name", ["concat", "interleave", "choose", "mix"])
-    def test_of_one_flow_are_that_flow(self, name: str) -> None:
+    def test_combining_one_flow_yields_that_flow(self, name: str) -> None:
         assert getattr(fl.from_range(5), name)().collect() == list(range(5))
 
     @pytest.mark.parametrize("name", ["concat", "interleave", "choose", "mix"])
-    def test_spec_is_what_all_have_in_common(self, name: str) -> None:
+    def test_the_spec_is_the_common_part_of_all_flows(self, name: str) -> None:
         one = fl.from_items([np.zeros((2, 3), np.float32)])
         other = fl.from_items([np.zeros((4, 3), np.float32)])
         assert str(getattr(one, name)(other).spec) == "float32[?, 3]"
@@ -405,7 +409,7 @@ class TestAll:
         pairs = flow.map(lambda i: i + 1).zip(flow.map(lambda i: -i)).prefetch(procs=2)
         assert pairs.collect() == [(i * i + 1, -i * i) for i in range(4)]
 
-    def test_a_stream_that_fails_fails_at_its_place(self) -> None:
+    def test_a_failing_stream_fails_at_its_position(self) -> None:
         def broken() -> Iterator[int]:
             yield 100
             raise OSError("unplugged")

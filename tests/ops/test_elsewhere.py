@@ -1,4 +1,4 @@
-"""Keywords that other libraries have: an error names ours."""
+"""Keywords of other libraries raise an error that names flowdsl's."""
 
 from __future__ import annotations
 
@@ -88,20 +88,20 @@ CASES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("said", CASES)
-def test_it_is_an_error_that_names_ours(said: str) -> None:
+def test_keywords_of_other_libraries_raise_advice(said: str) -> None:
     with pytest.raises(InvalidFlow) as caught:
         CASES[said]()
     assert str(caught.value) == said
 
 
 @pytest.mark.parametrize("operator", ["batch", "map", "take", "shuffle", "prefetch"])
-def test_any_other_unknown_keyword_is_pythons_error(operator: str) -> None:
+def test_other_unknown_keywords_raise_a_type_error(operator: str) -> None:
     with pytest.raises(TypeError, match=f"{operator}.*got an unexpected keyword argument 'sise'"):
         getattr(ROWS, operator)(sise=3)
 
 
-def test_no_advice_is_for_an_argument_of_ours_or_none() -> None:
-    """It would never be given, or be given for what is right."""
+def test_advice_is_only_for_arguments_that_do_not_exist() -> None:
+    """Such advice would never be shown, or shown for valid arguments."""
     for name, method in inspect.getmembers(fl.Flow, inspect.isfunction):
         wrapped = getattr(method, "__wrapped__", None)
         if wrapped is None or name.startswith("_"):
@@ -110,7 +110,7 @@ def test_no_advice_is_for_an_argument_of_ours_or_none() -> None:
         assert not cells["advice"].keys() & inspect.signature(wrapped).parameters.keys(), name
 
 
-def test_it_looks_and_works_as_it_did() -> None:
+def test_decorated_operators_keep_their_signature() -> None:
     assert str(inspect.signature(fl.Flow.window)).startswith(
         "(self: 'FlowBase[Any, Any]', size: 'int', stride: 'int' ="
     )
@@ -119,7 +119,7 @@ def test_it_looks_and_works_as_it_did() -> None:
     assert fl.from_range(4).batch(n=3, drop_remainder=True).collect()[0].tolist() == [0, 1, 2]
 
 
-def test_a_long_value_is_cut() -> None:
+def test_a_long_value_in_the_advice_is_cut() -> None:
     @rejects_keywords(values="write xs={}")
     def operator(xs: list[int]) -> None: ...
 

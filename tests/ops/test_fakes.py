@@ -26,7 +26,7 @@ def bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 class TestElements:
     @given(st.lists(shapes, min_size=1, max_size=3), st.sampled_from(FLOATS + WHOLE), st.data())
-    def test_are_of_the_shapes_dtypes_and_domains(
+    def test_fake_elements_have_the_shapes_dtypes_and_domains(
         self, dims: list[tuple[int, ...]], name: str, data: st.DataObject
     ) -> None:
         dtype = np.dtype(name)
@@ -44,7 +44,7 @@ class TestElements:
                 assert x.dtype == dtype
                 assert all(low <= value < high for value in x.ravel().tolist())
 
-    def test_may_differ_from_each_other(self) -> None:
+    def test_fake_arrays_may_have_different_dtypes_and_domains(self) -> None:
         flow = fl.fake(
             [(2, 3), (), (4,)],
             dtype=["float32", np.uint8, np.dtype(bool)],
@@ -55,7 +55,7 @@ class TestElements:
         assert label >= 200
         assert str(flow.spec) == "(float32[2, 3], uint8[], bool[4])"
 
-    def test_fill_the_domain(self) -> None:
+    def test_fake_values_fill_the_domain(self) -> None:
         (x,) = next(iter(fl.fake([(4000,)], domain=(-2, 3), dtype="float64")))
         assert x.min() < -1.99
         assert x.max() > 2.99
@@ -66,7 +66,7 @@ class TestElements:
         assert set(b.tolist()) == {False, True}
 
     @pytest.mark.parametrize("dtype", ["int64", "uint64", "int8", "uint8"])
-    def test_reach_the_ends_of_the_dtype(self, dtype: str) -> None:
+    def test_fake_values_reach_the_ends_of_the_dtype(self, dtype: str) -> None:
         low, high = bounds(np.dtype(dtype))
         (x,) = next(iter(fl.fake([(50,)], dtype=dtype, domain=(high - 1, high + 1))))
         assert set(x.tolist()) == {high - 1, high}
@@ -74,13 +74,13 @@ class TestElements:
         assert set(x.tolist()) == {low, low + 1}
 
     @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-    def test_stay_below_the_end_where_rounding_would_reach_it(self, dtype: str) -> None:
+    def test_fake_values_stay_below_the_end_despite_rounding(self, dtype: str) -> None:
         kind = np.dtype(dtype).type
         above = float(np.nextafter(kind(1), kind(2)))
         (x,) = next(iter(fl.fake([(2000,)], dtype=dtype, domain=(1, above))))
         assert set(x.tolist()) == {1.0}
 
-    def test_span_more_than_a_float_can(self) -> None:
+    def test_fake_domains_may_be_wider_than_the_largest_float(self) -> None:
         most = float(np.finfo(np.float64).max)
         (x,) = next(iter(fl.fake([(100,)], dtype="float64", domain=(-most, most))))
         assert np.isfinite(x).all()
@@ -89,7 +89,7 @@ class TestElements:
 
 class TestRandomness:
     @given(st.integers(0, 2**70), st.integers(0, 9), st.integers(0, 5))
-    def test_is_of_the_seed_and_the_row_alone(self, seed: int, i: int, epoch: int) -> None:
+    def test_draws_depend_only_on_the_seed_and_the_row(self, seed: int, i: int, epoch: int) -> None:
         flow = fl.fake([(2,), (3,)], 10, seed=seed)
         rows = flow.collect()
         assert same(list(flow.epoch(epoch)), rows)
@@ -98,15 +98,15 @@ class TestRandomness:
         )
         assert not same(next(fl.fake([(2,), (3,)], 10, seed=seed + 1).epoch(0)), rows[0])
 
-    def test_differs_between_rows_and_arrays(self) -> None:
+    def test_draws_differ_between_rows_and_arrays(self) -> None:
         rows = fl.fake([(8,), (8,)], 20).collect()
         assert len({x.tobytes() for row in rows for x in row}) == 40
 
-    def test_is_that_of_every_release(self) -> None:
+    def test_draws_are_the_same_in_every_release(self) -> None:
         row = next(fl.fake([(2,), (2,)], dtype=["float32", "uint8"], domain=(0, 200)).epoch(0))
         assert [x.tolist() for x in row] == GOLDEN
 
-    def test_none(self) -> None:
+    def test_without_randomness_all_rows_are_the_same(self) -> None:
         rows = fl.fake([(2, 2)], 3, random=False, seed=4).collect()
         assert len(rows) == 3
         assert all(row is rows[0] for row in rows)
@@ -116,7 +116,7 @@ class TestRandomness:
         assert fl.fake([(2, 2)], random=True).collect()[0][0].flags.writeable
 
     @pytest.mark.parametrize("random", [True, False])
-    def test_is_the_same_in_workers(self, random: bool) -> None:
+    def test_draws_are_the_same_in_workers(self, random: bool) -> None:
         flow = fl.fake([(50, 50)], 20, random=random)
         assert same(flow.prefetch(procs=2).collect(), flow.collect())
 
@@ -126,23 +126,23 @@ GOLDEN = [[1.5437722206115723, 173.99365234375], [17, 148]]
 
 class TestPromises:
     @given(st.integers(0, 30))
-    def test_length_and_effects(self, size: int) -> None:
+    def test_fake_has_length_and_no_effects(self, size: int) -> None:
         flow = fl.fake([()], size)
         assert len(flow) == len(flow.collect()) == size
         assert flow.effects == frozenset()
 
-    def test_defaults_are_those_of_the_source_document(self) -> None:
+    def test_defaults_are_as_in_tensorpack(self) -> None:
         flow = fl.fake([[28, 28]])
         assert len(flow) == 1000
         assert str(flow.spec) == "(float32[28, 28])"
         (x,) = next(iter(flow))
         assert 0 <= x.min() < 0.1 < 0.9 < x.max() < 1
 
-    def test_makes_only_what_is_asked_for(self) -> None:
+    def test_only_requested_elements_are_made(self) -> None:
         assert fl.fake([(2,)], 10**12).shuffle().node.indexable
         assert len(fl.fake([(2,)], 10**12).shuffle().take(3).collect()) == 3
 
-    def test_a_state_is_of_all_its_arguments(self) -> None:
+    def test_a_state_distinguishes_all_arguments(self) -> None:
         flows: list[fl.Flow[Any, Any]] = [
             fl.fake([(2,)]),
             fl.fake([(3,)]),
@@ -160,7 +160,7 @@ class TestPromises:
 
 class TestRefusals:
     @pytest.mark.parametrize("dims", [3, (), [], (28, 28), [3], [(2, -1)], [(2.0,)], "ab", None])
-    def test_shapes(self, dims: Any) -> None:
+    def test_invalid_shapes_are_refused(self, dims: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.fake(dims)
         assert str(caught.value) == (
@@ -168,7 +168,7 @@ class TestRefusals:
         )
 
     @pytest.mark.parametrize("dtype", ["float33", "U5", object, "complex64", None, "M8[s]", 3])
-    def test_dtype(self, dtype: Any) -> None:
+    def test_invalid_dtypes_are_refused(self, dtype: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.fake([(2,)], dtype=dtype)
         assert str(caught.value) == (
@@ -201,7 +201,7 @@ class TestRefusals:
             ("float32", ()),
         ],
     )
-    def test_domain(self, dtype: str, domain: Any) -> None:
+    def test_invalid_domains_are_refused(self, dtype: str, domain: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.fake([(2,)], dtype=dtype, domain=domain)
         assert str(caught.value) == (
@@ -220,7 +220,9 @@ class TestRefusals:
             ("domain", None),
         ],
     )
-    def test_a_number_other_than_that_of_the_shapes(self, name: str, value: Any) -> None:
+    def test_a_number_of_dtypes_other_than_of_shapes_is_refused(
+        self, name: str, value: Any
+    ) -> None:
         options: dict[str, Any] = {name: value}
         with pytest.raises(InvalidFlow) as caught:
             fl.fake([(2,), (3,)], **options)
@@ -238,7 +240,7 @@ class TestRefusals:
             ("random", 1, "True or False"),
         ],
     )
-    def test_options(self, name: str, value: Any, rule: str) -> None:
+    def test_invalid_options_are_refused(self, name: str, value: Any, rule: str) -> None:
         options: dict[str, Any] = {name: value}
         with pytest.raises(InvalidFlow) as caught:
             fl.fake([(2,)], **options)

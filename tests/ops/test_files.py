@@ -28,7 +28,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 class TestMatching:
     @given(st.sets(st.text("ab1.-", min_size=1, max_size=4).filter(lambda s: s.strip("."))))
-    def test_is_sorted(self, tmp_path_factory: pytest.TempPathFactory, names: set[str]) -> None:
+    def test_file_names_are_sorted(
+        self, tmp_path_factory: pytest.TempPathFactory, names: set[str]
+    ) -> None:
         folder = tmp_path_factory.mktemp("names")
         make(folder, *(f"{name}.png" for name in names), "other.txt")
         seen = sorted(f"{folder}/{name}.png" for name in names if not name.startswith("."))
@@ -38,30 +40,30 @@ class TestMatching:
             with pytest.raises(SourceError):
                 fl.from_files(f"{folder}/*.png")
 
-    def test_is_of_files_only(self, folder: Path) -> None:
+    def test_folders_do_not_match(self, folder: Path) -> None:
         make(folder, "a", "b/c")
         assert fl.from_files("*").collect() == ["a"]
 
-    def test_goes_down_any_number_of_folders(self, folder: Path) -> None:
+    def test_double_star_matches_any_number_of_folders(self, folder: Path) -> None:
         make(folder, "x.png", "a/y.png", "a/b/c/z.png", "a/b/z.txt")
         assert fl.from_files("**/*.png").collect() == ["a/b/c/z.png", "a/y.png", "x.png"]
         assert fl.from_files("a/**/*.png").collect() == ["a/b/c/z.png", "a/y.png"]
         assert fl.from_files("*/*.png").collect() == ["a/y.png"]
 
-    def test_of_several_patterns_gives_each_file_once(self, folder: Path) -> None:
+    def test_several_patterns_yield_each_file_once(self, folder: Path) -> None:
         make(folder, "a.png", "b.png", "c.jpg")
         patterns: list[str | Path] = ["c.*", "*.png", Path("a.png"), folder / "b.png", "./c.jpg"]
         assert fl.from_files(patterns).collect() == ["a.png", "b.png", "c.jpg"]
         assert fl.from_files(("b.png", "a.png")).collect() == ["a.png", "b.png"]
 
-    def test_of_the_name_of_a_file_is_that_file(self, folder: Path) -> None:
+    def test_an_existing_file_name_matches_itself(self, folder: Path) -> None:
         make(folder, "a[1].png", "a1.png", ".hidden")
         assert fl.from_files("a[1].png").collect() == ["a[1].png"]
         assert fl.from_files("a[1]*").collect() == ["a1.png"]
         assert fl.from_files(".hidden").collect() == [".hidden"]
         assert fl.from_files(folder / "a1.png").collect() == [str(folder / "a1.png")]
 
-    def test_is_done_once(self, folder: Path) -> None:
+    def test_files_are_matched_once(self, folder: Path) -> None:
         make(folder, "a", "b")
         flow = fl.from_files("*")
         (folder / "a").unlink()
@@ -70,7 +72,7 @@ class TestMatching:
 
 
 class TestPromises:
-    def test_length_effects_and_spec(self, folder: Path) -> None:
+    def test_from_files_has_length_and_spec(self, folder: Path) -> None:
         make(folder, "a", "b", "c")
         flow = fl.from_files("*")
         assert len(flow) == 3
@@ -81,12 +83,12 @@ class TestPromises:
         assert flow.node.origin(0, 1) == "row 1 of from_files('*', 3 files)"
 
     @pytest.mark.parametrize("procs", [0, 2])
-    def test_names_go_to_workers(self, folder: Path, procs: int) -> None:
+    def test_file_names_are_sent_to_workers(self, folder: Path, procs: int) -> None:
         make(folder, "a", "b", "c")
         flow = fl.from_files("*").shuffle().map(os.path.abspath).prefetch(procs=procs)
         assert sorted(flow.collect()) == [str(folder / name) for name in "abc"]
 
-    def test_a_state_is_of_the_files_that_matched(self, folder: Path) -> None:
+    def test_a_state_belongs_to_the_matched_files(self, folder: Path) -> None:
         make(folder, "a", "b")
         state = iter(fl.from_files("*")).state_dict()
         assert list(fl.from_files("*").resume(state)) == ["a", "b"]
@@ -113,19 +115,21 @@ class TestRefusals:
             ("", "there is a folder '.'"),
         ],
     )
-    def test_no_file(self, folder: Path, pattern: str, there: str) -> None:
+    def test_a_pattern_without_files_is_refused(
+        self, folder: Path, pattern: str, there: str
+    ) -> None:
         make(folder, "a/x.txt", "file")
         with pytest.raises(SourceError) as caught:
             fl.from_files(pattern)
         assert str(caught.value) == f"from_files: no file matches {pattern!r}; {there}"
 
-    def test_no_file_for_one_of_several(self, folder: Path) -> None:
+    def test_each_of_several_patterns_must_match(self, folder: Path) -> None:
         make(folder, "a.png")
         with pytest.raises(SourceError, match=r"no file matches '\*.jpg'"):
             fl.from_files(["*.png", "*.jpg"])
 
     @pytest.mark.parametrize("pattern", [3, None, [], ["a", 3], {"a"}, b"a", [b"a"], [["a"]]])
-    def test_what_is_no_pattern(self, pattern: Any) -> None:
+    def test_invalid_patterns_are_refused(self, pattern: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_files(pattern)
         assert str(caught.value) == (

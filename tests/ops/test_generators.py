@@ -1,4 +1,4 @@
-"""What a transform draws from a generator of its own belongs to the element, as all draws do."""
+"""The draws of a transform from its own generator depend only on the element."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def within(rng: np.random.Generator) -> Callable[[Any], Any]:
 
 
 class Own:
-    """An ``Augmentation`` whose parts draw from all that it has."""
+    """An ``Augmentation`` whose parts draw from all its generators."""
 
     __slots__ = ("own",)
     shared = random.Random(7)
@@ -60,7 +60,7 @@ class Own:
 
 
 def lambdas() -> Any:
-    """One of albumentations, in which a function draws from a generator and a global one."""
+    """A transform of albumentations whose function draws from its own and a global generator."""
     A = import_module("albumentations")  # noqa: N806
     rng = np.random.default_rng(7)
 
@@ -102,7 +102,7 @@ IMAGES = fl.from_items([np.zeros((2, 2), np.float32)] * 12)
 
 @pytest.mark.filterwarnings("ignore:Using lambda is incompatible")
 @pytest.mark.parametrize("make", TRANSFORMS.values(), ids=TRANSFORMS)
-def test_each_pass_draws_the_same_and_each_element_something_else(make: Any) -> None:
+def test_passes_draw_the_same_and_elements_differ(make: Any) -> None:
     transform = make()
     flow = IMAGES.augment(transform, seed=3)
     first = made(flow)
@@ -116,7 +116,7 @@ def test_each_pass_draws_the_same_and_each_element_something_else(make: Any) -> 
 
 @pytest.mark.usefixtures("mortals")
 @pytest.mark.filterwarnings("ignore:Using lambda is incompatible")
-def test_workers_draw_what_one_process_draws() -> None:
+def test_workers_draw_the_same_as_one_process() -> None:
     flow = IMAGES.augment([make() for make in TRANSFORMS.values()], seed=3)
     first = made(flow)
     assert made(flow.prefetch(procs=2)) == first
@@ -124,7 +124,7 @@ def test_workers_draw_what_one_process_draws() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Using lambda is incompatible")
-def test_the_generators_themselves_go_on_as_if_nothing_had_been_drawn() -> None:
+def test_generators_are_restored_after_drawing() -> None:
     own = np.random.default_rng(5)
     for make in (lambda: within(own), lambda: from_a_global, Own, lambdas):
         before = own.bit_generator.state, RNG.bit_generator.state, Own.shared.getstate()
@@ -132,7 +132,7 @@ def test_the_generators_themselves_go_on_as_if_nothing_had_been_drawn() -> None:
         assert (own.bit_generator.state, RNG.bit_generator.state, Own.shared.getstate()) == before
 
 
-def test_what_draws_from_the_given_generator_alone_is_not_held_up() -> None:
+def test_transforms_with_only_the_given_generator_run_concurrently() -> None:
     class Shift:
         def draw(self, image: Any, rng: np.random.Generator) -> Any:
             return np.roll(image, rng.random(3).argmax())
@@ -160,7 +160,7 @@ class Endless:
 
 
 class Config:
-    """An object whose attributes are looked up, and of which some slots are empty."""
+    """An object with a ``__getattr__`` and empty slots."""
 
     __slots__ = ("__rng", "empty")
 
@@ -174,7 +174,7 @@ class Config:
 ENDLESS = Endless()
 
 
-def test_the_search_runs_no_getattr_of_the_user() -> None:
+def test_the_search_does_not_call_user_getattr() -> None:
     rng = np.random.default_rng(7)
     config = Config(rng)
     found = generators_in(lambda image: (ENDLESS.some.thing, config.size, image))
@@ -182,13 +182,13 @@ def test_the_search_runs_no_getattr_of_the_user() -> None:
     IMAGES.augment(lambda image: image + (0 if config is None else 1))
 
 
-def test_data_is_skipped_and_a_generator_beside_it_is_found() -> None:
+def test_data_is_skipped_but_a_generator_beside_it_is_found() -> None:
     boxes = {i: {"boxes": [(i, j, i + j, j) for j in range(900)]} for i in range(900)}
     config = {"p": 0.5, "name": "noise", "rng": random.Random(7)}
     assert [one.generator for one in generators_in([boxes, config])] == [config["rng"]]
 
 
-def test_a_search_of_too_many_objects_takes_the_global_generators() -> None:
+def test_a_search_of_too_many_objects_includes_the_global_generators() -> None:
     many = [[[object() for _ in range(60)] for _ in range(60)] for _ in range(5)]
     found = {id(one.generator) for one in generators_in(many)}
     assert found == {id(one.generator) for one in global_generators()}
@@ -231,7 +231,7 @@ def by_random() -> Callable[..., Any]:
     "function",
     [of_a_module(), by_default, by_numpy, by_a_local_import, by_passing_on, by_random()],
 )
-def test_a_module_that_is_a_value_counts_by_its_global_generator(function: Any) -> None:
+def test_a_module_as_a_value_includes_its_global_generator(function: Any) -> None:
     A = import_module("albumentations")  # noqa: N806
     flow = IMAGES.augment(A.Compose([A.Lambda(image=function, p=1.0)]), seed=3)
     first = made(flow)
@@ -240,7 +240,7 @@ def test_a_module_that_is_a_value_counts_by_its_global_generator(function: Any) 
     assert len(set(first)) == 12
 
 
-def test_numpy_without_its_random_module_is_no_draw() -> None:
+def test_numpy_without_random_does_not_count_as_a_draw() -> None:
     def local(image: Any) -> Any:
         import numpy
 
@@ -257,7 +257,7 @@ def test_numpy_without_its_random_module_is_no_draw() -> None:
     assert generators_in([local, passed, own, {"xp": np}]) == []
 
 
-def test_torch_counts_where_it_draws() -> None:
+def test_torch_counts_only_where_it_draws() -> None:
     torch = pytest.importorskip("torch")
     F = torch.nn.functional  # noqa: N806
     from torch import rand as drawn

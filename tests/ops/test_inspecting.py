@@ -33,7 +33,7 @@ class Broken:
 
 
 class TestDescription:
-    def test_has_the_form_of_its_source(self) -> None:
+    def test_a_description_looks_as_in_tensorpack(self) -> None:
         element = (
             0.0816501893251,
             np.arange(11, dtype=np.int32),
@@ -78,12 +78,14 @@ class TestDescription:
             (np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]), None),
         ],
     )
-    def test_of_an_array(self, array: np.ndarray[Any, Any], description: str | None) -> None:
+    def test_arrays_are_described_by_dtype_shape_and_range(
+        self, array: np.ndarray[Any, Any], description: str | None
+    ) -> None:
         expected = description or f"{array.dtype} of shape (1,)"
         assert describe_element(array) == f"ndarray:{expected}"
 
     @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
-    def test_range_is_the_least_and_the_greatest(self, numbers: list[int]) -> None:
+    def test_a_range_has_the_least_and_the_greatest_value(self, numbers: list[int]) -> None:
         described = describe_element(np.array(numbers, np.int64))
         assert described.endswith(f" in range [{min(numbers)}, {max(numbers)}]")
 
@@ -107,13 +109,13 @@ class TestDescription:
             ({}, "dict with 0 components"),
         ],
     )
-    def test_of_a_single_value(self, value: object, description: str) -> None:
+    def test_single_values_are_described(self, value: object, description: str) -> None:
         assert describe_element(value) == description
 
-    def test_of_a_number_too_long_to_be_spelled(self) -> None:
+    def test_a_number_with_too_many_digits_is_described(self) -> None:
         assert describe_element(10**5000) == "int with value unknown: repr raised ValueError"
 
-    def test_names_the_components_of_dicts_and_records(self) -> None:
+    def test_components_of_dicts_and_records_are_named(self) -> None:
         element = {"pair": Pair(1, "a"), "point": Point(0.5, "b"), "dict": {"a": 1}}
         assert describe_element(element).splitlines() == [
             "dict with 3 components",
@@ -128,7 +130,7 @@ class TestDescription:
         ]
 
     @pytest.mark.parametrize("depth", range(6))
-    def test_opens_so_many_levels(self, depth: int) -> None:
+    def test_nesting_is_described_down_to_max_depth(self, depth: int) -> None:
         element: Any = 7
         for _ in range(4):
             element = (element,)
@@ -139,7 +141,7 @@ class TestDescription:
         assert lines == expected[: depth + 1]
 
     @given(st.integers(0, 5), st.integers(0, 5))
-    def test_shows_so_many_entries_of_what_is_nested(self, size: int, max_list: int) -> None:
+    def test_nested_entries_are_limited_by_max_list(self, size: int, max_list: int) -> None:
         names = [str(i) for i in range(size)]
         nested = [list(names), tuple(names), dict.fromkeys(names, "x")]
         lines = describe_element({"f": nested[0], "g": nested[1], "h": nested[2]}, 3, max_list)
@@ -147,7 +149,7 @@ class TestDescription:
         each = [f"{i}:" for i in names[:max_list]] + ["..."] * (size > max_list)
         assert [line.partition(" ")[0] for line in shown] == each * 3
 
-    def test_shows_all_components_of_the_element_itself(self) -> None:
+    def test_all_components_of_the_element_are_shown(self) -> None:
         for element in (tuple(range(9)), {str(i): i for i in range(9)}):
             lines = describe_element(element, max_list=2).splitlines()
             assert lines[1:] == [f"   {i}: int with value {i}" for i in range(9)]
@@ -158,12 +160,12 @@ class TestDescription:
             "   ...",
         ]
 
-    def test_ends_for_what_contains_itself(self) -> None:
+    def test_a_recursive_list_is_described(self) -> None:
         endless: list[Any] = []
         endless.append(endless)
         assert len(describe_element(endless, max_depth=2).splitlines()) == 3
 
-    def test_is_a_line_a_value(self) -> None:
+    def test_each_value_has_one_line(self) -> None:
         class Lines:
             def __repr__(self) -> str:
                 return "one\ntwo"
@@ -172,7 +174,7 @@ class TestDescription:
 
 
 class TestInspect:
-    def test_describes_the_first_elements(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_inspect_describes_the_first_elements(self, capsys: pytest.CaptureFixture[str]) -> None:
         flow = fl.from_items([(i, "a") for i in range(5)]).inspect(2, name="letters")
         assert capsys.readouterr().err == ""
         assert flow.collect() == [(i, "a") for i in range(5)]
@@ -188,12 +190,14 @@ class TestInspect:
         )
 
     @pytest.mark.parametrize(("num", "lines"), [(0, 0), (1, 1), (3, 3), (9, 4)])
-    def test_so_many(self, num: int, lines: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_inspect_describes_num_elements(
+        self, num: int, lines: int, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert fl.from_range(4).inspect(num).collect() == [0, 1, 2, 3]
         expected = [f"inspect: element {i}<{num}: int with value {i}" for i in range(lines)]
         assert capsys.readouterr().err.splitlines() == expected
 
-    def test_passes_its_limits_on(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_inspect_passes_on_its_limits(self, capsys: pytest.CaptureFixture[str]) -> None:
         source = fl.from_items([([1, 2], ([3],))])
         source.inspect(max_list=1).collect()
         source.inspect(max_depth=1).collect()
@@ -210,7 +214,9 @@ class TestInspect:
             "   1: tuple with 1 component",
         ]
 
-    def test_counts_what_comes_through_a_filter(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_inspect_counts_elements_after_a_filter(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         flow = fl.from_range(9).filter(lambda i: i > 6).inspect(2)
         for rows in (flow.__iter__, lambda: (x for _, x in flow.node.reference(0))):
             assert list(rows()) == [7, 8]
@@ -219,14 +225,14 @@ class TestInspect:
                 "inspect: element 1<2: int with value 8",
             ]
 
-    def test_speaks_in_epoch_0_only(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_inspect_describes_only_epoch_0(self, capsys: pytest.CaptureFixture[str]) -> None:
         flow = fl.from_range(2).inspect()
         assert list(flow.epoch(1)) == [0, 1]
         assert capsys.readouterr().err == ""
         assert flow.repeat(3).collect() == [0, 1] * 3
         assert capsys.readouterr().err == "inspect: element 0<1: int with value 0\n"
 
-    def test_writes_once_an_element(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_inspect_writes_once_per_element(self, monkeypatch: pytest.MonkeyPatch) -> None:
         written: list[str] = []
 
         class Stream:
@@ -237,21 +243,21 @@ class TestInspect:
         fl.from_items([(1, 2), (3, 4)]).inspect(2).collect()
         assert [text.count("\n") for text in written] == [3, 3]
 
-    def test_a_worker_writes_too(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_inspect_writes_in_workers_too(self, capfd: pytest.CaptureFixture[str]) -> None:
         flow = fl.from_range(6).map(str).inspect(3).prefetch(procs=1)
         assert flow.collect() == list("012345")
         assert sorted(capfd.readouterr().err.splitlines()) == [
             f"inspect: element {i}<3: str of len 1 with value '{i}'" for i in range(3)
         ]
 
-    def test_no_probe_is_seen(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_probes_are_not_described(self, capsys: pytest.CaptureFixture[str]) -> None:
         flow = fl.from_range(3).map(lambda i: (i,)).inspect().map(lambda pair: pair[0] / 2)
         assert str(flow.spec) == "float"
         assert str(fl.from_range(3).map(lambda i: (i, "a")).inspect().spec) == "(int, str)"
         assert "inspect()" in flow.explain()
         assert capsys.readouterr().err == ""
 
-    def test_changes_nothing(self) -> None:
+    def test_inspect_does_not_change_the_flow(self) -> None:
         def draw(i: int, rng: np.random.Generator) -> float:
             return i + rng.random()
 
@@ -270,7 +276,7 @@ class TestInspect:
         assert list(looked.node.reference(1)) == list(plain.node.reference(1))
         assert looked.effects == plain.effects
 
-    def test_has_its_sources_length_and_spec(self) -> None:
+    def test_inspect_has_the_length_and_spec_of_its_source(self) -> None:
         flow = fl.from_range(3).inspect(0)
         assert (len(flow), flow.effects, flow.node.indexable) == (3, frozenset(), True)
         assert str(flow.node.spec(probe=False)) == "int"
@@ -278,7 +284,7 @@ class TestInspect:
         assert stream.node.length is None
         assert stream.effects == {Unsized}
 
-    def test_a_saved_position_fits_whatever_is_described(self) -> None:
+    def test_a_state_does_not_depend_on_inspect(self) -> None:
         source = fl.from_range(5)
         with iter(source.inspect(0).shuffle()) as run:
             first = next(run)
@@ -286,20 +292,20 @@ class TestInspect:
         rest = source.shuffle().inspect(0, name="x", max_list=9).resume(state)
         assert [first, *rest] == source.shuffle().collect()
 
-    def test_title(self) -> None:
+    def test_inspect_title(self) -> None:
         flow = fl.from_range(5)
         assert flow.inspect().node.title == "inspect()"
         assert flow.inspect(2, name="it's").node.title == 'inspect(2, name="it\'s")'
 
     @pytest.mark.parametrize("field", ["num", "max_depth", "max_list"])
     @pytest.mark.parametrize("value", [-1, 1.0, True, None])
-    def test_refuses_a_number(self, field: str, value: Any) -> None:
+    def test_inspect_refuses_invalid_numbers(self, field: str, value: Any) -> None:
         flow: Flow[Any, Any] = fl.from_range(3)
         with pytest.raises(InvalidFlow) as caught:
             flow.inspect(**{field: value})
         assert str(caught.value) == f"inspect: {field} must be an int >= 0, got {value!r}"
 
-    def test_refuses_a_name(self) -> None:
+    def test_inspect_refuses_an_invalid_name(self) -> None:
         name: Any = 3
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).inspect(name=name)

@@ -1,4 +1,4 @@
-"""Each operator on elements by themselves: against list comprehensions."""
+"""Operators on single elements, compared with list comprehensions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def draw(_: int, rng: np.random.Generator) -> int:
 
 
 @given(ints)
-def test_map(items: list[int]) -> None:
+def test_map_applies_the_function(items: list[int]) -> None:
     flow = fl.from_items(items).map(lambda x: 3 * x)
     assert flow.collect() == [3 * x for x in items]
     assert len(flow) == len(items)
@@ -50,13 +50,13 @@ def test_map(items: list[int]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(), st.text())))
-def test_starmap(items: list[tuple[int, str]]) -> None:
+def test_starmap_unpacks_components(items: list[tuple[int, str]]) -> None:
     flow = fl.from_items(items).starmap(lambda number, text: f"{text}{number}")
     assert flow.collect() == [f"{text}{number}" for number, text in items]
 
 
 @given(ints, st.integers(1, 5))
-def test_filter(items: list[int], modulus: int) -> None:
+def test_filter_keeps_matching_elements(items: list[int], modulus: int) -> None:
     flow = fl.from_items(items).filter(lambda x: np.bool_(x % modulus == 0))
     assert flow.collect() == [x for x in items if x % modulus == 0]
     assert flow.effects == {Unsized}
@@ -66,7 +66,7 @@ def test_filter(items: list[int], modulus: int) -> None:
 
 
 @given(ints, st.integers(1, 5))
-def test_filter_map(items: list[int], modulus: int) -> None:
+def test_filter_map_applies_and_filters(items: list[int], modulus: int) -> None:
     def func(x: int) -> int | None:
         return x // modulus if x % modulus == 0 else None
 
@@ -78,14 +78,14 @@ def test_filter_map(items: list[int], modulus: int) -> None:
     assert list(flow.node.reference(0)) == kept
 
 
-def test_filter_map_leaves_out_none_and_nothing_else() -> None:
+def test_filter_map_leaves_out_only_none() -> None:
     falsy = [0, "", False, [], None, 0.0, ()]
     flow = fl.from_items(falsy).filter_map(lambda x: x)
     assert flow.collect() == [x for x in falsy if x is not None]
     assert fl.from_items(falsy).map(lambda x: x).collect() == falsy
 
 
-def test_a_function_is_called_once_an_element_and_only_when_asked() -> None:
+def test_a_function_is_called_once_per_element_on_demand() -> None:
     seen: list[int] = []
 
     def note(i: int) -> int:
@@ -101,7 +101,7 @@ def test_a_function_is_called_once_an_element_and_only_when_asked() -> None:
 
 
 @pytest.mark.parametrize("method", ["map", "starmap", "filter", "random_map", "filter_map"])
-def test_what_a_function_raises_is_the_cause(method: str) -> None:
+def test_an_exception_of_a_function_is_the_cause(method: str) -> None:
     def fail(x: Any, *_: object) -> Any:
         if x == 2:
             raise KeyError("k")
@@ -122,11 +122,11 @@ def test_what_a_function_raises_is_the_cause(method: str) -> None:
 class TestRandomMap:
     flow = fl.from_range(50).random_map(draw)
 
-    def test_draws_the_same_in_the_same_epoch(self) -> None:
+    def test_random_map_draws_the_same_in_the_same_epoch(self) -> None:
         for k in range(3):
             assert list(self.flow.epoch(k)) == list(self.flow.epoch(k))
 
-    def test_draws_afresh_for_each_element_epoch_seed_and_operator(self) -> None:
+    def test_draws_differ_for_each_element_epoch_seed_and_operator(self) -> None:
         pairs = fl.from_range(50).random_map(lambda i, rng: (i, draw(i, rng)))
         flows = [
             self.flow,
@@ -136,21 +136,21 @@ class TestRandomMap:
         draws = [x for flow in flows for k in range(3) for x in flow.epoch(k)]
         assert len(set(draws)) == len(draws) == 50 * 3 * 3
 
-    def test_draws_do_not_depend_on_what_else_is_made(self) -> None:
+    def test_draws_do_not_depend_on_other_elements(self) -> None:
         whole = self.flow.collect()
         assert self.flow.take(7).collect() == whole[:7]
         kept = fl.from_range(50).filter(lambda i: i % 5 == 3).map(lambda i: i).random_map(draw)
         again = fl.from_range(50).filter(lambda i: i % 5 < 4).map(lambda i: i).random_map(draw)
         assert set(kept.collect()) < set(again.collect())
 
-    def test_draws_are_those_of_every_release(self) -> None:
+    def test_draws_are_the_same_in_every_release(self) -> None:
         def raw(_: int, rng: np.random.Generator) -> int:
             return int(rng.bit_generator.random_raw())
 
         flow = fl.from_range(2).random_map(raw, seed=7)
         assert [*flow, *flow.epoch(1)] == GOLDEN
 
-    def test_gives_each_element_its_own_generator(self) -> None:
+    def test_each_element_has_its_own_generator(self) -> None:
         def spend(i: int, rng: np.random.Generator) -> int:
             rng.random(i)
             return draw(i, rng)
@@ -159,7 +159,7 @@ class TestRandomMap:
         assert fl.from_range(3).random_map(spend).collect()[:1] == first
 
     @pytest.mark.parametrize("seed", [-1, 0.5, True])
-    def test_refuses_a_seed(self, seed: Any) -> None:
+    def test_random_map_refuses_invalid_seeds(self, seed: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).random_map(draw, seed=seed)
         assert str(caught.value) == f"random_map: seed must be an int >= 0, got {seed!r}"
@@ -177,7 +177,7 @@ METHODS = ["map", "starmap", "random_map", "filter", "filter_map", "flat_map", "
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_refuses_what_can_not_be_called(method: str) -> None:
+def test_operators_refuse_arguments_that_are_not_callable(method: str) -> None:
     flow: Any = fl.from_items([(0,)])
     with pytest.raises(InvalidFlow) as caught:
         getattr(flow, method)(3)
@@ -187,7 +187,9 @@ def test_refuses_what_can_not_be_called(method: str) -> None:
 
 class TestFlatMap:
     @given(st.lists(st.lists(st.none() | st.integers(), max_size=4), max_size=6))
-    def test_gives_the_elements_of_each_in_turn(self, items: list[list[int | None]]) -> None:
+    def test_flat_map_yields_the_elements_of_each_iterable(
+        self, items: list[list[int | None]]
+    ) -> None:
         forms: list[Callable[[list[int | None]], Iterable[int | None]]] = [
             list,
             tuple,
@@ -204,7 +206,7 @@ class TestFlatMap:
         assert fl.from_items(items).flat_map(list).effects == {Unsized}
         assert fl.from_items(items).shuffle().flat_map(list).effects == {Reordered, Unsized}
 
-    def test_takes_what_is_asked_for_and_no_more(self) -> None:
+    def test_flat_map_reads_only_requested_elements(self) -> None:
         seen: list[str] = []
 
         def count_up(i: int) -> Iterator[int]:
@@ -223,13 +225,13 @@ class TestFlatMap:
         del run
         assert seen[-1] == "closed 1"
 
-    def test_each_epoch_is_the_sources(self) -> None:
+    def test_flat_map_runs_in_the_epoch_of_the_source(self) -> None:
         source = fl.from_range(9).shuffle()
         flow = source.flat_map(lambda i: [i, -i])
         for k in range(3):
             assert list(flow.epoch(k)) == [x for i in source.epoch(k) for x in (i, -i)]
 
-    def test_below_and_above_workers(self) -> None:
+    def test_flat_map_below_and_above_workers(self) -> None:
         source = fl.from_range(12).map(lambda i: i % 4).prefetch(procs=1)
         flow = source.flat_map(range).map(lambda i: -i).prefetch(procs=1)
         assert flow.collect() == [-j for i in range(12) for j in range(i % 4)]
@@ -259,12 +261,12 @@ class TestFlatMap:
         )
         assert repr(error.__cause__) == "KeyError('k')"
 
-    def test_an_error_of_the_source_is_its_own(self) -> None:
+    def test_an_error_of_the_source_is_not_wrapped(self) -> None:
         flow = fl.from_range(3).map(lambda i: 1 // (i - 1)).flat_map(lambda i: [i])
         with pytest.raises(ElementError, match=r"^map\(<lambda>\) failed on element 1 "):
             flow.collect()
 
-    def test_a_function_that_stops_iteration_ends_no_pass(self) -> None:
+    def test_stop_iteration_in_a_function_does_not_end_the_pass(self) -> None:
         def stop(i: int) -> list[int]:
             raise StopIteration
 
@@ -272,7 +274,7 @@ class TestFlatMap:
             fl.from_range(2).flat_map(stop).collect()
         assert isinstance(caught.value.__cause__, StopIteration)
 
-    def test_refuses_what_is_no_iterable(self) -> None:
+    def test_flat_map_refuses_results_that_are_not_iterable(self) -> None:
         flow: Any = fl.from_range(2)
         with pytest.raises(ElementError) as caught:
             flow.flat_map(lambda i: None if i else []).collect()
@@ -287,7 +289,7 @@ class TestFlatMap:
 
 class TestMapComponent:
     @given(st.lists(st.tuples(*[st.integers()] * 4), max_size=6), st.integers(-4, 3))
-    def test_of_tuples(self, items: list[tuple[int, ...]], index: int) -> None:
+    def test_map_component_of_tuples(self, items: list[tuple[int, ...]], index: int) -> None:
         flow: Any = fl.from_items(items)
         mapped = flow.map_component(str, index)
         expected = [list(item) for item in items]
@@ -298,21 +300,21 @@ class TestMapComponent:
         assert mapped.node.indexable
 
     @given(st.dictionaries(st.text(max_size=3), st.integers(), min_size=1), st.data())
-    def test_of_dicts(self, item: dict[str, int], data: st.DataObject) -> None:
+    def test_map_component_of_dicts(self, item: dict[str, int], data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(item)))
         before = dict(item)
         mapped = fl.from_items([item]).map_component(str, key).collect()[0]
         assert list(mapped.items()) == [(k, str(v) if k == key else v) for k, v in before.items()]
         assert item == before
 
-    def test_the_first_by_default_and_numpy_numbers(self) -> None:
+    def test_map_component_defaults_to_the_first_and_accepts_numpy_ints(self) -> None:
         flow: Any = fl.from_items([(1, 2)])
         assert flow.map_component(str).collect() == [("1", 2)]
         last = flow.map_component(str, np.int64(1))
         assert last.collect() == [(1, "2")]
         assert repr(last) == "from_items(1 items).map_component(str, 1)"
 
-    def test_a_named_tuple_gives_a_plain_one(self) -> None:
+    def test_map_component_of_a_named_tuple_is_a_plain_tuple(self) -> None:
         flow = fl.from_items([Pair(1, "a")]).map_component(str.upper, 1)
         (element,) = flow.collect()
         assert type(element) is tuple
@@ -320,7 +322,7 @@ class TestMapComponent:
         assert flow.starmap(Pair).collect() == [Pair(1, "A")]
 
     @pytest.mark.parametrize("index", [True, 1.0, None, b"text"])
-    def test_refuses_an_index(self, index: Any) -> None:
+    def test_map_component_refuses_an_invalid_index(self, index: Any) -> None:
         flow: Flow[Any, Any] = fl.from_items([(1, 2)])
         with pytest.raises(InvalidFlow) as caught:
             flow.map_component(str, index)
@@ -349,9 +351,9 @@ MISSING: list[tuple[object, int | str, str]] = [
 ]
 
 
-class TestComponentThatIsNotThere:
+class TestMissingComponents:
     @pytest.mark.parametrize(("element", "index", "message"), MISSING)
-    def test_is_refused_where_elements_are_known(
+    def test_a_missing_component_is_refused_in_advance_if_known(
         self, element: object, index: int | str, message: str
     ) -> None:
         flow: Any = fl.from_items([element])
@@ -366,7 +368,7 @@ class TestComponentThatIsNotThere:
         assert str(caught.value) == f"select({spelled}): {message}; {THERE}"
 
     @pytest.mark.parametrize(("element", "index", "message"), MISSING)
-    def test_is_an_error_of_the_element_elsewhere(
+    def test_a_missing_component_is_an_element_error_otherwise(
         self, element: object, index: int | str, message: str
     ) -> None:
         def unknown(_: int) -> Any:
@@ -388,7 +390,7 @@ class TestSelect:
         st.lists(st.tuples(*[st.integers()] * 4), max_size=6),
         st.lists(st.integers(0, 3), min_size=1, max_size=5),
     )
-    def test_of_tuples(self, items: list[tuple[int, ...]], order: list[int]) -> None:
+    def test_select_of_tuples(self, items: list[tuple[int, ...]], order: list[int]) -> None:
         selectors: list[Any] = [fl.c0, fl.c1, fl.c2, fl.c3]
         flow: Flow[Any, Any] = fl.from_items(items)
         selected = flow.select(*[selectors[i] for i in order])
@@ -399,13 +401,13 @@ class TestSelect:
         assert selected.node.title == f"select({', '.join(f'c{i}' for i in order)})"
 
     @given(st.permutations(["a", "b", "c"]), st.integers(1, 3))
-    def test_of_dicts(self, keys: list[str], n: int) -> None:
+    def test_select_of_dicts(self, keys: list[str], n: int) -> None:
         item = {"a": 1, "b": 2, "c": 3}
         selected = fl.from_items([item]).select(*keys[:n])
         assert list(selected.collect()[0].items()) == [(key, item[key]) for key in keys[:n]]
         assert selected.node.title == f"select({', '.join(map(repr, keys[:n]))})"
 
-    def test_by_any_function(self) -> None:
+    def test_select_by_any_function(self) -> None:
         flow = fl.from_items([Point(3)]).select(lambda p: p.x, str)
         assert flow.collect() == [(3, "Point(x=3)")]
         with pytest.raises(ElementError) as caught:
@@ -423,7 +425,7 @@ class TestSelect:
             ((["a", "b"],), "(['a', 'b'])"),
         ],
     )
-    def test_refuses_selectors(self, picks: tuple[Any, ...], got: str) -> None:
+    def test_select_refuses_invalid_selectors(self, picks: tuple[Any, ...], got: str) -> None:
         flow: Flow[Any, Any] = fl.from_items([(1, 2)])
         with pytest.raises(InvalidFlow) as caught:
             flow.select(*picks)
@@ -432,7 +434,7 @@ class TestSelect:
             f"kind; got {got}"
         )
 
-    def test_refuses_a_key_that_comes_twice(self) -> None:
+    def test_select_refuses_a_repeated_key(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_items([{"a": 1, "b": 2}]).select("b", "a", "b")
         assert str(caught.value) == "select: a dict has each key only once, got 'b' twice"
@@ -442,7 +444,7 @@ class TestSelect:
 
 class TestEnumerate:
     @given(ints, st.integers(0, 9), st.integers(1, 4))
-    def test_numbers_the_elements_as_they_come(
+    def test_enumerate_numbers_the_elements_in_order(
         self, items: list[int], start: int, modulus: int
     ) -> None:
         flow = fl.from_items(items).enumerate(start)
@@ -457,7 +459,7 @@ class TestEnumerate:
         assert shuffled.enumerate().collect() == list(enumerate(shuffled))
         assert shuffled.enumerate().take(3).collect() == list(enumerate(shuffled))[:3]
 
-    def test_anew_in_each_pass(self) -> None:
+    def test_enumerate_starts_again_in_each_pass(self) -> None:
         source = fl.from_range(4).shuffle()
         for k in range(3):
             assert list(source.enumerate().epoch(k)) == list(enumerate(source.epoch(k)))
@@ -468,15 +470,15 @@ class TestEnumerate:
         flow = fl.from_range(9).map(lambda i: 10 * i).enumerate().shuffle()
         assert sorted(flow.collect()) == [(i, 10 * i) for i in range(9)]
 
-    def test_keeps_positions(self) -> None:
+    def test_enumerate_keeps_positions(self) -> None:
         flow = fl.from_range(5).filter(lambda i: i in (2, 4)).enumerate()
         assert list(flow.node.reference(0)) == [(2, (0, 2)), (4, (1, 4))]
 
-    def test_over_workers_of_a_filter(self) -> None:
+    def test_enumerate_after_a_filter_with_workers(self) -> None:
         flow = fl.from_range(40).filter(lambda i: i % 3 == 0).enumerate(5).prefetch(procs=2)
         assert flow.collect() == list(enumerate(range(0, 40, 3), 5))
 
-    def test_resumes_with_the_number_that_comes(self) -> None:
+    def test_enumerate_resumes_with_the_next_number(self) -> None:
         flow = fl.from_range(9).filter(lambda i: i != 2).enumerate()
         with iter(flow) as run:
             begun = list(islice(run, 3))
@@ -484,19 +486,19 @@ class TestEnumerate:
         assert begun + list(flow.resume(state)) == flow.collect()
 
     @pytest.mark.parametrize("start", [-1, 0.5, True, "1"])
-    def test_refuses_a_start(self, start: Any) -> None:
+    def test_enumerate_refuses_an_invalid_start(self, start: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).enumerate(start)
         assert str(caught.value) == f"enumerate: start must be an int >= 0, got {start!r}"
 
-    def test_takes_a_numpy_number(self) -> None:
+    def test_enumerate_accepts_a_numpy_start(self) -> None:
         flow: Any = fl.from_items("ab")
         first, second = flow.enumerate(np.uint8(255)).collect()
         assert [type(first[0]), *first, *second] == [int, 255, "a", 256, "b"]
 
 
 class TestSpec:
-    def test_is_what_the_function_declares(self) -> None:
+    def test_the_spec_is_the_declared_return_type(self) -> None:
         def declared(i: int) -> float:
             raise AssertionError("not asked")
 
@@ -507,17 +509,17 @@ class TestSpec:
         assert str(fl.from_range(3).random_map(drawn).spec) == "float"
         assert str(fl.from_items([(1,)]).starmap(declared).spec) == "float"
 
-    def test_is_that_of_an_element_where_nothing_is_declared(self) -> None:
+    def test_without_a_declaration_the_spec_comes_from_an_element(self) -> None:
         flow = fl.from_range(3).map(lambda i: np.zeros((2, 3), np.uint8))
         assert str(flow.spec) == "uint8[2, 3]"
         assert str(flow.node.spec(probe=False)) == "?"
         assert str(fl.from_range(3).random_map(lambda i, rng: rng.random()).spec) == "float"
         assert str(fl.from_items([(1, 2)]).starmap(max).spec) == "int"
 
-    def test_of_a_filter_is_its_sources(self) -> None:
+    def test_the_spec_of_a_filter_is_the_sources_spec(self) -> None:
         assert str(fl.from_range(3).filter(bool).spec) == "int"
 
-    def test_of_a_filter_map_is_what_is_not_none(self) -> None:
+    def test_the_spec_of_a_filter_map_excludes_none(self) -> None:
         def declared(i: int) -> float | None:
             raise AssertionError("not asked")
 
@@ -549,7 +551,7 @@ class TestSpec:
             tuple[float, ...],
         ],
     )
-    def test_of_a_flat_map_is_what_the_iterable_declares(self, hint: Any) -> None:
+    def test_the_spec_of_a_flat_map_is_the_declared_item_type(self, hint: Any) -> None:
         def declared(i: int) -> Any:
             raise AssertionError("not asked")
 
@@ -557,7 +559,7 @@ class TestSpec:
         assert str(fl.from_range(3).flat_map(declared).spec) == "float"
 
     @pytest.mark.parametrize("hint", [Any, dict[str, float], tuple[float, int], list, "Missing"])
-    def test_of_a_flat_map_is_that_of_an_element_elsewhere(self, hint: Any) -> None:
+    def test_without_a_declaration_the_spec_of_a_flat_map_is_probed(self, hint: Any) -> None:
         def vague(i: int) -> Any:
             return [i] * i
 
@@ -566,7 +568,7 @@ class TestSpec:
         assert str(flow.node.spec(probe=False)) == "?"
         assert str(flow.spec) == "int"
 
-    def test_of_a_component_is_what_the_function_declares(self) -> None:
+    def test_the_spec_of_a_mapped_component_is_declared(self) -> None:
         def declared(x: object) -> float:
             raise AssertionError("not asked")
 
@@ -582,12 +584,12 @@ class TestSpec:
         unknown = fl.from_range(3).map(lambda i: (i, str(i))).map_component(declared)
         assert str(unknown.node.spec(probe=False)) == "?"
 
-    def test_of_a_component_leaves_open_what_varies(self) -> None:
+    def test_varying_sizes_of_a_mapped_component_are_unknown(self) -> None:
         batches = fl.from_range(5).map(lambda i: (np.zeros(3), np.int64(i))).batch(2)
         assert str(batches.map_component(np.negative).spec) == "(float64[?, 3], int64[?])"
         assert str(batches.select(fl.c1).spec) == "(int64[?])"
 
-    def test_of_a_selection_is_that_of_its_components(self) -> None:
+    def test_the_spec_of_a_selection_has_its_components(self) -> None:
         def declared(x: object) -> float:
             raise AssertionError("not asked")
 
@@ -600,7 +602,7 @@ class TestSpec:
         assert str(unknown.select("a").node.spec(probe=False)) == "{a: ?}"
         assert str(unknown.select("a").spec) == "{a: int}"
 
-    def test_of_a_subclass_of_dict_or_tuple_is_open(self) -> None:
+    def test_the_spec_of_a_subclass_of_dict_or_tuple_is_unknown(self) -> None:
         def words(i: int) -> Words:
             return Words(a=i)
 
@@ -611,15 +613,15 @@ class TestSpec:
         assert source.map(words).select("a").collect() == [{"a": 0}, {"a": 1}]
         assert source.map(numbers).map_component(str, 1).collect() == [(0, "0"), (1, "1")]
 
-    def test_of_pairs_with_a_number(self) -> None:
+    def test_the_spec_of_enumerate_is_a_pair(self) -> None:
         assert str(fl.from_items("ab").enumerate().spec) == "(int, str)"
         assert str(fl.from_range(3).map(lambda i: i / 2).enumerate().spec) == "(int, float)"
 
 
-class TestFilterForgets:
-    """What is known only by looking at the first item, which may be the one that is left out."""
+class TestSpecAfterFilter:
+    """A spec that comes from the first item, which may be left out by a filter."""
 
-    def test_so_that_what_is_right_for_the_rest_is_not_refused(self) -> None:
+    def test_operators_valid_for_the_remaining_rows_are_not_refused(self) -> None:
         pairs: Flow[Any, Any] = fl.from_items([(1,), (1, 2), (3, 4)])
         assert pairs.filter(lambda t: len(t) == 2).select(fl.c1).collect() == [(2,), (4,)]
         mixed: Flow[Any, Any] = fl.from_items(["a", 1, 2])

@@ -22,25 +22,25 @@ seeds = st.integers(0, 2**70)
 
 class TestGlobal:
     @given(lengths, seeds, st.integers(0, 5))
-    def test_is_a_permutation(self, n: int, seed: int, epoch: int) -> None:
+    def test_shuffle_is_a_permutation(self, n: int, seed: int, epoch: int) -> None:
         flow = fl.from_range(n).shuffle(seed=seed)
         assert sorted(flow.epoch(epoch)) == list(range(n))
         assert len(flow) == n
         assert flow.effects == {Reordered}
 
     @given(st.integers(0, 30), seeds)
-    def test_of_any_source_is_the_same_permutation(self, n: int, seed: int) -> None:
+    def test_the_permutation_does_not_depend_on_the_source(self, n: int, seed: int) -> None:
         order = fl.from_range(n).shuffle(seed=seed).collect()
         letters = [f"row {i}" for i in range(n)]
         assert fl.from_items(letters).shuffle(seed=seed).collect() == [letters[i] for i in order]
         assert list(fl.from_range(n).shuffle(seed=seed).node.reference(0)) == list(enumerate(order))
 
     @given(st.integers(1, 30), st.integers(1, 7))
-    def test_of_a_flow_that_is_not_indexable_collects_it(self, n: int, buffer: int) -> None:
+    def test_a_flow_that_is_not_indexable_is_collected(self, n: int, buffer: int) -> None:
         windowed = fl.from_range(n).shuffle(buffer)
         assert sorted(windowed.shuffle().collect()) == list(range(n))
 
-    def test_differs_between_epochs_seeds_and_operators(self) -> None:
+    def test_orders_differ_between_epochs_seeds_and_operators(self) -> None:
         flow = fl.from_range(40)
         orders = [
             tuple(shuffled.epoch(k))
@@ -52,29 +52,29 @@ class TestGlobal:
         assert twice != list(range(40))
         assert tuple(twice) not in orders
 
-    def test_is_pure(self) -> None:
+    def test_the_order_is_the_same_in_the_same_epoch(self) -> None:
         flow = fl.from_range(40).shuffle(seed=3)
         assert all(list(flow.epoch(k)) == list(flow.epoch(k)) for k in range(3))
 
-    def test_is_that_of_every_release(self) -> None:
+    def test_the_order_is_the_same_in_every_release(self) -> None:
         flow = fl.from_range(8).shuffle(seed=7)
         assert [flow.collect(), list(flow.epoch(1))] == GOLDEN
         large = fl.from_range(5000).shuffle(seed=7).take(8)
         assert [large.collect(), list(large.epoch(1))] == GOLDEN_LARGE
 
-    def test_reads_only_what_it_gives(self) -> None:
+    def test_shuffle_reads_only_requested_rows(self) -> None:
         seen: list[int] = []
         flow = fl.from_range(10**9).shuffle().map(lambda i: seen.append(i) or i)  # type: ignore[func-returns-value]  # None or i
         assert len(list(islice(flow, 3))) == 3
         assert len(seen) <= 3
 
-    def test_names_the_row_that_it_moved(self) -> None:
+    def test_errors_name_the_moved_row(self) -> None:
         node = fl.from_range(9).shuffle().node
         assert [node.origin(1, i) for i in range(9)] == [
             f"row {x} of from_range(9)" for _, x in node.reference(1)
         ]
 
-    def test_needs_a_length(self) -> None:
+    def test_shuffle_without_a_buffer_needs_a_length(self) -> None:
         stream: Any = fl.from_iterable([1])
         with pytest.raises(InvalidFlow) as caught:
             stream.shuffle()
@@ -87,7 +87,7 @@ class TestGlobal:
         with pytest.raises(InvalidFlow, match=r"repeat\(\) never ends, .*; or put take"):
             stream.repeat().shuffle()
 
-    def test_what_it_says_works(self) -> None:
+    def test_the_advice_in_the_error_works(self) -> None:
         flow: Any = fl.from_range(9).filter(lambda i: i != 4)
         with pytest.raises(InvalidFlow) as caught:
             flow.cache().shuffle()
@@ -108,7 +108,7 @@ GOLDEN_LARGE = [
 
 class TestBlocks:
     @given(lengths, st.integers(1, 70), seeds, st.integers(0, 3))
-    def test_is_a_permutation_that_keeps_neighbours(
+    def test_block_shuffle_keeps_neighbours_within_blocks(
         self, n: int, block: int, seed: int, epoch: int
     ) -> None:
         out = list(fl.from_range(n).shuffle(seed=seed, block=block).epoch(epoch))
@@ -128,7 +128,7 @@ class TestBlocks:
         flow = fl.from_range(40)
         assert flow.shuffle(seed=3, block=1).collect() == flow.shuffle(seed=3).collect()
 
-    def test_differs_between_epochs_and_seeds(self) -> None:
+    def test_block_orders_differ_between_epochs_and_seeds(self) -> None:
         flow = fl.from_range(2000)
         orders = [
             tuple(flow.shuffle(seed=seed, block=50).epoch(k)) for seed in (0, 1) for k in range(3)
@@ -136,13 +136,13 @@ class TestBlocks:
         assert len(set(orders)) == 6
         assert len({order[0] % 50 for order in orders}) > 1
 
-    def test_only_what_is_asked_for_is_resolved(self) -> None:
+    def test_block_shuffle_resolves_only_requested_positions(self) -> None:
         node: Any = fl.from_range(10**12).shuffle(block=1000).node
         at = Indices(np.zeros(3, np.int64), np.array([5_000, 5_001, 10**12 - 1]))
         first, second, _ = node.resolve(at).position.tolist()
         assert second == (first + 1) % 10**12
 
-    def test_what_is_no_block_is_refused(self) -> None:
+    def test_invalid_blocks_are_refused(self) -> None:
         flow: Any = fl.from_range(9)
         with pytest.raises(InvalidFlow, match="block must be an int >= 1, got 0"):
             flow.shuffle(block=0)
@@ -160,28 +160,28 @@ class TestWindow:
         assert all(i - place <= buffer - 1 for place, i in enumerate(out))
 
     @given(lengths, seeds)
-    def test_of_one_is_the_identity(self, n: int, seed: int) -> None:
+    def test_a_window_of_one_keeps_the_order(self, n: int, seed: int) -> None:
         assert fl.from_range(n).shuffle(1, seed=seed).collect() == list(range(n))
 
-    def test_every_element_of_the_window_is_as_likely(self) -> None:
+    def test_every_element_of_the_window_is_equally_likely(self) -> None:
         first = Counter(next(iter(fl.from_range(9).shuffle(4, seed=seed))) for seed in range(2000))
         assert sorted(first) == [0, 1, 2, 3]
         chi_square = sum((seen - 500) ** 2 / 500 for seen in first.values())
         assert chi_square < 16.3  # 3 degrees of freedom: one in a thousand is larger
 
-    def test_every_order_of_a_flow_within_the_window_is_as_likely(self) -> None:
+    def test_all_orders_within_the_window_are_equally_likely(self) -> None:
         orders = Counter(
             tuple(fl.from_range(3).shuffle(5, seed=seed).collect()) for seed in range(1200)
         )
         assert len(orders) == 6
         assert sum((seen - 200) ** 2 / 200 for seen in orders.values()) < 20.5
 
-    def test_reads_only_a_window_ahead(self) -> None:
+    def test_window_shuffle_reads_only_a_window_ahead(self) -> None:
         stream = iter(range(100))
         next(iter(fl.from_iterable(stream).shuffle(5)))
         assert next(stream) == 5
 
-    def test_differs_between_epochs_seeds_and_operators(self) -> None:
+    def test_window_orders_differ_between_epochs_seeds_and_operators(self) -> None:
         flow = fl.from_range(40)
         orders = [
             tuple(shuffled.epoch(k))
@@ -192,7 +192,7 @@ class TestWindow:
         again = flow.shuffle(9)
         assert all(list(again.epoch(k)) == list(orders[k]) for k in range(4))
 
-    def test_keeps_length_spec_and_effects(self) -> None:
+    def test_window_shuffle_keeps_length_and_spec(self) -> None:
         flow = fl.from_range(40).shuffle(9)
         assert len(flow) == 40
         assert str(flow.spec) == "int"
@@ -203,7 +203,7 @@ class TestWindow:
 
 
 @pytest.mark.parametrize("buffer", [0, -1, 1.5, True])
-def test_refuses_a_buffer(buffer: Any) -> None:
+def test_shuffle_refuses_an_invalid_buffer(buffer: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).shuffle(buffer=buffer)
     assert str(caught.value) == f"shuffle: buffer must be an int >= 1, got {buffer!r}"
@@ -211,7 +211,7 @@ def test_refuses_a_buffer(buffer: Any) -> None:
 
 @pytest.mark.parametrize("buffer", [None, 3])
 @pytest.mark.parametrize("seed", [-1, 0.5, None])
-def test_refuses_a_seed(buffer: Any, seed: Any) -> None:
+def test_shuffle_refuses_an_invalid_seed(buffer: Any, seed: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).shuffle(buffer, seed=seed)
     assert str(caught.value) == f"shuffle: seed must be an int >= 0, got {seed!r}"

@@ -37,7 +37,7 @@ def slices(items: list[Any], n: int, drop: bool = False) -> list[list[Any]]:
 
 
 @given(shapes, sizes, st.booleans(), st.integers(-4, 4))
-def test_pads_on_the_right_to_the_largest_of_the_batch(
+def test_arrays_are_padded_on_the_right_to_the_largest(
     shapes: list[tuple[int, int]], n: int, drop: bool, value: int
 ) -> None:
     items = filled(shapes)
@@ -51,7 +51,7 @@ def test_pads_on_the_right_to_the_largest_of_the_batch(
 
 
 @given(shapes, sizes, sizes)
-def test_after_a_filter(shapes: list[tuple[int, int]], n: int, modulus: int) -> None:
+def test_padded_batch_after_a_filter(shapes: list[tuple[int, int]], n: int, modulus: int) -> None:
     items = filled(shapes)
     flow = fl.from_items(items).filter(lambda x: x.size % modulus != 1)
     kept = [x for x in items if x.size % modulus != 1]
@@ -61,7 +61,7 @@ def test_after_a_filter(shapes: list[tuple[int, int]], n: int, modulus: int) -> 
 
 
 @given(shapes, sizes)
-def test_every_component_by_its_own_padding(shapes: list[tuple[int, int]], n: int) -> None:
+def test_every_component_has_its_own_padding(shapes: list[tuple[int, int]], n: int) -> None:
     items = [
         {
             "id": i,
@@ -115,7 +115,7 @@ class Row(fl.Record[RowBatch]):
 u8 = [np.ones(2, np.uint8), np.ones(1, np.uint8)]
 
 
-def test_elements_become_what_they_become_in_batch() -> None:
+def test_elements_become_the_same_as_in_batch() -> None:
     samples = fl.from_items([Sample(u8[0], np.int64(3)), Sample(u8[1], np.int64(4))])
     image, label = samples.padded_batch(2).collect()[0]
     assert (image.tolist(), label.tolist()) == ([[1, 1], [1, 0]], [3, 4])
@@ -129,7 +129,7 @@ def test_elements_become_what_they_become_in_batch() -> None:
     assert (batch.x.tolist(), batch._y.tolist()) == ([[1, 1], [1, 0]], [[1, 0], [1, 1]])
 
 
-def test_takes_its_memory_from_allocate() -> None:
+def test_padded_batches_use_allocate_for_memory() -> None:
     given_out: list[NDArray[Any]] = []
 
     def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -141,7 +141,7 @@ def test_takes_its_memory_from_allocate() -> None:
     assert given_out[0].tolist() == node.gather(u8).tolist() == [[1, 1], [1, 3]]
 
 
-def test_padding_a_dict_belongs_to_the_flow() -> None:
+def test_a_dict_of_paddings_is_copied() -> None:
     padding = {"x": 5}
     flow = fl.from_items([{"x": u8[0]}, {"x": u8[1]}]).padded_batch(2, padding=padding)
     padding["x"] = 6
@@ -153,14 +153,14 @@ def wide(i: int) -> Annotated[NDArray[np.uint8], fl.Shape(2, None)]:
 
 
 class TestSpec:
-    def test_sizes_that_are_declared_stay(self) -> None:
+    def test_declared_sizes_are_kept(self) -> None:
         flow = fl.from_range(4).map(wide)
         assert str(flow.padded_batch(2).spec) == "uint8[2, 2, ?]"
         assert str(flow.padded_batch(3).spec) == "uint8[?, 2, ?]"
         assert str(flow.padded_batch(3, drop_remainder=True).spec) == "uint8[3, 2, ?]"
         assert str(flow.repeat().padded_batch(3).spec) == "uint8[3, 2, ?]"
 
-    def test_sizes_of_one_element_say_nothing_of_the_others(self) -> None:
+    def test_sizes_of_one_element_are_not_assumed_for_others(self) -> None:
         flow = (
             fl.from_range(4)
             .map(lambda i: (np.zeros((i, 3), np.uint8), np.int64(i)))
@@ -171,12 +171,12 @@ class TestSpec:
 
 class TestRefusals:
     @pytest.mark.parametrize("n", [0, -1, 2.5, True, None, "2"])
-    def test_n(self, n: Any) -> None:
+    def test_invalid_n_is_refused(self, n: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_items(u8).padded_batch(n)
         assert str(caught.value) == f"padded_batch: n must be an int >= 1, got {n!r}"
 
-    def test_drop_remainder(self) -> None:
+    def test_invalid_drop_remainder_is_refused(self) -> None:
         flow: Any = fl.from_items(u8)
         with pytest.raises(InvalidFlow) as caught:
             flow.padded_batch(2, drop_remainder=1)
@@ -186,7 +186,7 @@ class TestRefusals:
         ("padding", "given"),
         [([0], "[0]"), (object, "<class 'object'>"), ((0, [1]), "[1]"), ({"a": {1}}, "{1}")],
     )
-    def test_padding(self, padding: Any, given: str) -> None:
+    def test_invalid_padding_is_refused(self, padding: Any, given: str) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_items(u8).padded_batch(2, padding=padding)
         assert str(caught.value) == (
@@ -211,7 +211,7 @@ class TestRefusals:
             ({"x": 0}, "element: components 0, 1, 2, and padding names x"),
         ],
     )
-    def test_a_padding_known_not_to_fit(self, padding: Any, said: str) -> None:
+    def test_a_padding_known_not_to_fit_is_refused(self, padding: Any, said: str) -> None:
         one = np.ones(2)
         row = (one.astype(np.uint8), one.astype(np.int32), one.astype(np.float32))
         with pytest.raises(InvalidFlow) as caught:
@@ -220,7 +220,7 @@ class TestRefusals:
         assert title == f"padded_batch(2, padding={padding!r}"
         assert reason == said
 
-    def test_a_padding_that_turns_out_not_to_fit(self) -> None:
+    def test_a_padding_that_does_not_fit_is_an_error(self) -> None:
         flow = fl.from_range(5).map(lambda i: np.zeros(i, np.uint8)).padded_batch(2, padding=-1)
         with pytest.raises(ElementError) as caught:
             flow.collect()
@@ -229,7 +229,7 @@ class TestRefusals:
             "element: padding must be a value that uint8 has, got -1"
         )
 
-    def test_the_components_of_a_dict_have_names_and_no_places(self) -> None:
+    def test_a_tuple_of_paddings_for_a_dict_is_refused(self) -> None:
         rows = fl.from_items([{"x": u8[0], "y": u8[1]}, {"y": u8[1], "x": u8[0]}])
         said = r"a dict go by name; padding must be a dict with the keys 'x', 'y', got a tuple"
         with pytest.raises(InvalidFlow, match=said):
@@ -239,7 +239,7 @@ class TestRefusals:
             unknown.collect()
         assert "a dict go by name" in str(caught.value.__cause__)
 
-    def test_what_must_not_be_padded(self) -> None:
+    def test_padding_none_forbids_padding(self) -> None:
         rows = [(u8[0], u8[0]), (u8[0], u8[1])]
         flow = fl.from_items(rows)
         assert len(flow.padded_batch(2, padding=(None, 0)).collect()) == 1
@@ -249,13 +249,13 @@ class TestRefusals:
         assert isinstance(cause, SpecMismatch)
         assert "element.1: row 0 of the batch is uint8[2], row 1 is uint8[1]" in str(cause)
 
-    def test_elements_known_not_to_stack(self) -> None:
+    def test_elements_known_not_to_stack_are_refused(self) -> None:
         flow: Any = fl.from_items([(1, {2})])
         with pytest.raises(InvalidFlow, match=r"element\.1: set does not stack"):
             flow.padded_batch(2)
 
 
-def test_title() -> None:
+def test_padded_batch_title() -> None:
     flow = fl.from_items(u8)
     assert repr(flow.padded_batch(2)).endswith(".padded_batch(2)")
     assert repr(flow.padded_batch(2, drop_remainder=True, padding=None)).endswith(
@@ -270,7 +270,7 @@ def test_an_endless_flow_has_no_remainder() -> None:
 
 
 @pytest.mark.parametrize("procs", [0, 1])
-def test_in_a_worker(procs: int) -> None:
+def test_padded_batch_in_a_worker(procs: int) -> None:
     flow = fl.from_range(6).map(lambda i: np.full(i, i)).padded_batch(2, padding=-1)
     assert [b.tolist() for b in flow.prefetch(procs=procs)] == [
         [[-1], [1]],

@@ -31,7 +31,7 @@ def numbers() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("workers", [{}, {"procs": 1}, {"procs": 3}, {"threads": 2}], ids=str)
-def test_changes_nothing_of_what_is_given(workers: dict[str, int]) -> None:
+def test_prefetch_does_not_change_the_elements(workers: dict[str, int]) -> None:
     flow = fl.from_range(50).shuffle().random_map(draw).repeat(2)
     ahead = flow.prefetch(workers.get("procs", 0), workers.get("threads", 0))
     assert ahead.collect() == flow.collect()
@@ -43,7 +43,7 @@ def test_changes_nothing_of_what_is_given(workers: dict[str, int]) -> None:
     assert ahead.node.origin(0, 3) == flow.node.origin(0, 3)
 
 
-def test_changes_no_draw_above_it() -> None:
+def test_prefetch_does_not_change_draws_above_it() -> None:
     flow = fl.from_range(50)
     assert flow.prefetch().random_map(draw).collect() == flow.random_map(draw).collect()
     assert flow.prefetch().shuffle().collect() == flow.shuffle().collect()
@@ -52,13 +52,13 @@ def test_changes_no_draw_above_it() -> None:
     assert unordered.shuffle(9).collect() == flow.shuffle(9).collect()
 
 
-def test_of_an_endless_flow() -> None:
+def test_prefetch_of_an_endless_flow() -> None:
     run = iter(fl.from_range(3).repeat().prefetch(procs=1))
     with run:
         assert [next(run) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_titles_say_what_was_given() -> None:
+def test_titles_show_the_given_arguments() -> None:
     flow = fl.from_range(3)
     assert [
         flow.prefetch().node.title,
@@ -83,7 +83,7 @@ def test_titles_say_what_was_given() -> None:
     ]
 
 
-def test_numpy_numbers_are_numbers() -> None:
+def test_numpy_numbers_are_accepted() -> None:
     flow = fl.from_range(3).prefetch(np.int64(2), memory=np.int64(2**20), deaths=np.int32(1))  # type: ignore[call-overload]  # checkers know no NumPy int for an int
     node: Any = flow.node
     workers = node.workers
@@ -91,7 +91,7 @@ def test_numpy_numbers_are_numbers() -> None:
 
 
 class TestUnordered:
-    def test_effects(self) -> None:
+    def test_unordered_prefetch_is_reordered(self) -> None:
         flow = fl.from_range(9)
         assert flow.prefetch(ordered=False).effects == {Reordered}
         assert flow.prefetch(ordered=False).take(3).effects == {Reordered, Resampled}
@@ -99,7 +99,7 @@ class TestUnordered:
 
     @pytest.mark.parametrize("workers", [{"procs": 2}, {"threads": 2}], ids=str)
     @pytest.mark.usefixtures("workers_are_threads")
-    def test_one_that_takes_long_holds_up_no_other(self, workers: dict[str, Any]) -> None:
+    def test_a_slow_element_does_not_delay_others(self, workers: dict[str, Any]) -> None:
         others = threading.Semaphore(0)
 
         def first_waits(i: int) -> int:
@@ -116,7 +116,7 @@ class TestUnordered:
     def test_one_process_keeps_the_order(self) -> None:
         assert fl.from_range(9).prefetch(ordered=False).collect() == list(range(9))
 
-    def test_has_no_state(self) -> None:
+    def test_an_unordered_prefetch_has_no_state(self) -> None:
         for flow in (
             fl.from_range(9).prefetch(ordered=False),
             fl.from_range(9).prefetch(procs=2, ordered=False).map(abs).prefetch(procs=2),
@@ -128,7 +128,7 @@ class TestUnordered:
                 "elements were delivered; give ordered=True to save and resume"
             )
 
-    def test_is_not_zipped(self) -> None:
+    def test_an_unordered_prefetch_cannot_be_zipped(self) -> None:
         with pytest.raises(InvalidFlow, match="is reordered"):
             fl.from_range(9).prefetch(ordered=False).zip(fl.from_range(9))  # type: ignore[misc]  # that is the type's to refuse
 
@@ -137,7 +137,7 @@ _waiting: list[Any] = []
 
 
 def _waited(i: int) -> Any:
-    """By its name, so that a worker in a thread shares what is waited for."""
+    """Pickled by its name, so that workers in threads share the semaphore."""
     return _waiting[-1](i)
 
 
@@ -154,13 +154,13 @@ class TestReplicate:
         ],
         ids=str,
     )
-    def test_gives_each_element_of_each_copy_in_turn(
+    def test_replicate_interleaves_the_copies(
         self, flow: Flow[Any, Any], expected: list[Any]
     ) -> None:
         assert flow.replicate(2).collect() == expected
 
     @pytest.mark.usefixtures("workers_are_threads")
-    def test_each_copy_is_an_epoch_of_its_own(self) -> None:
+    def test_each_copy_has_its_own_epoch(self) -> None:
         for flow in (fl.from_range(5).shuffle(), fl.from_range(5).shuffle().filter(bool)):
             one, other = list(flow.epoch(2)), list(flow.epoch(3))
             assert one != other
@@ -168,33 +168,33 @@ class TestReplicate:
             assert (got[::2], got[1::2]) == (one, other)
 
     @pytest.mark.usefixtures("workers_are_threads")
-    def test_one_that_ends_sooner_is_passed_over(self) -> None:
+    def test_a_copy_that_ends_sooner_is_skipped(self) -> None:
         flow = fl.from_range(6).shuffle(seed=14).take(4).filter(lambda i: i % 2 == 0)
         copies = [list(flow.epoch(k)) for k in range(3)]
         assert [len(copy) for copy in copies] == [3, 2, 1]
         expected = [c[i] for i in range(4) for c in copies if i < len(c)]
         assert flow.replicate(3).collect() == expected
 
-    def test_resolves_to_what_the_reference_gives(self) -> None:
+    def test_replicate_resolves_to_the_reference(self) -> None:
         flow = fl.from_range(5).shuffle().replicate(3)
         node: Any = flow.node.sources[0]
         alone: Flow[int, Any] = Flow(node)
         assert resolved(alone, 2) == reference(flow, 2) == passes(flow, 2)
 
     @pytest.mark.usefixtures("workers_are_threads")
-    def test_in_an_epoch_that_was_drawn(self) -> None:
+    def test_replicate_in_a_later_epoch_of_a_repeat(self) -> None:
         rows = fl.from_range(4).shuffle().replicate(3)
         flow = rows.repeat(3)
         assert list(flow.epoch(1)) == [x for _, x in flow.node.reference(1)]
         streamed = fl.from_range(4).shuffle().filter(bool).replicate(3).repeat(2)
         assert list(streamed.epoch(1)) == [x for _, x in streamed.node.reference(1)]
 
-    def test_effects_and_length(self) -> None:
+    def test_replicate_changes_effects_and_length(self) -> None:
         assert fl.from_range(5).replicate(3).effects == {Resampled}
         assert len(fl.from_range(5).replicate(3)) == 15
         assert fl.from_iterable(numbers).replicate(3).node.length is None
 
-    def test_refuses_one_pass(self) -> None:
+    def test_replicate_refuses_a_one_shot_source(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_iterable(iter([1, 2])).map(abs).replicate(2)
         assert str(caught.value) == (
@@ -204,20 +204,20 @@ class TestReplicate:
 
 @pytest.mark.parametrize("name", ["procs", "threads"])
 @pytest.mark.parametrize("value", [-1, 1.5, True, "2"])
-def test_refuses_what_is_no_number_of_workers(name: str, value: Any) -> None:
+def test_prefetch_refuses_invalid_numbers_of_workers(name: str, value: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).prefetch(**{name: value})
     assert str(caught.value) == f'prefetch: {name} must be an int >= 0 or "auto", got {value!r}'
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, None, "2"])
-def test_refuses_what_is_no_number_of_copies(value: Any) -> None:
+def test_replicate_refuses_invalid_numbers_of_copies(value: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).replicate(value)
     assert str(caught.value) == f"replicate: procs must be an int >= 1, got {value!r}"
 
 
-def test_refuses_what_no_machine_can_start() -> None:
+def test_too_many_workers_are_refused() -> None:
     flow = fl.from_range(3)
     refusals: dict[str, Callable[[], object]] = {
         "prefetch: procs": lambda: flow.prefetch(procs=10**9),
@@ -270,7 +270,7 @@ def test_refuses_what_no_machine_can_start() -> None:
     ],
     ids=str,
 )
-def test_refuses(given: dict[str, Any], message: str) -> None:
+def test_prefetch_refuses_invalid_arguments(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).prefetch(**given)
     assert str(caught.value) == message

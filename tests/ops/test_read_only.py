@@ -1,4 +1,4 @@
-"""What a source keeps, or an operator gives more than once, nobody can change from outside."""
+"""Consumers cannot change elements that a source keeps, or that an operator yields repeatedly."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CHAINS: dict[str, Chain] = {
 
 
 def write_to(element: Any) -> None:
-    """Every array refuses to be written to, with NumPy's own error."""
+    """Check that writing to any array raises NumPy's own error."""
     for leaf in leaves(element):
         for one in leaf if isinstance(leaf, list) else [leaf]:
             if isinstance(one, np.ndarray | np.void):
@@ -75,7 +75,7 @@ def write_to(element: Any) -> None:
 
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_arrays_of_from_items_refuse_to_be_written_to(form: Chain, chain: Chain) -> None:
+def test_arrays_of_from_items_are_read_only(form: Chain, chain: Chain) -> None:
     mine = np.arange(6.0).reshape(3, 2)
     flow = chain(fl.from_items(form(mine)))
     elements = flow.collect()
@@ -86,7 +86,7 @@ def test_arrays_of_from_items_refuse_to_be_written_to(form: Chain, chain: Chain)
 
 
 @pytest.mark.usefixtures("mortals")
-def test_arrays_of_from_items_refuse_to_be_written_to_in_a_worker() -> None:
+def test_arrays_of_from_items_are_read_only_in_a_worker() -> None:
     def write(row: Any) -> Any:
         row["x"][:] = 7
         return row
@@ -100,17 +100,17 @@ def test_arrays_of_from_items_refuse_to_be_written_to_in_a_worker() -> None:
 @pytest.mark.parametrize(
     "given", [list, tuple, deque, lambda a: a, lambda a: dict(enumerate(a)).values()]
 )
-def test_arrays_of_a_collection_in_from_iterable_refuse_to_be_written_to(given: Chain) -> None:
+def test_arrays_of_a_collection_in_from_iterable_are_read_only(given: Chain) -> None:
     for row in fl.from_iterable(given(np.zeros((3, 2)))):
         write_to(row)
 
 
-def test_arrays_that_a_function_makes_for_from_iterable_can_be_written_to() -> None:
+def test_arrays_made_by_a_function_for_from_iterable_are_writable() -> None:
     for row in fl.from_iterable(lambda: (np.zeros(2) for _ in range(3))):
         row[:] = 7
 
 
-def test_items_of_a_dataset_refuse_to_be_written_to() -> None:
+def test_arrays_of_a_dataset_are_read_only() -> None:
     class Dataset:
         rows = np.zeros((3, 2))
 
@@ -126,7 +126,7 @@ def test_items_of_a_dataset_refuse_to_be_written_to() -> None:
 
 
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
-def test_a_dict_or_list_that_is_changed_is_the_consumers_own(chain: Chain) -> None:
+def test_a_changed_dict_or_list_is_the_consumers_copy(chain: Chain) -> None:
     def changed(row: Any) -> Any:
         for one in row if isinstance(row, tuple) else [row]:
             one["n"] += 1
@@ -141,7 +141,7 @@ def test_a_dict_or_list_that_is_changed_is_the_consumers_own(chain: Chain) -> No
     assert items[0] == {"n": 0, "words": ["a"], "record": Open(None, 0)}
 
 
-def test_what_nobody_can_change_is_not_copied() -> None:
+def test_immutable_values_are_not_copied() -> None:
     rows = [3, "text", None, (1, ("a", 2.0)), Sealed(1, 2), np.float32(1), {1, 2}.__contains__]
     for row in rows:
         assert read_only(row) is row
@@ -212,7 +212,7 @@ def test_a_tuple_with_attributes_keeps_them() -> None:
     assert read_only(plain) is plain
 
 
-def test_containers_that_hold_themselves_are_copied_with_their_form() -> None:
+def test_recursive_containers_are_copied_recursively() -> None:
     items: list[Any] = [np.zeros(2)]
     items.append(items)
     row = read_only(items)
@@ -257,7 +257,7 @@ def test_lists_of_lists_are_copied_at_each_depth() -> None:
     write_to(read_only([[], [np.zeros(2)]])[1])
 
 
-def test_long_lists_of_numbers_are_not_looked_at_item_by_item() -> None:
+def test_long_lists_of_numbers_are_not_checked_item_by_item() -> None:
     late: list[Any] = [*range(512), [1]]  # lists are of one type, so that none holds this
     assert read_only(late)[-1] is late[-1]
 
@@ -267,7 +267,7 @@ def made(i: int) -> Any:
 
 
 @pytest.mark.parametrize("chain", [lambda flow: flow, lambda flow: flow.prefetch(threads=1)])
-def test_only_windows_that_overlap_make_their_rows_read_only(chain: Chain) -> None:
+def test_only_overlapping_windows_have_read_only_rows(chain: Chain) -> None:
     rows = fl.from_range(8).map(made)
     for stride in (2, 3):
         for window in chain(rows.window(2, stride)):

@@ -28,28 +28,28 @@ lengths = st.integers(0, 12)
 
 class TestTake:
     @given(lengths, st.integers(0, 15))
-    def test_gives_the_first(self, length: int, n: int) -> None:
+    def test_take_yields_the_first_elements(self, length: int, n: int) -> None:
         flow = fl.from_range(length).take(n)
         assert flow.collect() == list(range(length))[:n]
         assert len(flow) == min(length, n)
 
     @given(lengths, st.integers(0, 15))
-    def test_of_a_stream(self, length: int, n: int) -> None:
+    def test_take_of_a_stream(self, length: int, n: int) -> None:
         flow = fl.from_iterable(range(length)).filter(lambda i: i % 2 == 1).take(n)
         assert flow.collect() == [i for i in range(length) if i % 2 == 1][:n]
         assert flow.effects == {Unsized}
         assert flow.node.length is None
 
-    def test_reads_no_more(self) -> None:
+    def test_take_reads_only_n_elements(self) -> None:
         stream = iter(range(10))
         assert fl.from_iterable(stream).take(3).collect() == [0, 1, 2]
         assert next(stream) == 3
 
-    def test_keeps_positions(self) -> None:
+    def test_take_keeps_positions(self) -> None:
         flow = fl.from_range(9).filter(lambda i: i > 4).take(2)
         assert list(flow.node.reference(0)) == [(5, 5), (6, 6)]
 
-    def test_ends_an_endless_flow(self) -> None:
+    def test_take_ends_an_endless_flow(self) -> None:
         flow = fl.from_range(3).repeat().take(7)
         assert flow.effects == {Resampled}
         assert len(flow) == 7
@@ -58,12 +58,12 @@ class TestTake:
         assert stream.effects == {Resampled}
         assert stream.size() == 5
 
-    def test_after_a_shuffle_is_a_sample(self) -> None:
+    def test_take_after_a_shuffle_resamples(self) -> None:
         assert fl.from_range(9).take(3).shuffle().effects == {Reordered}
         assert fl.from_range(9).shuffle().take(3).effects == {Reordered, Resampled}
 
     @pytest.mark.parametrize("n", [-1, 1.5, True, None])
-    def test_refuses(self, n: Any) -> None:
+    def test_take_refuses_invalid_numbers(self, n: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).take(n)
         assert str(caught.value) == f"take: n must be an int >= 0, got {n!r}"
@@ -71,61 +71,61 @@ class TestTake:
 
 class TestSkip:
     @given(lengths, st.integers(0, 15))
-    def test_gives_the_rest(self, length: int, n: int) -> None:
+    def test_skip_yields_the_rest(self, length: int, n: int) -> None:
         flow = fl.from_range(length).skip(n)
         assert flow.collect() == list(range(length))[n:]
         assert len(flow) == max(0, length - n)
         assert flow.effects == frozenset()
 
     @given(lengths, st.integers(0, 15))
-    def test_of_a_stream(self, length: int, n: int) -> None:
+    def test_skip_of_a_stream(self, length: int, n: int) -> None:
         flow = fl.from_iterable(range(length)).filter(lambda i: i % 2 == 1).skip(n)
         assert flow.collect() == [i for i in range(length) if i % 2 == 1][n:]
         assert flow.effects == {Unsized}
         assert flow.node.length is None
 
     @given(lengths, st.integers(0, 15))
-    def test_resolves_as_it_reads(self, length: int, n: int) -> None:
+    def test_skip_resolves_to_the_reference(self, length: int, n: int) -> None:
         flow = fl.from_range(length).shuffle().skip(n)
         assert resolved(flow) == passes(flow, 3) == reference(flow, 3)
 
     @given(lengths, st.integers(0, 15))
-    def test_with_take_is_the_whole(self, length: int, n: int) -> None:
+    def test_take_and_skip_together_yield_all_elements(self, length: int, n: int) -> None:
         flow = fl.from_range(length)
         assert flow.take(n).collect() + flow.skip(n).collect() == flow.collect()
 
     @given(st.integers(0, 9), st.integers(0, 9))
-    def test_of_a_skip_adds_up(self, n: int, m: int) -> None:
+    def test_two_skips_add_up(self, n: int, m: int) -> None:
         flow = fl.from_range(12)
         assert flow.skip(n).skip(m).collect() == flow.skip(n + m).collect()
 
-    def test_numbers_anew(self) -> None:
+    def test_skip_renumbers_positions(self) -> None:
         flow = fl.from_range(9).filter(lambda i: i > 4).skip(2)
         assert list(flow.node.reference(0)) == [(0, 7), (1, 8)]
         assert flow.node.dense
 
-    def test_of_an_endless_flow_is_endless(self) -> None:
+    def test_skip_of_an_endless_flow_is_endless(self) -> None:
         flow = fl.from_range(3).repeat().skip(2)
         assert flow.effects == {Resampled, Endless}
         assert flow.node.length is None
         assert list(islice(flow, 4)) == [2, 0, 1, 2]
 
-    def test_reads_nothing_of_it_where_rows_are_numbered(self) -> None:
+    def test_skip_over_random_access_reads_no_skipped_rows(self) -> None:
         seen: list[int] = []
         flow = fl.from_range(10**12).map(lambda i: seen.append(i) or i).skip(10**12 - 2)  # type: ignore[func-returns-value]  # None or i
         assert flow.collect() == seen == [10**12 - 2, 10**12 - 1]
 
-    def test_after_a_shuffle_is_a_sample(self) -> None:
+    def test_skip_after_a_shuffle_resamples(self) -> None:
         assert fl.from_range(9).skip(3).shuffle().effects == {Reordered}
         assert fl.from_range(9).shuffle().skip(3).effects == {Reordered, Resampled}
         assert fl.from_range(9).shuffle(4).skip(3).effects == {Reordered, Resampled}
 
-    def test_names_the_row_that_fails(self) -> None:
+    def test_errors_after_a_skip_name_the_row(self) -> None:
         with pytest.raises(ElementError, match=r"element 1 \(row 4 of from_range\(5\)\)"):
             fl.from_range(5).skip(3).map(lambda i: 1 // (i - 4)).collect()
 
     @pytest.mark.parametrize("n", [-1, 1.5, True, None])
-    def test_refuses(self, n: Any) -> None:
+    def test_skip_refuses_invalid_numbers(self, n: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).skip(n)
         assert str(caught.value) == f"skip: n must be an int >= 0, got {n!r}"
@@ -136,7 +136,7 @@ shards = st.integers(1, 5).flatmap(lambda n: st.tuples(st.just(n), st.integers(0
 
 class TestShard:
     @given(lengths, shards)
-    def test_gives_every_nth(self, length: int, shard: tuple[int, int]) -> None:
+    def test_shard_yields_every_nth_element(self, length: int, shard: tuple[int, int]) -> None:
         n, i = shard
         flow = fl.from_range(length).shard(n, i)
         assert flow.collect() == list(range(length))[i::n]
@@ -144,7 +144,7 @@ class TestShard:
         assert flow.effects == frozenset()
 
     @given(lengths, shards)
-    def test_of_a_stream(self, length: int, shard: tuple[int, int]) -> None:
+    def test_shard_of_a_stream(self, length: int, shard: tuple[int, int]) -> None:
         n, i = shard
         flow = fl.from_iterable(range(length)).filter(lambda x: x % 3 > 0).shard(n, i)
         assert flow.collect() == [x for x in range(length) if x % 3 > 0][i::n]
@@ -155,51 +155,53 @@ class TestShard:
         )
 
     @given(lengths, shards)
-    def test_resolves_as_it_reads(self, length: int, shard: tuple[int, int]) -> None:
+    def test_shard_resolves_to_the_reference(self, length: int, shard: tuple[int, int]) -> None:
         flow = fl.from_range(length).shuffle().shard(*shard)
         assert resolved(flow) == passes(flow, 3) == reference(flow, 3)
 
     @given(lengths, st.integers(1, 5), st.booleans())
-    def test_of_all_numbers_is_the_whole(self, length: int, n: int, stream: bool) -> None:
+    def test_all_shards_together_yield_all_elements(
+        self, length: int, n: int, stream: bool
+    ) -> None:
         flow: Flow[int, Any] = fl.from_range(length)
         flow = flow.shuffle(4) if stream else flow
         rows = [x for i in range(n) for x in flow.shard(n, i)]
         assert sorted(rows) == list(range(length))
 
-    def test_of_one_is_the_identity(self) -> None:
+    def test_one_shard_is_the_whole_flow(self) -> None:
         assert fl.from_range(7).shard(1, 0).collect() == list(range(7))
 
-    def test_of_an_endless_flow_is_endless(self) -> None:
+    def test_shard_of_an_endless_flow_is_endless(self) -> None:
         flow = fl.from_range(5).repeat().shard(2, 1)
         assert flow.effects == {Resampled, Endless}
         assert list(islice(flow, 6)) == [1, 3, 0, 2, 4, 1]
 
-    def test_reads_nothing_of_the_others_where_rows_are_numbered(self) -> None:
+    def test_shard_over_random_access_reads_only_its_rows(self) -> None:
         seen: list[int] = []
         flow = fl.from_range(10).map(lambda i: seen.append(i) or i).shard(4, 1)  # type: ignore[func-returns-value]  # None or i
         assert flow.collect() == seen == [1, 5, 9]
 
-    def test_after_a_shuffle_is_a_sample(self) -> None:
+    def test_shard_after_a_shuffle_resamples(self) -> None:
         assert fl.from_range(9).shard(2, 0).shuffle().effects == {Reordered}
         assert fl.from_range(9).shuffle().shard(2, 0).effects == {Reordered, Resampled}
 
-    def test_before_a_shuffle_keeps_its_rows_in_every_epoch(self) -> None:
+    def test_shard_before_a_shuffle_keeps_its_rows(self) -> None:
         flow = fl.from_range(9).shard(2, 1).shuffle()
         assert [sorted(run) for run in flow.epochs(3)] == [[1, 3, 5, 7]] * 3
 
     @pytest.mark.parametrize("n", [0, -1, 1.5, True, None])
-    def test_refuses_a_number_of_shards(self, n: Any) -> None:
+    def test_shard_refuses_invalid_numbers_of_shards(self, n: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).shard(n, 0)
         assert str(caught.value) == f"shard: n must be an int >= 1, got {n!r}"
 
     @pytest.mark.parametrize("i", [-1, 0.0, False, None])
-    def test_refuses_a_number(self, i: Any) -> None:
+    def test_shard_refuses_an_invalid_index(self, i: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).shard(2, i)
         assert str(caught.value) == f"shard: i must be an int >= 0, got {i!r}"
 
-    def test_refuses_a_number_that_no_shard_has(self) -> None:
+    def test_shard_refuses_an_index_out_of_range(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).shard(3, 3)
         assert str(caught.value) == (
@@ -207,8 +209,8 @@ class TestShard:
         )
 
 
-class TestAskingForALength:
-    def test_of_an_endless_flow_raises_at_once(self) -> None:
+class TestLength:
+    def test_the_length_of_an_endless_flow_is_an_error(self) -> None:
         flow: Any = fl.from_range(3).repeat()
         message = r"repeat\(\) never ends; put .take\(n\) after it"
         for ask in (list, len, lambda f: f.size()):
@@ -217,7 +219,7 @@ class TestAskingForALength:
         with pytest.raises(EndlessFlow, match=r"collect: repeat\(\) never ends"):
             flow.collect()
 
-    def test_of_a_flow_that_learns_it_at_its_end(self) -> None:
+    def test_the_length_of_an_unsized_flow_is_an_error(self) -> None:
         flow: Any = fl.from_range(3).filter(bool)
         message = r"known only at the end of a pass, since there is filter\(bool\)"
         for ask in (len, lambda f: f.size()):
@@ -226,20 +228,20 @@ class TestAskingForALength:
         assert list(flow) == [1, 2]
 
     @given(lengths)
-    def test_that_is_known(self, n: int) -> None:
+    def test_known_lengths_are_returned(self, n: int) -> None:
         flow = fl.from_range(n)
         assert len(flow) == flow.size() == n
         assert bool(flow)  # a flow is no container: an empty one is true as well
 
 
 @pytest.mark.parametrize("k", [-1, 0.5, True, "1"])
-def test_an_epoch_is_a_number(k: Any) -> None:
+def test_invalid_epochs_are_refused(k: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).epoch(k)
     assert str(caught.value) == f"epoch: k must be an int >= 0 and below 2**62, got {k!r}"
 
 
-def test_epochs_are_passes_in_turn() -> None:
+def test_epochs_yields_consecutive_passes() -> None:
     flow = fl.from_range(8).shuffle()
     assert [list(run) for run in flow.epochs(3)] == [list(flow.epoch(k)) for k in range(3)]
     with pytest.raises(InvalidFlow, match="epochs: n must be an int >= 0, got -1"):

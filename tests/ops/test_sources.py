@@ -25,30 +25,30 @@ from tests import functions
 
 class TestFromItems:
     @given(st.lists(st.integers()))
-    def test_gives_the_items(self, items: list[int]) -> None:
+    def test_from_items_yields_the_items(self, items: list[int]) -> None:
         flow = fl.from_items(items)
         assert flow.collect() == items
         assert len(flow) == len(items)
         assert flow.effects == frozenset()
 
     @pytest.mark.parametrize("items", [(1, 2, 3), "abc", range(5), np.arange(4)])
-    def test_takes_any_sequence(self, items: Sequence[Any]) -> None:
+    def test_from_items_accepts_any_sequence(self, items: Sequence[Any]) -> None:
         assert fl.from_items(items).collect() == list(items)
 
-    def test_takes_an_array_by_rows(self) -> None:
+    def test_from_items_yields_the_rows_of_an_array(self) -> None:
         rows = np.arange(12).reshape(4, 3)
         flow = fl.from_items(rows)
         assert len(flow) == 4
         assert np.array_equal(np.stack(flow.collect()), rows)
         assert str(flow.spec) == "int64[3]"
 
-    def test_takes_an_array_of_numbers(self) -> None:
+    def test_from_items_accepts_an_array_of_numbers(self) -> None:
         flow = fl.from_items(np.arange(5, dtype=np.uint8)).shuffle()
         assert flow.batch(5).collect()[0].dtype == np.uint8
         assert sorted(flow.collect()) == [0, 1, 2, 3, 4]
         assert str(flow.spec) == "uint8[]"
 
-    def test_of_nothing_has_no_spec(self) -> None:
+    def test_from_items_without_items_has_no_spec(self) -> None:
         assert str(fl.from_items([]).spec) == "?"
 
     @pytest.mark.parametrize("change", [list.pop, lambda items: items.append(7)])
@@ -64,7 +64,7 @@ class TestFromItems:
             lambda flow: flow.batch(2).prefetch(procs=2),
         ],
     )
-    def test_more_or_fewer_items_than_there_were_are_an_error(
+    def test_a_changed_number_of_items_is_an_error(
         self, change: Callable[[list[int]], object], chained: Callable[[Any], Flow[Any, Any]]
     ) -> None:
         items = [0, 1, 2]
@@ -80,12 +80,12 @@ class TestFromItems:
             )
         assert repr(fl.from_items(items)) == f"from_items({len(items)} items)"
 
-    def test_refuses_keys_that_are_no_text(self) -> None:
+    def test_from_items_refuses_keys_that_are_not_text(self) -> None:
         columns: Any = {"x": np.zeros(3), "more": {1: np.zeros(3)}}
         with pytest.raises(InvalidFlow, match=r"^from_items: the keys .* must be text, got 1$"):
             fl.from_items(columns)
 
-    def test_takes_a_map_style_dataset(self) -> None:
+    def test_from_items_accepts_a_map_style_dataset(self) -> None:
         class Squares:
             def __len__(self) -> int:
                 return 3
@@ -108,7 +108,7 @@ class TestFromItems:
             (np.array(3), "ndarray"),
         ],
     )
-    def test_refuses_what_has_no_numbered_items(self, items: Any, kind: str) -> None:
+    def test_from_items_refuses_objects_without_numbered_items(self, items: Any, kind: str) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_items(items)
         assert str(caught.value) == (
@@ -128,7 +128,7 @@ class Pair(NamedTuple):
 
 
 def rows_of(columns: Any) -> list[Any]:
-    """What it is to give, by hand."""
+    """The expected rows, computed by hand."""
     if isinstance(columns, tuple):
         return list(zip(*(rows_of(part) for part in columns), strict=True))
     if isinstance(columns, dict):
@@ -137,7 +137,7 @@ def rows_of(columns: Any) -> list[Any]:
     return list(columns)
 
 
-class TestArraysSideBySide:
+class TestColumns:
     @pytest.mark.usefixtures("mortals")
     @pytest.mark.parametrize(
         ("columns", "spec"),
@@ -151,7 +151,7 @@ class TestArraysSideBySide:
             ((X, np.array([[1], 2, "x", None], object)), "(float32[3], list[int])"),
         ],
     )
-    def test_give_rows(self, columns: Any, spec: str) -> None:
+    def test_columns_yield_rows(self, columns: Any, spec: str) -> None:
         flow = fl.from_items(columns)
         assert len(flow) == 4
         assert same(flow.collect(), rows_of(columns))
@@ -162,33 +162,33 @@ class TestArraysSideBySide:
             order = fl.from_range(4).shuffle(seed=1)
             assert same(shuffled, [rows_of(columns)[i] for i in order])
 
-    def test_are_views_and_scalars(self) -> None:
+    def test_rows_are_views_and_scalars(self) -> None:
         x, y = fl.from_items((X, Y)).collect()[1]
         assert np.shares_memory(x, X)
         assert type(y) is np.int64
 
-    def test_batch(self) -> None:
+    def test_rows_of_columns_can_be_batched(self) -> None:
         flow = fl.from_items({"x": X, "y": Y}).batch(3)
         first, last = flow.collect()
         assert same(first, {"x": X[:3], "y": Y[:3]})
         assert same(last, {"x": X[3:], "y": Y[3:]})
         assert str(flow.node.spec(probe=False)) == "{x: float32[?, 3], y: int64[?]}"
 
-    def test_spec_is_known_of_none(self) -> None:
+    def test_the_spec_of_empty_columns_is_known(self) -> None:
         flow = fl.from_items((X[:0], Y[:0], np.empty(0, object)))
         assert str(flow.spec) == "(float32[3], int64[], ?)"
         assert flow.collect() == []
         assert str(fl.from_items(X[:0]).spec) == "float32[3]"
 
-    def test_of_a_named_tuple_are_plain(self) -> None:
+    def test_rows_of_a_named_tuple_are_plain_tuples(self) -> None:
         flow = fl.from_items(Pair(X, Y))
         assert same(flow.collect(), rows_of((X, Y)))
         assert same(flow.batch(4).starmap(Pair).collect()[0], Pair(X, Y))
 
-    def test_of_any_mapping(self) -> None:
+    def test_columns_may_be_any_mapping(self) -> None:
         assert same(fl.from_items(MappingProxyType({"x": X})).collect(), rows_of({"x": X}))
 
-    def test_travel_by_row(self) -> None:
+    def test_only_needed_rows_are_sent_to_workers(self) -> None:
         large = np.zeros((2000, 1000))  # 16 MB
         node = fl.from_items((large, np.arange(2000))).map(functions.itself).prefetch(procs=1).node
         stage = plan_of(node).root
@@ -197,7 +197,7 @@ class TestArraysSideBySide:
         assert len(pickle.dumps(fl.from_items((large, large)).collect()[0])) < 20_000
 
     @pytest.mark.parametrize("items", [[X, X], [X, Y], ["a", X], ("a", X), (X, 3), ()])
-    def test_of_anything_else_are_items(self, items: Any) -> None:
+    def test_tuples_of_other_values_are_items(self, items: Any) -> None:
         assert same(fl.from_items(items).collect(), list(items))
 
     @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ class TestArraysSideBySide:
             ({"in": (X, Y[1:]), "y": Y}, "in.0 has 4, in.1 has 3, y has 4"),
         ],
     )
-    def test_are_equally_long(self, columns: Any, lengths: str) -> None:
+    def test_columns_must_have_equal_lengths(self, columns: Any, lengths: str) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_items(columns)
         assert str(caught.value) == (
@@ -225,7 +225,7 @@ class TestArraysSideBySide:
             ({"x": 2}, "x", "int"),
         ],
     )
-    def test_of_a_dict_are_arrays(self, columns: Any, name: str, kind: str) -> None:
+    def test_values_of_a_dict_must_be_arrays(self, columns: Any, name: str, kind: str) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_items(columns)
         assert str(caught.value) == (
@@ -236,14 +236,14 @@ class TestArraysSideBySide:
 
 class TestFromRange:
     @given(st.integers(0, 100))
-    def test_counts(self, n: int) -> None:
+    def test_from_range_counts(self, n: int) -> None:
         flow = fl.from_range(n)
         assert flow.collect() == list(range(n))
         assert len(flow) == n
         assert str(flow.spec) == "int"
 
     @pytest.mark.parametrize("n", [-1, 2.0, True, None, "3"])
-    def test_refuses(self, n: Any) -> None:
+    def test_from_range_refuses_invalid_numbers(self, n: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(n)
         assert str(caught.value) == f"from_range: n must be an int >= 0, got {n!r}"
@@ -251,13 +251,13 @@ class TestFromRange:
 
 class TestFromIterable:
     @given(st.lists(st.integers()))
-    def test_gives_the_elements_in_every_pass(self, items: list[int]) -> None:
+    def test_from_iterable_yields_the_elements_in_every_pass(self, items: list[int]) -> None:
         flow = fl.from_iterable(items)
         assert flow.collect() == flow.collect() == items
         assert flow.effects == {Unsized}
         assert flow.node.length is None
 
-    def test_calls_a_function_once_a_pass(self) -> None:
+    def test_from_iterable_calls_the_function_once_per_pass(self) -> None:
         made: list[int] = []
 
         def count() -> Iterator[int]:
@@ -269,7 +269,7 @@ class TestFromIterable:
         assert [flow.collect(), flow.collect()] == [[0], [1]]
         assert flow.node.replayable
 
-    def test_gives_a_live_iterator_once(self) -> None:
+    def test_from_iterable_yields_a_live_iterator_once(self) -> None:
         flow = fl.from_iterable(iter([1, 2]))
         assert not flow.map(str).node.replayable
         assert str(flow.spec) == "?"  # and asking takes nothing away
@@ -277,7 +277,7 @@ class TestFromIterable:
         with pytest.raises(SourceError, match="an iterator allows only one pass"):
             flow.collect()
 
-    def test_names_the_element_at_which_it_fails(self) -> None:
+    def test_errors_name_the_element_at_which_the_iterable_fails(self) -> None:
         def stream() -> Iterator[int]:
             yield 5
             raise OSError("gone")
@@ -294,16 +294,16 @@ class TestFromIterable:
         ("make", "reason"),
         [(lambda: 3, "'int' object is not iterable"), (lambda: 1 // 0, "division")],
     )
-    def test_says_when_there_is_no_iterator(self, make: Any, reason: str) -> None:
+    def test_a_function_without_an_iterator_is_an_error(self, make: Any, reason: str) -> None:
         with pytest.raises(SourceError, match=rf"an iterator for epoch 0: .*{reason}"):
             fl.from_iterable(make).collect()
 
-    def test_passes_on_the_error_of_an_inner_flow(self) -> None:
+    def test_errors_of_an_inner_flow_are_not_wrapped(self) -> None:
         inner = fl.from_range(3).map(lambda i: 1 // i)
         with pytest.raises(ElementError, match=r"map\(<lambda>\) failed on element 0"):
             fl.from_iterable(inner).collect()
 
-    def test_refuses(self) -> None:
+    def test_from_iterable_refuses_other_objects(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_iterable(3)  # type: ignore[arg-type]  # what is tested
         assert str(caught.value) == (
@@ -313,7 +313,7 @@ class TestFromIterable:
 
 class TestTheSameIteratorAgain:
     @pytest.mark.parametrize("kind", ["function", "object"])
-    def test_is_an_error_on_the_second_pass(self, kind: str) -> None:
+    def test_the_same_iterator_again_is_an_error(self, kind: str) -> None:
         live = iter([1, 2, 3])
 
         class Stream:
@@ -325,7 +325,7 @@ class TestTheSameIteratorAgain:
         with pytest.raises(SourceError, match="returned the same iterator as for the last"):
             flow.collect()
 
-    def test_that_a_probe_took_is_an_error_and_no_empty_pass(self) -> None:
+    def test_an_iterator_used_by_a_probe_is_an_error(self) -> None:
         live = iter([1, 2, 3])
         flow = fl.from_iterable(lambda: live)
         assert str(flow.spec) == "int"
@@ -333,8 +333,8 @@ class TestTheSameIteratorAgain:
             flow.collect()
 
 
-class TestWhatIsKnownOfItems:
-    def test_the_first_tells_nothing_of_those_of_another_class(self) -> None:
+class TestSpecOfItems:
+    def test_the_first_item_does_not_determine_other_classes(self) -> None:
         items: list[Any] = ["header", 1, 2]
         assert fl.from_items(items).skip(1).concat(fl.from_range(1)).collect() == [1, 2, 0]
         assert fl.from_items(items).skip(1).batch(2).collect()[0].tolist() == [1, 2]
@@ -348,16 +348,16 @@ class TestWhatIsKnownOfItems:
     def test_empty_tuples_are_items(self) -> None:
         assert fl.from_items(((), ())).collect() == [(), ()]
 
-    def test_text_beside_arrays_reaches_a_batch(self) -> None:
+    def test_text_beside_arrays_can_be_batched(self) -> None:
         flow = fl.from_items({"x": np.array(["a", "bb"]), "n": np.array([1, 2], ">i4")})
         assert str(flow.spec) == "{x: str_, n: int32[]}"
         assert flow.batch(2).collect()[0]["x"] == ["a", "bb"]
 
 
 class TestTablesAndLabels:
-    """What others number by label or by column is refused, and told how its rows are had."""
+    """Objects indexed by label or by column are refused, with advice how to get their rows."""
 
-    def test_a_series_is_refused_and_its_values_come_in_their_order(self) -> None:
+    def test_a_series_is_refused_but_its_values_are_accepted(self) -> None:
         pandas = pytest.importorskip("pandas")
         series = pandas.Series([10, 20, 30], index=[2, 1, 0])
         refused: list[Callable[[], object]] = [
@@ -375,7 +375,7 @@ class TestTablesAndLabels:
         assert fl.from_items(pandas.Index([3, 1, 2])).collect() == [3, 1, 2]
 
     @pytest.mark.parametrize("kind", ["DataFrame", "Table", "RecordBatch"])
-    def test_a_table_is_refused_and_its_rows_come_as_the_error_says(self, kind: str) -> None:
+    def test_a_table_is_refused_with_advice_that_works(self, kind: str) -> None:
         columns = {"x": [1, 2, 3], "y": [4.0, 5.0, 6.0]}
         if kind == "DataFrame":
             table = pytest.importorskip("pandas").DataFrame(columns)

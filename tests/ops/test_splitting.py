@@ -28,9 +28,7 @@ shares = st.lists(st.floats(0.05, 0.3), min_size=1, max_size=3)
 
 @settings(deadline=None)
 @given(st.one_of(st.integers(60, 90), st.integers(LEAF - 2, 40 * LEAF)), shares, seeds)
-def test_parts_are_disjoint_and_together_all_and_in_order(
-    n: int, shares: list[float], seed: int
-) -> None:
+def test_parts_are_disjoint_complete_and_in_order(n: int, shares: list[float], seed: int) -> None:
     parts = fl.from_range(n).split(*shares, seed=seed)
     rows = [part.collect() for part in parts]
     assert sorted(i for part in rows for i in part) == list(range(n))
@@ -43,7 +41,7 @@ def test_parts_are_disjoint_and_together_all_and_in_order(
 
 
 @given(st.integers(2, 30), st.data(), seeds)
-def test_numbers_of_rows_are_kept(n: int, data: st.DataObject, seed: int) -> None:
+def test_parts_have_the_requested_numbers_of_rows(n: int, data: st.DataObject, seed: int) -> None:
     first = data.draw(st.integers(1, n - 1))
     one, rest = fl.from_range(n).split(first, seed=seed)
     assert (len(one), len(rest)) == (first, n - first)
@@ -62,13 +60,13 @@ def test_numbers_of_rows_are_kept(n: int, data: st.DataObject, seed: int) -> Non
         (2, (0.5,), (1, 1)),
     ],
 )
-def test_shares_are_of_all_rows_and_rounded_at_their_ends(
+def test_shares_are_rounded_at_their_ends(
     n: int, shares: tuple[float, ...], counts: tuple[int, ...]
 ) -> None:
     assert tuple(map(len, fl.from_range(n).split(*shares))) == counts
 
 
-def test_every_epoch_has_the_same_rows_however_often_they_are_moved() -> None:
+def test_every_epoch_has_the_same_rows_in_a_part() -> None:
     train, held_out = fl.from_range(1797).split(0.8, seed=1)
     seen = {i for run in train.shuffle(seed=3).repeat(2).epochs(3) for i in run}
     checked = {i for run in held_out.shuffle(seed=4).epochs(3) for i in run}
@@ -77,7 +75,7 @@ def test_every_epoch_has_the_same_rows_however_often_they_are_moved() -> None:
     assert seen | checked == set(range(1797))
 
 
-def test_what_is_below_is_in_its_epoch() -> None:
+def test_operators_below_run_in_the_current_epoch() -> None:
     noisy = fl.from_range(9).random_map(lambda i, rng: (i, rng.random()))
     part, _ = noisy.split(5)
     for k in range(2):
@@ -87,7 +85,7 @@ def test_what_is_below_is_in_its_epoch() -> None:
 
 @settings(deadline=None)
 @given(sizes, st.floats(0.2, 0.8), seeds)
-def test_the_choice_is_told_by_seed_and_length_alone(n: int, share: float, seed: int) -> None:
+def test_the_choice_depends_only_on_seed_and_length(n: int, share: float, seed: int) -> None:
     plain = fl.from_range(n)
     deep = plain.map(lambda i: -i).map(lambda i: -i).prefetch().skip(0)
     cached = fl.from_items(range(n)).cache()
@@ -106,13 +104,13 @@ def test_images_and_labels_correspond() -> None:
         assert len(some.zip(theirs)) == len(some)
 
 
-def test_seeds_choose_apart() -> None:
+def test_different_seeds_choose_different_rows() -> None:
     chosen = {tuple(fl.from_range(30).split(15, seed=seed)[0]) for seed in range(20)}
     assert len(chosen) == 20
 
 
-def test_every_choice_is_as_likely() -> None:
-    """Of four among eight, over many seeds: chi-squared, 69 degrees."""
+def test_all_choices_are_equally_likely() -> None:
+    """Choices of four among eight rows, over many seeds: chi-squared, 69 degrees of freedom."""
     trials = 7000
     seen = Counter(tuple(fl.from_range(8).split(4, seed=seed)[0]) for seed in range(trials))
     choices = list(combinations(range(8), 4))
@@ -122,8 +120,8 @@ def test_every_choice_is_as_likely() -> None:
     assert 35 < chi < 115  # what lies outside is less likely than one in a thousand
 
 
-def test_every_row_is_as_likely_in_each_part() -> None:
-    """Across the borders of leaves too."""
+def test_every_row_is_equally_likely_in_each_part() -> None:
+    """Also across the borders of leaves."""
     n, trials = 2 * LEAF + 100, 300
     counts = np.zeros((3, n))
     for seed in range(trials):
@@ -134,8 +132,8 @@ def test_every_row_is_as_likely_in_each_part() -> None:
         assert abs(chi - n) < 4.5 * np.sqrt(2 * n)
 
 
-def test_the_rows_are_those_of_every_release() -> None:
-    """A part that was held out once stays so: another NumPy must not draw others."""
+def test_the_rows_are_the_same_in_every_release() -> None:
+    """Held-out rows must stay held out: another NumPy version must not draw other rows."""
     _, held_out = fl.from_range(10).split(0.8, seed=1)
     assert held_out.collect() == [2, 7]
     _, some, _ = fl.from_range(5000).split(0.5, 5, seed=3)
@@ -144,7 +142,7 @@ def test_the_rows_are_those_of_every_release() -> None:
     assert part.skip(3 * 10**8).take(3).collect() == [599999693, 599999694, 599999698]
 
 
-def test_reads_late_at_a_thousand_million_rows() -> None:
+def test_split_reads_late_at_a_thousand_million_rows() -> None:
     flow = fl.from_range(MOST - 1)
     train, held_out = flow.split(0.8, seed=5)
     assert (len(train), len(held_out)) == (799_999_999, 200_000_000)
@@ -160,7 +158,7 @@ def test_reads_late_at_a_thousand_million_rows() -> None:
     assert set(inside) <= {*near, *far}
 
 
-def test_resumes_there_at_once() -> None:
+def test_split_resumes_at_once() -> None:
     train, _ = fl.from_range(MOST - 1).split(0.8, seed=6)
     places = iter(range(7, 799_999_999, 10_000_000))  # nothing was looked up there before
 
@@ -172,7 +170,7 @@ def test_resumes_there_at_once() -> None:
     assert soonest(attempt, 0.05) < 0.05  # walking there takes minutes
 
 
-def test_moves_no_row_below_a_shuffle() -> None:
+def test_split_below_a_shuffle_reads_only_requested_rows() -> None:
     read: list[int] = []
 
     def note(i: int) -> int:
@@ -184,7 +182,7 @@ def test_moves_no_row_below_a_shuffle() -> None:
     assert read == got
 
 
-def test_leaves_the_others_out_of_what_has_no_numbers() -> None:
+def test_split_of_a_stream_leaves_other_rows_out() -> None:
     class Counted:
         passes = 0
 
@@ -199,7 +197,7 @@ def test_leaves_the_others_out_of_what_has_no_numbers() -> None:
     assert train.prefetch(procs=2).collect() == train.collect()
 
 
-def test_workers_read_its_rows_alone() -> None:
+def test_workers_read_only_the_rows_of_the_part() -> None:
     train, held_out = fl.from_range(3000).map(abs).split(0.8, seed=3)
     for part in (train, held_out):
         assert part.batch(7, collate=list).prefetch(procs=2).collect() == (
@@ -207,7 +205,7 @@ def test_workers_read_its_rows_alone() -> None:
         )
 
 
-def test_a_state_tells_the_parts_apart() -> None:
+def test_a_state_distinguishes_the_parts() -> None:
     train, held_out = fl.from_range(10).split(0.5)
     with pytest.raises(fl.StateMismatch):
         held_out.resume(iter(train).state_dict())
@@ -217,7 +215,7 @@ def test_a_state_tells_the_parts_apart() -> None:
     assert [first, *again.resume(run.state_dict())] == train.collect()
 
 
-def test_names_the_row() -> None:
+def test_errors_name_the_row() -> None:
     part, _ = fl.from_range(10).split(0.8, seed=1)
     row = part.collect()[5]
     with pytest.raises(fl.ElementError) as caught:
@@ -225,7 +223,7 @@ def test_names_the_row() -> None:
     assert caught.value.origin == f"row {row} of from_range(10)"
 
 
-def test_spells_itself() -> None:
+def test_split_title() -> None:
     shares: Any = (np.float64(0.5), np.int64(3))
     seed: Any = np.int64(1)
     parts = fl.from_range(10).split(*shares, seed=seed)
@@ -236,7 +234,7 @@ def test_spells_itself() -> None:
 @pytest.mark.parametrize(
     "bad", [0, 0.0, 1.0, -0.5, -3, 80.0, True, "0.8", None, float("nan"), [0.5]]
 )
-def test_refuses_what_is_no_part(bad: Any) -> None:
+def test_split_refuses_invalid_parts(bad: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(10).split(0.1, bad)
     assert str(caught.value) == (
@@ -248,7 +246,7 @@ def test_refuses_what_is_no_part(bad: Any) -> None:
     ("shares", "counts"),
     [((8, 5), "8, 5 and -3"), ((10,), "10 and 0"), ((0.01,), "0 and 10"), ((0.99,), "10 and 0")],
 )
-def test_refuses_a_part_without_a_row(shares: tuple[float, ...], counts: str) -> None:
+def test_split_refuses_empty_parts(shares: tuple[float, ...], counts: str) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(10).split(*shares)
     assert str(caught.value) == (
@@ -257,7 +255,7 @@ def test_refuses_a_part_without_a_row(shares: tuple[float, ...], counts: str) ->
     )
 
 
-def test_refuses_shares_of_everything() -> None:
+def test_split_refuses_shares_that_leave_no_rows() -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(10).split(0.8, 0.2)
     assert str(caught.value) == (
@@ -272,7 +270,7 @@ def test_refuses_shares_of_everything() -> None:
     )
 
 
-def test_refuses_more_than_can_be_drawn_and_another_seed() -> None:
+def test_split_refuses_too_many_rows_and_invalid_seeds() -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(MOST).split(0.5)
     assert str(caught.value) == (
@@ -308,7 +306,7 @@ _SIZE = "and a part is a share of all rows"
     ],
     ids=str,
 )
-def test_refuses_what_is_not_exact(flow: AnyFlow, named: str, reason: str) -> None:
+def test_split_refuses_flows_that_are_not_exact(flow: AnyFlow, named: str, reason: str) -> None:
     with pytest.raises(InvalidFlow) as caught:
         flow.split(0.5)
     assert str(caught.value) == (

@@ -1,4 +1,4 @@
-"""How messages spell an operator: as it was written, without what nobody wrote."""
+"""Titles of operators: as written in the chain, without default arguments."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CASES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("title", CASES)
-def test_it_is_spelled(title: str) -> None:
+def test_titles_are_as_written_in_the_chain(title: str) -> None:
     flow = CASES[title]()
     assert flow.node.title == title
 
@@ -80,7 +80,7 @@ def test_it_is_spelled(title: str) -> None:
         (PAIRS.map_component(str), PAIRS.map_component(str, 1)),
     ],
 )
-def test_a_state_tells_them_apart(one: Any, other: Any) -> None:
+def test_a_state_distinguishes_titles(one: Any, other: Any) -> None:
     for a, b in ((one, other), (other, one)):
         state = iter(a).state_dict()
         a.resume(state)
@@ -89,7 +89,7 @@ def test_a_state_tells_them_apart(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("build", [lambda: ROWS.zip(ROWS.shuffle()), lambda: ROWS.mix(STREAM)])
-def test_an_error_quotes_no_default(build: Any) -> None:
+def test_errors_do_not_show_default_arguments(build: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         build()
     assert "seed" not in str(caught.value)

@@ -19,7 +19,7 @@ sizes = st.integers(1, 5)
 
 
 @given(st.sampled_from(FORMS), st.integers(0, 12), sizes)
-def test_is_the_inverse_of_batch(form: str, length: int, n: int) -> None:
+def test_unbatch_is_the_inverse_of_batch(form: str, length: int, n: int) -> None:
     items = [make(form, i) for i in range(length)]
     plain = [(x.id, x.data) if form in ("named", "record") else x for x in items]
     if form == "listed":  # a list of numbers is an array
@@ -40,7 +40,7 @@ def test_batches_may_differ_in_size(length: int, modulus: int) -> None:
     assert fl.from_iterable(arrays).unbatch(int).collect() == rows
 
 
-def test_nested_components() -> None:
+def test_nested_components_are_unbatched() -> None:
     items = [{"id": i, "pair": (np.int8(i), {"name": str(i), "none": ()})} for i in range(4)]
     batch = {
         "id": np.arange(4),
@@ -63,7 +63,7 @@ def test_rows_are_views() -> None:
     assert [type(i) for i in fl.from_items([np.arange(2)]).unbatch()] == [np.int64, np.int64]
 
 
-def test_reads_a_batch_when_its_rows_are_asked_for() -> None:
+def test_a_batch_is_read_when_its_rows_are_requested() -> None:
     stream = iter([np.arange(2), np.arange(3), np.arange(4)])
     run = iter(fl.from_iterable(stream).unbatch(int))
     assert [next(run), next(run), next(run)] == [0, 1, 0]
@@ -86,13 +86,13 @@ new_point: Any = Point  # a checker does not know that attrs calls a field ``_y`
 
 
 class TestInto:
-    def test_a_tuple_gives_its_components_in_order(self) -> None:
+    def test_into_gets_tuple_components_in_order(self) -> None:
         items = [make("named", i) for i in range(3)]
         flow: Any = fl.from_items(items)
         assert same(flow.batch(2).unbatch(Named).collect(), items)
         assert same(flow.batch(2).starmap(Named).unbatch(Named).collect(), items)
 
-    def test_a_record_or_dict_gives_them_by_name(self) -> None:
+    def test_into_gets_record_or_dict_components_by_name(self) -> None:
         points: list[Point] = [new_point(x=i, y=-i) for i in range(3)]
         assert fl.from_items(points).batch(2).unbatch(Point).collect() == points
         items = [make("record", i) for i in range(3)]
@@ -100,11 +100,11 @@ class TestInto:
         dicts = fl.from_items([{"x": np.int64(i), "y": np.int64(-i)} for i in range(3)])
         assert dicts.batch(2).unbatch(Point).collect() == points
 
-    def test_an_array_or_list_gives_its_rows(self) -> None:
+    def test_into_gets_the_rows_of_an_array_or_list(self) -> None:
         assert fl.from_range(3).batch(2).unbatch(float).collect() == [0.0, 1.0, 2.0]
         assert fl.from_items([["a", "b"]]).unbatch(str.upper).collect() == ["A", "B"]
 
-    def test_failing(self) -> None:
+    def test_a_failing_into_names_the_batch(self) -> None:
         def inverse(i: int) -> float:
             return 1 / int(i)
 
@@ -114,13 +114,12 @@ class TestInto:
             next(run)
         row = "row {} of from_items(4 items)"
         assert str(caught.value) == (
-            f"unbatch(TestInto.test_failing.<locals>.inverse) failed on element 1 "
-            f"({row.format(2)} to {row.format(3)}): ZeroDivisionError('division by zero'); "
-            f"the element was int64[2]"
-        ).replace("TestInto.test_failing.<locals>.", "")
+            f"unbatch(inverse) failed on element 1 ({row.format(2)} to {row.format(3)}): "
+            f"ZeroDivisionError('division by zero'); the element was int64[2]"
+        )
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
-    def test_that_stops_does_not_end_the_flow(self) -> None:
+    def test_stop_iteration_in_into_does_not_end_the_flow(self) -> None:
         def stop(i: int) -> int:
             raise StopIteration
 
@@ -134,30 +133,30 @@ class Sample(NamedTuple):
 
 
 class TestEffects:
-    def test_the_length_is_known_at_the_end(self) -> None:
+    def test_the_length_is_unknown_before_the_end(self) -> None:
         flow: Any = fl.from_range(4).batch(2).unbatch()
         assert flow.effects == {Unsized}
         with pytest.raises(UnknownLength, match=r"there is unbatch\(\) in the flow"):
             len(flow)
 
-    def test_of_a_repeated_flow(self) -> None:
+    def test_unbatch_of_a_repeated_flow(self) -> None:
         flow = fl.from_range(3).batch(2).repeat(2).unbatch(int)
         assert flow.collect() == [0, 1, 2, 0, 1, 2]
 
 
 class TestSpec:
-    def test_is_that_of_the_rows(self) -> None:
+    def test_the_spec_is_the_spec_of_the_rows(self) -> None:
         flow = fl.from_items([(np.zeros((2, 3), np.uint8), np.zeros(2))] * 2)
         assert str(flow.unbatch().spec) == "(uint8[3], float64[])"
         assert str(fl.from_items([{"a": np.zeros((2, 3))}]).unbatch().spec) == "{a: float64[3]}"
         samples = fl.from_items([Sample(np.zeros(3), np.int8(1))] * 2)
         assert str(samples.batch(2).unbatch().spec) == "(float64[3], int8[])"
 
-    def test_of_a_list_is_that_of_its_first_row(self) -> None:
+    def test_the_spec_of_a_list_comes_from_its_first_row(self) -> None:
         flow = fl.from_items([(np.zeros((i, 3)), "a") for i in range(3)])
         assert str(flow.batch(2, collate=list).unbatch().spec) == "(float64[?, ?], str)"
 
-    def test_of_into_is_asked(self) -> None:
+    def test_the_spec_of_into_is_its_annotation(self) -> None:
         def halved(i: int) -> float:
             raise AssertionError("not asked")
 
@@ -169,7 +168,7 @@ class TestSpec:
             str(fl.from_items(one).batch(1).unbatch(Point).spec) == "Point(_y: int64[], x: int64[])"
         )
 
-    def test_sizes_that_vary_stay_open(self) -> None:
+    def test_varying_sizes_are_unknown(self) -> None:
         flow = fl.from_range(3).map(lambda i: np.zeros((3, i))).padded_batch(2)
         assert str(flow.unbatch().spec) == "float64[?, ?]"
 
@@ -195,7 +194,7 @@ class TestRefusals:
             ({"a": {"b": None}}, f"element.a.b: NoneType {NO_ROWS}"),
         ],
     )
-    def test_elements_without_rows(self, element: Any, said: str) -> None:
+    def test_elements_without_rows_are_refused(self, element: Any, said: str) -> None:
         with pytest.raises(InvalidFlow) as caught:
             _unbatched(fl.from_items([element]).node)
         assert str(caught.value) == f"unbatch(): {said}"
@@ -214,7 +213,7 @@ class TestRefusals:
             (Pair([1], (np.zeros(1), [])), "element.image has 1 rows, element.label.1 has 0"),
         ],
     )
-    def test_sizes_that_differ(self, element: Any, said: str) -> None:
+    def test_different_leading_sizes_are_an_error(self, element: Any, said: str) -> None:
         good: Any = ([1], [2])
         flow: Any = fl.from_items([good, element] if isinstance(element, tuple) else [element])
         run = iter(flow.unbatch())
@@ -222,7 +221,7 @@ class TestRefusals:
             list(run)
         assert str(caught.value.__cause__) == f"{said}: they must have equally many"
 
-    def test_an_element_without_components(self) -> None:
+    def test_an_element_without_components_is_an_error(self) -> None:
         flow: Any = fl.from_items([()])
         with pytest.raises(ElementError) as caught:
             flow.unbatch().collect()
@@ -231,14 +230,14 @@ class TestRefusals:
         )
 
     @pytest.mark.parametrize("into", [3, "Sample", (int,)])
-    def test_into(self, into: Any) -> None:
+    def test_invalid_into_is_refused(self, into: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).batch(2).unbatch(into)
         assert str(caught.value) == f"unbatch: into must be callable, got {into!r}"
 
 
 @pytest.mark.parametrize("procs", [0, 1])
-def test_between_prefetches(procs: int) -> None:
+def test_unbatch_between_prefetches(procs: int) -> None:
     flow = fl.from_range(7).batch(3).prefetch(procs=procs).unbatch(int)
     assert flow.map(lambda i: i * i).prefetch(procs=procs).collect() == [i * i for i in range(7)]
 
@@ -248,7 +247,7 @@ class TwoParts(NamedTuple):
     y: Any
 
 
-def test_what_varies_in_rows_varies_in_what_they_are_put_into() -> None:
+def test_sizes_that_vary_in_rows_vary_in_the_result_of_into() -> None:
     rows = fl.from_items([(np.int32(i), np.zeros(2)) for i in range(4)])
     uneven = rows.batch(3).padded_batch(1)  # of three rows, and of one
     flow = uneven.unbatch(TwoParts)
@@ -256,12 +255,12 @@ def test_what_varies_in_rows_varies_in_what_they_are_put_into() -> None:
     assert str(flow.spec) == "TwoParts(x: int32[?], y: float64[?, ?])"
 
 
-def test_sizes_that_all_rows_have_are_known_where_they_are_put_into_a_class() -> None:
+def test_common_sizes_of_rows_are_known_in_the_class_of_into() -> None:
     flow = fl.from_items([(np.int32(i), np.zeros(2)) for i in range(4)]).batch(3).unbatch(TwoParts)
     assert str(flow.spec) == "TwoParts(x: int32[], y: float64[2])"
 
 
-def test_of_an_empty_first_batch_no_sizes_are_taken() -> None:
+def test_an_empty_first_batch_determines_no_sizes() -> None:
     batches = [(np.zeros((0, 2)), np.zeros((0, 1))), (np.zeros((1, 2)), np.zeros((1, 1)))]
     flow = fl.from_items(batches).unbatch(TwoParts)
     assert str(flow.spec) == "TwoParts(x: float64[?], y: float64[?])"

@@ -28,7 +28,7 @@ class Left(NamedTuple):
 
 
 @given(st.integers(0, 9))
-def test_pairs_by_position(n: int) -> None:
+def test_zip_pairs_elements_by_position(n: int) -> None:
     flow = fl.from_range(n).zip(fl.from_range(n).map(str))
     assert flow.collect() == [(i, str(i)) for i in range(n)]
     assert len(flow) == n
@@ -47,7 +47,7 @@ def test_pairs_by_position(n: int) -> None:
         ([1], [2], ([1], [2])),
     ],
 )
-def test_joins_components(left: object, right: object, joined: object) -> None:
+def test_zip_joins_components(left: object, right: object, joined: object) -> None:
     one: AnyFlow = fl.from_items([left])
     flow: AnyFlow = one.zip(fl.from_items([right]))
     (got,) = flow.collect()
@@ -57,18 +57,18 @@ def test_joins_components(left: object, right: object, joined: object) -> None:
     assert flow.map(lambda x: x).spec == fl.from_items([joined]).spec
 
 
-def test_knows_its_spec_without_an_element() -> None:
+def test_the_spec_of_zip_is_known_without_an_element() -> None:
     flow: AnyFlow = fl.from_range(0).zip(fl.fake([(2, 3), ()], 0))
     assert str(flow.node.spec(probe=False)) == "(int, float32[2, 3], float32[])"
     assert flow.collect() == []
 
 
-def test_goes_on_with_another() -> None:
+def test_zip_can_be_chained() -> None:
     three = fl.from_range(2).zip(fl.from_items("ab")).zip(fl.from_items([0.5, 1.5]))
     assert three.collect() == [(0, "a", 0.5), (1, "b", 1.5)]
 
 
-def test_wants_equal_lengths() -> None:
+def test_zip_refuses_different_lengths() -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).zip(fl.from_range(4))
     assert str(caught.value) == (
@@ -78,7 +78,7 @@ def test_wants_equal_lengths() -> None:
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.booleans())
-def test_finds_out_at_the_end(n: int, m: int, swap: bool) -> None:
+def test_different_lengths_are_an_error_at_the_end(n: int, m: int, swap: bool) -> None:
     one, other = fl.from_iterable(range(n)), fl.from_range(m)
     flow: AnyFlow = other.zip(one) if swap else one.zip(other)
     assert flow.effects == {Unsized}
@@ -93,7 +93,7 @@ def test_finds_out_at_the_end(n: int, m: int, swap: bool) -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 4), st.booleans(), st.booleans())
-def test_endless_ends_with_the_other(n: int, m: int, swap: bool, stream: bool) -> None:
+def test_an_endless_flow_ends_with_the_other(n: int, m: int, swap: bool, stream: bool) -> None:
     finite: AnyFlow = fl.from_iterable(range(n)) if stream else fl.from_range(n)
     endless: AnyFlow = fl.from_range(m).repeat()
     flow: AnyFlow = endless.zip(finite) if swap else finite.zip(endless)
@@ -103,14 +103,14 @@ def test_endless_ends_with_the_other(n: int, m: int, swap: bool, stream: bool) -
     assert flow.node.length == (None if stream else n)
 
 
-def test_of_two_endless_is_endless() -> None:
+def test_zip_of_two_endless_flows_is_endless() -> None:
     flow = fl.from_range(2).repeat().zip(fl.from_range(3).repeat())
     assert flow.effects == {Resampled, Endless}
     assert flow.take(4).collect() == [(0, 0), (1, 1), (0, 2), (1, 0)]
 
 
 @pytest.mark.parametrize("swap", [False, True])
-def test_refuses_a_reordered_flow(swap: bool) -> None:
+def test_zip_refuses_a_reordered_flow(swap: bool) -> None:
     one: AnyFlow = fl.from_range(3)
     other: AnyFlow = fl.from_range(3).shuffle().map(str)
     with pytest.raises(InvalidFlow) as caught:
@@ -121,7 +121,7 @@ def test_refuses_a_reordered_flow(swap: bool) -> None:
     )
 
 
-def test_two_dicts_with_a_key_in_common() -> None:
+def test_two_dicts_with_a_common_key_are_an_error() -> None:
     one: AnyFlow = fl.from_items([{"a": 1}, {"a": 2}])
     run = iter(one.zip(fl.from_items([{"b": 1}, {"a": 3, "b": 2}])))  # known of the first only
     first: object = next(run)
@@ -134,7 +134,7 @@ def test_two_dicts_with_a_key_in_common() -> None:
     )
 
 
-def test_names_the_rows_of_both() -> None:
+def test_errors_name_the_rows_of_both_flows() -> None:
     flow = fl.from_range(3).zip(fl.from_items("abc")).map(lambda pair: 1 // (pair[0] - 1))
     with pytest.raises(ElementError) as caught:
         flow.collect()
@@ -143,6 +143,6 @@ def test_names_the_rows_of_both() -> None:
     assert same.zip(same).node.origin(0, 1) == "row 1 of from_range(3)"
 
 
-def test_two_dicts_known_to_have_a_key_in_common() -> None:
+def test_two_dicts_known_to_have_a_common_key_are_refused() -> None:
     with pytest.raises(InvalidFlow, match=r"both elements have the keys \['a'\]"):
         fl.from_items([{"a": 1}]).zip(fl.from_items([{"a": 2, "b": 3}]))

@@ -1,7 +1,7 @@
-"""What explain() prints, kept as text files.
+"""Snapshots of the text of explain(), kept as files.
 
-After a change that is meant to show, ``SNAPSHOTS=renew pytest tests/plan/test_explain.py`` writes
-them anew; read the difference before it is committed.
+After an intended change, ``SNAPSHOTS=renew pytest tests/plan/test_explain.py`` writes them again;
+read the difference before it is committed.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ FLOWS = (
 
 
 @pytest.mark.parametrize("make", FLOWS, ids=lambda make: make.__name__)
-def test_snapshot(make: Any, tmp_path: Path) -> None:
+def test_explain_equals_the_snapshot(make: Any, tmp_path: Path) -> None:
     flow = make(tmp_path)
     text = "\n".join(f"explain({stage!r})\n{flow.explain(stage)}\n" for stage in STAGES)
     kept = FOLDER / f"{make.__name__}.txt"
@@ -139,7 +139,7 @@ def test_snapshot(make: Any, tmp_path: Path) -> None:
     assert text == kept.read_text()
 
 
-def test_no_snapshot_is_left_over() -> None:
+def test_every_snapshot_belongs_to_a_flow() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == {make.__name__ for make in FLOWS}
 
 
@@ -147,7 +147,7 @@ def notes(flow: Flow[Any, Any]) -> list[str]:
     return [line for line in flow.explain().splitlines() if line.startswith("note: ")]
 
 
-def test_notes_what_takes_other_rows_in_every_epoch() -> None:
+def test_operators_that_take_other_rows_in_every_epoch_are_noted() -> None:
     rows = fl.from_range(9)
     rest = (
         "takes other rows in every epoch; for a fixed part of the rows write .split(...) before "
@@ -165,7 +165,7 @@ def test_notes_what_takes_other_rows_in_every_epoch() -> None:
         assert notes(moved.shard(3, 1).prefetch()) == [f"note: shard(3, 1) after {title} {rest}"]
 
 
-def test_notes_nothing_of_rows_that_stay_or_are_to_come_again() -> None:
+def test_fixed_or_repeated_rows_are_not_noted() -> None:
     rows = fl.from_range(9)
     for flow in (
         rows.split(0.5)[0].shuffle(),
@@ -180,7 +180,7 @@ def test_notes_nothing_of_rows_that_stay_or_are_to_come_again() -> None:
     assert len(notes(again.concat(again))) == 1
 
 
-def test_the_plan_is_what_is_shown_unless_asked(tmp_path: Path) -> None:
+def test_the_plan_is_explained_by_default(tmp_path: Path) -> None:
     flow = readme(tmp_path)
     assert flow.explain() == flow.explain("plan")
 
@@ -198,7 +198,7 @@ def test_an_operator_keeps_its_number(tmp_path: Path) -> None:
             (tmp_path / "digits.lmdb").unlink()
 
 
-def test_a_prefetch_moves_no_number() -> None:
+def test_a_prefetch_does_not_change_operator_numbers() -> None:
     plain = fl.from_range(9).map(double).batch(2)
     ahead = fl.from_range(9).prefetch().map(double).prefetch(procs=2).batch(2)
     lines = [line for line in ahead.explain("flow").splitlines() if "prefetch" not in line]
@@ -207,13 +207,13 @@ def test_a_prefetch_moves_no_number() -> None:
     ]
 
 
-def test_other_stages_are_refused() -> None:
+def test_unknown_stages_are_refused() -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).explain("stages")
     assert str(caught.value) == "explain: stage must be one of flow, rules, plan, got 'stages'"
 
 
-def test_what_is_above_a_stage_is_probed_through_it() -> None:
+def test_operators_above_a_shuffle_are_probed_through_it() -> None:
     shuffled = fl.from_items(["a b", "c"]).shuffle()
     for flow in (
         shuffled.cache().map(lambda words: words),
@@ -223,7 +223,7 @@ def test_what_is_above_a_stage_is_probed_through_it() -> None:
         assert flow.explain().splitlines()[-1].endswith("str")
 
 
-def test_what_supplies_a_stage_within_an_argument_is_set_in_as_far() -> None:
+def test_sources_of_a_nested_stage_are_indented_like_it() -> None:
     other = fl.from_items(range(9)).map(abs).prefetch(procs=1)
     lines = fl.from_range(9).filter(bool).choose(other.filter(bool)).explain().splitlines()
     (supply,) = [line for line in lines if "from_items(9 items)" in line]
@@ -239,7 +239,7 @@ def of_all(node: AnyNode) -> Spec:
 
 @settings(max_examples=300)
 @given(chains(most=5))
-def test_what_it_says_of_elements_is_true_of_all(recipe: Recipe) -> None:
+def test_the_explained_spec_holds_for_all_elements(recipe: Recipe) -> None:
     got = outcome(interpret(recipe.build().node))
     if got.error is None and got.elements:
         with suppress(FlowError):  # the probe meets what a filter leaves out
@@ -278,17 +278,19 @@ TWO_ARRAYS: Any = fl.fake([(2,), (3,)], 4)
         ),
     ],
 )
-def test_sizes_of_the_first_element_only_are_open(flow: Flow[Any, Any], element: str) -> None:
+def test_sizes_known_only_from_the_first_element_are_unknown(
+    flow: Flow[Any, Any], element: str
+) -> None:
     assert flow.explain("flow").splitlines()[-1].endswith(f" {element}")
 
 
-def test_flows_that_differ_can_be_read() -> None:
+def test_merging_different_flows_is_noted() -> None:
     words: list[Any] = ["a"]
     flow = fl.from_range(2).map(lambda i: i).concat(fl.from_items(words).map(lambda x: x))
     assert "!" not in flow.explain()
     assert any(line.startswith("note: concat(...): element is int in ") for line in notes(flow))
 
 
-def test_a_cache_among_flows_that_are_mixed() -> None:
+def test_a_cache_among_mixed_flows_is_explained() -> None:
     rows = fl.from_range(9)
     assert "int" in rows.shuffle().cache().mix(rows).explain()

@@ -1,4 +1,4 @@
-"""Lowering: which operators run together, where, and what travels to them."""
+"""Lowering: the stages of a plan, their workers, and the elements sent to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowdsl import Flow
 from flowdsl.nodes import AnyNode, Unordered
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.lower import Supplied, plan_of
-from flowdsl.plan.plan import NOBODY, Base, Hosted, Plan, Stage
+from flowdsl.plan.plan import NO_WORKERS, Base, Hosted, Plan, Stage
 from flowdsl.plan.tree import walk
 from flowdsl.resources.worker_kinds import PROCESSES, THREADS, Workers
 from flowdsl.testing.elements import same
@@ -41,14 +41,14 @@ def titles_of(bases: Sequence[Base]) -> list[str]:
 class TestPositionsTravel:
     flow = fl.from_range(20).shuffle().map(double).batch(3).prefetch(procs=2)
 
-    def test_where_workers_can_read_for_themselves(self) -> None:
+    def test_positions_travel_if_workers_can_read_the_source(self) -> None:
         stage = stage_of(self.flow)
         assert stage.bases == ()
         assert stage.workers.count == 2
         assert stage.program is stage.meaning
         assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > batch(3)"
 
-    def test_through_a_filter(self) -> None:
+    def test_positions_travel_through_a_filter(self) -> None:
         stage = stage_of(fl.from_range(20).filter(odd).map(double).prefetch(procs=2))
         assert stage.bases == ()
         assert stage.drops
@@ -87,7 +87,7 @@ class TestElementsTravel:
         ],
         ids=lambda value: picture(value.node) if isinstance(value, Flow) else "",
     )
-    def test_from_what_only_this_process_can_make(
+    def test_elements_travel_if_only_this_process_can_make_them(
         self, flow: Flow[Any, Any], base: str, program: str
     ) -> None:
         stage = stage_of(flow.prefetch(procs=3))
@@ -96,7 +96,7 @@ class TestElementsTravel:
         assert picture(stage.program) == program
         assert picture(stage.meaning) == picture(flow.node)
 
-    def test_to_a_place_that_has_their_length_and_is_as_indexable(self) -> None:
+    def test_supplied_has_the_length_and_indexability_of_the_base(self) -> None:
         supplied = walk(stage_of(fl.from_items([1, 2]).map(double).prefetch(1)).program)[0]
         assert isinstance(supplied, Supplied)
         assert (supplied.length, supplied.indexable) == (2, True)
@@ -106,7 +106,9 @@ class TestElementsTravel:
             supplied.rows(0, ())
 
     @pytest.mark.parametrize(("sizes", "ratio"), [((), 1), ((3,), 3), ((3, 4), 12)])
-    def test_so_many_for_an_element(self, sizes: tuple[int, ...], ratio: int) -> None:
+    def test_rows_per_element_is_the_product_of_batch_sizes(
+        self, sizes: tuple[int, ...], ratio: int
+    ) -> None:
         flow: Flow[Any, Any] = fl.from_iterable([np.zeros(3)] * 30).map(np.sqrt)
         for n in sizes:
             flow = flow.batch(n)
@@ -115,7 +117,7 @@ class TestElementsTravel:
     @pytest.mark.parametrize(
         ("drops", "elements"), [((False, False), 3), ((True, False), 2), ((False, True), 2)]
     )
-    def test_so_many_elements_of_the_last_rows(
+    def test_last_rows_form_the_right_number_of_elements(
         self, drops: tuple[bool, bool], elements: int
     ) -> None:
         flow: Flow[Any, Any] = fl.from_iterable([np.zeros(3)] * 30).map(np.sqrt)
@@ -125,17 +127,17 @@ class TestElementsTravel:
 
 
 class TestWithoutPrefetch:
-    def test_what_is_indexable_is_one_stage_here(self) -> None:
+    def test_an_indexable_flow_is_one_stage_in_this_process(self) -> None:
         flow = fl.from_range(20).shuffle().map(double).batch(3)
         stage = stage_of(flow)
         assert (stage.workers.count, stage.bases, stage.meaning) == (0, (), flow.node)
 
-    def test_so_is_what_leaves_some_of_it_out(self) -> None:
+    def test_a_filtered_flow_is_one_stage_in_this_process(self) -> None:
         stage = stage_of(fl.from_range(20).map(double).filter(odd).map(abs))
         assert picture(stage.meaning) == "from_range(20) > map(double) > filter(odd) > map(abs)"
         assert stage.drops
 
-    def test_what_is_not_stands_on_it(self) -> None:
+    def test_an_operator_that_is_not_indexable_is_hosted_above_the_stage(self) -> None:
         flow = fl.from_range(20).map(double).filter(odd).batch(3)
         batch = hosted(plan_of(flow.node).root)
         (stage,) = batch.sources
@@ -143,13 +145,13 @@ class TestWithoutPrefetch:
         assert isinstance(stage, Stage)
         assert picture(stage.meaning) == "from_range(20) > map(double) > filter(odd)"
 
-    def test_what_counts_them_stands_on_it(self) -> None:
+    def test_an_operator_that_counts_filtered_elements_is_hosted(self) -> None:
         numbered = hosted(plan_of(fl.from_range(20).filter(odd).enumerate().node).root)
         (stage,) = numbered.sources
         assert numbered.top.node.title == "enumerate()"
         assert isinstance(stage, Stage)
 
-    def test_what_is_above_one_stays_here(self) -> None:
+    def test_operators_above_a_prefetch_stay_in_this_process(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(procs=2).map(abs).batch(2)
         batch = hosted(plan_of(flow.node).root)
         mapped = hosted(batch.sources[0])
@@ -177,7 +179,7 @@ PARTS: list[Callable[[Flow[Any, Any]], Flow[Any, Any]]] = [
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=8), st.integers(1, 9), st.booleans())
-def test_one_prefetch_has_no_more_workers_than_were_asked_for(
+def test_one_prefetch_has_at_most_the_requested_workers(
     parts: list[Callable[[Flow[Any, Any]], Flow[Any, Any]]], procs: int, batched: bool
 ) -> None:
     flow: Flow[Any, Any] = fl.from_range(20).map(double)
@@ -188,7 +190,7 @@ def test_one_prefetch_has_no_more_workers_than_were_asked_for(
     assert 1 <= sum(stage.workers.count for stage in stages) <= procs
 
 
-def test_each_part_that_can_be_ended_has_a_worker_of_its_own() -> None:
+def test_with_a_timeout_each_part_has_its_own_worker() -> None:
     flow = fl.from_range(20).map(double).shuffle(buffer=3).map(double)
     stages = plan_of(flow.prefetch(procs=1, timeout=9).node).stages
     assert [stage.workers.count for stage in stages] == [1, 1]
@@ -207,7 +209,7 @@ def test_two_pools_on_both_sides_of_a_window() -> None:
 
 
 class TestPlan:
-    def test_is_made_once_for_a_flow(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_plan_is_made_once_for_a_flow(self, monkeypatch: pytest.MonkeyPatch) -> None:
         made: list[object] = []
 
         def noted(node: AnyNode) -> Plan[Any]:
@@ -220,7 +222,7 @@ class TestPlan:
         flow.explain()
         assert made == [flow.node]
 
-    def test_numbers_its_stages_as_elements_meet_them(self) -> None:
+    def test_stages_are_numbered_in_the_order_of_elements(self) -> None:
         ahead = fl.from_range(20).map(double).shuffle(4).map(double)
         plan = plan_of(ahead.interleave(fl.from_range(20).map(abs)).prefetch(procs=4).node)
         assert [stage.number for stage in plan.stages] == [0, 1, 2]
@@ -230,7 +232,7 @@ class TestPlan:
             "from_range(20) > map(abs)",
         ]
 
-    def test_tells_operators_of_one_title_apart(self) -> None:
+    def test_operators_with_the_same_title_have_different_numbers(self) -> None:
         flow = fl.from_range(20).map(double).shuffle(4).map(double).prefetch(procs=2)
         below, upper = plan_of(flow.node).stages
         assert [step.number for step in below.steps] == [1, 2]
@@ -245,7 +247,7 @@ class TestPlan:
             (3, "map(abs)"),
         ]
 
-    def test_holds_nobody_to_tell_in_what_workers_run(self) -> None:
+    def test_programs_of_workers_have_no_error_handler(self) -> None:
         stage = stage_of(fl.from_range(20).map(double).prefetch(procs=2, on_error=print))
         (leaving,) = (node for node in walk(stage.program) if isinstance(node, SkipFailed))
         assert leaving.handler is None
@@ -265,7 +267,7 @@ def _draw(_: object, rng: np.random.Generator) -> float:
     ],
     ids=repr,
 )
-def test_a_program_keeps_the_effects_of_what_it_is_supplied_with(flow: Flow[Any, Any]) -> None:
+def test_a_program_keeps_the_effects_of_its_bases(flow: Flow[Any, Any]) -> None:
     stage = plan_of(flow.prefetch(procs=2).node).root
     assert isinstance(stage, Stage)
     assert stage.program.effects == flow.effects
@@ -274,13 +276,13 @@ def test_a_program_keeps_the_effects_of_what_it_is_supplied_with(flow: Flow[Any,
 
 
 class TestSeveralFlows:
-    def test_positions_travel_for_all(self) -> None:
+    def test_positions_travel_for_several_flows(self) -> None:
         flow = fl.from_range(20).map(double).concat(fl.from_range(9)).shuffle().prefetch(procs=2)
         stage = stage_of(flow)
         assert stage.bases == ()
         assert stage.program is stage.meaning
 
-    def test_every_base_in_memory_has_its_slot(self) -> None:
+    def test_every_base_in_memory_has_a_slot(self) -> None:
         rows = fl.from_items(range(20))
         flow = rows.map(double).zip(rows.repeat().take(20).map(abs))
         stage = stage_of(flow.map(str).prefetch(procs=2))
@@ -298,7 +300,7 @@ class TestSeveralFlows:
         slots = [part.slot for part in walk(stage.program) if isinstance(part, Supplied)]
         assert slots == [0, 1, 2]
 
-    def test_a_base_inside_another_is_not_taken_for_it(self) -> None:
+    def test_a_base_inside_another_base_is_a_separate_base(self) -> None:
         rows = fl.from_items(range(20))
         flow = rows.map(double).concat(rows.shuffle(seed=3).map(abs)).prefetch(procs=2)
         stage = stage_of(flow)
@@ -306,14 +308,14 @@ class TestSeveralFlows:
         assert picture(stage.program) == "supplied > map(double) > concat(supplied > map(abs))"
         assert flow.collect() == reference(flow.node).elements
 
-    def test_what_is_chosen_among_rows_in_memory_is_a_base_itself(self) -> None:
+    def test_a_choice_among_rows_in_memory_is_one_base(self) -> None:
         rows = fl.from_items(range(20))
         stage = stage_of(rows.mix(rows.take(3)).shuffle().map(str).prefetch(procs=2))
         (base,) = stage.bases
         assert base.top.node.title == "shuffle()"
         assert picture(stage.program) == "supplied > map(str)"
 
-    def test_a_stream_among_them_makes_it_one(self) -> None:
+    def test_a_merge_with_a_stream_is_a_stream(self) -> None:
         flow = fl.from_range(9).map(double).interleave(fl.from_iterable(range(9))).map(str)
         stage = stage_of(flow.prefetch(procs=4))
         merged = hosted(stage.bases[0])
@@ -325,18 +327,18 @@ class TestSeveralFlows:
 
 
 class TestThreads:
-    def test_run_a_stage_as_processes_do(self) -> None:
+    def test_threads_run_a_stage_like_processes(self) -> None:
         stage = stage_of(fl.from_range(20).shuffle().map(double).batch(3).prefetch(threads=2))
         assert (stage.workers, stage.bases) == (Workers(THREADS, 2), ())
         assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > batch(3)"
 
-    def test_on_both_sides_of_a_window(self) -> None:
+    def test_threads_run_on_both_sides_of_a_window(self) -> None:
         upper = stage_of(fl.from_range(20).map(double).shuffle(4).map(abs).prefetch(threads=4))
         (below,) = hosted(upper.bases[0]).sources
         assert isinstance(below, Stage)
         assert upper.workers == below.workers == Workers(THREADS, 2)
 
-    def test_that_are_absorbed_by_processes(self) -> None:
+    def test_the_last_prefetch_sets_the_kind_of_worker(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(threads=3).map(abs).prefetch(procs=2)
         assert stage_of(flow).workers == Workers(PROCESSES, 2)
         flow = fl.from_range(20).map(double).prefetch(procs=3).map(abs).prefetch(threads=2)
@@ -348,7 +350,7 @@ def stages(flow: Flow[Any, Any]) -> Sequence[Stage]:
 
 
 class TestUnordered:
-    def test_delivers_as_they_are_ready(self) -> None:
+    def test_unordered_delivers_elements_as_they_are_ready(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(procs=2, ordered=False)
         part = hosted(plan_of(flow.node).root)
         (stage,) = part.sources
@@ -356,16 +358,16 @@ class TestUnordered:
         assert isinstance(stage, Stage)
         assert (stage.ordered, stage.workers) == (False, Workers(PROCESSES, 2))
 
-    def test_what_is_sent_to_it_is_in_order(self) -> None:
+    def test_elements_sent_to_an_unordered_stage_are_in_order(self) -> None:
         flow = fl.from_range(20).map(double).shuffle(4).map(abs).prefetch(procs=2, ordered=False)
         assert [stage.ordered for stage in stages(flow)] == [True, False]
 
-    def test_a_batch_of_what_is_filtered_is_of_what_it_would_be(self) -> None:
+    def test_an_unordered_batch_after_a_filter_has_ordered_rows(self) -> None:
         flow = fl.from_range(20).filter(odd).batch(3).prefetch(procs=2, ordered=False)
         (stage,) = stages(flow)
         assert (stage.ordered, picture(stage.meaning)) == (True, "from_range(20) > filter(odd)")
 
-    def test_is_a_wall_to_the_workers_above_it(self) -> None:
+    def test_workers_above_do_not_absorb_an_unordered_prefetch(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(procs=2, ordered=False)
         lower_one, upper = stages(flow.map(abs).prefetch(procs=3))
         assert (lower_one.ordered, lower_one.workers.count) == (False, 2)
@@ -374,28 +376,28 @@ class TestUnordered:
         (below,) = stages(flow.batch(2).prefetch(procs=3))  # whose rows are not consecutive
         assert picture(below.meaning) == "from_range(20) > map(double)"
 
-    def test_nothing_is_hoisted_over_it(self) -> None:
+    def test_an_unordered_prefetch_is_not_hoisted(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(procs=2, ordered=False).shuffle()
         (stage,) = stages(flow)
         assert picture(stage.meaning) == "from_range(20) > map(double)"
 
-    def test_with_nobody_to_be_ready_first_it_runs_here(self) -> None:
+    def test_unordered_without_workers_runs_in_this_process(self) -> None:
         flow = fl.from_range(20).map(double).prefetch(0, ordered=False)
         (stage,) = stages(flow)
-        assert (stage.ordered, stage.workers) == (True, NOBODY)
+        assert (stage.ordered, stage.workers) == (True, NO_WORKERS)
 
 
 class TestReplicate:
-    def test_of_a_random_access_flow_is_arithmetic(self) -> None:
+    def test_replicating_a_random_access_flow_is_arithmetic(self) -> None:
         stage = stage_of(fl.from_range(20).shuffle().map(double).replicate(3))
         assert (stage.bases, stage.workers, stage.end_to_end) == ((), Workers(PROCESSES, 3), False)
         assert picture(stage.meaning) == "from_range(20) > shuffle() > map(double) > replicate(3)"
 
-    def test_goes_with_what_is_above_it(self) -> None:
+    def test_replicate_joins_the_prefetch_above_it(self) -> None:
         stage = stage_of(fl.from_range(20).replicate(3).shuffle().map(double).prefetch(procs=2))
         assert (stage.bases, stage.workers) == ((), Workers(PROCESSES, 2))
 
-    def test_of_a_stream_is_a_process_for_each_copy(self) -> None:
+    def test_replicating_a_stream_needs_a_process_for_each_copy(self) -> None:
         flow = fl.from_iterable(range(20)).map(double).replicate(3)
         part = hosted(plan_of(flow.node).root)
         assert part.top.node is flow.node
@@ -405,7 +407,7 @@ class TestReplicate:
             assert (copy.end_to_end, copy.workers, copy.bases) == (True, Workers(PROCESSES, 1), ())
             assert picture(copy.program) == "from_iterable(range) > map(double)"
 
-    def test_means_a_pass_of_each_in_turn(self) -> None:
+    def test_replicate_interleaves_one_pass_of_each_copy(self) -> None:
         node = fl.from_range(20).map(double).shuffle(4).replicate(2).node
         (source,) = node.sources
         whole = list(node.rows(2, [source.reference] * 2))
@@ -413,7 +415,7 @@ class TestReplicate:
 
 
 class TestShares:
-    def test_of_memory_and_workers_among_several_flows(self) -> None:
+    def test_several_flows_share_memory_and_workers(self) -> None:
         streams = [fl.from_iterable(range(20)).map(double) for _ in range(3)]
         flow = streams[0].concat(*streams[1:]).prefetch(procs=7, memory=10**6, deaths=2, timeout=5)
         share = Workers(PROCESSES, 2, memory=10**6 // 3, deaths=2, timeout=5)
@@ -421,19 +423,19 @@ class TestShares:
         flow = streams[0].concat(streams[1]).prefetch(threads=1, memory=9)
         assert [stage.workers for stage in stages(flow)] == [Workers(THREADS, 1, memory=4)] * 2
 
-    def test_of_memory_on_both_sides_of_a_shuffle(self) -> None:
+    def test_both_sides_of_a_shuffle_share_memory(self) -> None:
         flow = fl.from_iterable(range(20)).map(double).shuffle(4).map(double)
         below, above = stages(flow.prefetch(procs=4, memory=10**6))
         assert below.workers == above.workers == Workers(PROCESSES, 2, memory=5 * 10**5)
 
-    def test_of_memory_is_the_least_of_those_that_one_absorbs(self) -> None:
+    def test_an_absorbing_prefetch_has_the_least_memory(self) -> None:
         flow = fl.from_range(9).map(double).prefetch(2, memory=70).map(abs).prefetch(3, memory=90)
         (stage,) = stages(flow)
         assert stage.workers == Workers(PROCESSES, 3, memory=70)
         (stage,) = stages(fl.from_range(9).map(abs).prefetch(2).shuffle().prefetch(3, memory=90))
         assert stage.workers == Workers(PROCESSES, 3, memory=90)
 
-    def test_limits_are_the_strictest_of_those_that_one_absorbs(self) -> None:
+    def test_an_absorbing_prefetch_has_the_strictest_limits(self) -> None:
         rows = fl.from_range(99).map(double)
         flow = rows.prefetch(2, timeout=2, deaths=1).batch(8).map(abs).prefetch(3, timeout=20)
         (stage,) = stages(flow)
@@ -444,7 +446,7 @@ class TestShares:
         (stage,) = stages(rows.prefetch(2).concat(rows.prefetch(1, timeout=2, deaths=1)))
         assert stage.workers == Workers(PROCESSES, 2, timeout=2, deaths=1)
 
-    def test_workers_that_can_not_be_ended_keep_no_timeout(self) -> None:
+    def test_workers_that_cannot_be_ended_have_no_timeout(self) -> None:
         rows = fl.from_range(99).map(double).prefetch(2, timeout=2, deaths=1)
         (stage,) = stages(rows.map(abs).prefetch(threads=3))
         assert stage.workers == Workers(THREADS, 3, deaths=1)
@@ -456,7 +458,7 @@ class TestShares:
         workers = [s.workers for s in stages(stream.prefetch(threads=3, memory=9).replicate(2))]
         assert workers == [Workers(PROCESSES, 1, memory=9)] * 2
 
-    def test_one_with_nothing_to_do_has_none(self) -> None:
+    def test_a_flow_without_work_gets_no_share(self) -> None:
         flow = fl.from_iterable(range(20)).concat(fl.from_iterable(range(20)).map(double))
         (stage,) = stages(flow.prefetch(procs=4, memory=100))
         assert stage.workers == Workers(PROCESSES, 4, memory=100)
@@ -473,10 +475,12 @@ class TestShares:
         ],
         ids=str,
     )
-    def test_are_at_least_one(self, workers: Workers, k: int, share: Workers) -> None:
+    def test_a_share_has_at_least_one_worker(
+        self, workers: Workers, k: int, share: Workers
+    ) -> None:
         assert workers.share(k) == share
 
-    def test_spelled(self) -> None:
+    def test_workers_are_shown_with_number_and_noun(self) -> None:
         several = [Workers(kind, n) for kind in (PROCESSES, THREADS) for n in (1, 2)]
         assert list(map(str, several)) == [
             "1 worker process",
@@ -486,7 +490,7 @@ class TestShares:
         ]
 
 
-def test_what_workers_of_replicate_share() -> None:
+def test_workers_of_replicate_share_rows_or_passes() -> None:
     rows = stage_of(fl.from_range(9).map(double).replicate(procs=2))
     assert (rows.workers.count, rows.copies) == (2, "rows")
     assert stage_of(fl.from_range(9).replicate(2).map(double).prefetch(procs=3)).copies is None

@@ -1,4 +1,4 @@
-"""The optimizer: to a fixed point, and suspicious of its rules."""
+"""The optimizer: applies rules to a fixed point, and checks them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def use(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
 
 
 @given(chains(most=6, prefetched=True))
-def test_what_is_optimized_stays_as_it_is(recipe: Recipe) -> None:
+def test_optimizing_twice_changes_nothing(recipe: Recipe) -> None:
     better = optimize(steps_of(recipe.build(procs=2).node))
     assert optimize(better) is better
 
 
-def test_rules_apply_until_none_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_apply_until_no_rule_changes_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def count_down(step: Step) -> Step:
         if isinstance(step.node, Placement) and step.node.workers.count > 1:
             return step.over(*step.sources, workers=Workers(count=step.node.workers.count - 1))

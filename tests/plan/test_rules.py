@@ -1,4 +1,4 @@
-"""Every rule: a picture of the chain before and after, and the same elements from both."""
+"""Every rule: the chain before and after, and the same elements from both."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def draw(i: int, rng: np.random.Generator) -> float:
 
 
 def picture(node: AnyNode) -> str:
-    """A chain in one line, without what the rules do not look at."""
+    """A chain in one line, without details that rules ignore."""
     words = _spelled(node)
     return words.replace("procs=", "").replace("buffer=", "")
 
@@ -445,7 +445,7 @@ def _same_promise(before: AnyNode, after: AnyNode) -> None:
     CASES,
     ids=[f"{rule.__name__}: {before}" for rule, _, before, _ in CASES],
 )
-def test_rule(rule: Rule, flow: AnyFlow, before: str, after: str) -> None:
+def test_each_rule_rewrites_as_expected(rule: Rule, flow: AnyFlow, before: str, after: str) -> None:
     assert picture(flow.node) == before
     changed = rewrite(steps_of(flow.node), rule).node
     assert picture(changed) == after
@@ -456,13 +456,13 @@ def test_rule(rule: Rule, flow: AnyFlow, before: str, after: str) -> None:
 @pytest.mark.parametrize(
     ("flow", "after"), ALL_TOGETHER, ids=[picture(flow.node) for flow, _ in ALL_TOGETHER]
 )
-def test_rules_together(flow: AnyFlow, after: str) -> None:
+def test_all_rules_together_rewrite_as_expected(flow: AnyFlow, after: str) -> None:
     changed = optimize(steps_of(flow.node)).node
     assert picture(changed) == after
     _same_promise(flow.node, changed)
 
 
-def test_every_rule_is_pictured_both_ways() -> None:
+def test_every_rule_has_cases_that_change_and_that_do_not() -> None:
     changes = {rule for rule, _, before, after in CASES if before != after}
     leaves = {rule for rule, _, before, after in CASES if before == after}
     assert changes == leaves == set(RULES)
@@ -470,7 +470,7 @@ def test_every_rule_is_pictured_both_ways() -> None:
 
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_a_rule_keeps_the_promise_of_any_chain(rule: Rule) -> None:
+def test_a_rule_keeps_effects_and_length_of_any_chain(rule: Rule) -> None:
     @settings(max_examples=100)
     @given(chains(most=6, prefetched=True))
     def check(recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""Walking and rebuilding trees, and what of them a worker can run."""
+"""Walking and rebuilding trees, and the operators that a worker can run."""
 
 from __future__ import annotations
 
@@ -23,52 +23,52 @@ def titles(node: AnyNode) -> list[str]:
 
 
 class TestSteps:
-    def test_are_numbered_as_elements_meet_them_and_set_in(self) -> None:
+    def test_steps_are_numbered_in_order_with_their_depth(self) -> None:
         inner = fl.from_range(9).map(abs).zip(fl.from_range(9))
         seen = list(walk(steps_of(fl.from_range(9).zip(inner).prefetch(procs=2).node)))
         assert [step.number for step in seen] == [1, 2, 3, 4, 5, 6, 0]
         assert [step.depth for step in seen] == [0, 1, 1, 2, 1, 0, 0]
 
-    def test_are_of_their_nodes(self) -> None:
+    def test_steps_mirror_their_nodes(self) -> None:
         node = fl.from_range(9).zip(fl.from_range(9).map(abs)).batch(2, collate=list).node
         step = steps_of(node)
         assert [one.node for one in walk(step)] == list(walk(node))
         assert [one.node for one in step.sources[0].sources] == list(step.sources[0].node.sources)
 
-    def test_keep_their_number_over_other_sources(self) -> None:
+    def test_steps_keep_their_number_over_other_sources(self) -> None:
         step = steps_of(fl.from_range(9).map(abs).take(3).node)
         moved = step.over(*step.sources[0].sources)
         assert (moved.number, moved.node.sources) == (3, (step.sources[0].sources[0].node,))
 
-    def test_over_the_same_are_the_same(self) -> None:
+    def test_steps_over_the_same_sources_are_unchanged(self) -> None:
         step = steps_of(fl.from_range(9).map(abs).node)
         assert step.over(*step.sources) is step
 
-    def test_are_found_by_their_path(self) -> None:
+    def test_steps_are_found_by_their_path(self) -> None:
         step = steps_of(fl.from_range(9).zip(fl.from_range(9).map(abs)).node)
         assert step.at(()) is step
         assert step.at((1, 0)).number == 2
 
 
 class TestWithSources:
-    def test_keeps_the_arguments(self) -> None:
+    def test_with_sources_keeps_the_arguments(self) -> None:
         node = fl.from_range(6).batch(4, drop_remainder=True).node
         assert with_sources(node, (ITEMS,)) == attrs.evolve(node, source=ITEMS)  # type: ignore[call-arg]  # of a Batch
 
-    def test_of_the_same_is_the_same(self) -> None:
+    def test_with_the_same_sources_the_node_is_unchanged(self) -> None:
         node = Joined(RANGE, (ITEMS,))
         assert with_sources(node, (RANGE, ITEMS)) is node
 
-    def test_fills_fields_and_tuples_in_order(self) -> None:
+    def test_with_sources_fills_fields_and_tuples_in_order(self) -> None:
         node = Joined(RANGE, (RANGE, RANGE), 7)
         assert with_sources(node, (ITEMS, STREAM, RANGE)) == Joined(ITEMS, (STREAM, RANGE), 7)
 
-    def test_wants_as_many_as_there_are(self) -> None:
+    def test_with_sources_requires_the_same_number(self) -> None:
         with pytest.raises(ValueError, match="zip"):
             with_sources(Joined(RANGE, (ITEMS,)), (RANGE,))
 
 
-def test_walk_gives_sources_first() -> None:
+def test_walk_visits_sources_first() -> None:
     node = Joined(fl.from_range(6).map(str).node, (ITEMS, STREAM))
     assert titles(node) == [
         "from_range(6)",
@@ -80,7 +80,7 @@ def test_walk_gives_sources_first() -> None:
 
 
 class TestRewrite:
-    def test_changes_every_node_after_its_sources(self) -> None:
+    def test_rewrite_changes_every_node_after_its_sources(self) -> None:
         seen: list[str] = []
 
         def note(step: Step) -> Step:
@@ -91,7 +91,7 @@ class TestRewrite:
         assert rewrite(steps_of(node), note).node == Joined(Plain(ITEMS), (ITEMS,))
         assert seen == ["from_range(6)", "plain()", "from_range(6)", "joined(1)"]
 
-    def test_without_a_change_is_the_same(self) -> None:
+    def test_rewrite_without_a_change_returns_the_same_step(self) -> None:
         step = steps_of(Joined(Plain(RANGE), (STREAM,)))
         assert rewrite(step, lambda part: part) is step
 
@@ -133,7 +133,9 @@ CASES: list[tuple[Flow[Any, Any], bool, str | None]] = [
     CASES,
     ids=lambda value: " ".join(titles(value.node)) if isinstance(value, Flow) else "",
 )
-def test_what_a_worker_can_run(flow: Flow[Any, Any], runs: bool, base: str | None) -> None:
+def test_operators_that_a_worker_can_run(
+    flow: Flow[Any, Any], runs: bool, base: str | None
+) -> None:
     assert runs_in_worker(flow.node) is runs
     step = steps_of(flow.node)
     found = bases_of(step)

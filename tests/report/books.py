@@ -1,4 +1,4 @@
-"""Statistics made by hand, of runs of ten seconds whose bottleneck is known."""
+"""Statistics of runs of ten seconds with a known bottleneck, made by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stage(
     computing: float | None = None,
     **fields: Any,
 ) -> StageStatistics:
-    """A stage; ``busy`` is that of each worker, and ``costs`` are seconds by operator."""
+    """A stage; ``busy`` has the seconds of each worker, ``costs`` the seconds by operator."""
     return StageStatistics(
         operators=operators,
         kind=kind if busy else None,
@@ -49,7 +49,7 @@ def stage(
 
 
 def times(counts: Mapping[float, int]) -> Bins:
-    """So many elements that took so long."""
+    """A histogram with these counts of elements by seconds."""
     made = Times()
     for seconds, count in counts.items():
         made.add_mean(seconds * count, count)
@@ -57,5 +57,5 @@ def times(counts: Mapping[float, int]) -> Bins:
 
 
 def run(*stages: StageStatistics, consumer: float = 0.0, **fields: Any) -> RunStatistics:
-    """A run over these stages, whose consumer was at work for so many seconds."""
+    """A run over these stages; ``consumer`` is the consumer's own time in seconds."""
     return RunStatistics(ELEMENTS, SECONDS, consumer, stages, **{"profiled": True, **fields})

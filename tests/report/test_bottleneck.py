@@ -1,4 +1,4 @@
-"""The verdict is right where the bottleneck is known: by a model, by hand, and in these words."""
+"""Verdicts for known bottlenecks: from a model, made by hand, and their exact text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pools = st.lists(st.tuples(st.integers(1, 8), costs), min_size=1, max_size=3)
 def steady(
     workers: list[tuple[int, float]], consumer: float, hosted: float
 ) -> tuple[RunStatistics, float]:
-    """What a long run shows whose parts take so many seconds an element, and its rate.
+    """The statistics of a long run, from the seconds per element of its parts, and its rate.
 
     The busiest part is always busy, and the consumer's thread waits for it, if it is another.
     """
@@ -57,11 +57,11 @@ def steady(
     return figures, rate
 
 
-def test_what_is_no_statistics_is_refused() -> None:
+def test_other_objects_than_statistics_are_refused() -> None:
     run = iter(fl.from_range(3))
     with pytest.raises(TypeError) as caught:
         verdict(run)  # type: ignore[arg-type]  # it is what is refused
-    said = f"verdict: statistics must be what run.statistics() gives, got {run!r}"
+    said = f"verdict: statistics must be the result of run.statistics(), got {run!r}"
     assert str(caught.value) == said
 
 
@@ -69,7 +69,7 @@ def test_what_is_no_statistics_is_refused() -> None:
 @example([(1, 1.0), (1, 0.5)], 0.1, 0.0)
 @example([(1, 0.1)], 1.0, 0.1)
 @example([(1, 0.1)], 0.1, 1.0)
-def test_the_part_that_takes_longest_limits(
+def test_the_slowest_part_limits(
     workers: list[tuple[int, float]], consumer: float, hosted: float
 ) -> None:
     figures, rate = steady(workers, consumer, hosted)
@@ -90,7 +90,7 @@ def test_the_part_that_takes_longest_limits(
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), costs), min_size=1, max_size=2), costs)
-def test_what_the_advice_would_give_is_what_it_gives(
+def test_the_advised_workers_reach_the_expected_rate(
     workers: list[tuple[int, float]], consumer: float
 ) -> None:
     figures, _ = steady(workers, consumer, 0.0)
@@ -110,8 +110,10 @@ def test_what_the_advice_would_give_is_what_it_gives(
 
 
 @given(st.floats(0.01, 1.0), st.floats(0.0, 0.9))
-def test_a_flow_without_workers_is_told_what_they_would_give(each: float, other: float) -> None:
-    """Amdahl: what the consumer does itself is not divided."""
+def test_a_flow_without_workers_is_advised_with_the_expected_rate(
+    each: float, other: float
+) -> None:
+    """Amdahl: the consumer's own work is not divided among workers."""
     consumer = each * other
     rate = 1 / (each + consumer)
     made = stage("map(f)", costs={"map(f)": rate * LONG * each})
@@ -161,7 +163,7 @@ stages = st.builds(
 @example(
     run(attrs.evolve(stage("f", busy=(0.0, 0.0), waited=9.0, times=UNEVEN), seconds=0.0)), CORES
 )
-def test_any_figures_have_a_verdict(figures: RunStatistics, cores: int) -> None:
+def test_any_statistics_have_a_verdict(figures: RunStatistics, cores: int) -> None:
     told = verdict(figures, cores)
     assert told.headroom >= 1
     assert told.expected is None or math.isfinite(told.expected)
@@ -359,7 +361,7 @@ KNOWN: dict[str, tuple[RunStatistics, Limit, int | None, str | None]] = {
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_known_bottlenecks(name: str) -> None:
+def test_known_bottlenecks_are_found(name: str) -> None:
     figures, limiting, number, operator = KNOWN[name]
     told = verdict(figures, CORES)
     assert (told.limiting, told.stage, told.operator) == (limiting, number, operator)
@@ -369,7 +371,7 @@ def told(name: str, cores: int = CORES) -> str:
     return str(verdict(KNOWN[name][0], cores))
 
 
-def test_in_words() -> None:
+def test_verdicts_are_printed_as_sentences() -> None:
     assert told("a slow map in workers", 4) == (
         "map(slow) limits at 100 elements/s: its 2 processes are busy 99% of the time. The "
         "consumer waits 92% of the time. prefetch(procs=4) would give about 200 elements/s on 4 "
@@ -437,25 +439,25 @@ def test_no_more_workers_than_cores_are_advised_where_they_compute() -> None:
 
 
 @pytest.mark.parametrize(("count", "computing"), [(4, 0.45), (5, 0.36), (2, 0.8)])
-def test_more_workers_than_cores_wait_for_a_core(count: int, computing: float) -> None:
+def test_no_more_workers_are_advised_when_cores_are_used_up(count: int, computing: float) -> None:
     full = advised(busy_workers(count, computing), 2)
     assert (full.workers, full.expected) == (None, None)
     assert full.advice.startswith("They compute, and 2 cores can do no more, so make it cheaper")
 
 
-def test_where_a_run_finds_the_number_no_other_is_advised_up_to_the_cores() -> None:
+def test_auto_workers_are_not_advised_to_change_below_the_cores() -> None:
     figures = busy_workers(2, computing=1.0)
     (stage,) = figures.stages
     figures = attrs.evolve(figures, stages=(attrs.evolve(stage, staffed=2 * stage.seconds),))
     found = advised(figures, 4)
     assert (found.workers, found.expected) == (None, None)
     assert found.advice.startswith(
-        'prefetch(procs="auto") has found no number that gives more; make it cheaper'
+        'prefetch(procs="auto") has found no number that is faster; make it cheaper'
     )
     assert advised(figures, 2).advice.startswith("They compute, and 2 cores can do no more")
 
 
-def test_a_worker_that_came_later_is_no_straggler() -> None:
+def test_a_worker_that_started_later_is_not_a_straggler() -> None:
     uneven = stage("map(f)", busy=(0.9 * SECONDS, 0.1 * SECONDS), waited=SECONDS)
     figures = RunStatistics(ELEMENTS, SECONDS, 0.0, (uneven,))
     assert verdict(figures, 4).limiting == "straggler"
@@ -463,7 +465,7 @@ def test_a_worker_that_came_later_is_no_straggler() -> None:
     assert verdict(found, 4).limiting == "workers"
 
 
-def test_workers_that_wait_are_not_bound_by_cores() -> None:
+def test_workers_that_wait_are_not_limited_by_cores() -> None:
     waiting = advised(busy_workers(2, computing=0.01), 2)
     assert waiting.workers == MOST_WORKERS
     assert waiting.expected == pytest.approx(3200)
@@ -471,7 +473,7 @@ def test_workers_that_wait_are_not_bound_by_cores() -> None:
     assert advised(busy_workers(2, computing=0.5), 2).workers == 4
 
 
-def test_where_it_is_not_known_whether_they_compute_both_are_said() -> None:
+def test_without_cpu_times_the_advice_covers_both_cases() -> None:
     full = advised(busy_workers(2, computing=None), 2)
     assert full.workers is None
     assert full.advice.startswith(
@@ -495,7 +497,7 @@ def test_threads_are_advised_with_the_lock_in_mind() -> None:
     assert "if the functions release the interpreter lock" in threads.advice
 
 
-def test_an_operators_calls_are_told_where_they_are_not_the_elements() -> None:
+def test_calls_are_named_if_they_differ_from_elements() -> None:
     made = stage(
         "from_lmdb('x')",
         "map(decode)",
@@ -515,28 +517,28 @@ def test_an_operators_calls_are_told_where_they_are_not_the_elements() -> None:
     assert "calls/s" not in verdict(run(alike)).finding
 
 
-def test_packing_is_told_from_making() -> None:
+def test_packing_is_distinguished_from_computing() -> None:
     made = stage("from_range(9)", "map(f)", busy=(9.9, 9.8), waited=9.0, costs={"map(f)": 2.0})
     found = verdict(run(made), CORES)
     assert found.operator is None
     assert found.finding.startswith("Packing what from_range(9) … map(f) has made limits")
 
 
-def test_ordered_false_is_advised_only_where_there_is_an_order() -> None:
+def test_ordered_false_is_advised_only_for_ordered_stages() -> None:
     few = stage("map(f)", busy=(4.0, 4.0), waited=9.4, times=UNEVEN)
     assert "ordered=False" in verdict(run(few), CORES).advice
     loose = stage("map(f)", busy=(4.0, 4.0), waited=9.4, times=UNEVEN, ordered=False)
     assert "ordered=False" not in verdict(run(loose), CORES).advice
 
 
-def test_a_map_behind_a_prefetch_is_told_to_go_before_it() -> None:
+def test_a_map_after_a_prefetch_is_advised_to_move_before_it() -> None:
     pool = stage("from_range(9)", "map(f)", busy=(1.0, 1.0), waited=0.1)
     found = verdict(run(pool, stage("map(slow)"), consumer=0.2), CORES)
     assert (found.limiting, found.operator) == ("thread", "map(slow)")
     assert found.advice.startswith("A prefetch behind it, rather than before it, would give")
 
 
-def test_a_source_that_stays_is_not_given_to_workers() -> None:
+def test_a_source_that_workers_cannot_run_gets_other_advice() -> None:
     made = stage(
         "from_iterable(words)",
         "map(f)",
@@ -549,7 +551,7 @@ def test_a_source_that_stays_is_not_given_to_workers() -> None:
     assert found.advice.startswith("No worker can run it, as it must see the elements in order.")
 
 
-def test_what_stays_is_told_where_it_is_not_known_what_it_takes() -> None:
+def test_operators_that_stay_are_named_if_their_cost_is_unknown() -> None:
     made = stage("from_iterable(words)", "map(f)", stays=("from_iterable(words)",))
     found = verdict(run(made), 2)
     assert found.operator is None
@@ -559,19 +561,19 @@ def test_what_stays_is_told_where_it_is_not_known_what_it_takes() -> None:
     )
 
 
-def test_without_a_profile_the_consumer_may_be_operators() -> None:
+def test_without_a_profile_the_consumer_may_include_operators() -> None:
     pool = stage("from_range(9)", "map(f)", busy=(1.9, 1.8), waited=0.1)
     found = verdict(run(pool, consumer=9.7, profiled=False), CORES)
     assert found.limiting == "consumer"
     assert "flow.profile(step=...) times them apart from the consumer" in found.advice
 
 
-def test_another_number_of_copies_is_another_flow() -> None:
+def test_more_copies_are_not_advised_as_they_change_the_flow() -> None:
     copied = stage("map(f)", busy=(9.9, 9.8), waited=9.0, copies="passes")
     found = verdict(run(copied), 4)
     assert (found.expected, found.workers) == (None, None)
     assert found.advice == (
-        "replicate(procs=n) gives n passes, so another number would give other elements; make it "
+        "replicate(procs=n) runs n passes, so another number changes the elements; make it "
         "cheaper: the rest could go up to about 1,000 elements/s."
     )
     idle = stage("map(f)", busy=(0.2, 0.1), waited=0.1, copies="passes")
@@ -581,7 +583,7 @@ def test_another_number_of_copies_is_another_flow() -> None:
     assert "prefetch" not in verdict(run(attrs.evolve(few, copies="passes")), 4).advice
 
 
-def test_workers_that_share_the_rows_of_copies_can_be_others() -> None:
+def test_more_workers_are_advised_if_copies_share_rows() -> None:
     shared = stage("map(f)", "replicate(procs=2)", busy=(9.9, 9.8), waited=9.0, copies="rows")
     found = verdict(run(shared), 4)
     assert found.workers == 4
@@ -589,7 +591,7 @@ def test_workers_that_share_the_rows_of_copies_can_be_others() -> None:
 
 
 @pytest.mark.parametrize("copies", ["rows", "passes"])
-def test_of_copies_no_prefetch_is_spoken_that_is_not_there(copies: Any) -> None:
+def test_advice_for_copies_names_replicate_and_not_prefetch(copies: Any) -> None:
     small = stage("from_range(9)", busy=(2.0, 2.0), waited=0.1, copies=copies)
     found = verdict(run(small, consumer=0.2), CORES)
     assert found.limiting == "handing over"
@@ -599,12 +601,12 @@ def test_of_copies_no_prefetch_is_spoken_that_is_not_there(copies: Any) -> None:
     assert found.advice.startswith("A prefetch behind it would give about")
 
 
-def test_tiny_elements_are_better_made_here() -> None:
+def test_tiny_elements_are_advised_to_run_without_prefetch() -> None:
     advice = verdict(KNOWN["tiny elements"][0], CORES).advice
     assert advice.endswith("without prefetch, it would be about 240 elements/s.")
 
 
-def test_cores_are_those_of_this_machine() -> None:
+def test_cores_default_to_the_machine() -> None:
     from flowdsl.resources.cores import cores
 
     figures = busy_workers(1, computing=1.0)

@@ -45,7 +45,7 @@ def test_operators_that_run_together_are_in_a_box() -> None:
     ]
 
 
-def test_what_supplies_workers_has_a_box_of_its_own() -> None:
+def test_operators_that_supply_workers_have_their_own_box() -> None:
     flow = fl.from_iterable(words).shuffle(8).map(double).prefetch(threads=1).map(double)
     assert drawn(flow) == [
         ("this process, read ahead", ["from_iterable(words)", "shuffle(buffer=8)"]),
@@ -73,14 +73,14 @@ def test_without_workers_there_is_one_box() -> None:
     assert depths == [0, 0, 0, 0, 1, 0]
 
 
-def test_what_says_where_is_told_by_the_box() -> None:
+def test_prefetch_is_shown_by_the_box_and_not_as_an_operator() -> None:
     flow = fl.from_range(9).map(double).prefetch(procs=2, ordered=False)
     assert drawn(flow) == [
         ("2 worker processes, in any order", ["from_range(9)", "map(double)"]),
     ]
 
 
-def test_branches() -> None:
+def test_branches_are_drawn_as_sources() -> None:
     rows = fl.from_items(range(50)).map(double)
     flow = fl.from_range(50).map(double).concat(rows).prefetch(procs=2)
     mixed = flow.choose(fl.from_range(50).filter(odd).prefetch(procs=2)).batch(8)
@@ -99,7 +99,7 @@ def test_copies_are_drawn_once() -> None:
     ]
 
 
-def test_notes_say_what_leaves() -> None:
+def test_notes_show_effects_and_length() -> None:
     flow = fl.from_range(5000).shuffle().filter(odd).repeat()
     notes = [line.note for line in diagram_of(plan_of(flow.node)).root.operators]
     assert notes[0] == "Exact · 5,000"
@@ -121,8 +121,8 @@ STAGED: list[Flow[Any, Any]] = [
 
 
 @pytest.mark.parametrize("flow", STAGED, ids=repr)
-def test_the_stages_are_those_of_a_run(flow: Flow[Any, Any]) -> None:
-    """In the same order, and the operators of no stage between them."""
+def test_the_stages_match_the_statistics_of_a_run(flow: Flow[Any, Any]) -> None:
+    """In the same order, with hosted operators between them."""
     with iter(flow) as running:
         next(running)
         seen = running.statistics()
@@ -139,7 +139,7 @@ def test_the_stages_are_those_of_a_run(flow: Flow[Any, Any]) -> None:
             assert told.operators[-1] in seen.stages[one[0]].operators
 
 
-def test_copies_are_one_stage() -> None:
+def test_copies_are_shown_as_one_stage() -> None:
     copies = [
         attrs.evolve(stage("map(f)", busy=(busy,), copies="passes"), delivered=n)
         for busy, n in ((3.0, 10), (5.0, 20), (4.0, 30))
@@ -152,7 +152,7 @@ def test_copies_are_one_stage() -> None:
     assert last.operators == ("replicate(procs=3)", "batch(2)")
 
 
-def test_operators_of_one_title_have_each_their_own_costs() -> None:
+def test_operators_with_the_same_title_keep_their_own_costs() -> None:
     flow = fl.from_iterable(words).flat_map(lambda x: [x]).map(double).prefetch(procs=1)
     flow = flow.flat_map(lambda x: [x])
     diagram = diagram_of(plan_of(flow.node))
@@ -171,7 +171,7 @@ def test_operators_of_one_title_have_each_their_own_costs() -> None:
     assert [one.costs for one in stages] == [costs[:2], (), costs[2:]]
 
 
-def test_a_run_tells_them_apart() -> None:
+def test_a_run_distinguishes_operators_with_the_same_title() -> None:
     flow = fl.from_iterable(words).flat_map(lambda x: [x]).shuffle(3).flat_map(lambda x: [x])
     with Run(plan_of(flow.node), profile=True) as running:
         list(running)
@@ -184,7 +184,7 @@ def test_a_run_tells_them_apart() -> None:
     ]
 
 
-def test_what_stays_with_the_consumer_is_known() -> None:
+def test_operators_that_stay_with_the_consumer_are_marked() -> None:
     flow = fl.from_iterable(words).map(double).batch(2)
     (hosted,) = diagram_of(plan_of(flow.node)).stages
     assert isinstance(hosted, StageStatistics)
@@ -192,7 +192,7 @@ def test_what_stays_with_the_consumer_is_known() -> None:
     assert hosted.stays == ("from_iterable(words)",)
 
 
-def test_streams_that_come_together_have_figures_of_their_own() -> None:
+def test_merged_streams_have_their_own_figures() -> None:
     flow = fl.from_iterable(words).choose(fl.from_iterable(words).map(double)).batch(2)
     stages = [
         one for one in diagram_of(plan_of(flow.node)).stages if isinstance(one, StageStatistics)
@@ -206,7 +206,7 @@ def test_streams_that_come_together_have_figures_of_their_own() -> None:
     assert rest[-1] == "batch(2)"
 
 
-def test_figures_of_another_plan_are_a_slip() -> None:
+def test_statistics_of_another_plan_are_refused() -> None:
     other = diagram_of(plan_of(fl.from_iterable(words).map(double).node))
     with pytest.raises(AssertionError, match="the figures of another plan"):
         other.over(run(stage("from_range(9)")))

@@ -34,7 +34,7 @@ class Unread(IndexedSource[int]):
 
 @attrs.frozen
 class Half(IndexedSource[int]):
-    """An operator that is being written."""
+    """An operator that is only partly implemented."""
 
     @property
     def length(self) -> int:
@@ -60,7 +60,7 @@ def test_a_flow_shows_its_plan() -> None:
     assert {"from_range(9)", "map(abs)", "batch(2)", "2 worker processes"} <= told
 
 
-def test_nothing_is_run_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_showing_a_flow_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.Popen", refuse)
     monkeypatch.setattr("threading.Thread.start", refuse)
     source: fl.Flow[int, Exact] = fl.Flow(Unread())
@@ -80,7 +80,7 @@ class Nameless(Half):
         refuse()
 
 
-def test_it_never_fails() -> None:
+def test_showing_a_flow_never_fails() -> None:
     flow: Any = object.__new__(fl.Flow)
     object.__setattr__(flow, "node", Half())
     assert flow._repr_mimebundle_() == {"text/plain": "half"}
@@ -89,6 +89,6 @@ def test_it_never_fails() -> None:
     assert flow._repr_mimebundle_() == {"text/plain": object.__repr__(flow)}
 
 
-def test_ipython_finds_it() -> None:
-    """It passes two arguments, by name."""
+def test_ipython_passes_arguments_by_name() -> None:
+    """IPython passes two arguments, by name."""
     assert fl.from_range(3)._repr_mimebundle_(include=None, exclude=None)["text/plain"]

@@ -86,7 +86,7 @@ def test_every_operator_is_in_the_picture(flow: fl.Flow[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=repr)
-def test_all_of_it_is_within_the_ground(flow: fl.Flow[Any, Any]) -> None:
+def test_all_shapes_are_within_the_background(flow: fl.Flow[Any, Any]) -> None:
     svg = picture(diagram_of(plan_of(flow.node))).svg()
     width, height = map(float, ElementTree.fromstring(svg).get("viewBox", "").split()[2:])
     for element in drawn(svg):
@@ -115,7 +115,7 @@ def test_no_box_covers_another() -> None:
             assert apart or one[1] >= other[3] or other[1] >= one[3]
 
 
-def test_the_figures_are_on_it() -> None:
+def test_the_picture_shows_the_figures() -> None:
     svg = with_figures(diagram_of(plan_of(FLOW.node)), FIGURES)
     text = " ".join(told(svg))
     assert "prefetch(procs=6) would give about 140 elements/s." in text
@@ -127,7 +127,7 @@ def test_the_figures_are_on_it() -> None:
     assert "100 elements/s" in told(svg)  # on the way to the consumer
 
 
-def test_the_limiting_box_and_operator_stand_out() -> None:
+def test_the_limiting_box_and_operator_are_highlighted() -> None:
     svg = with_figures(diagram_of(plan_of(FLOW.node)), FIGURES)
     (operator,) = classed(svg, "hot-text")
     assert operator.text == "map(decode)"
@@ -139,7 +139,7 @@ def test_the_limiting_box_and_operator_stand_out() -> None:
     ("consumer", "waited", "busy", "where"),
     [(9.7, 0.1, 2.0, "the thread that iterates"), (0.2, 9.4, 9.9, "4 worker processes")],
 )
-def test_what_limits_is_what_is_marked(
+def test_the_limiting_part_is_marked(
     consumer: float, waited: float, busy: float, where: str
 ) -> None:
     slow = attrs.evolve(stage(*TITLES, busy=(busy,) * 4, waited=waited))
@@ -150,8 +150,8 @@ def test_what_limits_is_what_is_marked(
     assert top < y < top + 30
 
 
-def test_what_limits_is_marked_with_all_that_runs_there() -> None:
-    """Two stages of figures, and one box, as one thread runs both."""
+def test_the_limiting_thread_is_marked_with_all_its_operators() -> None:
+    """Two stages of figures share one box, as one thread runs both."""
     flow = fl.from_range(50).map(decode).flat_map(lambda i: [i])
     slow = stage("from_range(50)", "map(decode)", costs={"map(decode)": 9.0})
     svg = with_figures(diagram_of(plan_of(flow.node)), run(slow, consumer=0.2))
@@ -160,7 +160,7 @@ def test_what_limits_is_marked_with_all_that_runs_there() -> None:
     assert operator.text == "map(decode)"
 
 
-def test_operators_of_one_title_have_their_own_costs() -> None:
+def test_operators_with_the_same_title_have_their_own_costs() -> None:
     flow = fl.from_range(50).map(decode).map(decode)
     costs = tuple(OperatorCost("map(decode)", 1000, seconds) for seconds in (7.0, 2.0))
     seen = attrs.evolve(stage("from_range(50)", "map(decode)", "map(decode)"), costs=costs)
@@ -168,7 +168,7 @@ def test_operators_of_one_title_have_their_own_costs() -> None:
     assert [line for line in text if line.endswith(" ms")] == ["7 ms", "2 ms"]
 
 
-def test_a_worker_has_a_bar_as_full_as_it_was_busy() -> None:
+def test_the_bar_of_a_worker_shows_its_busy_share() -> None:
     uneven = stage(*TITLES, busy=(9.8, 1.0, 1.0, 1.0), waited=9.4)
     svg = with_figures(diagram_of(plan_of(FLOW.node)), run(uneven, consumer=0.2))
     full = [float(box.get("height", 0)) for box in drawn(svg) if box.get("width") == "8"]
@@ -178,18 +178,18 @@ def test_a_worker_has_a_bar_as_full_as_it_was_busy() -> None:
     assert "busy 32%, the busiest 98%" in " ".join(told(svg))
 
 
-def test_workers_that_have_not_begun_have_no_figures() -> None:
-    """Those of an earlier pass, for a branch that this one has not come to."""
+def test_workers_that_have_not_started_have_no_figures() -> None:
+    """Such workers belong to an earlier pass, for a branch that this pass has not reached."""
     idle = attrs.evolve(stage(*TITLES, busy=(0.0,) * 4), seconds=0.0, delivered=0)
     assert "busy" not in " ".join(told(with_figures(diagram_of(plan_of(FLOW.node)), run(idle))))
 
 
-def test_what_went_wrong_is_said() -> None:
+def test_skips_and_deaths_are_shown() -> None:
     died = stage(*TITLES, busy=(9.0,) * 4, deaths=1, skipped=3)
     assert "3 skipped, 1 death" in told(with_figures(diagram_of(plan_of(FLOW.node)), run(died)))
 
 
-def test_it_stands_for_itself() -> None:
+def test_the_page_is_self_contained() -> None:
     svg = with_figures(diagram_of(plan_of(FLOW.node)), FIGURES)
     html = page(svg, "<&>")
     assert svg in html
@@ -204,7 +204,7 @@ LIGHT, DARK = "ground { fill: #ffffff; }", "ground { fill: #0d1117; }"
 
 
 def rules() -> tuple[str, str]:
-    """The style on light ground, and what changes on dark."""
+    """The style on a light background, and the changes on a dark background."""
     style = re.search(
         "<style>(.*?)</style>", picture(diagram_of(plan_of(FLOW.node))).svg(), re.DOTALL
     )
@@ -214,7 +214,7 @@ def rules() -> tuple[str, str]:
     return light, dark.removesuffix("}\n")
 
 
-def test_light_and_dark() -> None:
+def test_the_picture_has_light_and_dark_colours() -> None:
     light, dark = rules()
     assert LIGHT in light
     assert DARK not in light
@@ -222,7 +222,7 @@ def test_light_and_dark() -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two colours, as the Web Content Accessibility Guidelines reckon it."""
+    """The contrast of two colours, as defined by the Web Content Accessibility Guidelines."""
 
     def luminance(colour: str) -> float:
         parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
@@ -234,7 +234,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_text_can_be_read(dark: bool) -> None:
+def test_text_contrast_is_sufficient(dark: bool) -> None:
     light, changed = rules()
     found = re.findall(
         r"\.flowdsl ([\w.-]+) {[^}]*?fill: (#\w{6})", light + changed if dark else light
@@ -247,7 +247,7 @@ def test_text_can_be_read(dark: bool) -> None:
         assert contrast(fills["box"], fills[bar]) >= 1.9, bar
 
 
-def test_its_rules_touch_nothing_else_on_a_page() -> None:
+def test_css_rules_apply_only_to_the_picture() -> None:
     selectors = re.findall(r"([^{}]+){", "".join(rules()))
     assert all(selector.strip().startswith(".flowdsl ") for selector in selectors)
 
@@ -261,7 +261,7 @@ def test_any_title_can_be_drawn(title: str) -> None:
     assert ElementTree.fromstring(svg) is not None
 
 
-def test_a_long_title_is_cut_and_kept_for_the_pointer() -> None:
+def test_a_long_title_is_cut_and_kept_as_a_tooltip() -> None:
     title = "from_lmdb('" + "x" * 80 + "')"
     plan = diagram_of(plan_of(FLOW.node))
     line = attrs.evolve(plan.root.operators[0], title=title)
@@ -273,11 +273,11 @@ def test_a_long_title_is_cut_and_kept_for_the_pointer() -> None:
 
 
 @given(st.text(min_size=1), st.floats(30, 500), st.sampled_from(["", "mono", "small"]))
-def test_what_is_cut_fits(text: str, width: float, kind: str) -> None:
+def test_cut_text_fits_the_width(text: str, width: float, kind: str) -> None:
     assert text_width(cut(text, width, kind), kind) <= width
 
 
-def test_lines_fit() -> None:
+def test_lines_fit_the_width() -> None:
     words = "it limits at 100 elements/s " * 8
     for line in lines(words, 300):
         assert text_width(line) <= 300

@@ -26,7 +26,7 @@ from tests.report.books import run, stage
 from tests.waiting import soonest
 
 SLOW = 0.005
-"""Seconds; whatever is not meant to limit takes some microseconds."""
+"""The seconds of the limiting part; other parts take some microseconds."""
 
 
 def slow(i: int) -> int:
@@ -54,13 +54,13 @@ def slow_list(rows: Sequence[int]) -> list[int]:
 
 
 def slow_once(i: int) -> NDArray[np.int64]:
-    """One element takes a second: more than the other workers can run ahead, within a MB."""
+    """One element takes a second: longer than other workers can run ahead within 1 MB."""
     time.sleep(200 * SLOW if i == 5000 else SLOW / 50)
     return np.full(1000, i)
 
 
 class SlowRows(IndexedSource[int]):
-    """Rows that take long to read, by whoever reads them."""
+    """Rows that take long to read, in any process."""
 
     @property
     def length(self) -> int:
@@ -154,7 +154,7 @@ CASES: dict[str, tuple[Callable[[], Flow[Any, Any]], Limit, int | None, str | No
 
 
 def judged(make: Callable[[], Flow[Any, Any]], right: tuple[Any, ...], **given: Any) -> Profile:
-    """A profile, over more time where the machine was too busy with something else to tell."""
+    """A profile, repeated for longer if the machine was too busy for a clear verdict."""
     for seconds in (0.3, 1.5, 4.0):
         seen = make().profile(seconds, **given)
         verdict = seen.verdict
@@ -164,7 +164,7 @@ def judged(make: Callable[[], Flow[Any, Any]], right: tuple[Any, ...], **given: 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_known_bottlenecks(name: str) -> None:
+def test_real_flows_have_the_expected_bottleneck(name: str) -> None:
     make, *right = CASES[name]
     seen = judged(make, tuple(right))
     verdict = seen.verdict
@@ -185,8 +185,8 @@ def test_a_slow_step_limits(make: Callable[[], Flow[Any, Any]]) -> None:
     assert seen.verdict.waited < 0.5
 
 
-def test_what_more_workers_would_give_they_give() -> None:
-    """They only sleep, so the cores do not matter."""
+def test_advised_workers_reach_the_expected_rate() -> None:
+    """The workers only sleep, so the number of cores does not matter."""
 
     def rate(threads: int) -> Profile:
         return numbers().map(slow).prefetch(threads=threads).profile(0.5)
@@ -200,7 +200,7 @@ def test_what_more_workers_would_give_they_give() -> None:
     assert soonest(off, 0.3) < 0.3
 
 
-def test_the_steps_are_given_the_elements_and_the_seconds_are_kept() -> None:
+def test_the_step_gets_the_elements_for_the_seconds() -> None:
     given: list[int] = []
     began = time.perf_counter()
     seen = numbers().profile(0.1, step=given.append)
@@ -211,7 +211,7 @@ def test_the_steps_are_given_the_elements_and_the_seconds_are_kept() -> None:
     assert seen.statistics.profiled
 
 
-def test_a_short_flow_is_passed_again() -> None:
+def test_a_short_flow_is_profiled_over_several_passes() -> None:
     given: list[int] = []
     flow = fl.from_range(50).shuffle()
     seen = flow.map(fast).profile(0.3, step=given.append)
@@ -221,7 +221,7 @@ def test_a_short_flow_is_passed_again() -> None:
     assert seen.statistics.stages[0].costs[-1].calls in range(len(given) - 1, len(given) + 1)
 
 
-def test_a_flow_of_one_pass_is_passed_once() -> None:
+def test_a_one_shot_flow_is_profiled_over_one_pass() -> None:
     queue = iter(range(20))
     given: list[int] = []
     fl.from_iterable(queue).map(fast).profile(0.2, step=given.append)
@@ -234,27 +234,27 @@ def test_one_element_is_enough() -> None:
     assert str(seen)
 
 
-def test_short_passes_that_leave_workers_idle_come_to_an_end() -> None:
-    """Of four threads one makes the only element, in each pass."""
+def test_short_passes_with_idle_workers_end() -> None:
+    """In each pass, one of four threads makes the only element."""
     seen = fl.from_range(1).map(slow).prefetch(threads=4).profile(0.2)
     assert seen.statistics.elements > 1
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), "3", None, True])
-def test_seconds_that_are_none_are_refused(seconds: Any) -> None:
+def test_invalid_seconds_are_refused(seconds: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         numbers().profile(seconds)
     assert str(caught.value) == f"profile: seconds must be a number > 0, got {seconds!r}"
 
 
-def test_a_step_that_can_not_be_called_is_refused() -> None:
+def test_a_step_that_is_not_callable_is_refused() -> None:
     not_a_step: Any = 3
     with pytest.raises(InvalidFlow) as caught:
         numbers().profile(step=not_a_step)
     assert str(caught.value) == "profile: step must be callable, or None, got 3"
 
 
-def test_without_an_element_there_is_nothing_to_time() -> None:
+def test_a_flow_without_elements_is_an_error() -> None:
     with pytest.raises(FlowError) as caught:
         fl.from_range(9).filter(lambda i: False).profile(0.1)
     assert str(caught.value) == (
@@ -275,12 +275,12 @@ def slow_at_first(i: int) -> int:
     return i
 
 
-def test_what_comes_before_is_in_no_figure() -> None:
+def test_the_warm_up_is_not_counted() -> None:
     (seen,) = numbers().map(slow_at_first).prefetch(threads=1).profile(0.2).statistics.stages
     assert 0 < seen.p50 <= seen.p99 < 0.25
 
 
-def test_all_workers_are_at_work_when_each_has_made_something() -> None:
+def test_warm_up_ends_when_each_worker_made_an_element() -> None:
     working, here = stage("f", busy=(1.0, 1.0)), stage("g")
     starting = attrs.evolve(working, workers=(WorkerStatistics(3, 1.0), WorkerStatistics(0, 0.0)))
     to_come = attrs.evolve(working, workers=())  # as of copies, which begin one after another
@@ -290,7 +290,7 @@ def test_all_workers_are_at_work_when_each_has_made_something() -> None:
     assert not at_work(run(working, to_come))
 
 
-def test_however_many_passes_what_was_left_out_is_told_in_short() -> None:
+def test_skips_of_many_passes_are_listed_up_to_the_limit() -> None:
     flow = fl.from_range(40).map(lambda i: 1 // (i % 2)).prefetch(threads=1, on_error="skip")
     for seconds in (0.3, 1.5, 4.0):  # until there is enough to leave out
         seen = flow.profile(seconds).statistics
@@ -299,7 +299,7 @@ def test_however_many_passes_what_was_left_out_is_told_in_short() -> None:
     assert seen.skipped > len(seen.skips) == 100
 
 
-def test_replicated_rows_can_have_a_prefetch_behind_them() -> None:
+def test_replicated_rows_are_advised_a_prefetch() -> None:
     flow = numbers().map(slow).replicate(procs=2)
     right = ("workers", 0, "map(slow)")
     verdict = judged(lambda: flow, right).verdict
@@ -307,18 +307,18 @@ def test_replicated_rows_can_have_a_prefetch_behind_them() -> None:
     assert "after replicate(procs=2) would give about" in verdict.advice
 
 
-def test_replicated_streams_have_no_more_workers() -> None:
+def test_replicated_streams_are_not_advised_more_workers() -> None:
     flow = numbers().shuffle(4).map(slow).replicate(procs=2)
     verdict = judged(lambda: flow, ("workers", 0, None)).verdict
     assert verdict.limiting == "workers", verdict
     assert verdict.workers is None
-    assert verdict.advice.startswith("replicate(procs=n) gives n passes")
+    assert verdict.advice.startswith("replicate(procs=n) runs n passes")
 
 
 SEEN = numbers().map(fast).batch(4).profile(0.05)
 
 
-def test_it_can_be_printed() -> None:
+def test_a_profile_can_be_printed() -> None:
     text = str(SEEN)
     assert text.startswith(str(SEEN.verdict))
     for said in ("from_range(1000000)", "map(fast)", "batch(4)", "this process", "of its stage"):
@@ -328,7 +328,7 @@ def test_it_can_be_printed() -> None:
     assert repr(SEEN).startswith("Profile('thread', ")
 
 
-def test_it_can_be_printed_by_rich() -> None:
+def test_a_profile_can_be_printed_by_rich() -> None:
     from rich.console import Console
 
     console = Console(width=120, force_terminal=True)
@@ -338,7 +338,7 @@ def test_it_can_be_printed_by_rich() -> None:
     assert "batch(4)" in captured.get()
 
 
-def test_it_can_be_saved(tmp_path: Path) -> None:
+def test_a_profile_can_be_saved(tmp_path: Path) -> None:
     SEEN.save(tmp_path / "profile.svg")
     SEEN.save(str(tmp_path / "profile.html"))
     svg = (tmp_path / "profile.svg").read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ from flowdsl.report.progress import EVERY, MOST_A_LOOK, Watched
 from flowdsl.report.progress_bar import Bar, shows, standard_error
 
 SHOWN, HIDDEN = "\x1b[?25h", "\x1b[?25l"
-"""The cursor."""
+"""Escape sequences that show and hide the cursor."""
 
 
 def terminal() -> Console:
@@ -40,19 +40,19 @@ def last_line(console: Console) -> str:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time of day, which only the test moves on."""
+    """A clock that only the test advances."""
     moment = [1000.0]
     monkeypatch.setattr("flowdsl.report.progress.time.monotonic", lambda: moment[0])
     return moment
 
 
-def test_the_elements_are_those_of_the_run() -> None:
+def test_progress_yields_the_elements_of_the_run() -> None:
     flow = fl.from_range(100).shuffle(seed=3)
     assert list(flow.progress()) == flow.collect()
     assert list(Watched(iter(flow), "shuffled", terminal())) == flow.collect()
 
 
-def test_where_nobody_looks_nothing_is_drawn_and_nothing_costs(
+def test_without_a_terminal_no_bar_is_drawn_at_no_cost(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     run = iter(fl.from_range(5))
@@ -61,7 +61,7 @@ def test_where_nobody_looks_nothing_is_drawn_and_nothing_costs(
     assert capfd.readouterr() == ("", "")
 
 
-def test_colours_that_are_forced_make_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forced_colours_do_not_make_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any stream for one
     standard_error.cache_clear()
     run = iter(fl.from_range(5))
@@ -69,7 +69,7 @@ def test_colours_that_are_forced_make_no_terminal(monkeypatch: pytest.MonkeyPatc
     standard_error.cache_clear()
 
 
-def test_a_terminal_that_can_not_move_its_cursor_sees_nothing(
+def test_a_dumb_terminal_shows_no_bar(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert shows(terminal())
@@ -77,7 +77,7 @@ def test_a_terminal_that_can_not_move_its_cursor_sees_nothing(
     assert not shows(terminal())
 
 
-def test_a_notebook_sees_a_bar_if_it_has_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_shows_a_bar_if_it_has_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = Console(force_jupyter=True)
     monkeypatch.setattr("flowdsl.report.progress_bar.find_spec", lambda name: None)
     assert not shows(notebook)  # rich would warn instead of drawing
@@ -85,7 +85,7 @@ def test_a_notebook_sees_a_bar_if_it_has_widgets(monkeypatch: pytest.MonkeyPatch
     assert shows(notebook)
 
 
-def test_how_far_it_is() -> None:
+def test_the_bar_shows_position_and_rate() -> None:
     console = terminal()
     for _ in Watched(iter(fl.from_range(50)), "train", console):
         pass
@@ -94,13 +94,13 @@ def test_how_far_it_is() -> None:
     assert re.search(r"[\d,]+/s", last_line(console))
 
 
-def test_a_length_that_is_not_known_is_not_shown() -> None:
+def test_an_unknown_length_is_shown_as_a_question_mark() -> None:
     console = terminal()
     list(Watched(iter(fl.from_range(50).filter(bool)), "", console))
     assert "49/?" in last_line(console)
 
 
-def test_a_resumed_run_goes_on_where_it_was() -> None:
+def test_the_bar_of_a_resumed_run_continues() -> None:
     flow, console = fl.from_range(50), terminal()
     run = iter(flow)
     for x in fl.progress(run):
@@ -111,7 +111,7 @@ def test_a_resumed_run_goes_on_where_it_was() -> None:
     assert "31/50" in drawn(console)
 
 
-def test_stages_of_workers_have_a_line() -> None:
+def test_stages_with_workers_have_a_line() -> None:
     console = terminal()
     list(Watched(iter(fl.from_range(50).map(abs).prefetch(threads=1)), "", console))
     assert re.search(r"from_range\(50\) … .*: busy \d+%, queue <?\d+% full", drawn(console))
@@ -123,7 +123,7 @@ def test_stages_of_workers_have_a_line() -> None:
     assert "busy" not in drawn(plain)
 
 
-def test_it_draws_by_time_and_not_by_element(
+def test_the_bar_is_drawn_by_time_and_not_per_element(
     now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draws: list[int] = []
@@ -138,7 +138,7 @@ def test_it_draws_by_time_and_not_by_element(
     assert 701 <= third < 701 + MOST_A_LOOK
 
 
-def test_slow_elements_are_seen_one_by_one(
+def test_the_bar_is_drawn_for_each_slow_element(
     now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draws: list[int] = []
@@ -160,7 +160,7 @@ def raising(error: type[BaseException]) -> Callable[[int], int]:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_the_cursor_is_back_when_the_loop_fails(error: type[BaseException]) -> None:
+def test_the_cursor_is_restored_when_the_loop_fails(error: type[BaseException]) -> None:
     console = terminal()
 
     def loop() -> None:
@@ -174,7 +174,7 @@ def test_the_cursor_is_back_when_the_loop_fails(error: type[BaseException]) -> N
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_the_cursor_is_back_when_the_flow_fails(error: type[BaseException]) -> None:
+def test_the_cursor_is_restored_when_the_flow_fails(error: type[BaseException]) -> None:
     console = terminal()
     tracked = Watched(iter(fl.from_range(9).map(raising(error))), "", console)
     with pytest.raises((fl.ElementError, KeyboardInterrupt)):
@@ -183,8 +183,10 @@ def test_the_cursor_is_back_when_the_flow_fails(error: type[BaseException]) -> N
     assert "3/9" in drawn(console)
 
 
-def test_the_cursor_is_back_when_the_first_drawing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Ctrl-C may have it."""
+def test_the_cursor_is_restored_when_the_first_drawing_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Ctrl-C may cause."""
     console = terminal()
     monkeypatch.setattr(Progress, "start", interrupted(Progress.start))
     with pytest.raises(KeyboardInterrupt):
@@ -200,7 +202,7 @@ def interrupted(start: Callable[[Progress], None]) -> Callable[[Progress], None]
     return begin
 
 
-def test_the_cursor_is_back_after_break_and_the_run_goes_on() -> None:
+def test_the_cursor_is_restored_after_break_and_the_run_continues() -> None:
     console = terminal()
     watched = Watched(iter(fl.from_range(9)), "", console)
     for x in watched:
@@ -210,7 +212,7 @@ def test_the_cursor_is_back_after_break_and_the_run_goes_on() -> None:
     assert list(watched) == [4, 5, 6, 7, 8]
 
 
-def test_the_cursor_is_back_though_the_bar_is_held_in_a_frame_that_failed() -> None:
+def test_the_cursor_is_restored_if_a_failed_frame_keeps_the_bar() -> None:
     console = terminal()
 
     def train(elements: Iterable[int]) -> None:
@@ -223,7 +225,7 @@ def test_the_cursor_is_back_though_the_bar_is_held_in_a_frame_that_failed() -> N
     assert drawn(console).endswith(SHOWN)
 
 
-def test_a_loop_within_a_loop_has_a_bar_too() -> None:
+def test_nested_loops_have_their_own_bars() -> None:
     console = terminal()
     for _ in Watched(iter(fl.from_range(2)), "epochs", console):
         for _ in Watched(iter(fl.from_range(3)), "steps", console):
@@ -234,7 +236,7 @@ def test_a_loop_within_a_loop_has_a_bar_too() -> None:
     assert drawn(console).endswith(SHOWN)
 
 
-def test_what_the_loop_prints_to_a_file_goes_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_of_the_loop_to_a_file_is_not_redirected(capsys: pytest.CaptureFixture[str]) -> None:
     console = terminal()
     for x in Watched(iter(fl.from_range(3)), "", console):
         print("element", x)
@@ -242,11 +244,11 @@ def test_what_the_loop_prints_to_a_file_goes_there(capsys: pytest.CaptureFixture
     assert "element" not in drawn(console)
 
 
-def test_what_is_no_run_is_refused() -> None:
+def test_other_objects_than_runs_are_refused() -> None:
     not_a_run: Any = [1, 2]
     with pytest.raises(InvalidFlow) as caught:
         fl.progress(not_a_run)
-    assert str(caught.value) == "progress: give a flow, or a run of one, got [1, 2]"
+    assert str(caught.value) == "progress: expected a flow, or a run of one, got [1, 2]"
     not_text: Any = 3
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).progress(not_text)
@@ -266,7 +268,7 @@ for x in fl.from_range(10**6).map(slow).prefetch(threads=1).progress("train"):
 """
 
 
-def test_in_a_real_terminal_until_ctrl_c() -> None:
+def test_a_bar_in_a_real_terminal_ends_with_ctrl_c() -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     process = subprocess.Popen(

@@ -24,14 +24,14 @@ def runs(draw: Any) -> Any:
 
 
 @given(runs())
-def test_the_parts_are_the_whole(figures: Any) -> None:
+def test_the_shares_add_up_to_one(figures: Any) -> None:
     shares = Shares(figures)
     parts = shares.thread
     assert all(part >= 0 for part in parts.values())
     assert sum(parts.values()) + shares.blocked == pytest.approx(1.0)
 
 
-def test_reading_for_a_stage_is_without_the_wait_for_the_stage_below() -> None:
+def test_reading_for_a_stage_excludes_waiting_for_the_stage_below() -> None:
     first = stage("map(f)", busy=(1.0,), waited=6.0, input_seconds=1.0)
     second = stage("map(g)", busy=(1.0,), waited=0.5, input_seconds=7.5)
     assert Shares(run(first, second)).inputs == pytest.approx({0: 0.1, 1: 0.15})
@@ -47,7 +47,7 @@ def test_reading_for_a_chain_is_counted_once() -> None:
     assert Shares(run(*chain)).thread["input"] == pytest.approx(0.8)
 
 
-def test_operators_that_supply_workers_are_not_among_those_after_them() -> None:
+def test_operators_that_supply_workers_are_not_hosted() -> None:
     supply, last = stage("from_iterable(words)"), stage("flat_map(f)")
     pool = stage("map(f)", busy=(1.0,), input_seconds=4.0)
     assert list(Shares(run(supply, pool, last)).hosted) == [2]
@@ -55,7 +55,7 @@ def test_operators_that_supply_workers_are_not_among_those_after_them() -> None:
     assert list(Shares(run(supply, beside, last)).hosted) == [0, 2]
 
 
-def test_what_no_operator_took_was_handing_over() -> None:
+def test_time_outside_of_operators_is_handing_over() -> None:
     pool = stage("map(f)", busy=(1.0,), waited=2.0)
     timed = stage("batch(8)", costs={"batch(8)": 3.0})
     parts = Shares(run(pool, timed, consumer=1.0)).thread
@@ -64,7 +64,7 @@ def test_what_no_operator_took_was_handing_over() -> None:
     )
 
 
-def test_the_others() -> None:
+def test_others_is_the_greatest_other_share() -> None:
     slow = stage("map(f)", busy=(9.0, 9.0), waited=5.0)
     fast = stage("map(g)", busy=(2.0, 2.0))
     shares = Shares(run(slow, fast, consumer=4.0))
@@ -74,5 +74,5 @@ def test_the_others() -> None:
     assert shares.most_utilised == pytest.approx(0.9)
 
 
-def test_what_does_nothing_bears_any_rate() -> None:
+def test_an_idle_part_sustains_any_rate() -> None:
     assert (inverse(0.5), inverse(0.0)) == (2.0, float("inf"))

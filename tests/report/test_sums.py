@@ -24,7 +24,7 @@ FIELDS = ("entered", "delivered", "filtered", "skipped", "retried", "deaths", "n
 
 @st.composite
 def figures(draw: Any) -> RunStatistics:
-    """Of a run over one stage of two workers."""
+    """Statistics of a run over one stage with two workers."""
     return RunStatistics(
         elements=draw(counts),
         seconds=draw(seconds),
@@ -58,14 +58,14 @@ def test_a_difference_undoes_a_sum(one: RunStatistics, other: RunStatistics) -> 
     assert attrs.evolve(back, stages=(attrs.evolve(stage, fill=before.fill),)) == one
 
 
-def test_a_worker_that_went_meanwhile_is_in_no_difference() -> None:
+def test_a_stopped_worker_is_not_in_the_difference() -> None:
     three, one = (stage("map(f)", busy=(0.5,) * n) for n in (3, 1))
     then, now = (RunStatistics(9, 1.0, 0.0, (each,)) for each in (three, one))
     assert [worker.busy for worker in since(now, then).stages[0].workers] == [0.0]
 
 
 @given(figures(), figures())
-def test_a_sum_is_one_after_the_other(one: RunStatistics, other: RunStatistics) -> None:
+def test_a_sum_is_two_runs_in_sequence(one: RunStatistics, other: RunStatistics) -> None:
     both = together(one, other)
     assert (both.elements, both.seconds) == (
         one.elements + other.elements,
@@ -81,7 +81,7 @@ def test_a_sum_is_one_after_the_other(one: RunStatistics, other: RunStatistics) 
     assert stage.costs[0].calls == a.costs[0].calls + b.costs[0].calls
 
 
-def test_quantiles_are_those_of_the_elements_meant() -> None:
+def test_quantiles_of_sums_and_differences_are_exact() -> None:
     def made(counts: dict[float, int]) -> RunStatistics:
         stage = StageStatistics(("f",), 1.0, 9, 9, times=times(counts))
         return RunStatistics(9, 1.0, 0.0, (stage,))
@@ -94,20 +94,20 @@ def test_quantiles_are_those_of_the_elements_meant() -> None:
     assert (never.times, never.p99) == ((), 0.0)
 
 
-def test_what_was_left_out_is_told_of_both() -> None:
+def test_skips_of_both_runs_are_listed() -> None:
     one, other = (RunStatistics(1, 1.0, 0.0, (), 3, (Skip(name),)) for name in "ab")
     assert together(one, other).skipped == 6
     assert together(one, other).skips == (Skip("a"), Skip("b"))
     assert since(one, other).skips == (Skip("a"),)
 
 
-def test_of_what_was_left_out_so_many_are_told_at_most() -> None:
+def test_listed_skips_are_limited() -> None:
     one, other = (RunStatistics(1, 1.0, 0.0, (), 60, (Skip(name),) * 60) for name in "ab")
     both = together(one, other)
     assert (both.skipped, both.skips) == (120, (Skip("a"),) * 60 + (Skip("b"),) * 40)
 
 
-def test_copies_are_added_and_not_their_time() -> None:
+def test_copies_are_added_but_not_their_seconds() -> None:
     cost = OperatorCost("map(f)", 10, 2.0)
     copies = [
         attrs.evolve(
@@ -128,13 +128,13 @@ def test_copies_are_added_and_not_their_time() -> None:
     assert as_one(copies[:1]) == copies[0]
 
 
-def test_a_stage_that_had_not_begun_counts_whole() -> None:
+def test_a_stage_that_had_not_started_counts_fully() -> None:
     late = StageStatistics(("f",), 1.0, 9, 9)
     now, then = RunStatistics(9, 2.0, 0.0, (late,)), RunStatistics(1, 1.0, 0.0, ())
     assert since(now, then).stages == (late,)
 
 
-def test_workers_that_came_in_the_place_of_others_have_done_no_less_than_nothing() -> None:
+def test_replaced_workers_never_show_negative_counts() -> None:
     def made(*busy: float) -> RunStatistics:
         workers = tuple(WorkerStatistics(1, each) for each in busy)
         stage = StageStatistics(("f",), 1.0, 9, 9, workers=workers)

@@ -1,4 +1,4 @@
-"""The books of a stage balance, and times are told by their quantiles."""
+"""The counts of a stage balance, and times are summarized by quantiles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flowdsl.statistics.accounting import ElementCounts, Times, quantile
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
-def test_balance(entered: int, delivered: int, filtered: int, skipped: int) -> None:
+def test_counts_balance_or_raise(entered: int, delivered: int, filtered: int, skipped: int) -> None:
     books = ElementCounts(entered, delivered, filtered, skipped)
     if entered == delivered + filtered + skipped:
         books.check("map(f)")
@@ -34,7 +34,7 @@ def test_balance(entered: int, delivered: int, filtered: int, skipped: int) -> N
 
 
 class Faulty(making.EndToEnd):
-    """A worker's program that loses a row of each task, or gives one twice."""
+    """A worker's program that loses a row of each task, or yields one twice."""
 
     times = 0
 
@@ -57,7 +57,7 @@ def test_a_row_that_is_lost_or_repeated_in_a_worker_is_an_error(
 
 
 @pytest.mark.parametrize(("procs", "threads"), [(2, 0), (0, 2)])
-def test_count_what_becomes_of_each_row(procs: int, threads: int) -> None:
+def test_each_row_is_counted_once(procs: int, threads: int) -> None:
     def reciprocal(i: int) -> int:
         return 60 // (i % 10)
 
@@ -76,7 +76,7 @@ def test_count_what_becomes_of_each_row(procs: int, threads: int) -> None:
     assert run.statistics().skips[0].error.startswith("map(reciprocal) failed on element 10 (row")
 
 
-def test_balance_over_passes_that_are_cut_short() -> None:
+def test_counts_balance_over_passes_ended_early() -> None:
     flow = fl.from_range(100).filter(lambda i: i % 2 == 0).prefetch(threads=2).take(3).repeat(20)
     run = iter(flow)
     assert list(run) == [0, 2, 4] * 20
@@ -102,10 +102,10 @@ class TestTimes:
         exact = sorted(seconds)[rank - 1]
         assert exact / 1.1 <= quantile(times.bins, q) <= exact * 1.1
 
-    def test_of_none_are_zero(self) -> None:
+    def test_quantiles_without_elements_are_zero(self) -> None:
         assert quantile((), 0.5) == 0.0
 
-    def test_of_many_at_once_count_each(self) -> None:
+    def test_elements_added_with_a_mean_count_each(self) -> None:
         times = Times()
         times.add_mean(1.0, 99)
         times.add([100.0])

@@ -30,7 +30,7 @@ def value(said: str) -> float:
 
 
 @given(positive)
-def test_what_is_said_is_near(x: float) -> None:
+def test_formatted_numbers_are_close(x: float) -> None:
     assert value(number(x)) == pytest.approx(x, rel=0.005)
     assert value(about(x)) == pytest.approx(x, rel=0.05)
     assert len(about(x).replace(",", "").replace(".", "").strip("0")) <= 2
@@ -39,7 +39,7 @@ def test_what_is_said_is_near(x: float) -> None:
 @given(st.floats(1e-9, 1e5))
 @example(999.7)
 @example(0.9997e-3)
-def test_a_duration_is_near(x: float) -> None:
+def test_formatted_durations_are_close(x: float) -> None:
     said, unit = duration(x).split()
     assert value(said) * UNITS[unit] == pytest.approx(x, rel=0.005)
     assert "e" not in said
@@ -48,24 +48,24 @@ def test_a_duration_is_near(x: float) -> None:
 
 @given(st.integers(1, 10**14))
 @example(999_700)
-def test_a_size_is_near(x: int) -> None:
+def test_formatted_sizes_are_close(x: int) -> None:
     said, unit = size(x).split()
     assert value(said) * BYTES[unit] == pytest.approx(x, rel=0.005)
     assert "e" not in said
 
 
 @given(st.floats(0, 1))
-def test_a_share_is_none_only_if_there_is_none(x: float) -> None:
+def test_a_share_is_shown_as_zero_only_if_it_is_zero(x: float) -> None:
     assert (share(x) == "0%") == (x == 0)
 
 
-def test_what_did_not_go_smoothly_is_said() -> None:
+def test_losses_list_skips_retries_and_deaths() -> None:
     died = stage("map(f)", busy=(1.0,), filtered=1200, skipped=3, retried=8, deaths=1)
     assert losses(died) == "1,200 filtered, 3 skipped, 8 retried, 1 death"
     assert losses(stage("map(f)", busy=(1.0,))) == ""
 
 
-def test_a_stage_that_has_not_begun_has_few_figures() -> None:
+def test_a_stage_that_has_not_started_has_few_figures() -> None:
     idle = StageStatistics(("map(f)",), 0.0, 0, 0, kind=PROCESSES)
     assert len(stage_cells(idle)) == len(HEADER)
 

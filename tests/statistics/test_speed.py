@@ -12,7 +12,7 @@ from flowdsl import FlowError, InvalidFlow, Speed
 
 
 class Clock:
-    """Time that passes as an element is made, and at no other time."""
+    """A clock that advances only while an element is made."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
 
-def test_counts_elements_and_bytes() -> None:
+def test_measure_counts_elements_and_bytes() -> None:
     rows = fl.from_items([(np.zeros(3, np.float32), np.int64(1), "ab", b"c", 7)]).repeat()
     speed = rows.measure(size=600)
     assert (speed.elements, speed.nbytes) == (600, 600 * (12 + 8 + 2 + 1))
@@ -29,7 +29,7 @@ def test_counts_elements_and_bytes() -> None:
     assert lists.measure().nbytes == 40
 
 
-def test_times_what_comes_after_the_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measure_times_elements_after_the_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr("flowdsl.statistics.speed.time", clock)
 
@@ -41,13 +41,13 @@ def test_times_what_comes_after_the_warmup(monkeypatch: pytest.MonkeyPatch) -> N
     assert (speed.elements, speed.seconds, speed.rate) == (10, 2.5, 4.0)
 
 
-def test_ends_with_the_pass() -> None:
+def test_measure_ends_with_the_pass() -> None:
     assert fl.from_range(7).measure().elements == 7
     assert fl.from_range(7).filter(lambda i: i > 3).measure(size=100).elements == 3
     assert fl.from_range(7).measure(warmup=5).elements == 2
 
 
-def test_ends_the_workers() -> None:
+def test_measure_ends_the_workers() -> None:
     flow = fl.from_range(1000).map(lambda i: i).prefetch(procs=1)
     assert flow.measure(size=5).elements == 5
 
@@ -69,7 +69,7 @@ def test_nothing_to_time_is_an_error() -> None:
         ({"warmup": -1}, "measure: warmup must be an int >= 0, got -1"),
     ],
 )
-def test_refuses(arguments: dict[str, Any], message: str) -> None:
+def test_measure_refuses_invalid_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(4).measure(**arguments)
     assert str(caught.value) == message
@@ -80,7 +80,7 @@ def test_an_error_of_the_flow_is_raised() -> None:
         fl.from_range(4).map(lambda i: 1 // (i - 2)).measure()
 
 
-def test_speed_reads_well() -> None:
+def test_speed_is_printed_with_units() -> None:
     speed = Speed(5000, 2.0, 30_000_000)
     assert (speed.rate, speed.bandwidth) == (2500.0, 15e6)
     assert str(speed) == "2,500 elements/s, 15.0 MB/s (5,000 in 2 s)"

@@ -21,7 +21,7 @@ LAST = stage("flat_map(f)", times=())
 FIGURES = run(SLOW, LAST, consumer=1.0)
 
 
-def test_a_row_for_each_stage() -> None:
+def test_the_table_has_a_row_for_each_stage() -> None:
     shown = table(FIGURES)
     assert shown.row_count == 2
     (row,) = [line for line in printed(shown).splitlines() if "from_lmdb" in line]
@@ -39,7 +39,7 @@ def test_a_row_for_each_stage() -> None:
     ]
 
 
-def test_columns_that_say_nothing_are_left_out() -> None:
+def test_empty_columns_are_left_out() -> None:
     assert "input" not in printed(table(FIGURES))
     read = stage("map(f)", busy=(1.0,), input_seconds=2.0, nbytes=10**7)
     shown = printed(table(run(read)))
@@ -48,7 +48,7 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     assert "skew" not in shown
 
 
-def test_the_limiting_stage_stands_out() -> None:
+def test_the_limiting_stage_is_highlighted() -> None:
     def bold(limiting: int | None) -> list[str]:
         console = Console(
             file=io.StringIO(), width=140, force_terminal=True, color_system="standard"
@@ -64,12 +64,12 @@ def test_the_limiting_stage_stands_out() -> None:
     assert "flat_map" in second
 
 
-def test_what_went_wrong_is_in_the_row() -> None:
+def test_retries_and_deaths_are_in_the_row() -> None:
     died = stage("map(f)", busy=(1.0,), deaths=2, retried=5)
     assert "5 retried, 2 deaths" in printed(table(run(died)))
 
 
-def test_what_operators_cost() -> None:
+def test_costs_of_operators_are_in_the_table() -> None:
     lines = printed(costs_table(FIGURES)).splitlines()
     cells = [[cell.strip() for cell in line.strip("│\n").split("│")] for line in lines[3:-1]]
     assert cells[:2] == [
@@ -79,27 +79,27 @@ def test_what_operators_cost() -> None:
     assert cells[2] == ["packing, of from_lmdb('x') … batch(32)", "", "", "30%"]
 
 
-def test_brackets_are_no_markup() -> None:
+def test_brackets_in_titles_are_not_markup() -> None:
     title = "choose(..., [1, 1], [bold]seed=0)"
     odd = stage(title, busy=(1.0,), costs={title: 1.0})
     assert title in printed(table(run(odd)))
     assert title in printed(costs_table(run(odd)))
 
 
-def test_a_run_can_be_read() -> None:
+def test_a_run_is_printed_with_summary_and_table() -> None:
     assert str(FIGURES).splitlines() == [
         "100 elements/s: 1,000 in 10 s, of which the consumer waited 90%",
         *printed(table(FIGURES)).splitlines(),
     ]
 
 
-def test_one_line_is_enough_for_a_run_that_has_not_begun() -> None:
+def test_a_run_that_has_not_started_is_printed_in_one_line() -> None:
     assert str(RunStatistics(0, 0.0, 0.0, ())) == (
         "0 elements/s: 0 in 0, of which the consumer waited 0%"
     )
 
 
-def test_what_is_said_of_a_run_is_not_broken_by_a_narrow_table() -> None:
+def test_the_summary_is_not_wrapped_by_a_narrow_table() -> None:
     narrow = run(stage("f"), length=2000, skipped=1200)
     assert text(narrow).splitlines()[0] == (
         "100 elements/s: 1,000 of 2,000 in 10 s, of which the consumer waited 100%; "

@@ -1,4 +1,4 @@
-"""Mistakes with operators on each element by itself, as in ``bad``."""
+"""Mistakes with operators on single elements, as in ``bad``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in looking at a flow and its runs, as in ``bad``."""
+"""Mistakes in inspecting a flow and its runs, as in ``bad``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes with how much there is of a flow, and in what order, as in ``bad``."""
+"""Mistakes with the length and the order of a flow, as in ``bad``."""
 
 from __future__ import annotations
 

@@ -104,23 +104,23 @@ assert_type(samples.map(features), Flow[Features, Exact])
 
 
 def train(batches: Flow[SampleBatch]) -> None:
-    """Takes what comes."""
+    """Accepts any flow."""
 
 
 def evaluate(batches: Flow[object, Reordered]) -> None:
-    """Each row exactly once, in any order."""
+    """Accepts flows with each row exactly once, in any order."""
 
 
 def predict(batches: Flow[object, Exact]) -> None:
-    """Each row exactly once, in order."""
+    """Accepts flows with each row exactly once, in order."""
 
 
 def log(batches: Flow[object, Finite]) -> None:
-    """Anything that ends."""
+    """Accepts flows that end."""
 
 
 def progress(batches: Flow[object, Counted]) -> int:
-    """Anything of known length."""
+    """Accepts flows of known length."""
     return batches.size()
 
 
@@ -164,7 +164,7 @@ assert_type(samples.pipe(len), int)
 
 @attrs.frozen
 class Windows(Node[tuple[T, ...], E | Unsized], Generic[T, E]):
-    """All runs of ``size`` consecutive elements."""
+    """All windows of ``size`` consecutive elements."""
 
     source: Node[T, E]
     size: int

@@ -1,4 +1,4 @@
-"""Elements in groups: chains of exactly these types, as in ``good``."""
+"""Grouping elements: chains of exactly these types, as in ``good``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def dicts_of(rows: Sequence[Features]) -> dict[str, list[F32]]:
 
 
 class Tensor:
-    """What another library gives."""
+    """A tensor of another library."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.array = array

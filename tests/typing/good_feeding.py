@@ -1,4 +1,4 @@
-"""What comes of a flow in other frameworks: exactly these types, as in ``good``."""
+"""Feeding other frameworks from a flow: exactly these types, as in ``good``."""
 
 from __future__ import annotations
 

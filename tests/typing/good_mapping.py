@@ -1,4 +1,4 @@
-"""Each element by itself: chains of exactly these types, as in ``good``."""
+"""Operators on single elements: chains of exactly these types, as in ``good``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def is_known(x: float | None) -> TypeIs[float]:
 
 
 class Label:
-    """A function that is an object."""
+    """A callable object."""
 
     def __call__(self, s: Sample) -> np.int64:
         return s.label
@@ -114,7 +114,7 @@ assert_type(dicts.select("right", "left"), Flow[dict[str, U8], Exact])
 
 
 class Shifted:
-    """Parameters that were drawn."""
+    """The drawn parameters of an ``Augmentation``."""
 
     def image(self, image: fl.Image) -> fl.Image:
         return image
@@ -123,7 +123,7 @@ class Shifted:
 
 
 class Shift:
-    """A transform of ours."""
+    """An ``Augmentation``."""
 
     def draw(self, image: fl.Image, rng: np.random.Generator) -> Shifted:
         return Shifted()

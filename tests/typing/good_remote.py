@@ -19,7 +19,7 @@ AnyArrays = tuple[NDArray[Any], ...]
 
 def stored(folder: Path) -> None:
     def address(name: str, flow: Flow[Any, Any], **options: Any) -> str:
-        """A sender in a thread; of the elements the three that are looked at, or a batch each."""
+        """A sender in a thread, of three elements, or of batches."""
         flow = flow.take(12 if name == "d" else 3)
         place = f"ipc://{folder}/{name}"
         options |= {"timeout": 60}

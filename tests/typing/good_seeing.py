@@ -1,4 +1,4 @@
-"""Looking at a flow and its runs: exactly these types, as in ``good``."""
+"""Inspecting a flow and its runs: exactly these types, as in ``good``."""
 
 from __future__ import annotations
 

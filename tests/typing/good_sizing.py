@@ -1,4 +1,4 @@
-"""How much, in what order, and where: chains of exactly these types, as in ``good``."""
+"""Length, order and placement: chains of exactly these types, as in ``good``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where elements come from: chains of exactly these types, as in ``good``."""
+"""Sources: chains of exactly these types, as in ``good``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the good files claim of types is so at run time: of the elements, and of the effects."""
+"""The types in the good files hold at run time: for the elements, and for the effects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GOOD = [file.stem for file in Path(__file__).parent.glob("good*.py")]
 
 
 def fits(value: Any, form: Any) -> bool:
-    """Whether a value is of a type, to the depth that the good files speak of."""
+    """Return True if a value has a type, to the depth that the good files use."""
     origin, args = get_origin(form), get_args(form)
     if form is Any:
         return True
@@ -61,7 +61,7 @@ def fits(value: Any, form: Any) -> bool:
 
 @attrs.define
 class Claims:
-    """What ``assert_type`` was told, and where it was told wrong."""
+    """The claims of ``assert_type``, and the lines of wrong claims."""
 
     count: int = 0
     wrong: list[str] = attrs.field(factory=list)

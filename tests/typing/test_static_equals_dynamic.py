@@ -1,4 +1,4 @@
-"""The row that a checker reveals for a chain is the row that the chain computes when it runs.
+"""The effects that a checker reveals for a chain are the effects that it has at run time.
 
 Every method is called on a flow of every row that there is, and every operator over two flows on
 every two of them, in one run of each checker. What a checker refuses is refused when it is built.
@@ -112,7 +112,7 @@ reordered_resampled_endless = reordered.repeat()
 resampled_unsized_endless = unsized.repeat()
 reordered_resampled_unsized_endless = reordered_unsized.repeat()
 """
-"""A flow of each row that there can be: of six numbers, or endless."""
+"""A flow with each possible row of effects: of six numbers, or endless."""
 
 ROWS = re.findall(r"^(\w+) = ", SETUP[SETUP.index("exact = ") :], re.MULTILINE)
 
@@ -173,27 +173,27 @@ SOURCES = [
 
 
 def exactly(*sources: Tags) -> set[str]:
-    """The static row is no wider than it need be."""
+    """The static row is not wider than necessary."""
     return set()
 
 
 def for_all(*tags: str) -> Wider:
-    """There is one type whatever the arguments, which may do less."""
+    """The type is the same for all arguments, some of which have fewer effects."""
     return lambda *sources: set(tags)
 
 
 def endless_with_an_end(x: Tags, y: Tags) -> set[str]:
-    """There is no type that knows that the one that ends stops the other."""
+    """Types cannot express that the flow that ends stops the other."""
     return {"Endless"} & (x ^ y)
 
 
 def unsized_in_vain(x: Tags) -> set[str]:
-    """A tag can be removed by a type for each row, and there is none for every row."""
+    """Removing a tag needs a type for each row, and not every row has one."""
     return {"Unsized"} if {"Unsized", "Endless"} <= x else set()
 
 
 def whole(x: Tags) -> set[str]:
-    """No type knows that three divides six."""
+    """Types cannot express that three divides six."""
     return {"Resampled"} if x <= {"Reordered"} else set()
 
 
@@ -270,7 +270,7 @@ OPERATORS: dict[str, Wider] = {
     "x.map(sample).write_webdataset(folder / 'written.tar', overwrite=True)": exactly,
     "x.write_parquet(folder / 'written.parquet', overwrite=True)": exactly,
 }
-"""Calls, and the tags by which their static row may be wider than it need be."""
+"""Calls, and the tags by which their static row may be wider than necessary."""
 
 LONG = [
     "exact.shuffle().map(str).batch(2, collate=list).repeat().prefetch().take(3)",
@@ -286,10 +286,10 @@ DIFFERENT = [
 ]
 
 REFUSED_LATE = re.compile(r"endless\.concat\(")
-"""No type knows which of the flows that ``concat`` joins is the last, and may be endless."""
+"""Types cannot express that the last flow of ``concat``, and only it, may be endless."""
 
 TOLD_BY_A_DATASET = ("fl.from_grain(", "fl.from_tf_dataset(")
-"""No type of a dataset tells whether it ends, and when: the row is Any until the flow is built."""
+"""The type of a dataset does not show if it ends: the row is Any until the flow is built."""
 
 JOINED_BY_MYPY = ("x.apply(Repeat, 2)", *DIFFERENT)
 """mypy may join several tags to their base: such a row promises nothing."""
@@ -326,7 +326,7 @@ def _chains() -> list[Chain]:
 CHAINS = _chains()
 
 Revealed: TypeAlias = list[Tags | None]
-"""The static row of each chain; None where it is refused, empty where it is of no flow."""
+"""The static row of each chain; None if it is refused, empty if it is not a flow."""
 
 ALIASES = {
     name: [tag.__name__ for tag in get_args(value)]
@@ -336,7 +336,7 @@ ALIASES = {
 
 
 def row(revealed: str) -> Tags:
-    """The tags that a type ends with, as a checker spells it."""
+    """The tags at the end of a type, as a checker prints it."""
     found = re.search(r"Flow\[.*, ([^,\[\]]+)\]\"$", revealed)
     names = re.findall(r"\w+", found[1].replace("flowdsl.effects.", "")) if found else []
     return frozenset(tag for name in names for tag in ALIASES.get(name, [name])) - {"Exact"}
@@ -344,7 +344,7 @@ def row(revealed: str) -> Tags:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All chains, one a line, after the setup."""
+    """All chains, one per line, after the setup."""
     file = tmp_path_factory.mktemp("chains") / "chains.py"
     file.write_text(SETUP + "".join(f"reveal_type({chain.text})\n" for chain in CHAINS))
     return file
@@ -358,7 +358,7 @@ def run(module: str, *arguments: object) -> str:
 
 
 def collected(told: list[tuple[int, bool, str]]) -> Revealed:
-    """What is revealed of each chain, from lines, whether each is an error, and messages."""
+    """The revealed type of each chain, from lines, error flags and messages."""
     lines = SETUP.count("\n")
     assert min(line for line, _, _ in told) == lines + 1, "an error in the setup"
     refused = {line for line, error, _ in told if error}
@@ -429,7 +429,7 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def computed(chain: Chain, scope: dict[str, Any]) -> Tags | None:
-    """The dynamic row of a chain; None where it is refused, empty where it is of no flow."""
+    """The dynamic row of a chain; None if it is refused, empty if it is not a flow."""
     try:
         made = eval(chain.text, scope)
     except fl.FlowError:

@@ -1,4 +1,4 @@
-"""The checkers, over the package and these files: nothing fails but what must.
+"""Type checkers over the package and these files: only the marked lines fail.
 
 That all of it passes in pyright, ``make types`` shows: it takes too long to be checked twice.
 """

@@ -1,4 +1,4 @@
-"""What people do every day: chains in loops, ifs, helpers and classes; texts, boxes, passes."""
+"""Everyday programs: chains in loops, ifs, helpers and classes; texts, boxes, passes."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_decorated_function() -> None:
 
 @attrs.frozen
 class Backward(IndexTransform[T, E_co | fl.Reordered], Generic[T, E_co]):
-    """An operator of one's own: the last element first."""
+    """A user's own operator: reverses the order."""
 
     @property
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""What people do with files: image folders, tables, records and stores, of others and their own."""
+"""Programs that use files: image folders, tables, records and stores, existing and new."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Point:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Programs here name files as people do, in the folder that they are in."""
+    """Run in a temporary folder, as these programs use relative file names."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""What people of Grain do: random access, transforms as classes, mixtures, checkpoints."""
+"""Programs of Grain users: random access, transforms as classes, mixtures, checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people of Hugging Face do: rows as dicts, tokenizers, columns and collators."""
+"""Programs of Hugging Face users: rows as dicts, tokenizers, columns and collators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REVIEWS: list[dict[str, Any]] = [
 
 
 class Tokenizer:
-    """Words to numbers, as a tokenizer from elsewhere would give them."""
+    """Converts words to numbers, like a tokenizer of another library."""
 
     def __init__(self) -> None:
         self.ids: dict[str, int] = {"[PAD]": 0}

@@ -1,4 +1,4 @@
-"""What people of NumPy and Keras do: whole arrays, sequences of batches, fit and evaluate."""
+"""Programs of NumPy and Keras users: whole arrays, sequences of batches, fit and evaluate."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_nested_tuple_of_inputs_and_a_target() -> None:
 
 
 class PaddedSequences:
-    """What was a Sequence: batches by number."""
+    """A replacement of a Sequence: batches by number."""
 
     def __init__(self, rows: list[list[int]], batch_size: int) -> None:
         self.rows = rows

@@ -1,4 +1,4 @@
-"""What people of PyTorch do: datasets with items, collate functions, samplers and loops."""
+"""Programs of PyTorch users: datasets with items, collate functions, samplers and loops."""
 
 from __future__ import annotations
 

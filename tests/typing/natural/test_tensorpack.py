@@ -1,4 +1,4 @@
-"""What people of tensorpack do: tuples, components by number, DataFlows in classes."""
+"""Programs of tensorpack users: tuples, components by number, DataFlows in classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowdsl import Flow
 
 
 class Digits:
-    """What was a DataFlow of images and labels."""
+    """A replacement of a DataFlow of images and labels."""
 
     def __init__(self, name: str, size: int = 8) -> None:
         self.name = name

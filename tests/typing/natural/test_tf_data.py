@@ -1,4 +1,4 @@
-"""What people of tf.data do: slices, files of lines, windows, padding and balance."""
+"""Programs of tf.data users: slices, files of lines, windows, padding and balance."""
 
 from __future__ import annotations
 
