@@ -89,7 +89,7 @@ def rehearsed(
     flow = flow.prefetch(procs=workers, deaths=deaths, **limits)
     stage = plan_of(flow.node).root
     assert isinstance(stage, Stage)
-    return Pool(stage, (), Rehearsed(stage, workers, dying, begun), Skips().tell)
+    return Pool(stage, (), Rehearsed(stage, workers, dying, begun), Skips().report)
 
 
 def shuffled(epoch: int) -> list[int]:
