@@ -365,7 +365,7 @@ def test_an_operator_that_does_not_say_is_no_matter_to_a_run() -> None:
 @given(chains(most=6), st.integers(0, 2 * MOST_ROWS), st.integers(0, 2))
 def test_a_row_that_changes_changes_what_names_it(recipe: Recipe, row: int, epoch: int) -> None:
     laws.origins_name_the_rows(recipe)
-    laws.changing_a_row_changes_what_names_it(recipe, row, epoch)
+    laws.changing_a_row_changes_exactly_its_elements(recipe, row, epoch)
 
 
 @settings(max_examples=200)

@@ -478,7 +478,7 @@ class TestWhatDoesNot:
                 drops: ClassVar[bool] = True
 
     def test_rows_that_would_be_passed_over_are_an_error(self) -> None:
-        with pytest.raises(TypeError, match=r"Pairs\.rows: it cannot .* Continuing"):
+        with pytest.raises(TypeError, match=r"Pairs\.rows: it cannot .* Resumable"):
 
             class Pairs(Batched[int, Any, Any]):
                 def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:  # type: ignore[misc]  # it is final

@@ -197,7 +197,7 @@ def test_any_course_of_events(
     backend = Anyhow(stage, cycle(choices), nbytes_each=10)
     if numbers is not None:
         stage = attrs.evolve(stage, workers=attrs.evolve(stage.workers, auto=True))
-    with mock.patch.object(pools, "LEASES_AHEAD", ahead), paced(sizes), tuned(numbers or [1]):
+    with mock.patch.object(pools, "TASKS_AHEAD", ahead), paced(sizes), tuned(numbers or [1]):
         pool = pool_of(stage, backend)
         start = 0 if stage.drops else start
         got = [x for _, x in pool.rows(0, start)]
@@ -411,6 +411,6 @@ def test_a_result_comes_once_though_its_worker_died_after_it() -> None:
             return [kept.pop(), *events]
         return events
 
-    with mock.patch.object(Anyhow, "hear", side_effect=late):
+    with mock.patch.object(Anyhow, "poll", side_effect=late):
         assert [x for _, x in pool.rows(0)] == list(range(6))
     assert backend.discarded == 1
