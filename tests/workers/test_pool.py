@@ -146,7 +146,7 @@ def stage_of(flow: Flow[Any, Any]) -> Stage:
 
 def pool_of(stage: Stage, backend: WorkerBackend) -> Pool:
     streams = (base for base in stage.bases if not isinstance(base, Lookup))
-    return Pool(stage, tuple(base.top.node.reference for base in streams), backend, Skips().tell)
+    return Pool(stage, tuple(base.top.node.reference for base in streams), backend, Skips().report)
 
 
 def many(i: int) -> bool:
@@ -382,7 +382,7 @@ def test_the_pace_learns_from_what_was_made(monkeypatch: pytest.MonkeyPatch) -> 
 def test_operators_that_hold_more_than_memory_are_an_error() -> None:
     stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=1, memory=500))
     backend = Anyhow(stage, cycle([0, 1]), nbytes_each=100, deaths_left=0)
-    pool = Pool(stage, (), backend, Skips().tell, held=7)
+    pool = Pool(stage, (), backend, Skips().report, held=7)
     with pytest.raises(FlowError) as caught:
         list(pool.rows(0))
     assert str(caught.value) == (
