@@ -27,7 +27,7 @@ from flowdsl.effects import (
 ROWS = [frozenset(row) for n in range(len(TAGS) + 1) for row in combinations(TAGS, n)]
 
 
-def test_the_tags_are_all_there_is() -> None:
+def test_all_tags_are_listed() -> None:
     written = {v for v in vars(effects).values() if isinstance(v, type) and issubclass(v, Effect)}
     assert written == {Effect, Exact, *TAGS}
 
@@ -44,7 +44,7 @@ def test_no_tag_fits_another() -> None:
         assert a.__bases__ == (Effect,)
 
 
-def test_what_consumers_ask_for() -> None:
+def test_effects_that_consumers_require() -> None:
     def allowed(union: object) -> set[Tag]:
         return {tag for tag in TAGS if issubclass(tag, union)}  # type: ignore[arg-type] # a union
 
@@ -54,12 +54,12 @@ def test_what_consumers_ask_for() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=describe)
-def test_describe_is_what_types_spell(row: frozenset[Tag]) -> None:
+def test_describe_equals_the_spelling_of_types(row: frozenset[Tag]) -> None:
     spelled = {getattr(effects, name) for name in describe(row).split(" | ")}
     assert spelled == (row or {Exact})
 
 
-def test_describe_tells_rows_apart() -> None:
+def test_describe_distinguishes_effects() -> None:
     assert len({describe(row) for row in ROWS}) == len(ROWS)
 
 

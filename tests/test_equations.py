@@ -520,7 +520,7 @@ _numbers = st.integers(1, 5)
 
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("equation", EQUATIONS, ids=[equation.name for equation in EQUATIONS])
-def test_equation(equation: Equation) -> None:
+def test_both_sides_of_the_equation_are_equal(equation: Equation) -> None:
     @settings(max_examples=10)
     @given(chains(most=3), _numbers, _numbers)
     def check(recipe: Recipe, a: int, b: int) -> None:

@@ -30,19 +30,19 @@ def pictured() -> dict[str, tuple[str, ...]]:
 TREE = (errors.__doc__ or "").split("\n\n")[1]
 
 
-def test_the_picture_is_the_tree() -> None:
+def test_the_documented_tree_matches_the_classes() -> None:
     classes = {cls.__name__: tuple(base.__name__ for base in cls.__bases__) for cls in DECLARED}
     assert pictured() == classes
 
 
-def test_each_is_public_and_says_what_it_is_for() -> None:
+def test_each_error_is_public_and_documented() -> None:
     for cls in DECLARED:
         assert getattr(fl, cls.__name__) is cls
         assert cls.__doc__, f"{cls.__name__} has no docstring of its own"
 
 
 @pytest.mark.parametrize("cls", sorted(DECLARED - {ElementError}, key=str))
-def test_each_is_caught_by_the_root_and_travels(cls: type[FlowError]) -> None:
+def test_each_error_is_a_flow_error_and_picklable(cls: type[FlowError]) -> None:
     error = pickle.loads(pickle.dumps(cls("row 3: got 4")))
     assert type(error) is cls
     assert str(error) == "row 3: got 4"
@@ -63,14 +63,14 @@ def test_an_element_error_keeps_its_parts_over_pickling() -> None:
     }
 
 
-def test_an_element_error_says_the_epoch_where_it_is_not_the_first() -> None:
+def test_an_element_error_names_the_epoch_after_the_first() -> None:
     first = ElementError("map(f)", 7, 0, "row 5 of from_range(9)")
     assert str(first) == "map(f) failed on element 7 (row 5 of from_range(9))"
     later = ElementError("map(f)", 7, 3, "row 5 of from_range(9)")
     assert str(later) == "map(f) failed on element 7 of epoch 3 (row 5 of from_range(9))"
 
 
-def test_endless_is_no_type_error() -> None:
+def test_endless_flow_is_not_a_type_error() -> None:
     # ``list`` swallows a TypeError of ``len``, and would then fill the memory.
     assert not issubclass(errors.EndlessFlow, (TypeError, AttributeError))
     with pytest.raises(errors.EndlessFlow):

@@ -41,7 +41,7 @@ def fresh(program: str) -> str:
     return done.stdout
 
 
-def test_import_loads_what_it_needs_and_nothing_slow() -> None:
+def test_import_loads_no_slow_modules() -> None:
     program = """
 import sys
 before = set(sys.modules)
@@ -56,7 +56,7 @@ print(*new)
     assert not (SLOW | LATER) & loaded
 
 
-def test_a_dataset_is_looked_at_without_its_library() -> None:
+def test_datasets_are_recognised_without_importing_their_library() -> None:
     program = """
 import sys, flowdsl as fl
 assert fl.from_torch_dataset([1, 2]).batch(2).collect()[0].tolist() == [1, 2]
@@ -70,7 +70,7 @@ for operator in (fl.from_torch_dataset, fl.from_grain, fl.from_tf_dataset):
     assert fresh(program).count("flowdsl.datasets.foreign") == 3
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     fresh("import flowdsl; [getattr(flowdsl, name) for name in flowdsl.__all__]")
     assert fresh("import flowdsl; print(sorted(flowdsl.__all__) == flowdsl.__all__)") == "True\n"
 
@@ -81,7 +81,7 @@ def test_every_public_name_is_listed() -> None:
     assert not hasattr(flowdsl, "no_such_name")
 
 
-def test_what_a_worker_imports_of_testing_draws_nothing() -> None:
+def test_workers_import_testing_functions_without_hypothesis() -> None:
     """A random chain calls ``flowdsl.testing.functions``, which each of its workers imports."""
     loaded = fresh("import sys, flowdsl.testing.functions; print(*sys.modules)").split()
     assert "flowdsl.testing" in loaded
@@ -93,7 +93,7 @@ def test_testing_imports_tensorflow_only_to_check_an_input() -> None:
     assert "tensorflow" not in fresh(f"import sys; {every}; print(*sys.modules)").split()
 
 
-def test_testing_says_what_it_needs() -> None:
+def test_testing_names_its_missing_requirement() -> None:
     program = (
         "import sys; sys.modules['hypothesis'] = None\n"
         "try: import flowdsl.testing\n"
@@ -102,7 +102,7 @@ def test_testing_says_what_it_needs() -> None:
     assert fresh(program) == ('flowdsl.testing needs hypothesis: pip install "flowdsl[testing]"\n')
 
 
-def test_every_public_name_of_testing_is_there() -> None:
+def test_every_public_name_of_testing_exists() -> None:
     listed = set(flowdsl.testing.__all__)
     assert listed <= set(dir(flowdsl.testing))
     assert all(getattr(flowdsl.testing, name) is not None for name in listed)

@@ -82,7 +82,7 @@ def _keeps_all_laws(recipe: Recipe, row: int, positions: Iterable[int] = POSITIO
 @pytest.mark.hypothesis
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("source", SOURCES)
-def test_source(source: str) -> None:
+def test_each_source_obeys_the_laws(source: str) -> None:
     @settings(max_examples=15)
     @given(CATALOGUE.begun(source), a_row)
     def check(recipe: Recipe, row: int) -> None:
@@ -94,7 +94,7 @@ def test_source(source: str) -> None:
 @pytest.mark.hypothesis
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_operator(operator: str) -> None:
+def test_each_operator_obeys_the_laws(operator: str) -> None:
     @settings(max_examples=15)
     @given(chains(most=3, last=operator, one_pass=True), a_row, two_positions)
     def check(recipe: Recipe, row: int, positions: list[int]) -> None:
@@ -105,7 +105,7 @@ def test_operator(operator: str) -> None:
 
 @settings(max_examples=400)
 @given(chains(most=8, one_pass=True))
-def test_meaning(recipe: Recipe) -> None:
+def test_random_chains_equal_their_models(recipe: Recipe) -> None:
     laws.reference_is_the_model(recipe)
     laws.promises_match_the_model(recipe)
     laws.rows_keep_the_effects(recipe)
@@ -114,7 +114,7 @@ def test_meaning(recipe: Recipe) -> None:
 @pytest.mark.usefixtures("workers_are_threads")
 @settings(max_examples=250)
 @given(chains(most=8, one_pass=True), st.integers(0, 2))
-def test_plans(recipe: Recipe, epoch: int) -> None:
+def test_plans_keep_the_meaning(recipe: Recipe, epoch: int) -> None:
     laws.planning_keeps_the_meaning(recipe, epoch)
     laws.running_gives_the_reference(recipe, 0, epoch)
 
@@ -122,7 +122,7 @@ def test_plans(recipe: Recipe, epoch: int) -> None:
 @pytest.mark.usefixtures("workers_are_threads")
 @settings(max_examples=250)
 @given(chains(most=8, one_pass=True), st.integers(0, 2 * MOST_ROWS), st.integers(0, 2))
-def test_resume(recipe: Recipe, position: int, epoch: int) -> None:
+def test_random_chains_resume(recipe: Recipe, position: int, epoch: int) -> None:
     laws.resuming_gives_the_rest(recipe, position, epoch=epoch)
 
 
@@ -136,7 +136,7 @@ prefetched = chains(most=8, prefetched=True, one_pass=True)
 class TestTasks:
     @pytest.mark.hypothesis
     @pytest.mark.parametrize("operator", OPERATORS)
-    def test_operator(self, operator: str) -> None:
+    def test_each_operator_obeys_the_laws(self, operator: str) -> None:
         chain = chains(most=2, last=operator, prefetched=True)
 
         @settings(max_examples=15)
@@ -150,7 +150,9 @@ class TestTasks:
 
     @settings(max_examples=300)
     @given(prefetched, procs, epochs, whims)
-    def test_any_chain(self, recipe: Recipe, procs: int, epoch: int, sizes: list[int]) -> None:
+    def test_random_chains_yield_the_reference(
+        self, recipe: Recipe, procs: int, epoch: int, sizes: list[int]
+    ) -> None:
         with paced(sizes):
             laws.running_gives_the_reference(recipe, procs, epoch)
 
@@ -164,7 +166,7 @@ class TestTasks:
 
     @settings(max_examples=100)
     @given(chains(most=4), few, st.booleans(), epochs, whims)
-    def test_unordered(
+    def test_unordered_runs_are_permutations(
         self, recipe: Recipe, n: int, in_threads: bool, epoch: int, sizes: list[int]
     ) -> None:
         with paced(sizes):
@@ -173,7 +175,7 @@ class TestTasks:
 
     @settings(max_examples=200)
     @given(prefetched, procs, procs, st.integers(0, 2 * MOST_ROWS), epochs, whims)
-    def test_resume(
+    def test_random_chains_resume(
         self,
         recipe: Recipe,
         procs: int,
@@ -188,11 +190,13 @@ class TestTasks:
 
 @settings(max_examples=10)
 @given(chains(most=6, prefetched=True, one_pass=True), few, epochs)
-def test_processes(recipe: Recipe, procs: int, epoch: int) -> None:
+def test_random_chains_with_processes(recipe: Recipe, procs: int, epoch: int) -> None:
     laws.running_gives_the_reference(recipe, procs, epoch)
 
 
 @settings(max_examples=5)
 @given(chains(most=5, prefetched=True), few, st.integers(0, 2), st.integers(0, MOST_ROWS))
-def test_resume_in_processes(recipe: Recipe, procs: int, then_procs: int, position: int) -> None:
+def test_random_chains_resume_with_processes(
+    recipe: Recipe, procs: int, then_procs: int, position: int
+) -> None:
     laws.resuming_gives_the_rest(recipe, position, procs, then_procs)

@@ -21,7 +21,7 @@ from tests.strategies import CATALOGUE
 
 
 @pytest.mark.hypothesis
-def test_dicts_that_can_not_be_read_are_zipped() -> None:
+def test_unreadable_dicts_are_zipped() -> None:
     """A flow knows their keys all the same, and refuses equal ones."""
     catalogue = attrs.evolve(CATALOGUE, sizes=st.just(1))
 
@@ -43,12 +43,12 @@ def _failing_for(bad: int) -> Recipe:
     return failing.then("map(fail)", lambda f, _: f.map(func), lambda m: models.map_(m, func))
 
 
-def test_a_row_that_fails_hides_none_behind_it() -> None:
+def test_a_failed_row_does_not_hide_later_rows() -> None:
     assert [x["id"] for x in _failing_for(0).first] == [2]
 
 
 @pytest.mark.timeout(20)
-def test_what_fails_for_ever_is_not_waited_for() -> None:
+def test_an_endlessly_failing_flow_is_not_waited_for() -> None:
     def one(flow: AnyFlow, procs: int) -> AnyFlow:
         return flow.take(1).repeat().batch(2)
 
@@ -64,7 +64,7 @@ def _shuffled(draw: Draw, form: str, first: int, n: int) -> Source:
 
 
 @pytest.mark.hypothesis
-def test_a_source_that_is_reordered_is_zipped_with_nothing() -> None:
+def test_a_reordered_source_is_not_zipped() -> None:
     catalogue = attrs.evolve(CATALOGUE, sources={**CATALOGUE.sources, "Shuffled": _shuffled})
 
     @st.composite

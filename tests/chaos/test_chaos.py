@@ -8,7 +8,7 @@ from tests.chaos.cases import case_of
 from tests.chaos.trials import Tally, try_case
 
 
-def test_random_pipelines_in_random_trouble(capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_pipelines_survive_random_faults(capsys: pytest.CaptureFixture[str]) -> None:
     tally = Tally()
     for number in range(120):
         try:
@@ -19,7 +19,9 @@ def test_random_pipelines_in_random_trouble(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.slow
-def test_the_same_with_processes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_pipelines_with_processes_survive_random_faults(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     tally = Tally()
     for number in range(1000, 1002):
         try_case(case_of(number), tally, real=True)

@@ -27,11 +27,11 @@ def square_of(i: int) -> int:
 
 
 class TestLaws:
-    def test_of_a_map_dataset(self) -> None:
+    def test_map_datasets_obey_the_laws(self) -> None:
         dataset = grain.MapDataset.range(7).map(square_of)
         check_source(lambda: fl.from_grain(dataset), [i * i for i in range(7)], examples=6)
 
-    def test_of_an_iter_dataset(self) -> None:
+    def test_iter_datasets_obey_the_laws(self) -> None:
         batches = grain.MapDataset.range(8).to_iter_dataset().batch(2)
         rows = [np.array([i, i + 1]) for i in range(0, 8, 2)]
         check_source(lambda: fl.from_grain(batches), rows, examples=4)
@@ -44,7 +44,7 @@ class TestLaws:
             grain.MapDataset.range(6).filter(lambda i: i != 3).repeat(),
         ],
     )
-    def test_a_resumed_pass_gives_the_rest(self, dataset: Any) -> None:
+    def test_a_resumed_pass_yields_the_rest(self, dataset: Any) -> None:
         flow = fl.from_grain(dataset).map(itself).take(6)
         whole = flow.collect()
         for position in range(6):
@@ -55,13 +55,13 @@ class TestLaws:
 
 
 class TestMapDataset:
-    def test_is_read_by_number(self) -> None:
+    def test_is_read_by_index(self) -> None:
         flow = fl.from_grain(NUMBERS)
         assert (len(flow), flow.effects, str(flow.spec)) == (12, frozenset(), "int")
         assert flow.at(3) == 9
         assert sorted(flow.shuffle(seed=1)) == [i * i for i in range(12)]
 
-    def test_workers_read_it(self) -> None:
+    def test_is_read_by_workers(self) -> None:
         flow = fl.from_grain(NUMBERS.map(lambda i: (i, os.getpid())))
         got = flow.prefetch(procs=2).collect()
         assert [i for i, _ in got] == list(NUMBERS)
@@ -75,13 +75,13 @@ class TestMapDataset:
             grain.MapDataset.concatenate([NUMBERS.filter(lambda i: i % 2 and i < 30)] * 2),
         ],
     )
-    def test_what_it_leaves_out_is_left_out(self, dataset: Any) -> None:
+    def test_filtered_entries_are_left_out(self, dataset: Any) -> None:
         flow = fl.from_grain(dataset)
         assert flow.effects == {Unsized}
         assert flow.collect() == flow.prefetch(procs=2).collect() == list(dataset)
         assert None not in flow.collect()
 
-    def test_a_repeat_is_without_end_and_read_by_number(self) -> None:
+    def test_repeat_is_endless_and_read_by_index(self) -> None:
         dataset = NUMBERS.shuffle(seed=1).repeat()
         flow = fl.from_grain(dataset)
         assert flow.effects == {Resampled, Endless}
@@ -94,26 +94,26 @@ class TestMapDataset:
         assert kept.take(6).collect() == [64, 81, 100, 121, 64, 81]
         assert len(fl.from_grain(NUMBERS.repeat(3))) == 36
 
-    def test_a_none_that_nothing_announces_is_an_error(self) -> None:
+    def test_a_none_without_a_filter_is_an_error(self) -> None:
         dataset: Any = grain.MapDataset.range(5).map(lambda i: None if i == 3 else i)
         for flow in (fl.from_grain(dataset), fl.from_grain(dataset.repeat()).take(9)):
             with pytest.raises(ElementError, match=r"element 3 .*row 3 .*add \.filter\(lambda x"):
                 flow.collect()
         assert fl.from_grain(dataset.filter(lambda x: x is not None)).collect() == [0, 1, 2, 4]
 
-    def test_an_error_is_at_its_place(self) -> None:
+    def test_an_error_has_its_position(self) -> None:
         dataset = grain.MapDataset.range(5).map(lambda i: 6 // (i - 3))
         for flow in (fl.from_grain(dataset), fl.from_grain(dataset.repeat())):
             for run in (flow, flow.prefetch(procs=1)):
                 with pytest.raises(ElementError, match=r"on element 3 \(row 3 of from_grain\("):
                     run.take(5).collect()
 
-    def test_of_nothing(self) -> None:
+    def test_an_empty_dataset_is_an_empty_flow(self) -> None:
         assert fl.from_grain(grain.MapDataset.source([])).collect() == []
 
 
 class TestIterDataset:
-    def test_its_threads_end_with_the_pass(self) -> None:
+    def test_threads_end_with_the_pass(self) -> None:
         before = threading.active_count()
         flow = fl.from_grain(grain.MapDataset.range(1000).to_iter_dataset())
         assert flow.effects == {Unsized}
@@ -124,6 +124,6 @@ class TestIterDataset:
 
 
 @pytest.mark.parametrize("given", [None, [1], grain.MapDataset, iter([1]), range(3)])
-def test_what_is_no_dataset_is_refused(given: Any) -> None:
+def test_objects_that_are_not_datasets_are_refused(given: Any) -> None:
     with pytest.raises(InvalidFlow, match=r"^from_grain: dataset must be a grain\.MapDataset or"):
         fl.from_grain(given)

@@ -33,10 +33,10 @@ def pictures() -> Any:
 
 
 class TestDataset:
-    def test_keeps_the_laws(self, rows: Any) -> None:
+    def test_obeys_the_laws(self, rows: Any) -> None:
         check_source(lambda: fl.from_items(rows), ROWS, examples=4)
 
-    def test_of_files(self, rows: Any, tmp_path: Path) -> None:
+    def test_stored_in_files_is_sent_by_name(self, rows: Any, tmp_path: Path) -> None:
         rows.save_to_disk(str(tmp_path / "rows"))
         stored = datasets.load_from_disk(str(tmp_path / "rows"))
         for flow in (fl.from_items(stored), fl.from_torch_dataset(stored)):
@@ -44,17 +44,17 @@ class TestDataset:
                 flow.shuffle(seed=1).prefetch(procs=2).collect() == flow.shuffle(seed=1).collect()
             )
 
-    def test_in_a_format(self, rows: Any) -> None:
+    def test_with_a_format_yields_its_arrays(self, rows: Any) -> None:
         arrays = fl.from_items(rows.with_format("numpy"))
         assert str(arrays.spec) == "{x: int64[2], y: int64[]}"
         assert same(arrays.batch(6).collect()[0]["x"], np.array([row["x"] for row in ROWS]))
         tensors = fl.from_torch_dataset(rows.with_format("torch"))
         assert str(tensors.spec) == "{x: int64[2], y: int64[]}"
 
-    def test_a_column(self, rows: Any) -> None:
+    def test_column_is_a_source(self, rows: Any) -> None:
         assert fl.from_items(rows["y"]).collect() == list(range(6))
 
-    def test_pictures(self, pictures: Any) -> None:
+    def test_images_become_arrays(self, pictures: Any) -> None:
         sums = [(0, 0), (20, 1), (40, 2)]
         there = fl.from_items(pictures).map(
             lambda row: (np.asarray(row["image"]).sum(), row["label"])
@@ -63,7 +63,7 @@ class TestDataset:
         assert there.collect() == arrays.collect() == arrays.prefetch(procs=2).collect() == sums
         assert str(fl.from_torch_dataset(pictures).spec) == "{image: uint8[4, 5, 3], label: int}"
 
-    def test_who_decodes(self, rows: Any) -> None:
+    def test_images_are_decoded_in_workers(self, rows: Any) -> None:
         rows = rows.with_transform(lambda batch: {"pid": [os.getpid()] * len(batch["y"])})
         here, there = fl.from_items(rows), fl.from_torch_dataset(rows)
         assert {row["pid"] for row in here.map(dict).prefetch(procs=2)} == {os.getpid()}
@@ -81,7 +81,9 @@ class TestOthers:
         ("operator", "argument"),
         [("from_items", "items"), ("from_iterable", "iterable"), ("from_torch_dataset", "dataset")],
     )
-    def test_the_splits_are_named(self, rows: Any, operator: str, argument: str) -> None:
+    def test_a_dict_of_splits_is_refused_with_their_names(
+        self, rows: Any, operator: str, argument: str
+    ) -> None:
         splits = datasets.DatasetDict({"train": rows, "test": rows})
         streams = datasets.IterableDatasetDict({"train": rows.to_iterable_dataset()})
         for given, names in ((splits, "'train', 'test'"), (streams, "'train'")):

@@ -37,10 +37,10 @@ def rows(n: int) -> list[Any]:
 
 
 class TestLaws:
-    def test_of_known_length(self) -> None:
+    def test_datasets_of_known_length_obey_the_laws(self) -> None:
         check_source(lambda: fl.from_tf_dataset(pairs(6)), rows(6), examples=4)
 
-    def test_of_unknown_length(self) -> None:
+    def test_datasets_of_unknown_length_obey_the_laws(self) -> None:
         kept = pairs(6).filter(lambda x, y: x >= 0)
         check_source(lambda: fl.from_tf_dataset(kept), rows(6), examples=4)
 
@@ -65,22 +65,22 @@ class TestElements:
             (True, np.True_, "bool[]"),
         ],
     )
-    def test_keep_their_form(self, element: Any, expected: Any, spec: str) -> None:
+    def test_keep_their_structure(self, element: Any, expected: Any, spec: str) -> None:
         flow = fl.from_tf_dataset(DATA.from_tensors(element))
         (got,) = flow.collect()
         assert same(got, expected)
         assert str(flow.node.spec(probe=False)).replace(": ", "=") == spec.replace(": ", "=")
 
-    def test_texts_are_bytes_in_an_array_of_objects(self) -> None:
+    def test_texts_are_bytes_in_an_object_array(self) -> None:
         flow = fl.from_tf_dataset(DATA.from_tensors([["a", "bc"]]))
         assert str(flow.spec) == "object[1, 2]"
         assert flow.collect()[0].tolist() == [[b"a", b"bc"]]
 
-    def test_nobody_can_write_to_one(self) -> None:
+    def test_are_read_only(self) -> None:
         (x,) = fl.from_tf_dataset(DATA.range(4).batch(4))
         assert not x.flags.writeable
 
-    def test_sizes_that_differ_are_open(self) -> None:
+    def test_varying_sizes_are_unknown_in_the_spec(self) -> None:
         flow = fl.from_tf_dataset(DATA.range(4).map(tf.range))
         assert str(flow.node.spec(probe=False)) == "int64[?]"
         ragged: Any = DATA.from_generator(
@@ -89,20 +89,20 @@ class TestElements:
         assert str(fl.from_tf_dataset(ragged).node.spec(probe=False)) == "int32[...]"
         assert [x.ndim for x in fl.from_tf_dataset(ragged)] == [1, 2]
 
-    def test_a_bfloat16_has_its_dtype(self) -> None:
+    def test_bfloat16_keeps_its_dtype(self) -> None:
         flow = fl.from_tf_dataset(DATA.from_tensors(tf.ones(2, tf.bfloat16)))
         assert str(flow.spec) == "bfloat16[2]"
         assert flow.collect()[0].dtype.name == "bfloat16"
 
-    def test_there_and_back(self) -> None:
+    def test_tensorflow_round_trip(self) -> None:
         flow = fl.from_range(7).map(lambda i: {"n": np.int64(i), "x": np.full(2, i)}).batch(3)
         back = fl.from_tf_dataset(dataflow_to_dataset(flow))
         assert same(back.collect(), flow.collect())
         assert len(back) == len(flow)
 
 
-class TestWhatItSays:
-    def test_no_element_is_made_for_the_spec(self) -> None:
+class TestLengthAndSpec:
+    def test_the_spec_computes_no_element(self) -> None:
         def never() -> Iterator[int]:
             raise AssertionError("an element was made")
 
@@ -111,14 +111,14 @@ class TestWhatItSays:
         assert str(flow.spec) == "int32[]"
         assert flow.batch(2).effects == {Unsized}
 
-    def test_a_length(self) -> None:
+    def test_a_known_cardinality_is_the_length(self) -> None:
         flow = fl.from_tf_dataset(DATA.range(5))
         assert (len(flow), flow.effects) == (5, frozenset())
         assert sorted(flow.shuffle(seed=1)) == list(range(5))
         assert repr(flow) == "from_tf_dataset(_RangeDataset, 5 elements)"
         assert_type(flow, fl.Flow[Any, Any])
 
-    def test_no_end(self) -> None:
+    def test_an_infinite_cardinality_is_endless(self) -> None:
         flow = fl.from_tf_dataset(DATA.range(3).repeat())
         assert flow.effects == {Endless}
         with pytest.raises(EndlessFlow):
@@ -126,7 +126,9 @@ class TestWhatItSays:
         with pytest.raises(InvalidFlow, match="never ends"):
             flow.shuffle()
 
-    def test_no_end_that_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_infinite_dataset_that_ends_is_an_error(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         dataset = DATA.range(0)
         monkeypatch.setattr(dataset, "cardinality", lambda: tf.constant(-1))
         flow = fl.from_tf_dataset(dataset)
@@ -134,7 +136,7 @@ class TestWhatItSays:
             flow.take(3).collect()
 
     @pytest.mark.parametrize(("n", "told"), [(3, "more"), (9, "5")])
-    def test_a_length_that_is_not_true(
+    def test_a_wrong_cardinality_is_an_error(
         self, n: int, told: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         dataset = DATA.range(5)
@@ -147,7 +149,7 @@ class TestWhatItSays:
 
 
 class TestPasses:
-    def test_an_error_is_at_its_place(self) -> None:
+    def test_an_error_has_its_position(self) -> None:
         checked = DATA.range(5).map(
             lambda i: tf.debugging.check_numerics(1 / tf.cast(i - 3, tf.float32), "of the user")
         )
@@ -156,7 +158,7 @@ class TestPasses:
         with pytest.raises(ElementError, match=r"failed on element 3 .*of the user"):
             next(run)
 
-    def test_one_that_is_left_lets_go_of_the_dataset(self) -> None:
+    def test_an_abandoned_pass_releases_the_dataset(self) -> None:
         dataset = DATA.range(100)
         alive = weakref.ref(dataset)
         run = iter(fl.from_tf_dataset(dataset))
@@ -166,7 +168,7 @@ class TestPasses:
         gc.collect()
         assert alive() is None
 
-    def test_each_shuffles_anew_where_the_dataset_does(self) -> None:
+    def test_each_pass_reshuffles_if_the_dataset_does(self) -> None:
         flow = fl.from_tf_dataset(DATA.range(50).shuffle(50))
         assert flow.collect() != flow.collect()
         steady = DATA.range(50).shuffle(50, seed=1, reshuffle_each_iteration=False)
@@ -177,18 +179,18 @@ class TestPasses:
         assert begun + list(kept.resume(run.state_dict())) == kept.collect()
         run.close()
 
-    def test_workers_run_what_is_above(self) -> None:
+    def test_workers_run_the_operators_above(self) -> None:
         flow = fl.from_tf_dataset(pairs(20)).map(lambda pair: pair[1]["i"] + pair[0]).batch(3)
         assert same(flow.prefetch(procs=2).collect(), flow.collect())
 
-    def test_a_dataset_does_not_travel(self) -> None:
+    def test_the_dataset_is_not_sent_to_workers(self) -> None:
         with pytest.raises(NotShippable, match=r"^from_tf_dataset\(.*: dataset cannot be sent"):
             fl.from_tf_dataset(DATA.range(3)).replicate(procs=2).collect()
 
 
 class TestRefusals:
     @pytest.mark.parametrize("given", [None, [1], tf.constant(1), tf.data.Dataset, iter([1])])
-    def test_of_what_is_no_dataset(self, given: Any) -> None:
+    def test_objects_that_are_not_datasets_are_refused(self, given: Any) -> None:
         with pytest.raises(InvalidFlow, match=r"^from_tf_dataset: dataset must be a tf\.data\.D"):
             fl.from_tf_dataset(given)
 
@@ -206,6 +208,8 @@ class TestRefusals:
             ),
         ],
     )
-    def test_of_what_is_no_array(self, dataset: Any, told: str) -> None:
+    def test_components_that_are_not_plain_tensors_are_refused(
+        self, dataset: Any, told: str
+    ) -> None:
         with pytest.raises(InvalidFlow, match=f"^from_tf_dataset: {told}"):
             fl.from_tf_dataset(dataset)

@@ -82,10 +82,10 @@ def only(item: object) -> Any:
 
 
 class TestLaws:
-    def test_of_a_map_style_dataset(self) -> None:
+    def test_map_style_datasets_obey_the_laws(self) -> None:
         check_source(lambda: fl.from_torch_dataset(Squares(7)), squares(7), examples=6)
 
-    def test_of_an_iterable_dataset(self) -> None:
+    def test_iterable_datasets_obey_the_laws(self) -> None:
         rows = [np.array([i, i]) for i in range(5)]
         check_source(lambda: fl.from_torch_dataset(Stream(5)), rows, examples=4)
 
@@ -110,7 +110,7 @@ class TestItems:
         tensor[0, 0] = 0
         assert array[0, 0] == 0
 
-    def test_a_gradient_is_left_behind(self) -> None:
+    def test_tensors_with_a_gradient_are_detached(self) -> None:
         assert same(only(torch.nn.Parameter(torch.ones(2))), np.ones(2, np.float32))
 
     def test_containers_keep_their_class(self) -> None:
@@ -132,7 +132,7 @@ class TestItems:
     @pytest.mark.parametrize(
         "item", [1, 2.5, "text", b"b", None, np.float32(1), torch.Size([1]), (1, ("a",)), {"a": 1}]
     )
-    def test_what_holds_no_tensor_is_the_same_object(self, item: object) -> None:
+    def test_values_without_tensors_are_the_same_object(self, item: object) -> None:
         assert as_arrays(item) is item
 
     def test_a_picture_is_an_array(self) -> None:
@@ -151,12 +151,12 @@ class TestItems:
             (torch.zeros(2, device="meta"), r"a Tensor \(torch.float32, meta\)"),
         ],
     )
-    def test_what_numpy_cannot_read_is_named(self, tensor: torch.Tensor, told: str) -> None:
+    def test_tensors_numpy_cannot_read_are_named(self, tensor: torch.Tensor, told: str) -> None:
         flow = fl.from_torch_dataset(Given(({"x": tensor}, 1)))
         with pytest.raises(ElementError, match=rf"failed on element 0 .*component '0.x' is {told}"):
             flow.collect()
 
-    def test_the_spec_is_that_of_an_item(self) -> None:
+    def test_the_spec_is_read_from_an_item(self) -> None:
         assert str(fl.from_torch_dataset(Squares(3)).spec) == "(int64[1], int)"
         assert str(fl.from_torch_dataset(Squares(0)).spec) == "?"
         assert fl.from_torch_dataset(Squares(0)).batch(2).collect() == []
@@ -190,16 +190,16 @@ class TestWorkers:
             lambda flow: flow.split(0.5, seed=1)[0],
         ],
     )
-    def test_they_change_no_element(self, chained: Callable[[Any], Flow[Any, Any]]) -> None:
+    def test_do_not_change_elements(self, chained: Callable[[Any], Flow[Any, Any]]) -> None:
         flow = chained(fl.from_torch_dataset(Squares(20)))
         assert same(flow.prefetch(procs=2).collect(), flow.collect())
 
-    def test_they_read_the_items(self) -> None:
+    def test_read_the_items(self) -> None:
         flow = fl.from_torch_dataset(WhoReads())
         assert set(flow.collect()) == {os.getpid()}
         assert os.getpid() not in flow.prefetch(procs=2).collect()
 
-    def test_each_draws_from_a_generator_of_its_own(self) -> None:
+    def test_have_separate_random_generators(self) -> None:
         drawn = fl.from_torch_dataset(Drawn()).prefetch(procs=2).collect()
         assert len({pid for _, _, pid in drawn}) == 2
         assert len({x for x, _, _ in drawn}) == len({y for _, y, _ in drawn}) == 12
@@ -213,18 +213,18 @@ class TestWorkers:
                 run.collect()
 
     @pytest.mark.parametrize("procs", [0, 2])
-    def test_a_damaged_item_can_be_left_out(self, procs: int) -> None:
+    def test_a_damaged_item_can_be_skipped(self, procs: int) -> None:
         flow = fl.from_torch_dataset(Squares(9, bad=5)).shuffle(seed=1)
         kept = flow.prefetch(procs=procs, on_error="skip").collect()
         assert sorted(y for _, y in kept) == [0, 1, 2, 3, 4, 6, 7, 8]
 
-    def test_what_cannot_travel_is_named(self) -> None:
+    def test_unpicklable_datasets_are_named(self) -> None:
         with open(os.devnull) as file:
             flow = fl.from_torch_dataset(Given(file, file))
             with pytest.raises(NotShippable, match=r"^from_torch_dataset\(.*: dataset cannot be"):
                 flow.prefetch(procs=1).collect()
 
-    def test_large_tensors_lie_in_memory_that_they_share(self) -> None:
+    def test_large_tensors_are_in_shared_memory(self) -> None:
         x = torch.arange(LARGE, dtype=torch.uint8).reshape(4, -1)
         assert reduced_tensor(x) is not None
         flow = fl.from_torch_dataset(TensorDataset(x, torch.arange(4)))
@@ -242,16 +242,16 @@ class TestWorkers:
             np.zeros(LARGE),
         ],
     )
-    def test_others_travel_as_pytorch_says(self, tensor: object) -> None:
+    def test_other_tensors_are_pickled_by_pytorch(self, tensor: object) -> None:
         assert reduced_tensor(tensor) is None
 
 
 class TestDatasets:
-    def test_those_that_are_made_of_others(self) -> None:
+    def test_combined_datasets(self) -> None:
         both: Any = ConcatDataset([Squares(3), Subset(Squares(9), [8, 0])])
         assert [y for _, y in fl.from_torch_dataset(both)] == [0, 1, 2, 8, 0]
 
-    def test_a_loader_of_ours_gives_it_back(self) -> None:
+    def test_to_torch_restores_the_tensors(self) -> None:
         flow = fl.from_torch_dataset(Squares(4))
         assert same(fl.from_torch_dataset(flow.to_torch()).collect(), flow.collect())
 
@@ -264,7 +264,7 @@ class TestDatasets:
         assert stream.open == 0
         assert len(flow.repeat(2).take(15).prefetch(procs=1).collect()) == 15
 
-    def test_its_length_is_held_to(self) -> None:
+    def test_a_changed_length_is_an_error(self) -> None:
         dataset = Squares(3)
         flow = fl.from_torch_dataset(dataset)
         flow.collect()
@@ -283,17 +283,17 @@ class TestDatasets:
             (Dataset(), "must have a length, and Dataset has none"),
         ],
     )
-    def test_what_is_none_is_refused(self, given: Any, told: str) -> None:
+    def test_objects_that_are_not_datasets_are_refused(self, given: Any, told: str) -> None:
         with pytest.raises(InvalidFlow, match=f"^from_torch_dataset: dataset {told}"):
             fl.from_torch_dataset(given)
 
-    def test_the_arguments_of_a_loader_are_refused(self) -> None:
+    def test_arguments_of_a_data_loader_are_refused(self) -> None:
         load: Any = fl.from_torch_dataset
         with pytest.raises(InvalidFlow, match=r"no num_workers=; write .*\.prefetch\(procs=4\)"):
             load(Squares(3), num_workers=4)
 
 
-def test_types() -> None:
+def test_elements_have_the_declared_types() -> None:
     assert_type(fl.from_torch_dataset(Squares(3)), Flow[tuple[NDArray[Any], int], Exact])
     assert_type(fl.from_torch_dataset(Stream(3)), Flow[NDArray[Any], Unsized])
     assert_type(fl.from_torch_dataset(Given(3)), Flow[Any, Exact])

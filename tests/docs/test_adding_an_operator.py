@@ -52,11 +52,11 @@ def guide(code: Path) -> ModuleType:
         "test_the_input_keeps_the_laws",
     ],
 )
-def test_its_tests_pass(guide: ModuleType, test: str) -> None:
+def test_the_tests_of_the_page_pass(guide: ModuleType, test: str) -> None:
     getattr(guide, test)()
 
 
-def test_it_has_no_other_tests(guide: ModuleType) -> None:
+def test_the_page_has_no_other_tests(guide: ModuleType) -> None:
     found = [name for name in vars(guide) if name.startswith("test_")]
     assert len(found) == 8
 
@@ -70,7 +70,9 @@ def test_it_has_no_other_tests(guide: ModuleType) -> None:
         ("return self.source.length\n", "return 3\n"),
     ],
 )
-def test_breaking_it_is_noticed(code: Path, tmp_path: Path, given: str, broken: str) -> None:
+def test_breaking_the_operator_is_detected(
+    code: Path, tmp_path: Path, given: str, broken: str
+) -> None:
     text = code.read_text()
     assert given in text
     module = ModuleType("broken")
@@ -79,7 +81,7 @@ def test_breaking_it_is_noticed(code: Path, tmp_path: Path, given: str, broken: 
         module.test_reverse_keeps_the_laws()
 
 
-def test_its_types_check(code: Path) -> None:
+def test_the_types_of_the_page_check(code: Path) -> None:
     with mypy_alone():
         out, err, status = api.run(
             ["--strict", "--config-file", str(ROOT / "mypy.ini"), str(code), str(ROOT / "flowdsl")]

@@ -194,11 +194,11 @@ def test_the_page_has_its_tables() -> None:
         assert row.chains or row.remark, row.before
 
 
-def test_every_name_of_tensorpack_is_there() -> None:
+def test_every_name_of_tensorpack_is_listed() -> None:
     assert _missing(TENSORPACK | INPUT_SOURCES | TRAIN, SECTIONS[:TF_STARTS], set()) == {}
 
 
-def test_every_name_of_tf_train_is_there() -> None:
+def test_every_name_of_tf_train_is_listed() -> None:
     sections = SECTIONS[TF_STARTS:]
     (options,) = (section for section in sections if section.title == "Their options")
     told = {word for row in options.rows for word in _words(row.before)}
@@ -206,7 +206,7 @@ def test_every_name_of_tf_train_is_there() -> None:
     assert told - {"option"} <= {option for name in TF_TRAIN.values() for option in name.split()}
 
 
-def test_a_name_that_is_not_there_is_noticed() -> None:
+def test_a_missing_name_is_detected() -> None:
     section = Section("x", "", [Row("`A(ds, size=1)`", "", "no `seed`")])
     assert _missing({"A": "ds size seed"}, [section], set()) == {}
     assert _missing({"A": "ds num", "B": ""}, [section], set()) == {"A": "num", "B": ""}
@@ -278,7 +278,7 @@ CHAINS = [
 
 
 @pytest.mark.parametrize(("section", "chain", "not_yet"), CHAINS, ids=lambda x: str(x)[:60])
-def test_what_a_chain_names_is_there_and_shown(section: Section, chain: str, not_yet: bool) -> None:
+def test_names_in_chains_exist_and_are_shown(section: Section, chain: str, not_yet: bool) -> None:
     missing = {use.name for use in _uses(chain) if not _is_there(use)}
     assert missing <= NOT_YET
     assert bool(missing) == not_yet
@@ -289,12 +289,12 @@ def test_what_a_chain_names_is_there_and_shown(section: Section, chain: str, not
             assert use.name in _words(examples), f"no example of {use.name} in: {section.title}"
 
 
-def test_nothing_is_not_yet_that_is_here() -> None:
+def test_existing_features_are_not_listed_as_missing() -> None:
     uses = (use for _, chain, _ in CHAINS for use in _uses(chain))
     assert {use.name for use in uses if not _is_there(use)} == NOT_YET
 
 
-def test_prose_names_what_is_there() -> None:
+def test_names_in_prose_exist() -> None:
     prose = re.sub(r"(?ms)^```.*?^```$|^\|[^\n]*$", "", PAGE)
     chains = _chains_in(prose)
     assert len(chains) > 5
@@ -302,12 +302,12 @@ def test_prose_names_what_is_there() -> None:
         assert all(map(_is_there, _uses(chain))), chain
 
 
-def test_every_section_says_what_is_different() -> None:
+def test_every_section_describes_differences() -> None:
     for section in TABLES:
         if section.title not in ("Other machines", "Their options"):
             assert "Different on purpose: " in section.text, section.title
 
 
-def test_its_links_lead_somewhere() -> None:
+def test_links_are_valid() -> None:
     for target in re.findall(r"\]\(([^)]+)\)", PAGE):
         assert (ROOT / "docs" / target).is_file(), target

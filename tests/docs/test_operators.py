@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "operators.md").read_text()
 OPERATORS = [operator for family in FAMILIES.values() for operator in family]
 
 
-def test_it_is_what_the_generator_gives() -> None:
+def test_the_page_equals_the_generator_output() -> None:
     assert page() == PAGE, "docs/operators.md is not what the operators say: run make docs"
 
 
@@ -32,7 +32,7 @@ def _giving_flows(functions: dict[str, object]) -> Iterator[str]:
             yield name
 
 
-def test_it_has_every_operator_and_every_source() -> None:
+def test_every_operator_and_source_is_listed() -> None:
     families = [vars(cls) for cls in fl.Flow.__mro__ if cls.__module__.startswith("flowdsl.")]
     methods = {name for family in families for name in _giving_flows(dict(family))}
     sources = set(_giving_flows({name: getattr(fl, name) for name in fl.__all__}))
@@ -63,7 +63,7 @@ _NAMES = {row[0]: row[1:] for row in _rows(PAGE.partition("## Elsewhere")[2])[2:
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
-def test_other_systems_have_what_it_names(operator: Operator) -> None:
+def test_names_of_other_systems_exist(operator: Operator) -> None:
     cells = _NAMES[f"`{operator.name}`"]
     for cell in cells:
         assert cell == "none" or cell.startswith("`"), cell
@@ -77,7 +77,7 @@ def test_other_systems_have_what_it_names(operator: Operator) -> None:
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
-def test_each_option_in_it_changes_something(operator: Operator) -> None:
+def test_each_listed_option_has_an_effect(operator: Operator) -> None:
     base = operator.base()
     plain, *others = (chain(base).node for chain in operator.chains.values())
     for other in others:

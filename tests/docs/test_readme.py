@@ -18,14 +18,14 @@ def _tokens(code: str) -> str:
     return re.sub(r"#.*|\s", "", code)
 
 
-def test_the_chain_is_the_examples() -> None:
+def test_the_chain_equals_the_example() -> None:
     (chain,) = re.findall(r"(train = \(.*?\n\))", README, re.DOTALL)
     example = (ROOT / "examples" / "digits.py").read_text()
     assert _tokens(chain) in _tokens(example)
     assert len(example.splitlines()) < 80  # short enough to be read, and copied, as a whole
 
 
-def test_the_plan_is_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_equals_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     example = runpy.run_path(str(ROOT / "examples" / "digits.py"), run_name="digits")
     example["write_digits"]()

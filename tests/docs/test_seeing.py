@@ -22,11 +22,11 @@ def first_cells(header: str) -> list[str]:
     return [name for row in rows for name in re.findall("`(.*?)`", row)]
 
 
-def test_every_column_is_told() -> None:
+def test_every_column_is_documented() -> None:
     assert first_cells("| column | |") == list(HEADER[2:])
 
 
-def test_every_verdict_is_told() -> None:
+def test_every_verdict_is_documented() -> None:
     assert first_cells("| verdict | what is busy | advice |") == list(get_args(Limit))
     assert f"Within {ALIKE - 1:.0%} of each other" in PAGE
 

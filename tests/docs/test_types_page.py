@@ -147,7 +147,7 @@ def test_there_are_ten_mistakes() -> None:
 
 
 @pytest.mark.parametrize(("line", "shown"), [(line, shown) for line, _, shown in MISTAKES])
-def test_a_mistake_is_told_in_these_words(
+def test_mistakes_have_the_documented_messages(
     line: str, shown: str, mypy: Messages, pyright: Messages
 ) -> None:
     by_mypy, by_pyright = shown.strip("`").split("` <br> `")
@@ -155,13 +155,13 @@ def test_a_mistake_is_told_in_these_words(
     assert says(pyright[line], by_pyright), pyright[line]
 
 
-def test_what_is_refused_though_it_is_right(mypy: Messages, pyright: Messages) -> None:
+def test_documented_correct_code_is_refused(mypy: Messages, pyright: Messages) -> None:
     for line, by, *_ in [*REFUSED, *MARKED, *([line, "both"] for line in NOT_STACKED)]:
         assert bool(mypy[line]) == (by != "pyright"), line
         assert bool(pyright[line]) == (by != "mypy"), line
 
 
-def test_what_is_accepted_with_an_option_of_mypy(file: Path, mypy: Messages) -> None:
+def test_documented_code_is_accepted_with_a_mypy_option(file: Path, mypy: Messages) -> None:
     # as a comment: an option for all files would make mypy check all of them again
     optional = file.with_name("optional.py")
     optional.write_text("# mypy: allow-redefinition\n" + file.read_text())
@@ -199,17 +199,19 @@ def deliver(line: str, page: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("line", [line for line, _ in EVERYDAY])
-def test_what_people_write_runs(line: str, page: dict[str, Any]) -> None:
+def test_examples_run(line: str, page: dict[str, Any]) -> None:
     deliver(line, page)
 
 
 @pytest.mark.parametrize("line", [line for row in REFUSED for line in (row[0], row[-1])])
-def test_what_is_right_runs(line: str, page: dict[str, Any]) -> None:
+def test_correct_examples_run(line: str, page: dict[str, Any]) -> None:
     deliver(line, page)
 
 
 @pytest.mark.parametrize(("line", "comes_to"), ACCEPTED)
-def test_what_is_accepted_comes_to_this(line: str, comes_to: str, page: dict[str, Any]) -> None:
+def test_accepted_examples_have_the_documented_results(
+    line: str, comes_to: str, page: dict[str, Any]
+) -> None:
     (named,) = re.findall(r"^(?:an? )?`(\w+)`", comes_to) or ["nothing bad"]
     expected = getattr(fl, named, None)
     with pytest.raises(expected) if expected else nullcontext():

@@ -78,7 +78,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stdout
 
 
-def test_importing_it_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_importing_the_example_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLE), run_name="digits")
     assert not [*tmp_path.iterdir()]
@@ -110,7 +112,7 @@ def test_each_digit_is_in_one_of_the_two_files(undisturbed: tuple[Path, str]) ->
     np.testing.assert_array_equal([row["label"] for row in together], digits.target)
 
 
-def test_it_says_what_will_run_and_where_its_outputs_are(undisturbed: tuple[Path, str]) -> None:
+def test_the_example_prints_its_plan_and_outputs(undisturbed: tuple[Path, str]) -> None:
     folder, said = undisturbed
     plan, _, rest = said.partition("epoch 1/3: 45 steps")
     assert "in 2 worker processes" in plan
@@ -125,7 +127,7 @@ def test_it_says_what_will_run_and_where_its_outputs_are(undisturbed: tuple[Path
         assert [*(folder / "out").glob(name)]
 
 
-def test_its_outputs_can_be_read(undisturbed: tuple[Path, str]) -> None:
+def test_the_outputs_can_be_read(undisturbed: tuple[Path, str]) -> None:
     out = undisturbed[0] / "out"
     stats = json.loads((out / "stats.json").read_text())
     assert [entry["global_step"] for entry in stats] == [45, 90, 135]
@@ -139,7 +141,7 @@ def test_its_outputs_can_be_read(undisturbed: tuple[Path, str]) -> None:
     assert matplotlib.image.imread(out / "training.png").shape == (600, 960, 4)
 
 
-def test_run_again_it_says_that_training_is_complete(undisturbed: tuple[Path, str]) -> None:
+def test_running_again_reports_that_training_is_complete(undisturbed: tuple[Path, str]) -> None:
     folder, said = undisturbed
     before = (folder / "out" / "stats.json").read_text()
     again = run(folder)
@@ -152,7 +154,7 @@ def test_run_again_it_says_that_training_is_complete(undisturbed: tuple[Path, st
 
 
 @pytest.mark.slow
-def test_killed_and_run_again_it_goes_on_at_the_next_batch(
+def test_killed_training_resumes_at_the_next_batch(
     undisturbed: tuple[Path, str], tmp_path: Path
 ) -> None:
     reference, _ = undisturbed
@@ -183,7 +185,7 @@ def test_killed_and_run_again_it_goes_on_at_the_next_batch(
 
 
 @pytest.mark.long
-def test_it_recognises_the_held_out_digits(tmp_path: Path) -> None:
+def test_training_recognises_the_test_digits(tmp_path: Path) -> None:
     done = run(tmp_path, epochs=40)
     assert done.returncode == 0, done.stderr
     last = read_stats(tmp_path / "out")[-1]
@@ -193,7 +195,7 @@ def test_it_recognises_the_held_out_digits(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_killed_at_twenty_random_moments_it_trains_what_it_would_have(
+def test_killed_at_twenty_random_moments_training_is_unchanged(
     undisturbed: tuple[Path, str], tmp_path: Path
 ) -> None:
     reference, _ = undisturbed

@@ -61,7 +61,9 @@ def weights(folder: Path) -> dict[str, NDArray[np.generic]]:
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax", "keras"])
-def test_killed_in_mid_epoch_it_ends_with_the_same_weights(framework: str, tmp_path: Path) -> None:
+def test_training_killed_in_mid_epoch_ends_with_the_same_weights(
+    framework: str, tmp_path: Path
+) -> None:
     example = str(EXAMPLES / f"{framework}_digits.py")
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     undisturbed.mkdir()

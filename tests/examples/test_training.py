@@ -35,7 +35,7 @@ def test_every_trainer_learns_digits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_step_of_ones_own_goes_on_with_both_optimizers(tmp_path: Path) -> None:
+def test_a_custom_step_resumes_with_both_optimizers(tmp_path: Path) -> None:
     assert re.search(
         r"\d+% of the points lie at one of \d of 8", run(tmp_path, "gan", "--epochs=1")
     )
@@ -46,7 +46,7 @@ def test_a_step_of_ones_own_goes_on_with_both_optimizers(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_patches_of_photographs_are_told_apart(tmp_path: Path) -> None:
+def test_patches_of_photographs_are_classified(tmp_path: Path) -> None:
     said = run(tmp_path, "patches", "--epochs=1")
     assert "steps waited" in said
     (entry,) = read_stats(tmp_path / "patches")
@@ -56,7 +56,7 @@ def test_patches_of_photographs_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_lines_of_any_length_are_learnt(tmp_path: Path) -> None:
+def test_lines_of_any_length_are_learned(tmp_path: Path) -> None:
     said = run(tmp_path, "text", "--epochs=3")
     (bits, pairs) = map(float, re.findall(r"\d+\.\d+", said.splitlines()[-1]))
     assert 1 < bits < 5.5
@@ -66,5 +66,5 @@ def test_lines_of_any_length_are_learnt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_an_example_is_short(path: Path) -> None:
+def test_examples_are_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 100

@@ -13,7 +13,7 @@ from tests.faults.scene import SLOW, faults
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [["--quick"], pytest.param([*SLOW], marks=pytest.mark.long)])
-def test_each_fault_ends_as_it_says(options: list[str]) -> None:
+def test_each_fault_ends_as_documented(options: list[str]) -> None:
     """In a program of its own: it forks, which a process with threads must not."""
     command = [sys.executable, "-m", "tests.faults", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250)
@@ -21,11 +21,11 @@ def test_each_fault_ends_as_it_says(options: list[str]) -> None:
     assert done.stdout.endswith(f"{len(faults())} faults; 0 end otherwise\n")
 
 
-def test_a_fault_that_ends_otherwise_is_noticed() -> None:
+def test_a_fault_with_another_end_is_detected() -> None:
     fault = faults()[0]
     assert fault.ends_so(fault.told)
     assert not fault.ends_so(fault.told.replace("e", "u"))
 
 
-def test_the_page_is_that_of_the_programs() -> None:
+def test_the_reliability_page_matches_the_programs() -> None:
     assert PAGE.read_text() == page(), "make docs"

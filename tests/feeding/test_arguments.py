@@ -16,7 +16,7 @@ from tests.feeding.watched import Pumped
 @pytest.mark.parametrize(
     "wrong", [0, -1, 1.0, 1.5, True, "3", None, np.float64(3), np.bool_(True), 2**62]
 )
-def test_a_number_that_is_none_is_named(wrong: Any) -> None:
+def test_arguments_that_are_not_numbers_are_named(wrong: Any) -> None:
     run = iter(fl.from_range(3))
     with pytest.raises(fl.InvalidFlow, match=r"Feed: capacity must be an int >= 1.*, got ") as told:
         Pump(run, Queued[int](), wrong, name="Feed")

@@ -78,7 +78,7 @@ class SameEpoch(Whole):
 
 class CountsEachIter(Whole):
     def __iter__(self) -> Iterator[Any]:
-        self._pass.asked = self._begun
+        self._pass.began = self._begun
         self._begun = True
         return super().__iter__()
 
@@ -213,12 +213,12 @@ def _little_patience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     CloseForgets.kept.clear()
 
 
-def test_every_law_is_broken_by_someone() -> None:
+def test_every_law_is_broken_by_a_broken_consumer() -> None:
     assert {law for laws in BROKEN.values() for law in laws} == {*CONSUMER_LAWS}
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda cls: cls.__name__)
-def test_it_is_noticed(broken: type[Whole]) -> None:
+def test_broken_consumers_are_detected(broken: type[Whole]) -> None:
     for law in BROKEN[broken]:
         with pytest.raises(AssertionError):
             law(_kind(broken))

@@ -10,5 +10,5 @@ from tests.feeding.kinds import KINDS
 
 @pytest.mark.parametrize("law", CONSUMER_LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("name", KINDS)
-def test_consumer(name: str, law: ConsumerLaw) -> None:
+def test_each_consumer_obeys_the_laws(name: str, law: ConsumerLaw) -> None:
     law(KINDS[name])

@@ -46,7 +46,7 @@ def test_stopping_ends_a_put_that_waits(caplog: pytest.LogCaptureFixture) -> Non
     assert not caplog.records  # what it raised then is for nobody
 
 
-def test_stopping_is_no_end_of_the_pass_for_who_waits() -> None:
+def test_a_waiting_consumer_sees_an_error_when_stopped() -> None:
     never = threading.Event()
     pump = Pump(iter(fl.from_range(3).map(lambda i: i if i < 2 else never.wait())), Queued[int]())
     raised: list[Exception] = []
@@ -104,7 +104,7 @@ def test_a_function_of_the_flow_may_stop_it() -> None:
     assert eventually(lambda: not pump_threads())
 
 
-def test_what_fails_as_a_stopped_pass_closes_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_while_a_stopped_pass_closes_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     def elements() -> Iterator[int]:
         try:
             yield from range(99)
@@ -119,7 +119,7 @@ def test_what_fails_as_a_stopped_pass_closes_is_logged(caplog: pytest.LogCapture
     assert "failed as it was closed" in str(record.exc_info[1])
 
 
-def test_a_pass_that_is_over_has_closed_its_run() -> None:
+def test_a_finished_pass_has_closed_its_run() -> None:
     with Pumped(fl.from_range(3), 5) as pumped:
         assert eventually(lambda: not pump_threads())  # its thread is gone as well
         assert pumped.run.closed_by == ["Pump"]
@@ -127,7 +127,7 @@ def test_a_pass_that_is_over_has_closed_its_run() -> None:
         assert pumped.state()["position"] == 3
 
 
-def test_a_run_is_not_closed_while_it_is_asked_for_its_state() -> None:
+def test_a_run_is_not_closed_during_state_dict() -> None:
     asked, answer = threading.Event(), threading.Event()
     with Pumped(ENDLESS, 2) as pumped:
 
@@ -162,14 +162,14 @@ def forgotten(flow: fl.Flow[int]) -> Callable[[], Consumer | None]:
     return weakref.ref(consumer)
 
 
-def test_a_pump_that_is_forgotten_is_stopped() -> None:
+def test_a_collected_pump_is_stopped() -> None:
     gone = forgotten(ENDLESS)
     gc.collect()
     assert gone() is None
     assert not pump_threads()
 
 
-def test_another_thread_may_collect_it() -> None:
+def test_another_thread_may_collect_a_pump() -> None:
     gone = forgotten(ENDLESS)
     collecting = in_thread(gc.collect)
     collecting.join(PATIENCE)
@@ -178,7 +178,7 @@ def test_another_thread_may_collect_it() -> None:
     assert not pump_threads()
 
 
-def test_its_own_thread_may_collect_it() -> None:
+def test_its_own_thread_may_collect_a_pump() -> None:
     dropped, collected = threading.Event(), threading.Event()
 
     def make(i: int) -> int:
@@ -195,7 +195,7 @@ def test_its_own_thread_may_collect_it() -> None:
     assert gone() is None
 
 
-def test_one_that_failed_is_not_kept_by_its_error() -> None:
+def test_a_failed_pump_is_not_kept_by_its_error() -> None:
     consumer = Consumer(fl.from_range(3).map(lambda i: 1 // i))
     with pytest.raises(fl.ElementError):
         consumer.pump.take()
@@ -257,7 +257,7 @@ def interrupted(program: str, after: str) -> tuple[str, str, int]:
     return out, err, started.returncode
 
 
-def test_ctrl_c_ends_a_loop_that_waits() -> None:
+def test_ctrl_c_ends_a_waiting_loop() -> None:
     program = """
 for i in Buffered(fl.from_range(3).map(stuck)):
     if i:
@@ -268,7 +268,7 @@ for i in Buffered(fl.from_range(3).map(stuck)):
     assert status in (-signal.SIGINT, 130)
 
 
-def test_after_ctrl_c_the_pass_goes_on() -> None:
+def test_after_ctrl_c_the_pass_continues() -> None:
     program = """
 go_on = threading.Event()
 elements = Buffered(fl.from_range(4).map(lambda i: i if i < 2 else go_on.wait() and i))
@@ -291,7 +291,7 @@ def test_the_end_of_a_program_ends_the_pass() -> None:
     assert output(program) == "0\nclosed\n"
 
 
-def test_a_fork_cannot_go_on_with_a_pass_and_ends_nothing_of_it() -> None:
+def test_a_fork_cannot_continue_a_pass_and_ends_nothing() -> None:
     program = """
 parent = os.getpid()
 Queued.close = lambda self: os.getpid() == parent or print("closed by the fork", flush=True)

@@ -52,14 +52,14 @@ class TestConverting:
         assert array_of(np.arange(3).astype(dtype)).dtype == kept
 
     @pytest.mark.parametrize("number", [2**31, -(2**31) - 1])
-    def test_a_number_that_would_be_cut_off_is_an_error(self, number: int) -> None:
+    def test_an_integer_that_would_overflow_is_an_error(self, number: int) -> None:
         elements = iter(fl.from_items([(np.int64(1),), (np.array([1, number]),)]).to_jax())
         next(elements)
         for _ in range(2):
             with pytest.raises(fl.SpecMismatch, match=r"component '0' of element 1.*keeps 32 bits"):
                 next(elements)
 
-    def test_with_64_bits_all_is_kept(self) -> None:
+    def test_with_64_bits_all_values_are_kept(self) -> None:
         program = """
 import jax, numpy as np, flowdsl as fl
 jax.config.update("jax_enable_x64", True)
@@ -68,7 +68,7 @@ print(x.dtype, x.tolist())
 """
         assert output(program) == f"int64 [{2**62}, -1]\n"
 
-    def test_what_is_no_array_of_numbers_stays(self) -> None:
+    def test_values_other_than_numeric_arrays_are_unchanged(self) -> None:
         text = np.array(["a"])
         got = array_of({"x": np.float32(1), "t": text, "n": 3, "l": ["a", np.zeros(2)]})
         assert isinstance(got["x"], jax.Array)
@@ -76,11 +76,11 @@ print(x.dtype, x.tolist())
         assert got["n"] == 3
         assert isinstance(got["l"][1], jax.Array)
 
-    def test_what_jax_does_not_have_is_an_error_with_its_place(self) -> None:
+    def test_an_unsupported_dtype_is_an_error_with_its_position(self) -> None:
         with pytest.raises(fl.SpecMismatch, match=r"to_jax: element 0, an array of datetime64"):
             array_of(np.zeros(2, "M8[s]"))
 
-    def test_without_jax_the_message_says_what_to_install(self) -> None:
+    def test_a_missing_jax_names_the_package_to_install(self) -> None:
         program = """
 import sys
 sys.modules["jax"] = None
@@ -94,12 +94,12 @@ except fl.MissingLibrary as error:
 
 
 class TestPlacing:
-    def test_a_device_is_where_it_is_said_to_be(self) -> None:
+    def test_arrays_are_on_the_requested_device(self) -> None:
         (device,) = jax.devices()[:1]
         assert array_of(np.zeros(3), device=device).devices() == {device}
 
     @pytest.mark.parametrize("device", ["cpu", 0])
-    def test_what_is_no_device_is_refused_at_once(self, device: Any) -> None:
+    def test_invalid_devices_are_refused_immediately(self, device: Any) -> None:
         with pytest.raises(fl.InvalidFlow, match="to_jax: device must be None, a device such as"):
             fl.from_range(3).to_jax(device)
 

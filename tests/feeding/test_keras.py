@@ -188,7 +188,7 @@ assert not [thread for thread in threading.enumerate() if thread.name == "to_ker
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_on(backend: str) -> None:
+def test_on_each_backend(backend: str) -> None:
     program = "\n".join([BEGIN, FITS, LOOKS, UNKNOWN, FAILS, RESUMES, REFUSES, "print('all')"])
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(

@@ -55,7 +55,7 @@ def test_every_element_comes_once_and_in_order(
 
 
 @given(st.data(), flows, capacities)
-def test_a_state_after_any_step_goes_on_with_exactly_the_rest(
+def test_a_state_after_any_step_resumes_the_exact_rest(
     data: st.DataObject, flow: AnyFlow, capacity: int
 ) -> None:
     elements, state = flow.collect(), None
@@ -73,7 +73,7 @@ def test_a_state_after_any_step_goes_on_with_exactly_the_rest(
 
 
 @given(st.data(), capacities, st.integers(0, 40))
-def test_an_error_of_the_flow_comes_as_itself_in_its_place(
+def test_an_error_of_the_flow_is_raised_unchanged_at_its_position(
     data: st.DataObject, capacity: int, fails_at: int
 ) -> None:
     def elements() -> Iterator[int]:
@@ -109,7 +109,7 @@ def test_a_pass_is_stopped_at_any_time(data: st.DataObject, flow: AnyFlow, capac
 
 
 @given(st.data(), st.integers(0, 60), capacities)
-def test_no_more_is_made_than_there_is_room_for(
+def test_no_more_elements_are_computed_than_the_capacity(
     data: st.DataObject, length: int, capacity: int
 ) -> None:
     asked, too_early = [0], list[int]()
@@ -130,7 +130,7 @@ def test_no_more_is_made_than_there_is_room_for(
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 7])
-def test_a_full_queue_is_left_as_it_is(capacity: int) -> None:
+def test_a_full_queue_is_not_changed(capacity: int) -> None:
     one_more = threading.Event()
 
     def make(i: int) -> int:
@@ -197,7 +197,7 @@ def test_an_element_that_the_sink_refuses_is_an_error_that_names_it(error: Excep
         assert list(flow.resume(pumped.state())) == list(range(10, 30))
 
 
-def test_an_error_of_ours_names_the_element_itself() -> None:
+def test_a_flow_error_names_the_element_itself() -> None:
     error = fl.SpecMismatch("component 'x' of element 1 is no array")
     with Pumped(fl.from_range(3), 5, None, Picky(0, error)) as pumped:
         pumped.take()
@@ -207,7 +207,7 @@ def test_an_error_of_ours_names_the_element_itself() -> None:
         assert not hasattr(error, "__notes__")
 
 
-def test_quitting_is_no_end_of_the_pass() -> None:
+def test_system_exit_is_not_the_end_of_the_pass() -> None:
     with Pumped(fl.from_range(3), 5, None, Picky(0, SystemExit(0))) as pumped:
         pumped.take()
         with pytest.raises(fl.FlowError, match=r"the pass ended with SystemExit\(0\)") as failed:
@@ -260,7 +260,7 @@ def test_a_state_waits_for_one_element_at_most() -> None:
         assert states[0]["position"] == 0
 
 
-def test_above_a_filter_little_is_made_again_of_what_was_taken() -> None:
+def test_above_a_filter_a_resume_repeats_few_elements() -> None:
     made: list[int] = []
 
     def note(i: int) -> int:
@@ -277,7 +277,7 @@ def test_above_a_filter_little_is_made_again_of_what_was_taken() -> None:
     assert 400 - 2 * 16 <= min(made) <= 400
 
 
-def test_what_was_taken_is_not_held_by_the_pump() -> None:
+def test_taken_elements_are_not_referenced_by_the_pump() -> None:
     class Thing:
         pass
 

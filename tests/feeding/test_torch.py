@@ -68,7 +68,7 @@ class TestConverting:
         ],
         ids=["negative step", "other byte order", "read-only", "part of a record"],
     )
-    def test_what_no_tensor_can_view_is_copied_unless_that_is_forbidden(
+    def test_arrays_no_tensor_can_view_are_copied_unless_forbidden(
         self, array: np.ndarray[Any, Any]
     ) -> None:
         before = array.copy()
@@ -88,7 +88,7 @@ class TestConverting:
         assert tensor_of(np.float32(3)).shape == ()
         assert tensor_of(np.array(7)).item() == 7
 
-    def test_what_elements_are_packed_in_stays(self) -> None:
+    def test_containers_keep_their_type(self) -> None:
         x = np.arange(2)
         element = {"pair": Pair(x, 3), "point": Point(x, "a"), "list": [x, "b", None], "n": 1.5}
         got = tensor_of(element)
@@ -112,7 +112,7 @@ class TestConverting:
         [np.zeros(2, "M8[s]"), np.zeros(2, [("a", "i4")]), np.zeros(2, np.longdouble)],
         ids=["dates", "records", "long doubles"],
     )
-    def test_what_torch_has_no_dtype_for_is_an_error_with_its_place(self, array: Any) -> None:
+    def test_an_unsupported_dtype_is_an_error_with_its_position(self, array: Any) -> None:
         flow = fl.from_items([{"x": np.zeros(2)}, {"x": array}])
         elements = iter(flow.to_torch())
         next(elements)
@@ -130,7 +130,7 @@ class TestConverting:
 
 
 class TestPlacing:
-    def test_elements_are_brought_to_a_device(self) -> None:
+    def test_elements_are_transferred_to_a_device(self) -> None:
         x, name = only(fl.from_items([(np.zeros((2, 3), np.float32), "a")]), device="meta")
         assert (x.device.type, tuple(x.shape), x.dtype, name) == (
             "meta",
@@ -140,11 +140,11 @@ class TestPlacing:
         )
 
     @pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
-    def test_the_cpu_is_where_they_are(self, device: Any) -> None:
+    def test_the_cpu_device_transfers_nothing(self, device: Any) -> None:
         array = np.zeros(3)
         assert tensor_of(array, device=device).data_ptr() == array.ctypes.data
 
-    def test_pinning_without_an_accelerator_is_told(self) -> None:
+    def test_pinning_without_an_accelerator_warns(self) -> None:
         with warnings.catch_warnings():  # PyTorch for GPUs warns where there is no driver
             warnings.simplefilter("ignore")
             has_accelerator = torch.accelerator.is_available()
@@ -166,7 +166,7 @@ class TestPlacing:
             ({"remainder": "pad"}, "remainder must be 'drop' or 'keep', got 'pad'"),
         ],
     )
-    def test_wrong_arguments_are_refused_at_once(self, options: Any, message: str) -> None:
+    def test_wrong_arguments_are_refused_immediately(self, options: Any, message: str) -> None:
         with pytest.raises(fl.InvalidFlow, match=message):
             fl.from_range(3).to_torch(**options)
 
@@ -180,19 +180,19 @@ def shuffled() -> fl.Flow[Any, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
-class TestInALoader:
-    def test_it_gives_what_the_flow_gives(self) -> None:
+class TestInADataLoader:
+    def test_yields_the_elements_of_the_flow(self) -> None:
         loader = DataLoader(shuffled().to_torch(), batch_size=None)
         assert len(loader) == 7
         for epoch in range(2):
             assert numbers(loader) == numbers(shuffled().epoch(epoch))
 
-    def test_rows_can_be_batched_there(self) -> None:
+    def test_rows_can_be_batched_by_the_data_loader(self) -> None:
         rows = fl.from_range(5).map(np.float32)
         loader = DataLoader(rows.to_torch(), batch_size=2)
         assert numbers(loader) == [[0, 1], [2, 3], [4]]
 
-    def test_unknown_lengths_are_no_trouble(self) -> None:
+    def test_unknown_lengths_are_supported(self) -> None:
         flow = fl.from_range(9).filter(bool).batch(2)
         loader = DataLoader(flow.to_torch(), batch_size=None)
         assert numbers(loader) == numbers(flow)
@@ -217,7 +217,7 @@ class TestInALoader:
 
     @pytest.mark.parametrize("taken", [0, 1, 4, 7])
     @pytest.mark.parametrize("epoch", [0, 1])
-    def test_a_stateful_loader_goes_on_exactly(self, taken: int, epoch: int) -> None:
+    def test_a_stateful_data_loader_resumes_exactly(self, taken: int, epoch: int) -> None:
         loader = StatefulDataLoader(shuffled().to_torch(), batch_size=None)
         for _ in range(epoch):
             list(loader)
@@ -231,7 +231,7 @@ class TestInALoader:
         assert numbers(other) == rest == numbers(shuffled().epoch(epoch))[taken:]
         assert numbers(other) == numbers(shuffled().epoch(epoch + 1))
 
-    def test_a_stateful_loader_goes_on_from_the_end_of_an_epoch(self) -> None:
+    def test_a_stateful_data_loader_resumes_at_the_end_of_an_epoch(self) -> None:
         loader = StatefulDataLoader(shuffled().to_torch(), batch_size=None)
         list(loader)
         other = StatefulDataLoader(shuffled().to_torch(), batch_size=None)
@@ -250,12 +250,12 @@ class TestRanks:
         assert "2 of 11 elements of each pass are left out" in caplog.text
         assert [len(flow.to_torch(ranks=(i, 3))) for i in range(3)] == [3, 3, 3]
 
-    def test_what_is_left_can_be_kept(self) -> None:
+    def test_remaining_elements_can_be_kept(self) -> None:
         loaders = [fl.from_range(11).to_torch(ranks=(i, 3), remainder="keep") for i in range(3)]
         assert [list(loader) for loader in loaders] == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8]]
         assert list(map(len, loaders)) == [4, 4, 3]
 
-    def test_a_length_that_is_not_known_is_refused(self) -> None:
+    def test_unknown_lengths_are_refused(self) -> None:
         flow = fl.from_range(11).filter(bool)
         with pytest.raises(fl.InvalidFlow, match="length of this flow is not known, and 2 ranks"):
             flow.to_torch(ranks=(0, 2))
@@ -263,7 +263,7 @@ class TestRanks:
         endless = flow.repeat().to_torch(ranks=(1, 2))
         assert [x for _, x in zip(range(4), endless, strict=False)] == [2, 4, 6, 8]
 
-    def test_a_state_of_one_rank_is_good_for_all_and_for_another_number(self) -> None:
+    def test_a_state_of_one_rank_resumes_all_and_other_numbers(self) -> None:
         flow = fl.from_range(24).shuffle(seed=1)
         loader = flow.to_torch(ranks=(0, 2))
         elements = iter(loader)
@@ -281,7 +281,7 @@ class TestRanks:
             together = [x for step in zip(*rest, strict=True) for x in step]
             assert together == list(flow)[2 * taken :]
 
-    def test_those_of_torch_distributed_are_taken(self, tmp_path: Path) -> None:
+    def test_ranks_of_torch_distributed_are_used(self, tmp_path: Path) -> None:
         program = f"""
 import sys, torch.distributed as dist, flowdsl as fl
 rank = int(sys.argv[1])
@@ -301,7 +301,7 @@ dist.destroy_process_group()
         assert lines == ["0 [0, 2, 4] 3\n", "1 [1, 3, 5] 3\n"]
 
 
-def test_without_torch_the_message_says_what_to_install() -> None:
+def test_a_missing_torch_names_the_package_to_install() -> None:
     program = """
 import sys
 sys.modules["torch"] = None

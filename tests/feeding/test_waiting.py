@@ -48,7 +48,7 @@ def told(flow: fl.Flow[int], release: Callable[[], object], times: int = 1) -> l
     return handler.told
 
 
-def test_a_function_that_does_not_return_is_named() -> None:
+def test_a_function_that_does_not_return_is_named_in_a_warning() -> None:
     gate = threading.Event()
 
     def stuck_in_the_third(i: int) -> int:
@@ -69,7 +69,7 @@ def line_of_the_wait() -> int:
 
 
 @pytest.mark.parametrize("kind", ["threads", "procs"])
-def test_the_workers_that_are_busy_are_named(kind: str, tmp_path: Path) -> None:
+def test_busy_workers_are_named_in_a_warning(kind: str, tmp_path: Path) -> None:
     gate = tmp_path / "open"
 
     def wait(i: int) -> int:

@@ -150,7 +150,7 @@ def settle(net: Network, rounds: int) -> None:
     st.integers(1, 5),
     st.lists(st.sampled_from(STEPS), max_size=150),
 )
-def test_each_element_comes_once_and_in_order_whatever_is_lost(
+def test_each_element_arrives_once_and_in_order_despite_losses(
     count: int, sender_hwm: int, receiver_hwm: int, steps: list[Callable[[Network], None]]
 ) -> None:
     net = network(count, sender_hwm, receiver_hwm)
@@ -167,7 +167,7 @@ def test_each_element_comes_once_and_in_order_whatever_is_lost(
 
 
 @given(st.lists(st.sampled_from(STEPS[:18]), max_size=100))
-def test_without_a_cut_nothing_goes_twice(steps: list[Callable[[Network], None]]) -> None:
+def test_without_losses_elements_are_sent_once(steps: list[Callable[[Network], None]]) -> None:
     net = network(8, 3, 3)
     for step in (Network.say_hello, Network.arrive, Network.answer, Network.receive, *steps):
         step(net)
@@ -222,7 +222,7 @@ def met(serve: bool, gone: bool, taken: int) -> tuple[SendBuffer, ReceiveState]:
 
 
 @pytest.mark.parametrize(("serve", "taken"), [(False, 0), (True, 2)])
-def test_another_receiver_in_the_place_of_one_that_is_gone(serve: bool, taken: int) -> None:
+def test_a_new_receiver_replaces_a_dead_one(serve: bool, taken: int) -> None:
     box, other = met(serve, True, taken)
     reply = box.receive((0, b"other"), other.greeting())
     assert reply is not None
@@ -231,7 +231,7 @@ def test_another_receiver_in_the_place_of_one_that_is_gone(serve: bool, taken: i
 
 
 @pytest.mark.parametrize(("serve", "taken"), [(False, 0), (True, 2)])
-def test_another_receiver_beside_one_that_is_there(serve: bool, taken: int) -> None:
+def test_a_second_receiver_is_refused(serve: bool, taken: int) -> None:
     box, other = met(serve, False, taken)
     reply = box.receive((0, b"other"), other.greeting())
     assert reply is not None
@@ -243,7 +243,7 @@ def test_another_receiver_beside_one_that_is_there(serve: bool, taken: int) -> N
     )
 
 
-def test_another_receiver_that_would_miss_what_was_taken() -> None:
+def test_a_new_receiver_that_would_miss_elements_is_an_error() -> None:
     box, other = met(serve=False, gone=True, taken=2)
     with pytest.raises(SourceError) as caught:
         box.receive((0, b"other"), other.greeting())
@@ -254,7 +254,7 @@ def test_another_receiver_that_would_miss_what_was_taken() -> None:
     assert str(caught.value) == f"the sender {box.me[:4].hex()} failed: {LEFT_EARLY}"
 
 
-def test_another_receiver_where_any_sender_may_fail() -> None:
+def test_a_new_receiver_that_accepts_failing_senders() -> None:
     box, _ = met(serve=False, gone=True, taken=2)
     other = ReceiveState(None, 4, Tally())
     with pytest.raises(SourceError):
@@ -263,7 +263,7 @@ def test_another_receiver_where_any_sender_may_fail() -> None:
     assert other.tally.stopped == {box.me[:4].hex(): "why"}
 
 
-def test_another_receiver_where_one_is_gone_with_all() -> None:
+def test_a_new_receiver_after_one_took_all_elements() -> None:
     box = SendBuffer(4, serve=False, gone=lambda _: True)
     box.put(pack("only"))
     box.end()
@@ -275,7 +275,7 @@ def test_another_receiver_where_one_is_gone_with_all() -> None:
     assert (box.finished, box.taken) == (True, 1)
 
 
-def test_a_receiver_that_leaves_early() -> None:
+def test_a_receiver_that_leaves_early_is_an_error() -> None:
     box, _ = met(serve=False, gone=True, taken=2)
     assert box.items
     leave = MessageHeader(Kind.LEAVE, box.me, box.receiver, upto=2)
@@ -285,7 +285,7 @@ def test_a_receiver_that_leaves_early() -> None:
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_receiver_that_leaves_with_the_last_element(ended: bool) -> None:
+def test_a_receiver_may_leave_after_the_last_element(ended: bool) -> None:
     box = SendBuffer(4, serve=False, gone=never)
     receive_state = ReceiveState(1, 4, Tally())
     box.put(pack("only"))
@@ -299,7 +299,7 @@ def test_a_receiver_that_leaves_with_the_last_element(ended: bool) -> None:
     assert box.taken == 1
 
 
-def test_a_receiver_that_leaves_before_there_is_more() -> None:
+def test_a_receiver_that_leaves_before_more_elements_is_an_error() -> None:
     box = SendBuffer(4, serve=False, gone=never)
     box.put(pack("first"))
     box.receive(HERE, ReceiveState(1, 4, Tally()).greeting())
@@ -322,7 +322,7 @@ def sent(count: int) -> tuple[Network, list[list[Frame]]]:
     return net, list(net.up)
 
 
-def test_a_gap_is_told_at_once_and_gone_back_to_once() -> None:
+def test_a_gap_is_reported_immediately_and_resent_once() -> None:
     net, (_, second, third) = sent(3)
     attempt = net.box.attempt
     answers: list[list[Frame]] = []
@@ -339,7 +339,7 @@ def test_a_gap_is_told_at_once_and_gone_back_to_once() -> None:
     assert net.box.cursor == 1
 
 
-def test_what_was_taken_is_not_gone_back_to() -> None:
+def test_taken_elements_are_not_sent_again() -> None:
     net, elements = sent(3)
     net.box.receive(HERE, [header(net, Kind.AGAIN, number=0).encode()])
     for frames in elements:  # they come all the same, by the old connection
@@ -357,7 +357,7 @@ def header(net: Network, kind: Kind, **numbers: int) -> MessageHeader:
     return MessageHeader(kind, box.me, box.receiver, box.attempt, **numbers, room=8)
 
 
-def test_what_a_sender_has_for_another_receiver_is_not_taken() -> None:
+def test_elements_for_another_receiver_are_not_taken() -> None:
     net, (element,) = sent(1)
     stray = attrs.evolve(MessageHeader.decode(element[0]), receiver=b"another receiver")
     net.receive_state.receive(HERE, [stray.encode(), *element[1:]])
@@ -366,7 +366,7 @@ def test_what_a_sender_has_for_another_receiver_is_not_taken() -> None:
     assert len(net.receive_state.ready) == 1
 
 
-def test_a_sender_too_many_is_refused_and_the_others_go_on() -> None:
+def test_a_surplus_sender_is_refused_and_others_continue() -> None:
     receive_state = ReceiveState(1, 4, Tally())
     first, second = (SendBuffer(4, serve=False, gone=never) for _ in range(2))
     for box in (first, second):
@@ -386,7 +386,7 @@ def test_a_sender_too_many_is_refused_and_the_others_go_on() -> None:
     assert first.route is not None
 
 
-def test_a_sender_that_was_refused_fails_nobody() -> None:
+def test_a_refused_sender_does_not_end_the_pass() -> None:
     receive_state = ReceiveState(1, 4, Tally())
     first, second = (SendBuffer(4, serve=False, gone=never) for _ in range(2))
     for box in (first, second):
@@ -396,7 +396,7 @@ def test_a_sender_that_was_refused_fails_nobody() -> None:
     assert [inbox.stopped for inbox in receive_state.inboxes.values()] == [None]
 
 
-def test_what_is_for_another_is_not_taken() -> None:
+def test_messages_for_another_receiver_are_ignored() -> None:
     receive_state = ReceiveState(1, 4, Tally())
     box = SendBuffer(4, serve=False, gone=never)
     box.put(pack(1))
@@ -415,7 +415,7 @@ STRAY = [
 
 
 @pytest.mark.parametrize("frames", STRAY, ids=["of others", "of a receiver", "of a version"])
-def test_a_stray_message_ends_nobody_who_takes_any_sender(frames: list[Frame]) -> None:
+def test_an_invalid_message_does_not_end_an_open_receiver(frames: list[Frame]) -> None:
     receive_state, box = ReceiveState(None, 4, Tally()), SendBuffer(4, serve=False, gone=never)
     box.receive(HERE, receive_state.greeting())
     receive_state.receive((0, b"stranger"), frames)
@@ -429,7 +429,7 @@ def test_a_stray_message_ends_nobody_who_takes_any_sender(frames: list[Frame]) -
 
 
 @pytest.mark.parametrize("kind", [Kind.WANT, Kind.AGAIN, Kind.LEAVE])
-def test_a_receiver_hears_no_receiver(kind: Kind) -> None:
+def test_a_receiver_refuses_messages_of_receivers(kind: Kind) -> None:
     with pytest.raises(SourceError, match=f"of kind {kind.name}, which no sender sends"):
         ReceiveState(1, 4, Tally()).receive(HERE, [MessageHeader(kind, bytes(16)).encode()])
 
@@ -437,18 +437,18 @@ def test_a_receiver_hears_no_receiver(kind: Kind) -> None:
 @pytest.mark.parametrize(
     "kind", [Kind.HELLO, Kind.ELEMENT, Kind.PICKLED, Kind.END, Kind.DONE, Kind.REFUSE]
 )
-def test_a_sender_hears_no_sender(kind: Kind) -> None:
+def test_a_sender_refuses_messages_of_senders(kind: Kind) -> None:
     with pytest.raises(SourceError, match=f"of kind {kind.name}, which no receiver sends"):
         SendBuffer(4, False, never).receive(HERE, [MessageHeader(kind, bytes(16)).encode()])
 
 
-def test_a_reason_is_fit_to_be_shown() -> None:
+def test_a_reason_is_one_printable_line() -> None:
     assert decode_reason([]) == decode_reason([b""]) == "no reason given"
     assert decode_reason([b"a\x1b[2J\nb\xff" + b"c" * 9000])[:12] == "a [2J b\ufffdcccc"
     assert len(decode_reason([b"c" * 9000])) == 2000
 
 
-def test_room_is_for_the_receiver_to_say() -> None:
+def test_the_receiver_limits_the_elements_sent() -> None:
     box = SendBuffer(5, serve=False, gone=never)
     for i in range(5):
         box.put(Packed(Kind.ELEMENT, (bytes([i]),)))

@@ -9,7 +9,7 @@ from tests.remote.fuzz import _PICKLES, TARGETS, Figures, PickleOpenedError, Tar
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_malformed_frames_give_an_element_or_an_error(target: Target) -> None:
+def test_malformed_frames_yield_an_element_or_an_error(target: Target) -> None:
     figures = fuzz(target, 500, seed=0)
     assert sum(figures.outcomes.values()) == 500
 
@@ -28,12 +28,12 @@ def test_valid_frames_are_valid(target: Target) -> None:
     assert (figures.valid == 0) == says_no
 
 
-def test_the_bomb_would_go_off() -> None:
+def test_the_test_pickle_executes_code() -> None:
     with pytest.raises(PickleOpenedError):
         unpack(Kind.PICKLED, _PICKLES[0], trusted=True)
 
 
-def test_what_is_wrong_is_noticed() -> None:
+def test_broken_decoders_are_detected() -> None:
     import time
     import tracemalloc
 

@@ -44,7 +44,7 @@ def watching(watched: Any, binds: bool, secured: bool = True) -> Handshakes:
     return handshakes
 
 
-def test_one_that_is_broken_off_may_be_a_start_anew(
+def test_a_broken_handshake_may_be_a_restart(
     watched: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     handshakes = watching(watched, binds=False)
@@ -75,7 +75,7 @@ def test_one_that_is_broken_off_may_be_a_start_anew(
         ("NO_DETAIL", 32, False, False, "the other end broke off: it ended then, has another"),
     ],
 )
-def test_each_says_what_it_was(
+def test_each_failure_is_described(
     watched: Any,
     caplog: pytest.LogCaptureFixture,
     event: str,
@@ -96,7 +96,7 @@ def test_each_says_what_it_was(
     assert f"who: a handshake at {ADDRESS!r} failed: {said}" in record.getMessage()
 
 
-def test_one_that_ends_and_is_told_as_nothing_else_is_of_another_format(watched: Any) -> None:
+def test_a_connection_without_an_outcome_has_another_format(watched: Any) -> None:
     handshakes = watching(watched, binds=True)
     watched.tell(zmq.EVENT_ACCEPTED, 7)
     watched.tell(zmq.EVENT_DISCONNECTED, 7)
@@ -106,7 +106,7 @@ def test_one_that_ends_and_is_told_as_nothing_else_is_of_another_format(watched:
     )
 
 
-def test_a_connection_that_ends_has_not_failed(watched: Any) -> None:
+def test_an_ended_connection_has_not_failed(watched: Any) -> None:
     handshakes = watching(watched, binds=False)
     watched.tell(zmq.EVENT_CONNECTED, 7)
     watched.tell(zmq.EVENT_HANDSHAKE_SUCCEEDED)  # which does not tell of whom
@@ -126,7 +126,7 @@ def test_a_connection_that_ends_has_not_failed(watched: Any) -> None:
         ("+1 auth -1 +1 ok -1 +1 -1", [0, 1, 1, 1, 1, 1, 1, 2]),
     ],
 )
-def test_no_more_are_said_to_have_failed_than_did(
+def test_reported_failures_never_exceed_actual_ones(
     watched: Any, events: str, failed: list[int]
 ) -> None:
     """Of several at a time: the outcome of a handshake is told, and not of whom."""
@@ -142,7 +142,7 @@ def test_no_more_are_said_to_have_failed_than_did(
     assert found == failed
 
 
-def test_one_that_failed_and_then_ends_is_counted_once(watched: Any) -> None:
+def test_a_failed_connection_that_ends_is_counted_once(watched: Any) -> None:
     handshakes = watching(watched, binds=True)
     for connection in (7, 8, 7):
         watched.tell(zmq.EVENT_ACCEPTED, connection)
@@ -155,7 +155,7 @@ def test_one_that_failed_and_then_ends_is_counted_once(watched: Any) -> None:
     assert "1, the other end has another format=" in handshakes.summary
 
 
-def test_only_what_a_poller_saw_is_looked_at(watched: Any) -> None:
+def test_only_ready_monitors_are_read(watched: Any) -> None:
     handshakes, poller = Handshakes("who", True, True), zmq.Poller()
     handshakes.watch(watched, ADDRESS, poller)
     watched.watching.append(handshakes)
@@ -166,7 +166,7 @@ def test_only_what_a_poller_saw_is_looked_at(watched: Any) -> None:
     assert handshakes.failed.total() == 1
 
 
-def test_no_number_of_them_has_to_be_read(watched: Any) -> None:
+def test_unread_events_do_not_block_the_socket(watched: Any) -> None:
     """What tells them waits for room, and with it all that goes by the socket."""
     handshakes = watching(watched, binds=True)
     for _ in range(5000):

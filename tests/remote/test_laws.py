@@ -246,7 +246,7 @@ CATALOGUE = attrs.evolve(
 )
 
 
-def test_every_remote_node_goes_through_the_laws() -> None:
+def test_every_remote_node_is_checked_against_the_laws() -> None:
     found = {
         name
         for name, cls in vars(from_zmq).items()
@@ -257,7 +257,7 @@ def test_every_remote_node_goes_through_the_laws() -> None:
 
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("source", REMOTE)
-def test_what_is_sent_keeps_the_laws(source: str) -> None:
+def test_sent_flows_obey_the_laws(source: str) -> None:
     @settings(max_examples=12)
     @given(CATALOGUE.chains(most=2, source=source), st.integers(0, 3))
     def check(recipe: Recipe, place: int) -> None:
@@ -269,7 +269,7 @@ def test_what_is_sent_keeps_the_laws(source: str) -> None:
     check()
 
 
-class TestWhatIsBrokenIsNoticed:
+class TestBrokenReceiversAreDetected:
     """Of what comes, and of what a node says of it."""
 
     @pytest.fixture
@@ -279,7 +279,7 @@ class TestWhatIsBrokenIsNoticed:
         with senders():
             yield Recipe.of("sent", lambda: SENDERS.receive(sent), lambda: once(items, Unsized))
 
-    def test_nothing(self, recipe: Recipe) -> None:
+    def test_an_unbroken_receiver_passes(self, recipe: Recipe) -> None:
         assert not broken_by(recipe)
 
     @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ class TestWhatIsBrokenIsNoticed:
             (lambda rows: reversed([*rows]), rows_keep_the_effects),
         ],
     )
-    def test_in_what_comes(
+    def test_wrong_elements_are_detected(
         self, recipe: Recipe, change: Any, law: Law, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         whole = Receiver.elements
@@ -308,7 +308,7 @@ class TestWhatIsBrokenIsNoticed:
             ("spec", lambda self, probe: ValueSpec(int), spec_is_true),
         ],
     )
-    def test_in_what_a_node_says(
+    def test_wrong_node_properties_are_detected(
         self, recipe: Recipe, name: str, value: Any, law: Law, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(from_zmq.FromSender, name, value)

@@ -54,7 +54,7 @@ def through(packed: Packed) -> Any:
 
 
 @given(WITH_LARGE)
-def test_what_is_packed_comes_back(element: object) -> None:
+def test_packed_elements_are_restored(element: object) -> None:
     assert same(through(pack(element)), element)
 
 
@@ -63,7 +63,7 @@ NATIVE = LARGE.filter(lambda array: bool(array.dtype.isnative))
 
 
 @given(NATIVE, NATIVE)
-def test_what_is_pickled_comes_back(first: object, second: object) -> None:
+def test_pickled_elements_are_restored(first: object, second: object) -> None:
     element = (first, [second, {3}])
     assert same(through(pack_trusted(element)), element)
 
@@ -81,7 +81,7 @@ HEADERS = st.builds(
 
 
 @given(HEADERS)
-def test_a_header_comes_back(header: MessageHeader) -> None:
+def test_headers_are_restored(header: MessageHeader) -> None:
     assert MessageHeader.decode(header.encode()) == header
     assert MessageHeader.decode(memoryview(header.encode())) == header
 
@@ -97,7 +97,7 @@ def test_large_arrays_are_not_copied() -> None:
     assert not through(pack_trusted(PAIR))[0].flags.writeable
 
 
-def test_there_are_not_too_many_frames() -> None:
+def test_the_number_of_frames_is_limited() -> None:
     element = [np.full(20_000, i, np.uint8) for i in range(MOST_FRAMES + 9)]
     for dump in (pack, pack_trusted):
         packed = dump(element)
@@ -105,7 +105,7 @@ def test_there_are_not_too_many_frames() -> None:
         assert same(through(packed), element)
 
 
-def test_what_can_not_be_sent() -> None:
+def test_unsupported_elements_are_refused() -> None:
     cycle: list[object] = []
     cycle.append(cycle)
     for element, said in (
@@ -147,7 +147,7 @@ GOOD = MessageHeader(Kind.HELLO, b"s" * 16).encode()
         (GOOD[:5] + b"\x63" + GOOD[6:], "a message of unknown kind 99"),
     ],
 )
-def test_what_is_no_header(frame: bytes, said: str) -> None:
+def test_invalid_headers_are_refused(frame: bytes, said: str) -> None:
     with pytest.raises(SourceError) as caught:
         MessageHeader.decode(frame)
     assert said in str(caught.value)
@@ -192,7 +192,7 @@ def test_forged_layouts_are_refused(
         unpack(Kind.ELEMENT, [encode(skeleton), encode(layout), *contents])
 
 
-def test_a_number_of_frames_that_no_element_has() -> None:
+def test_an_invalid_number_of_frames_is_refused() -> None:
     for count in (0, MOST_FRAMES + 3):
         with pytest.raises(SourceError, match=f"not an element: {count} frames"):
             unpack(Kind.ELEMENT, [msgspec.msgpack.encode(1)] * count)

@@ -87,13 +87,13 @@ def test_a_full_socket_is_waited_for_while_elements_leave_it(clock: Clock) -> No
     assert clock.now > 10
 
 
-def test_for_ever_is_for_ever(clock: Clock) -> None:
+def test_no_timeout_waits_forever(clock: Clock) -> None:
     sent = pushed(Link(clock, lambda: True, waits=100_000), None, 1)
     sent.settle()
     assert clock.now == 50_000
 
 
-def test_nothing_moves(clock: Clock) -> None:
+def test_a_timeout_without_progress_is_an_error(clock: Clock) -> None:
     sent = pushed(Link(clock, lambda: True, waits=9), 2, 3)
     frames: Any = sent.waiting
     frames[1].done = True  # by another connection
@@ -103,7 +103,7 @@ def test_nothing_moves(clock: Clock) -> None:
     assert clock.now == 3.0  # the first look saw one go
 
 
-def test_no_room(clock: Clock) -> None:
+def test_a_timeout_without_room_is_an_error(clock: Clock) -> None:
     sent = pushed(Link(clock, lambda: sent.count < 3, waits=9), 2, 0)
     for _ in range(3):
         sent.put(b"")

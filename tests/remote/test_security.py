@@ -23,7 +23,7 @@ def shown(argument: object) -> str:
     return text
 
 
-def test_keys() -> None:
+def test_keys_are_pairs_of_strings() -> None:
     assert KEYS != OTHERS
     assert CURVE.public == KEYS.public
     assert KEYS.secret not in repr(KEYS) + repr(CURVE)
@@ -32,7 +32,7 @@ def test_keys() -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "a" * 39, "ä" * 40, 3, None])
-def test_what_is_no_secret_key(secret: Any) -> None:
+def test_invalid_secret_keys_are_refused(secret: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         Curve(secret, [KEYS.public])
     assert str(caught.value) == ("Curve: secret must be a key that make_keys() made, 40 characters")
@@ -41,7 +41,7 @@ def test_what_is_no_secret_key(secret: Any) -> None:
 @pytest.mark.parametrize(
     "peers", [[], ["short"], KEYS.public, [None], None, 3, {KEYS.public}], ids=shown
 )
-def test_what_are_no_peers(peers: Any) -> None:
+def test_invalid_peers_are_refused(peers: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         Curve(KEYS.secret, peers)
     assert str(caught.value) == (
@@ -75,12 +75,12 @@ def test_plain_tcp_beyond_this_machine_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", CLOSED)
-def test_this_machine_may_be_plain(address: str) -> None:
+def test_loopback_addresses_may_be_plain(address: str) -> None:
     assert repr(fl.from_zmq(address)) == f"from_zmq({address!r})"
 
 
 @pytest.mark.parametrize("address", [*BAD, ["ipc://a", "ipc://b"]])
-def test_what_is_no_address(address: Any) -> None:
+def test_invalid_addresses_are_refused(address: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(1).send_zmq(address, insecure=True)
     assert str(caught.value) == (
@@ -89,14 +89,14 @@ def test_what_is_no_address(address: Any) -> None:
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "99999"])
-def test_what_is_no_port(port: str) -> None:
+def test_invalid_ports_are_refused(port: str) -> None:
     with pytest.raises(InvalidFlow, match="a port must be a number from 1 to 65535, got 'tcp"):
         fl.from_range(1).send_zmq(f"tcp://127.0.0.1:{port}")
     assert fl.from_zmq("tcp://127.0.0.1:65535", int)
 
 
 @pytest.mark.parametrize("address", NO_ADDRESS)
-def test_what_are_no_addresses(address: Any) -> None:
+def test_invalid_sequences_of_addresses_are_refused(address: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_zmq(address)
     several = isinstance(address, tuple | list)
@@ -135,7 +135,7 @@ HERE = "ipc://here"
     ],
     ids=shown,
 )
-def test_arguments_of_both(options: dict[str, Any], said: str) -> None:
+def test_invalid_common_arguments_are_refused(options: dict[str, Any], said: str) -> None:
     for who, call in (("from_zmq", fl.from_zmq), ("send_zmq", fl.from_range(1).send_zmq)):
         with pytest.raises(InvalidFlow) as caught:
             call(HERE, **options)
@@ -176,13 +176,15 @@ TCP = "tcp://127.0.0.1:*"
     ],
     ids=shown,
 )
-def test_arguments_of_from_zmq(arguments: list[Any], options: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_of_from_zmq_are_refused(
+    arguments: list[Any], options: dict[str, Any], said: str
+) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_zmq(*arguments, **options)
     assert str(caught.value) == f"from_zmq: {said}"
 
 
-def test_arguments_of_send_zmq() -> None:
+def test_invalid_arguments_of_send_zmq_are_refused() -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(1).send_zmq(HERE, serve=True, format="zmq_ops")
     assert str(caught.value) == "send_zmq: there is no serve= with format='zmq_ops'; leave it out"

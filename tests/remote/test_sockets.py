@@ -95,7 +95,7 @@ class TestElements:
         sender_binds=st.booleans(),
         hwm=st.integers(1, 3),
     )
-    def test_arrive_as_they_were(
+    def test_arrive_unchanged(
         self,
         elements: list[object],
         sender_binds: bool,
@@ -111,7 +111,7 @@ class TestElements:
         assert sender.outcome() == len(elements)
 
     @pytest.mark.parametrize("sender_binds", [False, True])
-    def test_over_tcp(self, sender_binds: bool) -> None:
+    def test_arrive_over_tcp(self, sender_binds: bool) -> None:
         flow = fl.from_range(300).map(sample)
         if sender_binds:
             sender, address = bound(sending, flow, ANY_PORT, bind=True, hwm=20)
@@ -140,7 +140,7 @@ class TestElements:
         ids=str,
     )
     @pytest.mark.parametrize("trusted", [False, True])
-    def test_have_their_classes(
+    def test_have_their_declared_classes(
         self, elements: list[Any], element: Any, trusted: bool, ipc: str
     ) -> None:
         sender = sending(fl.from_items(elements), ipc, trusted=trusted)
@@ -149,7 +149,7 @@ class TestElements:
         assert repr(got) == repr(elements)
         assert sender.outcome() == 1
 
-    def test_that_are_not_what_was_declared(self, ipc: str) -> None:
+    def test_that_do_not_match_the_declaration_are_an_error(self, ipc: str) -> None:
         sender = sending(fl.from_items([(1, 2), (1, "2")]), ipc)
         run = iter(fl.from_zmq(ipc, tuple[int, int], timeout=WAIT))
         assert next(run) == (1, 2)
@@ -163,7 +163,7 @@ class TestElements:
         with pytest.raises(SourceError, match="the receiver refused: from_zmq: element 1 of the"):
             sender.outcome()
 
-    def test_that_can_not_be_sent(self, ipc: str) -> None:
+    def test_that_cannot_be_sent_are_an_error(self, ipc: str) -> None:
         receiver = receiving(ipc, bind=True)
         with pytest.raises(SpecMismatch) as caught:
             fl.from_items([1, {2}]).send_zmq(ipc, timeout=WAIT)
@@ -174,19 +174,19 @@ class TestElements:
         with pytest.raises(SourceError, match=r"failed after \d elements: SpecMismatch: send_zmq"):
             receiver.outcome()
 
-    def test_go_to_workers(self, ipc: str) -> None:
+    def test_can_be_processed_by_workers(self, ipc: str) -> None:
         sender = sending(fl.from_range(20), ipc)
         received = fl.from_zmq(ipc, int, timeout=WAIT).map(str).prefetch(procs=2)
         assert received.collect() == [str(i) for i in range(20)]
         assert sender.outcome() == 20
 
-    def test_of_a_flow_with_workers(self, ipc: str) -> None:
+    def test_can_be_computed_by_workers(self, ipc: str) -> None:
         sender = sending(fl.from_range(40).map(sample).prefetch(procs=2), ipc, hwm=4)
         got = fl.from_zmq(ipc, Sample, timeout=WAIT).map(lambda s: int(s.image[0, 0])).collect()
         assert got == list(range(40))
         assert sender.outcome() == 40
 
-    def test_are_made_no_further_ahead_than_the_bound(self, ipc: str) -> None:
+    def test_are_computed_ahead_up_to_hwm(self, ipc: str) -> None:
         made: list[int] = []
 
         def make(i: int) -> int:
@@ -206,7 +206,7 @@ def _name_in(error: object) -> str:
     return str(error).partition("of the sender ")[2].partition(":")[0]
 
 
-class TestCuts:
+class TestBrokenConnections:
     @pytest.mark.parametrize("sender_binds", [False, True])
     @pytest.mark.parametrize("every", [30_000, 150_000])
     def test_lose_and_repeat_nothing(self, sender_binds: bool, every: int) -> None:
@@ -230,14 +230,14 @@ class TestCuts:
         assert relay.cuts > 1
         assert list(tally.senders.values()) == [600]
 
-    def test_in_the_midst_of_large_arrays(self) -> None:
+    def test_during_large_arrays_lose_nothing(self) -> None:
         receiver, address = bound(receiving, ANY_PORT, Sample, hwm=4)
         with relayed(address, every=700_000) as relay:
             assert fl.from_range(200).map(sample).send_zmq(relay.address, timeout=WAIT) == 200
             assert [int(x.image[0, 0]) for x in receiver.outcome()] == [i % 256 for i in range(200)]
             assert relay.cuts > 2
 
-    def test_while_the_consumer_is_at_work(self) -> None:
+    def test_while_the_consumer_works_lose_nothing(self) -> None:
         sender, address = bound(sending, fl.from_range(60), ANY_PORT, bind=True, hwm=5)
         with relayed(address) as relay:
             got = []
@@ -248,7 +248,7 @@ class TestCuts:
             assert got == list(range(60))
             assert sender.outcome() == 60
 
-    def test_of_the_last_word_are_made_good(
+    def test_during_the_last_message_are_repaired(
         self, ipc: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         send = Link.send
@@ -270,7 +270,7 @@ class TestCuts:
 
 class TestSeveralSenders:
     @pytest.mark.parametrize("count", [2, 5])
-    def test_each_in_order(self, count: int, ipc: str) -> None:
+    def test_elements_of_each_sender_are_in_order(self, count: int, ipc: str) -> None:
         tally = Tally()
         numbers = fl.from_range(100).map(lambda i: (i % count, i))
         senders = [sending(numbers.filter(_is_of(k)), ipc, hwm=3) for k in range(count)]
@@ -284,7 +284,7 @@ class TestSeveralSenders:
         assert (tally.ended, tally.addresses) == (count, {ipc: 100})
         assert list(tally.senders.values()) == [100 // count] * count
 
-    def test_two_addresses(self, tmp_path: Path) -> None:
+    def test_two_addresses_are_read(self, tmp_path: Path) -> None:
         for bind in (True, False):
             here, there = (f"ipc://{tmp_path}/{name}{bind}" for name in "ab")
             first = sending(fl.from_range(5), here, bind=not bind)
@@ -297,7 +297,7 @@ class TestSeveralSenders:
             assert (first.outcome(), second.outcome()) == (5, 5)
             assert tally.addresses == {here: 5, there: 5}
 
-    def test_that_come_and_go(self, ipc: str) -> None:
+    def test_any_number_of_senders_may_come_and_go(self, ipc: str) -> None:
         tally = Tally()
         run = iter(fl.from_zmq(ipc, int, senders=None, timeout=WAIT, tally=tally))
         failing = fl.from_items([1, 0]).map(lambda x: 4 // x)
@@ -317,7 +317,7 @@ def _is_of(k: int) -> Any:
 
 
 class TestReceivers:
-    def test_one_after_another(self, ipc: str) -> None:
+    def test_may_follow_one_another(self, ipc: str) -> None:
         sender = sending(fl.from_range(30), ipc, bind=True, serve=True, hwm=4)
         got: list[int] = []
         tally = Tally()
@@ -328,7 +328,7 @@ class TestReceivers:
         assert tally.earlier == 7 + 8
         assert sender.outcome() == 30
 
-    def test_that_leave_early(self, ipc: str) -> None:
+    def test_that_leave_early_are_an_error(self, ipc: str) -> None:
         sender = sending(fl.from_range(30), ipc)
         assert list(fl.from_zmq(ipc, int, timeout=WAIT).take(3)) == [0, 1, 2]
         with pytest.raises(SourceError) as caught:
@@ -338,7 +338,7 @@ class TestReceivers:
             f"pass serve=True to go on with the next receiver"
         )
 
-    def test_that_take_all_but_the_end(self, ipc: str) -> None:
+    def test_may_leave_before_the_end_message(self, ipc: str) -> None:
         sender = sending(fl.from_range(3), ipc)
         run = iter(fl.from_zmq(ipc, int, timeout=WAIT))
         assert [next(run), next(run), next(run)] == [0, 1, 2]
@@ -346,7 +346,7 @@ class TestReceivers:
         run.close()
         assert sender.outcome() == 3
 
-    def test_two_at_once(self, ipc: str) -> None:
+    def test_a_second_one_is_refused(self, ipc: str) -> None:
         sender = sending(fl.from_range(30), ipc, bind=True, hwm=4)
         first = iter(fl.from_zmq(ipc, int, bind=False, timeout=WAIT))
         assert next(first) == 0
@@ -355,7 +355,7 @@ class TestReceivers:
         assert list(first) == list(range(1, 30))
         assert sender.outcome() == 30
 
-    def test_one_that_vanished_with_some(self, ipc: str) -> None:
+    def test_one_that_died_after_some_elements_is_an_error(self, ipc: str) -> None:
         """Its farewell is lost, and the one that comes in its place would miss what it took."""
         sender = sending(fl.from_range(3), ipc)
         context = zmq.Context[zmq.Socket[bytes]]()
@@ -374,7 +374,7 @@ class TestReceivers:
         with pytest.raises(SourceError, match="the receiver left after it had taken 2 elements"):
             sender.outcome()
 
-    def test_one_that_vanished(self, ipc: str) -> None:
+    def test_one_that_died_is_replaced(self, ipc: str) -> None:
         sender = sending(fl.from_range(3), ipc, bind=True)
         context = zmq.Context[zmq.Socket[bytes]]()
         socket = context.socket(zmq.DEALER)
@@ -393,7 +393,7 @@ class TestReceivers:
         assert got == [0, 1, 2]
         assert sender.outcome() == 3
 
-    def test_a_sender_too_many(self, ipc: str) -> None:
+    def test_surplus_senders_are_refused(self, ipc: str) -> None:
         endless = sending(fl.from_range(3).repeat(), ipc, hwm=4)
         run = iter(fl.from_zmq(ipc, int, timeout=WAIT))
         assert next(run) == 0
@@ -408,7 +408,7 @@ class TestReceivers:
 
 
 class TestFailures:
-    def test_of_the_flow_are_told_to_the_receiver(self, ipc: str) -> None:
+    def test_of_the_flow_are_reported_to_the_receiver(self, ipc: str) -> None:
         sender = sending(fl.from_items([4, 2, 0]).map(lambda x: 8 // x), ipc)
         run = iter(fl.from_zmq(ipc, timeout=WAIT, hwm=1))
         assert [next(run), next(run)] == [2, 4]
@@ -422,7 +422,7 @@ class TestFailures:
         with pytest.raises(fl.ElementError):
             sender.outcome()
 
-    def test_pickles_are_opened_by_nobody_who_did_not_ask(self, ipc: str) -> None:
+    def test_pickles_are_refused_without_trusted(self, ipc: str) -> None:
         sender = sending(fl.from_items([Bomb()]), ipc, trusted=True)
         with pytest.raises(SourceError) as caught:
             fl.from_zmq(ipc, timeout=WAIT).collect()
@@ -435,12 +435,12 @@ class TestFailures:
         with pytest.raises(SourceError, match="the receiver refused: from_zmq: element 0"):
             sender.outcome()
 
-    def test_who_trusts_reads_what_is_safe(self, ipc: str) -> None:
+    def test_a_trusting_receiver_reads_unpickled_elements(self, ipc: str) -> None:
         sender = sending(fl.from_range(3), ipc)
         assert fl.from_zmq(ipc, trusted=True, timeout=WAIT).collect() == [0, 1, 2]
         sender.outcome()
 
-    def test_nobody_sends(self, ipc: str) -> None:
+    def test_a_timeout_without_a_sender_is_an_error(self, ipc: str) -> None:
         with pytest.raises(SourceError) as caught:
             fl.from_zmq(ipc, timeout=0.01).collect()
         assert str(caught.value) == (
@@ -449,7 +449,7 @@ class TestFailures:
             f"key that is known here?"
         )
 
-    def test_a_sender_that_is_heard_of_no_more(self, ipc: str) -> None:
+    def test_a_silent_sender_is_an_error(self, ipc: str) -> None:
         more = threading.Event()
 
         def rows() -> Iterator[int]:
@@ -467,7 +467,7 @@ class TestFailures:
         more.set()
         assert sender.outcome() == 5
 
-    def test_a_sender_that_is_killed_loses_no_more_than_it_had_made(self, ipc: str) -> None:
+    def test_a_killed_sender_loses_at_most_its_computed_elements(self, ipc: str) -> None:
         program = f"""
 import flowdsl as fl
 fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
@@ -486,7 +486,7 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
         assert second - 20 <= 5
         assert got[second:] == list(range(40 - second))
 
-    def test_nobody_receives(self, ipc: str) -> None:
+    def test_a_timeout_without_a_receiver_is_an_error(self, ipc: str) -> None:
         for bind in (False, True):
             with pytest.raises(SourceError) as caught:
                 fl.from_range(3).send_zmq(ipc, timeout=0.01, bind=bind)
@@ -495,7 +495,7 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
                 f"fl.from_zmq running at the other end, with a key that is known here?"
             )
 
-    def test_a_receiver_takes_nothing(self, ipc: str) -> None:
+    def test_a_receiver_that_takes_no_elements_is_an_error(self, ipc: str) -> None:
         sender = sending(fl.from_range(30), ipc, timeout=0.5, hwm=2)
         run = iter(fl.from_zmq(ipc, int, timeout=WAIT))
         assert next(run) == 0
@@ -503,7 +503,7 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
             sender.outcome()
         run.close()
 
-    def test_an_address_in_use(self) -> None:
+    def test_an_address_in_use_is_an_error(self) -> None:
         receiver, address = bound(receiving, ANY_PORT)
         with pytest.raises(SourceError) as caught:
             fl.from_zmq(address).collect()
@@ -513,21 +513,21 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
         fl.from_range(1).send_zmq(address, timeout=WAIT)
         receiver.outcome()
 
-    def test_a_path_in_use(self, ipc: str) -> None:
+    def test_a_path_in_use_is_an_error(self, ipc: str) -> None:
         receiver, _ = bound(receiving, ipc)
         with pytest.raises(SourceError, match="cannot be bound: Address already in use"):
             fl.from_zmq(ipc).collect()
         fl.from_range(1).send_zmq(ipc, timeout=WAIT)
         receiver.outcome()
 
-    def test_a_file_is_not_written_over(self, tmp_path: Path) -> None:
+    def test_a_file_is_not_overwritten(self, tmp_path: Path) -> None:
         notes = tmp_path / "notes"
         notes.write_text("mine")
         with pytest.raises(SourceError, match="cannot be bound: File exists"):
             fl.from_zmq(f"ipc://{notes}").collect()
         assert notes.read_text() == "mine"
 
-    def test_the_socket_of_one_who_is_gone_is_in_nobodys_way(self, tmp_path: Path) -> None:
+    def test_the_socket_file_of_a_dead_process_is_replaced(self, tmp_path: Path) -> None:
         path = tmp_path / "left"
         with socket.socket(socket.AF_UNIX) as gone:
             gone.bind(str(path))
@@ -536,7 +536,7 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
         receiver.outcome()
 
     @pytest.mark.parametrize("frames", [[b"hello"], [b"", b"x"], [b"FLOW\x02" + bytes(70)]])
-    def test_what_is_no_message(self, frames: list[bytes], ipc: str) -> None:
+    def test_invalid_messages_are_an_error(self, frames: list[bytes], ipc: str) -> None:
         receiver, address = bound(receiving, ANY_PORT)
         context = zmq.Context[zmq.Socket[bytes]]()
         socket = context.socket(zmq.DEALER)
@@ -546,7 +546,7 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
             receiver.outcome()
         context.destroy(0)
 
-    def test_bytes_that_are_not_of_zmq_are_passed_over(self) -> None:
+    def test_bytes_that_are_not_zmq_are_ignored(self) -> None:
         import socket as plain
 
         receiver, address = bound(receiving, ANY_PORT)
@@ -559,7 +559,7 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
 
     @pytest.mark.filterwarnings("ignore::ResourceWarning")
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-    def test_an_interrupt_while_a_socket_is_made(
+    def test_an_interrupt_while_a_socket_is_created_leaves_none(
         self, ipc: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         make = zmq.Socket.__init__
@@ -573,7 +573,7 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
             with pytest.raises(KeyboardInterrupt):
                 run()
 
-    def test_the_end_of_one_keeps_nobody_waiting(
+    def test_the_end_of_one_process_does_not_block_the_other(
         self, ipc: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lingered: list[float] = []
@@ -606,12 +606,12 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
             receiver.outcome()
         assert max(lingered) == 0.2
 
-    def test_a_sender_that_fills_a_receiver_and_leaves_does_not_end_it(self, ipc: str) -> None:
+    def test_a_sender_that_fills_a_receiver_and_leaves_is_harmless(self, ipc: str) -> None:
         """Its consumer does something else for seconds, in which ZMQ looks at its connections."""
         program = f"""
 import threading, time, zmq
 import flowdsl as fl
-from flowdsl.remote.message import Header, Kind
+from flowdsl.remote.message import MessageHeader, Kind
 
 def send(*elements):
     sender = fl.from_items(elements)
@@ -624,7 +624,7 @@ with zmq.Context() as context, context.socket(zmq.DEALER) as leaves:
     leaves.setsockopt(zmq.LINGER, 0)
     leaves.connect({ipc!r})
     for _ in range(1000):
-        leaves.send(Header(Kind.HELLO, b"l" * 16).encode())
+        leaves.send(MessageHeader(Kind.HELLO, b"l" * 16).encode())
     time.sleep(0.5)
 time.sleep(3)
 send(2)
@@ -637,7 +637,7 @@ print("goes on")
         )
         assert (ended.stdout, ended.returncode) == ("goes on\n", 0), ended.stderr
 
-    def test_ctrl_c_gives_control_back(self, ipc: str) -> None:
+    def test_ctrl_c_interrupts_immediately(self, ipc: str) -> None:
         for side in ("fl.from_zmq({0!r}).collect()", "fl.from_range(3).send_zmq({0!r})"):
             # Who was started in the background by a shell would ignore the signal.
             program = f"""
@@ -674,7 +674,7 @@ def run_again(run: Any) -> None:
 
 
 class TestPasses:
-    def test_is_one(self, ipc: str) -> None:
+    def test_a_flow_supports_one_pass(self, ipc: str) -> None:
         flow = fl.from_zmq(ipc, int, timeout=WAIT)
         assert flow.effects == {fl.Unsized}
         assert flow.node.length is None
@@ -700,12 +700,12 @@ class TestPasses:
         fl.from_zmq([ipc, "ipc://other"], int, senders=2, tally=tally)
         assert tally.addresses == {ipc: 3, "ipc://other": 0}
 
-    def test_after_a_cache_are_many(self, ipc: str) -> None:
+    def test_a_cache_supports_several_passes(self, ipc: str) -> None:
         sender = sending(fl.from_range(2), ipc)
         assert fl.from_zmq(ipc, timeout=WAIT).cache().repeat(2).collect() == [0, 1, 0, 1]
         sender.outcome()
 
-    def test_effects(self, ipc: str) -> None:
+    def test_effects_depend_on_the_senders(self, ipc: str) -> None:
         flows: list[AnyFlow] = [
             fl.from_zmq(ipc, senders=2),
             fl.from_zmq(ipc, senders=None),
@@ -719,7 +719,7 @@ class TestPasses:
 
 
 class TestZmqOps:
-    def test_elements_come(self, ipc: str) -> None:
+    def test_elements_are_exchanged(self, ipc: str) -> None:
         flow = fl.from_range(40).map(lambda i: (np.full((2, 3), i, np.uint8), i))
         sender = sending(flow, ipc, format="zmq_ops")
         received = fl.from_zmq(ipc, Sample, format="zmq_ops", timeout=WAIT).take(40)
@@ -728,7 +728,7 @@ class TestZmqOps:
         assert [(int(x.image[0, 0]), int(x.label)) for x in got] == [(i, i) for i in range(40)]
         assert sender.outcome() == 40
 
-    def test_two_addresses(self, tmp_path: Path) -> None:
+    def test_two_addresses_are_read(self, tmp_path: Path) -> None:
         here, there = f"ipc://{tmp_path}/a", f"ipc://{tmp_path}/b"
         tasks = [sending(fl.from_range(4), a, format="zmq_ops", bind=True) for a in (here, there)]
         tally = Tally()
@@ -739,7 +739,7 @@ class TestZmqOps:
         assert [task.outcome() for task in tasks] == [4, 4]
         assert tally.addresses == {here: 4, there: 4}
 
-    def test_nobody(self, ipc: str) -> None:
+    def test_a_timeout_is_an_error(self, ipc: str) -> None:
         with pytest.raises(SourceError) as caught:
             fl.from_zmq(ipc, format="zmq_ops", timeout=0.01).take(1).collect()
         assert str(caught.value) == (
@@ -753,7 +753,9 @@ class TestZmqOps:
         )
 
     @pytest.mark.parametrize(("kind", "other"), [(zmq.PULL, zmq.DEALER), (zmq.ROUTER, zmq.PUSH)])
-    def test_another_format_is_told_at_both_ends(self, kind: int, other: int, ipc: str) -> None:
+    def test_a_format_mismatch_is_reported_at_both_ends(
+        self, kind: int, other: int, ipc: str
+    ) -> None:
         def link(bind: bool) -> Link:
             ends = Ends("here" if bind else "there", (ipc,), bind, 9, None, False, None)
             return Link(ends, kind if bind else other)
@@ -764,7 +766,7 @@ class TestZmqOps:
                 assert time.monotonic() < until, (here.refusals, there.refusals)
                 assert here.receive(0.01) == there.receive(0) == []
 
-    def test_whoever_leaves_has_no_other_format(self, ipc: str) -> None:
+    def test_a_peer_that_leaves_is_not_a_format_mismatch(self, ipc: str) -> None:
         def link(bind: bool) -> Link:
             ends = Ends("here" if bind else "there", (ipc,), bind, 9, None, False, None)
             return Link(ends, zmq.ROUTER if bind else zmq.DEALER)
@@ -779,7 +781,7 @@ class TestZmqOps:
             assert eventually(lambda: not any(here.send(route, [b"?"]) for route in routes))
             assert here.refusals == ""
 
-    def test_what_is_no_element(self, ipc: str) -> None:
+    def test_invalid_elements_are_an_error(self, ipc: str) -> None:
         task = receiving(ipc, format="zmq_ops", use=lambda flow: flow.take(1).collect())
         context = zmq.Context[zmq.Socket[bytes]]()
         socket = context.socket(zmq.PUSH)
@@ -789,13 +791,13 @@ class TestZmqOps:
             task.outcome()
         context.destroy(0)
 
-    def test_an_element_that_is_none(self, ipc: str) -> None:
+    def test_an_unsupported_element_is_an_error(self, ipc: str) -> None:
         receiver = receiving(ipc, format="zmq_ops", use=lambda flow: flow.take(1).collect())
         with pytest.raises(SpecMismatch, match=r"^send_zmq: element 1: element\.1: str is not in"):
             fl.from_items([(1, 2), (1, "2")]).send_zmq(ipc, format="zmq_ops", timeout=WAIT)
         assert receiver.outcome() == [(1, 2)]
 
-    def test_are_made_no_further_ahead_than_the_bounds(self, ipc: str) -> None:
+    def test_elements_are_computed_ahead_within_limits(self, ipc: str) -> None:
         made: list[int] = []
 
         def make(i: int) -> NDArray[np.uint8]:
@@ -814,7 +816,7 @@ class TestZmqOps:
         assert sender.outcome() == 60
         run.close()
 
-    def test_of_each_address_one_is_taken_at_a_time(
+    def test_one_element_per_address_is_read_at_a_time(
         self, ipc: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         receive = Link.receive
@@ -836,7 +838,7 @@ class TestZmqOps:
         assert len(list(run)) == 39
         assert most == 1
 
-    def test_of_one_address_keep_no_other_waiting(self, tmp_path: Path) -> None:
+    def test_elements_of_one_address_do_not_block_another(self, tmp_path: Path) -> None:
         addresses = f"ipc://{tmp_path}/a", f"ipc://{tmp_path}/b"
         ends = Ends("from_zmq", addresses, True, 9, None, False, None)
         context = zmq.Context[zmq.Socket[bytes]]()
@@ -851,7 +853,7 @@ class TestZmqOps:
             assert [route for route, _ in link.receive(0, most=1)] == [(0, b""), (1, b"")]
         context.destroy(0)
 
-    def test_wait_for_a_consumer_that_is_busy(
+    def test_elements_wait_for_a_busy_consumer(
         self, ipc: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("flowdsl.remote.sockets._SECOND", 10)  # a second is short
@@ -865,13 +867,13 @@ class TestZmqOps:
         assert got == list(range(30))
         assert sender.outcome() == 30
 
-    def test_that_nobody_takes_are_an_error(self, ipc: str) -> None:
+    def test_elements_that_are_not_received_are_an_error(self, ipc: str) -> None:
         with pulling(ipc), pytest.raises(SourceError) as caught:
             fl.from_range(30).map(megabyte).send_zmq(ipc, format="zmq_ops", timeout=0.2)
         said = re.sub(r"after \d ", "after N ", str(caught.value))
         assert said == f"send_zmq: {ipc!r}: after N elements, nobody received for 0.2 s"
 
-    def test_before_a_failure_come(self, ipc: str) -> None:
+    def test_elements_before_a_failure_arrive(self, ipc: str) -> None:
         failing = threading.Event()
 
         def make(i: int) -> NDArray[np.uint8]:
@@ -915,7 +917,7 @@ def pulling(address: str) -> Iterator[zmq.Socket[bytes]]:
 
 
 class TestCurve:
-    def test_who_is_known_is_let_in(self) -> None:
+    def test_known_keys_are_accepted(self) -> None:
         trainer, reader = make_keys(), make_keys()
         here, there = Curve(trainer.secret, [reader.public]), Curve(reader.secret, [trainer.public])
         receiver, address = bound(receiving, ANY_PORT, int, security=here)
@@ -931,7 +933,7 @@ class TestCurve:
         assert received.collect() == [0, 1, 2]
         assert sender.outcome() == 3
 
-    def test_who_is_unknown_is_not(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_unknown_keys_are_refused(self, caplog: pytest.LogCaptureFixture) -> None:
         """And either end says why, once."""
         caplog.set_level(logging.INFO, "flowdsl")
 
@@ -974,7 +976,7 @@ class TestCurve:
         assert task.outcome() == [0, 1, 2]
 
 
-def test_a_receiver_that_is_collected_in_a_cycle_closes(ipc: str) -> None:
+def test_a_receiver_collected_in_a_cycle_closes_its_sockets(ipc: str) -> None:
     """Its context has forgotten its sockets by then, and must not wait for them."""
     script = f"""
         import gc, threading

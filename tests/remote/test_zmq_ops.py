@@ -77,7 +77,7 @@ ARRAYS = hnp.arrays(
 
 
 @given(st.lists(ARRAYS, max_size=4))
-def test_arrays_come_back(arrays: list[Any]) -> None:
+def test_arrays_are_restored(arrays: list[Any]) -> None:
     got = decode(memoryview(b"\0" + encode(arrays))[1:])
     assert same(got, tuple(arrays))
     for array in got:
@@ -90,7 +90,7 @@ class Pair(NamedTuple):
     y: float
 
 
-def test_numbers_and_names() -> None:
+def test_numbers_become_arrays_and_names_are_dropped() -> None:
     for element in (Pair(1, 2.5), {"x": 1, "y": 2.5}, [1, 2.5]):
         x, y = decode(encode(element))
         assert same((x, y), (np.array(1), np.array(2.5)))
@@ -116,7 +116,7 @@ def test_a_dict_is_sent_in_the_order_of_the_spec() -> None:
         assert encoder(element) == encode((1, 2.5))
 
 
-def test_where_nothing_declares_the_order_another_one_is_refused() -> None:
+def test_another_key_order_is_refused_without_a_spec() -> None:
     encoder = Encoder(UNKNOWN)
     assert encoder({"x": 1, "y": 2.5}) == encode((1, 2.5))
     with pytest.raises(SpecMismatch, match=r"its keys are y, x, the keys of the first .* x, y"):
@@ -143,7 +143,7 @@ def test_a_named_tuple_with_other_names_is_not_sent() -> None:
     ],
     ids=str,
 )
-def test_what_the_format_has_not(element: object, said: str) -> None:
+def test_unsupported_values_are_refused(element: object, said: str) -> None:
     with pytest.raises(SpecMismatch) as caught:
         encode(element)
     assert said in str(caught.value)
@@ -172,7 +172,7 @@ def tensor(code: int, shape: list[int], nbytes: int, content: bytes = b"") -> by
         (tensor(10, [2], 2, b"\1\2"), "a byte that is neither True nor False"),
     ],
 )
-def test_what_is_not_of_the_format(data: bytes, said: str) -> None:
+def test_invalid_frames_are_refused(data: bytes, said: str) -> None:
     with pytest.raises(SourceError) as caught:
         decode(data)
     assert str(caught.value).startswith("not an element of the format zmq_ops: ")

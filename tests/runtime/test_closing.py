@@ -135,22 +135,22 @@ class Iterable:
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("above", ABOVE)
 @pytest.mark.parametrize("chain", CHAINS)
-class TestIsClosed:
+class TestSourceIsClosed:
     def flow(self, files: Files, chain: str, above: str) -> fl.Flow[Any, Any]:
         return ABOVE[above](CHAINS[chain](files))
 
-    def test_at_the_end(self, files: Files, chain: str, above: str) -> None:
+    def test_at_the_end_of_the_pass(self, files: Files, chain: str, above: str) -> None:
         flow = self.flow(files, chain, above)
         assert len(flow.collect()) > 5
         assert files.opened
         assert files.open == 0
 
-    def test_where_take_has_enough(self, files: Files, chain: str, above: str) -> None:
+    def test_when_take_has_enough_elements(self, files: Files, chain: str, above: str) -> None:
         flow = self.flow(files, chain, above).take(2)
         assert len(list(flow)) == 2
         assert files.open == 0
 
-    def test_by_close(self, files: Files, chain: str, above: str) -> None:
+    def test_by_run_close(self, files: Files, chain: str, above: str) -> None:
         flow = self.flow(files, chain, above)
         run = iter(flow)
         next(run)
@@ -158,14 +158,14 @@ class TestIsClosed:
         run.close()
         assert files.open == 0
 
-    def test_by_with_and_an_error_that_is_kept(self, files: Files, chain: str, above: str) -> None:
+    def test_by_with_although_the_error_is_kept(self, files: Files, chain: str, above: str) -> None:
         flow = self.flow(files, chain, above)
         with pytest.raises(KeyError), iter(flow) as run:
             raise KeyError(next(run))
         assert files.opened
         assert files.open == 0
 
-    def test_by_an_error_above_that_is_kept(self, files: Files, chain: str, above: str) -> None:
+    def test_after_an_error_above_that_is_kept(self, files: Files, chain: str, above: str) -> None:
         flow = self.flow(files, chain, above).map(lambda x: 1 // (x * 0))
         with pytest.raises(ElementError) as caught:
             flow.collect()
@@ -173,7 +173,7 @@ class TestIsClosed:
         assert files.open == 0
         del caught
 
-    def test_when_nobody_holds_the_run(self, files: Files, chain: str, above: str) -> None:
+    def test_when_the_run_is_collected(self, files: Files, chain: str, above: str) -> None:
         flow = self.flow(files, chain, above)
         run = iter(flow)
         next(run)
@@ -181,20 +181,20 @@ class TestIsClosed:
         assert files.open == 0
 
 
-class TestOfSeveral:
+class TestSeveralSources:
     def test_each_pass_ends_before_the_next_begins(self) -> None:
         files, most = Files(), list[int]()
         flow = fl.from_iterable(files.lines).take(2).map(lambda _: most.append(files.open))
         assert len(flow.repeat(3).collect()) == 6
         assert (files.opened, max(most)) == (3, 1)
 
-    def test_the_other_one_where_one_has_ended(self, files: Files) -> None:
+    def test_other_sources_are_closed_when_one_has_ended(self, files: Files) -> None:
         flow = fl.from_iterable(files.lines).zip(fl.from_iterable([1, 2]))
         with pytest.raises(FlowError, match="one of the two flows ended"):
             flow.collect()
         assert files.open == 0
 
-    def test_one_that_is_resumed_is_closed_too(self, files: Files) -> None:
+    def test_a_resumed_source_is_closed(self, files: Files) -> None:
         flow = fl.from_iterable(files.lines).batch(2)
         run = iter(flow)
         next(run)
@@ -204,19 +204,19 @@ class TestOfSeveral:
             assert next(rest).tolist() == [2, 3]
         assert files.open == 0
 
-    def test_one_that_failed_by_itself(self, files: Files) -> None:
+    def test_a_failed_source_closes_the_others(self, files: Files) -> None:
         with pytest.raises(ElementError, match="on element 4") as caught:
             fl.from_iterable(partial(files.lines, bad=4)).batch(2).collect()
         assert isinstance(caught.value.__cause__, OSError)
         assert files.open == 0
 
-    def test_a_probe_is_closed(self, files: Files) -> None:
+    def test_a_spec_probe_closes_its_source(self, files: Files) -> None:
         flow = fl.from_iterable(files.lines).batch(2)
         assert str(flow.spec) == "int64[?]"
         assert files.opened
         assert files.open == 0
 
-    def test_a_file(self, tmp_path: Any) -> None:
+    def test_files_are_closed(self, tmp_path: Any) -> None:
         (tmp_path / "lines").write_text("a\nb\nc\n")
         opened: list[Any] = []
 
@@ -229,8 +229,8 @@ class TestOfSeveral:
         assert opened[-1].closed
 
 
-class TestWhatSomebodyElseHolds:
-    def test_stays_open_and_goes_on(self, files: Files) -> None:
+class TestIteratorHeldByTheUser:
+    def test_stays_open_and_continues(self, files: Files) -> None:
         held = files.lines()
         with iter(fl.from_iterable(held)) as run:
             assert next(run) == 0
@@ -238,7 +238,7 @@ class TestWhatSomebodyElseHolds:
         assert next(held) == 1
         held.close()
 
-    def test_is_let_go_of(self, files: Files) -> None:
+    def test_is_not_referenced_after_the_pass(self, files: Files) -> None:
         held = files.lines()
         flow = fl.from_iterable(held)
         assert next(iter(flow)) == 0
@@ -248,7 +248,7 @@ class TestWhatSomebodyElseHolds:
             flow.collect()
 
 
-class TestOneThatFailsAsItIsClosed:
+class TestErrorsOfClosing:
     message = "from_iterable(Files.lines) failed as it was closed: OSError('no space left')"
 
     @pytest.fixture
@@ -256,7 +256,7 @@ class TestOneThatFailsAsItIsClosed:
         files.broken = True
         return files
 
-    def test_is_an_error_of_close(self, broken: Files) -> None:
+    def test_are_raised_by_close(self, broken: Files) -> None:
         run = iter(fl.from_iterable(broken.lines).map(abs))
         next(run)
         with pytest.raises(FlowError) as caught:
@@ -265,7 +265,7 @@ class TestOneThatFailsAsItIsClosed:
         assert isinstance(caught.value.__cause__, OSError)
         run.close()
 
-    def test_in_a_flat_map_names_the_element_once(self, broken: Files) -> None:
+    def test_in_a_flat_map_name_the_element_once(self, broken: Files) -> None:
         run = iter(fl.from_range(1).flat_map(lambda _: broken.lines()))
         next(run)
         with pytest.raises(FlowError) as caught:
@@ -275,40 +275,40 @@ class TestOneThatFailsAsItIsClosed:
             "OSError('no space left'); the element was 0; it was being closed"
         )
 
-    def test_ends_the_run_where_take_has_enough(self, broken: Files) -> None:
+    def test_end_the_run_when_take_has_enough(self, broken: Files) -> None:
         run = iter(fl.from_iterable(broken.lines).map(abs).take(2))
         assert [next(run), next(run)] == [0, 1]
         with pytest.raises(FlowError) as caught:
             next(run)
         assert str(caught.value) == self.message
 
-    def test_is_told_before_the_next_pass(self, broken: Files) -> None:
+    def test_are_raised_before_the_next_pass(self, broken: Files) -> None:
         run = iter(fl.from_iterable(broken.lines).take(2).repeat())
         assert [next(run), next(run)] == [0, 1]
         with pytest.raises(FlowError) as caught:
             next(run)
         assert str(caught.value) == self.message
 
-    def test_does_not_hide_an_error_of_the_run(self, broken: Files) -> None:
+    def test_do_not_hide_an_error_of_the_run(self, broken: Files) -> None:
         flow = fl.from_iterable(broken.lines).map(partial(fail_on, 3))
         with pytest.raises(ElementError) as caught:
             flow.collect()
         assert isinstance(caught.value.__cause__, ValueError)
         assert caught.value.__notes__ == [f"and {self.message}"]
 
-    def test_does_not_hide_an_error_of_its_user(self, broken: Files) -> None:
+    def test_do_not_hide_an_error_of_the_with_block(self, broken: Files) -> None:
         with pytest.raises(KeyError) as caught, iter(fl.from_iterable(broken.lines)) as run:
             raise KeyError(next(run))
         assert caught.value.__notes__ == [f"and {self.message}"]
 
-    def test_is_told_by_with(self, broken: Files) -> None:
+    def test_are_raised_by_with(self, broken: Files) -> None:
         with (
             pytest.raises(FlowError, match="no space left"),
             iter(fl.from_iterable(broken.lines)) as run,
         ):
             next(run)
 
-    def test_all_are_told(self, broken: Files) -> None:
+    def test_are_all_reported(self, broken: Files) -> None:
         flow = fl.from_iterable(broken.lines).zip(fl.from_iterable(lambda: broken.lines()))
         run = iter(flow)
         next(run)
@@ -318,7 +318,7 @@ class TestOneThatFailsAsItIsClosed:
         assert len([line for line in told if "no space left" in line]) == 2
 
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-    def test_is_told_where_nobody_can_catch_it(
+    def test_are_logged_when_a_run_is_collected(
         self, broken: Files, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         told: list[Any] = []
@@ -415,7 +415,7 @@ def _random(counted: _Counted, recipe: Recipe, procs: int, end: str, position: i
     assert not counted.open, kept
 
 
-def test_a_random_chain_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_chains_leave_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = _Counted()
     monkeypatch.setattr(functions, "read_rows", counted.read_rows)
     monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
@@ -424,7 +424,7 @@ def test_a_random_chain_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> 
     assert counted.opened > 100
 
 
-def test_a_copy_in_a_process_is_closed_when_that_rests(files: Files) -> None:
+def test_sources_in_a_worker_are_closed_when_it_is_parked(files: Files) -> None:
     copy = EndToEnd(fl.from_iterable(files.lines).node)
     assert list(copy.elements(Indices.span(0, 0, 2))) == [0, 1]
     assert files.open == 1

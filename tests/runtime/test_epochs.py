@@ -64,12 +64,12 @@ def _goes_on(recipe: Recipe, more: int, procs: tuple[int, int], epoch: int, posi
     assert same([x for _, x in [*delivered, *rest]], [x for _, x in whole])
 
 
-def test_a_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epochs_loop_resumes_from_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
     _goes_on()
 
 
-def test_in_processes() -> None:
+def test_epochs_resume_with_worker_processes() -> None:
     run = FLOW.epoch(1)
     next(run)
     rest = loop(FLOW.prefetch(procs=2), 3, run.state_dict())
@@ -77,7 +77,7 @@ def test_in_processes() -> None:
     assert [(k, x.tolist()) for k, x in rest] == expected
 
 
-def test_the_end_of_an_epoch_has_an_empty_rest() -> None:
+def test_resuming_at_the_end_of_an_epoch_begins_the_next() -> None:
     run = FLOW.epoch(1)
     assert len(list(run)) == 3
     runs = list(FLOW.epochs(3, resume=run.state_dict()))
@@ -87,16 +87,16 @@ def test_the_end_of_an_epoch_has_an_empty_rest() -> None:
     assert [list(run) for run in FLOW.epochs(3, resume=last.state_dict())] == [[]]
 
 
-def test_its_beginning_is_the_whole() -> None:
+def test_resuming_at_the_beginning_yields_the_whole_epoch() -> None:
     state = FLOW.epoch(1).state_dict()
     assert [(run.epoch, len(list(run))) for run in FLOW.epochs(2, resume=state)] == [(1, 3)]
 
 
-def test_without_a_state_it_begins() -> None:
+def test_epochs_without_a_state_begin_at_zero() -> None:
     assert [run.epoch for run in FLOW.epochs(2, resume=None)] == [0, 1]
 
 
-def test_a_state_beyond_the_last_is_refused_at_the_call() -> None:
+def test_a_state_beyond_the_last_epoch_is_refused() -> None:
     state = FLOW.epoch(3).state_dict()
     with pytest.raises(InvalidFlow) as caught:
         FLOW.epochs(3, resume=state)
@@ -106,7 +106,7 @@ def test_a_state_beyond_the_last_is_refused_at_the_call() -> None:
     )
 
 
-def test_a_state_of_another_flow_is_refused_at_the_call() -> None:
+def test_a_state_of_another_flow_is_refused_immediately() -> None:
     state = iter(FLOW).state_dict()
     with pytest.raises(StateMismatch, match="operator 3 is batch"):
         fl.from_range(10).shuffle(seed=3).batch(5).epochs(3, resume=state)

@@ -79,5 +79,5 @@ def table_of(use: Callable[[Flow], object]) -> weakref.ref[Table]:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_what_a_function_refers_to_is_freed_with_the_flow(use: str) -> None:
+def test_objects_of_functions_are_freed_with_the_flow(use: str) -> None:
     assert table_of(USES[use])() is None

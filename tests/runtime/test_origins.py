@@ -85,12 +85,12 @@ EACH_BY_ITS_ROWS: dict[str, Callable[[fl.Flow[Any, Any]], fl.Flow[Any, Any]]] = 
 
 @pytest.mark.parametrize("chain", EACH_BY_ITS_ROWS.values(), ids=EACH_BY_ITS_ROWS)
 @pytest.mark.parametrize("source", [lambda: fl.from_range(9), numbers], ids=["rows", "stream"])
-def test_each_operator(chain: Any, source: Any) -> None:
+def test_origins_through_each_operator(chain: Any, source: Any) -> None:
     for epoch in (0, 2):
         marked(chain(source()), epoch)
 
 
-def test_of_streams_it_is_the_index_in_the_pass() -> None:
+def test_origins_in_streams_are_indices_in_the_pass() -> None:
     flow = fl.from_iterable(lambda: iter("abcd")).repeat(2)
     assert rows(flow.batch(4), 1) == [0, 1, 2, 3]
 
@@ -114,7 +114,7 @@ MERGED: dict[str, Callable[..., fl.Flow[Any, Any]]] = {
 
 
 @pytest.mark.parametrize("merge", MERGED.values(), ids=MERGED)
-def test_merged(merge: Any) -> None:
+def test_origins_of_merged_flows(merge: Any) -> None:
     flow = merge(fl.from_range(9), tens()).batch(4)
     for position, batch in enumerate(flow):
         origins = flow.origins(position)
@@ -125,7 +125,7 @@ def test_merged(merge: Any) -> None:
 
 
 @pytest.mark.parametrize("merge", ["concat", "interleave", "choose", "choose the first"])
-def test_merged_of_what_is_filtered(merge: str) -> None:
+def test_origins_of_merged_filtered_flows(merge: str) -> None:
     odd = fl.from_range(9).filter(is_odd)
     flow = MERGED[merge](odd, tens().filter(lambda x: x % 20 == 0)).batch(3)
     for position, batch in enumerate(flow):
@@ -134,7 +134,7 @@ def test_merged_of_what_is_filtered(merge: str) -> None:
         assert {origin.step for origin in origins} <= {1, 3}
 
 
-def test_joined() -> None:
+def test_origins_of_zipped_flows() -> None:
     flow = fl.from_range(9).zip(tens()).shuffle(seed=1).batch(2)
     ones, others = flow.at(3)
     assert [str(origin) for origin in flow.origins(3)] == [
@@ -144,7 +144,7 @@ def test_joined() -> None:
     ]
 
 
-def test_joined_by_replay() -> None:
+def test_origins_of_zipped_flows_by_replay() -> None:
     flow = fl.from_range(9).filter(is_odd).zip(numbers(4)).batch(2)
     assert [(o.step, o.row) for o in flow.origins(1)] == [(1, 5), (3, 2), (1, 7), (3, 3)]
     assert [title for title, _ in map(_by_title, flow.origins(1))] == [
@@ -157,7 +157,7 @@ def _by_title(origin: fl.Origin) -> tuple[str, int]:
     return origin.source, origin.row
 
 
-def test_sources_of_one_title_are_told_apart() -> None:
+def test_sources_with_the_same_title_are_distinguished() -> None:
     flow = fl.from_range(9).zip(fl.from_range(9).map(abs))
     one, other = flow.origins(3)
     assert (one.source, one.row) == (other.source, other.row) == ("from_range(9)", 3)
@@ -171,24 +171,24 @@ def test_a_row_that_is_used_twice_is_named_twice() -> None:
     assert rows(fl.from_range(3).repeat_each(2).batch(4), 0) == [0, 0, 1, 1]
 
 
-def test_split() -> None:
+def test_origins_of_split_flows() -> None:
     train, held_out = tens(20).split(0.7, seed=1)
     assert [rows(train, i)[0] * 10 for i in range(14)] == train.collect()
     assert [rows(held_out, i)[0] * 10 for i in range(6)] == held_out.collect()
 
 
-def test_components() -> None:
+def test_origins_of_components() -> None:
     flow = fl.from_items([(i, -i) for i in range(5)]).map_component(abs, 1).select(fl.c1).shuffle()
     assert [rows(flow, i) for i in range(5)] == [[x] for (x,) in flow]
 
 
-def test_of_a_function_it_is_all_that_it_was_given() -> None:
+def test_origins_of_a_function_result_are_all_its_inputs() -> None:
     for batches in (fl.from_range(6).batch(3), numbers(6).batch(3), fl.from_range(6).window(3, 3)):
         assert rows(batches.map(np.array).unbatch(int), 4) == [3, 4, 5]
         assert rows(batches.flat_map(list), 4) == [3, 4, 5]
 
 
-def test_of_rows_that_others_pad_it_is_all_of_them() -> None:
+def test_origins_of_padded_rows_are_the_whole_batch() -> None:
     flow = fl.from_items([np.ones(n) for n in range(6)]).padded_batch(3).unbatch()
     assert rows(flow, 4) == [3, 4, 5]
 
@@ -207,16 +207,16 @@ def test_of_rows_that_others_pad_it_is_all_of_them() -> None:
     ],
 )
 @pytest.mark.parametrize("source", [lambda: fl.from_range(9), numbers], ids=["rows", "stream"])
-def test_what_was_stacked_is_taken_apart_into_its_rows(source: Any, take_apart: Any) -> None:
+def test_origins_of_unbatched_rows_are_single_rows(source: Any, take_apart: Any) -> None:
     marked(take_apart(source()))
 
 
-def test_rows_that_are_batches_are_taken_apart() -> None:
+def test_origins_of_unbatched_source_batches() -> None:
     flow = fl.from_items([np.arange(3), np.arange(2)]).shuffle(seed=1).unbatch()
     assert [rows(flow, i) for i in range(5)] in ([[0]] * 3 + [[1]] * 2, [[1]] * 2 + [[0]] * 3)
 
 
-def test_files(tmp_path: Path) -> None:
+def test_origins_in_files(tmp_path: Path) -> None:
     path = tmp_path / "letters.lmdb"
     fl.from_items(LETTERS).write_lmdb(path)
     flow = fl.from_lmdb(path).shuffle(seed=2).map(str).batch(3)
@@ -228,12 +228,12 @@ def test_files(tmp_path: Path) -> None:
     assert rows(fl.from_files(str(tmp_path / "*.txt")), 1) == [1]
 
 
-def test_a_source_that_is_attempted_has_its_title() -> None:
+def test_origins_through_attempt_keep_the_source_title() -> None:
     flow = fl.from_items(LETTERS).prefetch(threads=1, on_error="skip")
     assert list(map(str, flow.origins(2))) == ["row 2 of from_items(8 items)"]
 
 
-def test_who_is_told_of_what_is_left_out_is_not_told_again() -> None:
+def test_origins_do_not_call_the_skip_handler_again() -> None:
     told: list[fl.ElementError] = []
     bad = fl.from_range(5).map(lambda i: [0][i] if i == 1 else i)
     assert rows(bad.prefetch(on_error=told.append), 1) == [2]
@@ -241,7 +241,7 @@ def test_who_is_told_of_what_is_left_out_is_not_told_again() -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_pass_without_end_that_has_nothing_is_told_as_such() -> None:
+def test_an_endless_pass_without_elements_raises_endless_flow() -> None:
     flow: fl.Flow[Any, Any] = numbers(3).map([].__getitem__).repeat().prefetch(on_error="skip")
     with pytest.raises(fl.EndlessFlow, match="pass 0 had no elements"):
         flow.origins(0)
@@ -250,7 +250,7 @@ def test_a_pass_without_end_that_has_nothing_is_told_as_such() -> None:
 # -- by arithmetic ---------------------------------------------------------------------------------
 
 
-def test_nothing_is_read_or_called_where_the_flow_is_index_planned() -> None:
+def test_index_planned_origins_read_and_call_nothing() -> None:
     class Untouched(Sequence[int]):
         def __len__(self) -> int:
             return 10**9
@@ -270,7 +270,7 @@ def test_nothing_is_read_or_called_where_the_flow_is_index_planned() -> None:
 
 
 @pytest.mark.parametrize("procs", [0, 2])
-def test_of_a_run_it_is_the_element_that_came_last(procs: int) -> None:
+def test_run_origins_belong_to_the_last_element(procs: int) -> None:
     flow = fl.from_range(20).shuffle(seed=1).batch(3).repeat().prefetch(procs)
     with flow.epoch(2) as run:
         with pytest.raises(InvalidFlow, match="origins: no element of this run has come yet"):
@@ -286,7 +286,7 @@ def test_of_a_run_it_is_the_element_that_came_last(procs: int) -> None:
         assert [origin.row for origin in run.origins()] == batch.tolist()
 
 
-def test_of_a_run_that_has_ended() -> None:
+def test_run_origins_after_the_end() -> None:
     run = iter(numbers(5).filter(is_odd))
     assert list(run) == [1, 3]
     assert [origin.row for origin in run.origins()] == [3]
@@ -334,24 +334,26 @@ class Pairs(Node[Any, fl.Unsized]):
     ],
     ids=str,
 )
-def test_what_is_not_there(flow: Any, position: Any, error: Any, words: str) -> None:
+def test_positions_beyond_the_end_are_refused(
+    flow: Any, position: Any, error: Any, words: str
+) -> None:
     with pytest.raises(error, match=re.escape(words)):
         flow.origins(position)
 
 
-def test_epoch_must_be_one() -> None:
+def test_invalid_epochs_are_refused() -> None:
     with pytest.raises(InvalidFlow, match="origins: epoch must be an int >= 0"):
         fl.from_range(5).origins(0, epoch=-1)
 
 
 @pytest.mark.parametrize("position", range(-5, 5))
-def test_from_the_end(position: int) -> None:
+def test_negative_positions_are_refused_or_counted_from_the_end(position: int) -> None:
     assert rows(fl.from_range(5).map(str), position) == [range(5)[position]]
     same_number: Any = np.int64(position)
     assert rows(fl.from_range(5), same_number) == [range(5)[position]]
 
 
-def test_an_operator_that_does_not_say_is_no_matter_to_a_run() -> None:
+def test_runs_work_with_operators_that_do_not_support_origins() -> None:
     run = iter(fl.from_range(4).apply(Pairs))
     assert next(run) == (0, 1)
     with pytest.raises(InvalidFlow, match="pairs"):
@@ -363,14 +365,14 @@ def test_an_operator_that_does_not_say_is_no_matter_to_a_run() -> None:
 
 @settings(max_examples=250)
 @given(chains(most=6), st.integers(0, 2 * MOST_ROWS), st.integers(0, 2))
-def test_a_row_that_changes_changes_what_names_it(recipe: Recipe, row: int, epoch: int) -> None:
+def test_changing_a_row_changes_exactly_its_elements(recipe: Recipe, row: int, epoch: int) -> None:
     laws.origins_name_the_rows(recipe)
     laws.changing_a_row_changes_exactly_its_elements(recipe, row, epoch)
 
 
 @settings(max_examples=200)
 @given(chains(most=5), st.integers(0, 2))
-def test_replay_gives_what_arithmetic_gives(recipe: Recipe, epoch: int) -> None:
+def test_origins_by_replay_equal_origins_by_arithmetic(recipe: Recipe, epoch: int) -> None:
     flow = recipe.build()
     if not flow.node.replayable or recipe.is_unordered:
         return
@@ -384,7 +386,9 @@ def test_replay_gives_what_arithmetic_gives(recipe: Recipe, epoch: int) -> None:
 
 @settings(max_examples=100)
 @given(chains(most=5, prefetched=True), st.integers(1, 12), st.integers(0, 2), st.integers(0, 3))
-def test_a_run_names_what_came_last(recipe: Recipe, n: int, procs: int, epoch: int) -> None:
+def test_run_origins_equal_flow_origins_of_the_last_element(
+    recipe: Recipe, n: int, procs: int, epoch: int
+) -> None:
     flow, twin = recipe.build(procs), recipe.build()
     if not flow.node.replayable or recipe.is_unordered:
         return

@@ -20,7 +20,7 @@ from tests.strategies import chains
 
 @settings(max_examples=300)
 @given(chains(most=5, prefetched=True), st.integers(0, 2), st.data())
-def test_it_is_what_a_pass_gives_there(recipe: Recipe, epoch: int, data: st.DataObject) -> None:
+def test_at_equals_the_element_of_a_pass(recipe: Recipe, epoch: int, data: st.DataObject) -> None:
     flow = recipe.build(procs=2)
     if not flow.node.replayable or recipe.is_unordered:
         return
@@ -33,7 +33,7 @@ def test_it_is_what_a_pass_gives_there(recipe: Recipe, epoch: int, data: st.Data
             flow.at(position, epoch)
 
 
-def test_nothing_else_is_made_where_the_flow_is_index_planned() -> None:
+def test_at_computes_only_one_element_of_an_index_planned_flow() -> None:
     made: list[int] = []
 
     def make(i: int) -> int:
@@ -47,7 +47,7 @@ def test_nothing_else_is_made_where_the_flow_is_index_planned() -> None:
 
 
 @pytest.mark.parametrize("position", range(-5, 5))
-def test_from_the_end(position: int) -> None:
+def test_negative_positions_count_from_the_end(position: int) -> None:
     flow = fl.from_range(5).map(str)
     assert flow.at(position) == flow.collect()[position]
     same_number: Any = np.int64(position)
@@ -70,22 +70,24 @@ def test_from_the_end(position: int) -> None:
     ],
     ids=str,
 )
-def test_what_is_not_there(flow: Any, position: Any, error: Any, words: str) -> None:
+def test_positions_beyond_the_end_are_refused(
+    flow: Any, position: Any, error: Any, words: str
+) -> None:
     with pytest.raises(error, match=re.escape(words)):
         flow.at(position)
 
 
-def test_epoch_must_be_one() -> None:
+def test_invalid_epochs_are_refused() -> None:
     with pytest.raises(fl.InvalidFlow, match="at: epoch must be an int >= 0"):
         fl.from_range(5).at(0, epoch=-1)
 
 
-def test_it_has_the_type_of_the_elements() -> None:
+def test_at_has_the_type_of_the_elements() -> None:
     x: str = fl.from_range(5).map(str).at(3)
     assert x == "3"
 
 
-def test_endless() -> None:
+def test_at_works_on_endless_flows() -> None:
     flow = fl.from_range(5).shuffle().repeat()
     assert Endless in flow.effects
     run = iter(flow)

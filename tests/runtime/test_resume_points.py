@@ -105,7 +105,7 @@ def through_json(run: Run[Any], position: int | None = None) -> Any:
 @given(rows, steps, st.integers(0, 20), st.integers(0, 20), st.integers(0, 2))
 @example(20, [("filter", 0), ("batch", 1), ("repeat", 2), ("filter", 1), ("repeat", 1)], 5, 4, 1)
 @example(20, [("skip", 0), ("whole batch", 2), ("filter", 0), ("repeat", 2)], 1, 1, 0)
-def test_nothing_is_read_again(
+def test_a_resume_reads_no_rows_again(
     rows: int, steps: list[Step], first: int, second: int, epoch: int
 ) -> None:
     reader = Reader()
@@ -132,7 +132,7 @@ def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(rows, steps, st.integers(0, 20), st.lists(st.booleans(), min_size=3, max_size=3))
 @example(20, [("threads", 0), ("filter", 0), ("take", 1), ("repeat", 2)], 5, [True, True, True])
 @example(9, [("threads", 0), ("filter", 0), ("take", 0)], 0, [False, True, False])
-def test_where_it_runs_is_no_matter(
+def test_placement_does_not_affect_a_resume(
     rows: int, steps: list[Step], first: int, workers: list[bool]
 ) -> None:
     flows = [build(rows, steps, _same, here) for here in workers]
@@ -164,8 +164,8 @@ def tens(rows: Flow[int, Any]) -> Flow[list[int], Any]:
     return rows.filter(lambda i: i % 10 == 0).batch(2, collate=list)
 
 
-class TestOfARun:
-    def test_what_a_state_holds(self) -> None:
+class TestStateOfARun:
+    def test_contains_the_places_of_operators(self) -> None:
         run = iter(kept(Reader(), 9).repeat())
         assert run.state_dict()["places"] == []
         assert list(islice(run, 3)) == [[1, 3], [5, 7], [1, 3]]
@@ -181,13 +181,13 @@ class TestOfARun:
         assert list(kept(reader, 9).resume(state)) == []
         assert reader.seen in ([], [8])  # what no batch was made of may be looked at again
 
-    def test_before_its_beginning_it_is_where_it_goes_on(self) -> None:
+    def test_before_the_first_element_is_the_resumed_state(self) -> None:
         run = iter(kept(Reader()))
         next(run)
         state = run.state_dict()
         assert kept(Reader()).resume(state).state_dict() == state
 
-    def test_closed(self) -> None:
+    def test_after_close_is_unchanged(self) -> None:
         reader = Reader()
         with iter(kept(reader)) as run:
             next(run)
@@ -195,14 +195,14 @@ class TestOfARun:
         assert next(rest) == [5, 7]
         assert reader.seen == list(range(8))
 
-    def test_closed_with_workers(self) -> None:
+    def test_after_close_with_workers_is_unchanged(self) -> None:
         flow = fl.from_range(100).filter(odd).prefetch(threads=2)
         with iter(flow) as run:
             assert list(islice(run, 5)) == [1, 3, 5, 7, 9]
         assert run.state_dict()["places"] == [5, 0, 10]
         assert next(flow.resume(run.state_dict())) == 11
 
-    def test_after_an_error_it_is_where_it_was_noted_last(self) -> None:
+    def test_after_an_error_is_the_last_resume_point(self) -> None:
         reader = Reader()
 
         def fails_once(i: int) -> int:
@@ -221,7 +221,7 @@ class TestOfARun:
         reader.seen.append(6)
         assert list(flow.resume(run.state_dict())) == [[5, 7], [9, 11], [13, 15], [17, 19]]
 
-    def test_after_an_error_that_nobody_was_prepared_for(self) -> None:
+    def test_after_an_unexpected_error_is_the_last_resume_point(self) -> None:
         def fails(i: int) -> int:
             if i == 6:
                 raise ValueError("always")
@@ -236,7 +236,7 @@ class TestOfARun:
         with pytest.raises(ElementError, match="row 6"):
             next(flow.resume(run.state_dict()))
 
-    def test_asked_for_while_it_makes_an_element(self) -> None:
+    def test_during_an_element_is_the_last_resume_point(self) -> None:
         states = list[Any]()
 
         def ask(i: int) -> int:
@@ -261,8 +261,8 @@ def _asked(i: int) -> int:
     return i
 
 
-class TestBehindTheRun:
-    def test_goes_on_from_the_last_mark(self) -> None:
+class TestEarlierStates:
+    def test_resume_from_the_last_resume_point(self) -> None:
         reader = Reader()
         run = iter(kept(reader))
         for position in range(12):
@@ -278,7 +278,7 @@ class TestBehindTheRun:
             assert next(kept(reader).resume(state)) == [4 * position + 1, 4 * position + 3]
             assert reader.seen == list(range(4 * marked, 4 * position + 4))
 
-    def test_older_marks_are_dropped(self) -> None:
+    def test_older_resume_points_are_dropped(self) -> None:
         run = iter(kept(Reader()))
         for position in range(1, 21):
             next(run)
@@ -288,7 +288,7 @@ class TestBehindTheRun:
         run.mark()
         assert run.state_dict(19)["places"] == []
 
-    def test_a_state_of_now_forgets_nothing_that_was_to_be_kept(self) -> None:
+    def test_a_current_state_keeps_older_resume_points(self) -> None:
         run = iter(kept(Reader()))
         for _ in range(10):
             run.mark(since=0)
@@ -302,7 +302,7 @@ class TestBehindTheRun:
         assert rest.state_dict()["places"][0] == 6
         assert rest.state_dict(5) == before
 
-    def test_costs_what_came_since(self) -> None:
+    def test_computes_only_elements_since_the_resume_point(self) -> None:
         reader = Reader()
         run = kept(reader).resume(_state_after(kept(reader), 3))
         next(run)
@@ -319,7 +319,7 @@ def _state_after(flow: Flow[Any, Any], n: int) -> Any:
         return through_json(run)
 
 
-class TestWhatGoesOn:
+class TestResumedRun:
     def test_errors_name_the_element(self) -> None:
         def ragged(i: int) -> list[int]:
             return [i] * (2 if i == 61 else 1)
@@ -338,12 +338,12 @@ class TestWhatGoesOn:
         )
         assert whole.value.position == 15
 
-    def test_random_draws_are_those_of_the_position(self) -> None:
+    def test_random_numbers_depend_on_the_position(self) -> None:
         flow = fl.from_range(50).shuffle().filter(odd).repeat().random_map(drawn)
         expected = list(islice(flow, 90))
         assert list(islice(flow.resume(_state_after(flow, 60)), 30)) == expected[60:]
 
-    def test_who_is_told_of_what_is_left_out_is_told_once(
+    def test_the_skip_handler_is_called_once_per_element(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.WARNING, "flowdsl")
@@ -363,7 +363,7 @@ class TestWhatGoesOn:
         assert told == [f"{i} is bad" for i in range(0, 30, 5)]
         assert rest.statistics().skipped == 3
 
-    def test_statistics_are_of_what_was_made_here(self) -> None:
+    def test_statistics_count_only_elements_of_this_run(self) -> None:
         flow = fl.from_range(40).filter(odd)
         rest = flow.resume(_state_after(flow, 7))
         assert list(islice(rest, 3)) == [15, 17, 19]
@@ -373,14 +373,14 @@ class TestWhatGoesOn:
         (stage,) = rest.statistics().stages
         assert (stage.entered, stage.delivered, stage.filtered) == (26, 13, 13)
 
-    def test_a_profile_costs_no_place(self) -> None:
+    def test_profiling_keeps_places(self) -> None:
         flow = kept(Reader()).repeat()
         run = Run(flow.node, profile=True)
         list(islice(run, 60))
         assert run.state_dict()["places"] == [60, 0, 60, 2, 10, 0, 40]
         assert {cost.title for cost in run.statistics().hosted} >= {"repeat()"}
 
-    def test_an_endless_flow_of_nothing_is_still_seen(self) -> None:
+    def test_an_endless_flow_without_elements_is_detected(self) -> None:
         kept = [True]
         flow = fl.from_range(4).filter(lambda i: kept[0]).repeat()
         run = iter(flow)
@@ -389,14 +389,14 @@ class TestWhatGoesOn:
         with pytest.raises(fl.EndlessFlow, match="pass 2 had no elements"):
             next(flow.resume(run.state_dict()))
 
-    def test_of_rows_in_memory_that_travel(self) -> None:
+    def test_rows_in_memory_sent_to_workers(self) -> None:
         flow = fl.from_items(list(range(100))).filter(odd).prefetch(threads=2)
         state = _state_after(flow, 9)
         assert state["places"] == [9, 0, 18]
         assert list(flow.resume(state)) == list(range(19, 100, 2))
 
 
-class TestBelowWhatIsInThisProcess:
+class TestBelowAnOperatorInThisProcess:
     """A prefetch in the middle: where each operator above it stands is arithmetic."""
 
     @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ class TestBelowWhatIsInThisProcess:
             (lambda rows: rows.prefetch(threads=2).batch(2, collate=list).filter(any), 60),
         ],
     )
-    def test_nothing_before_is_made(
+    def test_no_earlier_elements_are_computed(
         self, build: Callable[[Flow[int, Any]], Flow[Any, Any]], first: int
     ) -> None:
         reader = Reader()
@@ -430,7 +430,7 @@ class TestBelowWhatIsInThisProcess:
             assert str(next(rest)) == str(expected[30])
         assert min(reader.seen) >= first
 
-    def test_the_end_is_the_end(self) -> None:
+    def test_resuming_at_the_end_yields_nothing(self) -> None:
         flow = fl.from_range(11).map(_same).prefetch(threads=1).batch(2).batch(2, collate=list)
         for position in range(4):
             assert str(list(flow.resume(_state_after(flow, position)))) == str(
@@ -438,7 +438,7 @@ class TestBelowWhatIsInThisProcess:
             )
 
 
-class TestWhatDoesNot:
+class TestWithoutPlaces:
     @pytest.mark.parametrize(
         "build",
         [
@@ -451,7 +451,9 @@ class TestWhatDoesNot:
             lambda rows: tens(rows).map(_same).prefetch(threads=1),
         ],
     )
-    def test_is_made_again(self, build: Callable[[Flow[int, Any]], Flow[Any, Any]]) -> None:
+    def test_elements_are_computed_again(
+        self, build: Callable[[Flow[int, Any]], Flow[Any, Any]]
+    ) -> None:
         flow = build(fl.from_range(100))
         expected = list(flow)
         for position in range(len(expected)):
@@ -459,32 +461,32 @@ class TestWhatDoesNot:
             assert state["places"] == []
             assert list(flow.resume(state)) == expected[position:]
 
-    def test_needs_no_place_where_the_position_is_enough(self) -> None:
+    def test_no_place_is_needed_if_the_position_is_enough(self) -> None:
         flow = fl.from_range(10).shuffle().map(_same).batch(2).repeat()
         assert resumable_path(flow.node) == ()
         assert _state_after(flow, 7)["places"] == []
 
-    def test_a_state_of_too_many_would_be_no_small_one(self) -> None:
+    def test_flows_with_too_many_places_record_none(self) -> None:
         flow: Flow[Any, Any] = fl.from_range(10).filter(odd)
         for _ in range(6):
             flow = flow.repeat(1)
         assert _state_after(flow, 2)["places"] == []
         assert next(flow.resume(_state_after(flow, 2))) == 5
 
-    def test_what_counts_and_leaves_out_would_have_more_to_go_on_from(self) -> None:
+    def test_operators_with_more_state_record_no_place(self) -> None:
         with pytest.raises(TypeError, match="EveryThird: an IndexedMap operator cannot leave"):
 
             class EveryThird(IndexedMap[int, int, Any]):
                 drops: ClassVar[bool] = True
 
-    def test_rows_that_would_be_passed_over_are_an_error(self) -> None:
+    def test_overriding_rows_of_a_resumable_node_is_an_error(self) -> None:
         with pytest.raises(TypeError, match=r"Pairs\.rows: it cannot .* Resumable"):
 
             class Pairs(Batched[int, Any, Any]):
                 def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:  # type: ignore[misc]  # it is final
                     return iter(())
 
-    def test_a_grouping_with_rows_of_its_own_is_asked_for_those(self) -> None:
+    def test_a_windowed_node_with_its_own_rows_is_used(self) -> None:
         @attrs.frozen
         class Pairs(Windowed[int, Any, Any]):
             n: int = attrs.field(default=2, init=False)
@@ -513,7 +515,7 @@ class TestWhatDoesNot:
         assert list(flow) == [("own", 2, 3), ("own", 4, 5), ("own", 6, 7)]
         assert list(flow.resume(_state_after(flow, 1))) == [("own", 4, 5), ("own", 6, 7)]
 
-    def test_beside_what_workers_are_sent_a_place_is_of_no_use(self) -> None:
+    def test_places_are_not_used_beside_task_inputs(self) -> None:
         @attrs.frozen
         class Watch(Identity[int, Any]):
             @property
@@ -529,13 +531,13 @@ class TestWhatDoesNot:
         for threads in (0, 2):
             assert list(islice(build(threads).resume(state), 3)) == [27, 33, 39]
 
-    def test_at_the_end_of_a_longer_shard_another_is_at_its_end(self) -> None:
+    def test_the_end_of_a_longer_shard_is_the_end_of_others(self) -> None:
         def shard(i: int) -> Flow[int, Any]:
             return fl.from_range(41).shard(2, i).filter(lambda i: True)
 
         assert list(shard(1).resume(_state_after(shard(0), 21))) == []
 
-    def test_in_another_shard_the_place_is_another(self) -> None:
+    def test_places_of_another_shard_are_not_used(self) -> None:
         def shard(n: int, i: int) -> Flow[int, Any]:
             return fl.from_range(40).shard(n, i).filter(lambda i: i % 3 == 0)
 
@@ -553,14 +555,14 @@ class TestRefusals:
         [[2, 0, 1, 0, 4], [1, 0, 1, 0, 101]],
         ids=str,
     )
-    def test_places_of_no_such_flow(self, places: list[int]) -> None:
+    def test_invalid_places_are_refused(self, places: list[int]) -> None:
         state = {**_state_after(kept(Reader()), 1), "places": places}
         with pytest.raises(StateMismatch) as caught:
             kept(Reader()).resume(state)
         assert str(caught.value) == f"resume: this flow has no places {places} at position 1"
 
 
-def test_of_a_flow_with_other_places_they_are_of_no_use() -> None:
+def test_places_of_a_changed_flow_are_ignored() -> None:
     """A look at the elements makes no other flow of it."""
     looked_at = fl.from_range(20).filter(odd).inspect(0)
     flow = fl.from_range(20).filter(odd)

@@ -30,7 +30,7 @@ FLOW = fl.from_range(40).shuffle(seed=3).random_map(draw).repeat(2)
 
 
 class TestPosition:
-    def test_counts_what_was_delivered(self) -> None:
+    def test_counts_delivered_elements(self) -> None:
         run = iter(FLOW)
         assert run.position == 0
         list(islice(run, 7))
@@ -40,7 +40,7 @@ class TestPosition:
         assert list(run) == []
         assert run.position == 80
 
-    def test_does_not_count_what_failed(self) -> None:
+    def test_does_not_count_failed_elements(self) -> None:
         run = iter(fl.from_range(5).map(lambda i: 1 // (i - 2)))
         with pytest.raises(ElementError):
             list(run)
@@ -48,7 +48,7 @@ class TestPosition:
         with pytest.raises(FlowError, match="closed"):
             next(run)
 
-    def test_goes_on_from_a_resume(self) -> None:
+    def test_continues_after_a_resume(self) -> None:
         run = FLOW.resume(state_of(FLOW.node, 1, 30))
         next(run)
         assert run.position == 31
@@ -72,19 +72,19 @@ class TestClose:
         with pytest.raises(FlowError, match="closed"):
             next(run)
 
-    def test_is_what_leaving_a_with_does(self) -> None:
+    def test_is_called_at_the_end_of_a_with_block(self) -> None:
         with iter(FLOW) as run:
             next(run)
         with pytest.raises(FlowError, match="closed"):
             next(run)
 
-    def test_lets_an_error_through(self) -> None:
+    def test_does_not_hide_an_error_of_the_with_block(self) -> None:
         with pytest.raises(KeyError), iter(FLOW) as run:
             raise KeyError
         with pytest.raises(FlowError, match="closed"):
             next(run)
 
-    def test_not_while_an_element_is_made(self) -> None:
+    def test_is_refused_while_an_element_is_computed(self) -> None:
         def close(i: int) -> int:
             run.close()
             return i
@@ -97,7 +97,7 @@ class TestClose:
         )
 
     @pytest.mark.parametrize("on_error", ["raise", "skip"])
-    def test_it_is_gone_as_soon_as_nobody_holds_it(self, on_error: Any) -> None:
+    def test_an_unreferenced_run_is_collected_immediately(self, on_error: Any) -> None:
         run = iter(fl.from_range(3).map(abs).prefetch(threads=1, on_error=on_error))
         next(run)
         gone = weakref.ref(run)
@@ -109,7 +109,7 @@ class TestClose:
             gc.enable()
 
     @pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
-    def test_there_is_one(self, way: Callable[[object], object]) -> None:
+    def test_a_run_is_one_object(self, way: Callable[[object], object]) -> None:
         with pytest.raises(TypeError, match=r"cannot be copied or pickled; take its state_dict"):
             way(iter(fl.from_range(3)))
 
@@ -127,13 +127,13 @@ class TestState:
         assert len(text) < 1000
         assert state["position"] == 1
 
-    def test_of_an_earlier_place(self) -> None:
+    def test_of_an_earlier_position(self) -> None:
         run = iter(FLOW)
         whole = [*islice(run, 10)]
         assert list(islice(FLOW.resume(run.state_dict(4)), 6)) == whole[4:]
 
     @pytest.mark.parametrize("position", [-1, 11, 4])
-    def test_of_a_place_where_it_was_not(self, position: int) -> None:
+    def test_of_a_position_outside_the_run_is_refused(self, position: int) -> None:
         run = FLOW.resume(state_of(FLOW.node, 0, 5))
         list(islice(run, 5))
         with pytest.raises(ValueError, match="position must be between 5 and 10, got"):
@@ -141,7 +141,7 @@ class TestState:
 
     @pytest.mark.parametrize("epoch", [0, 3])
     @pytest.mark.parametrize("position", [0, 1, 39, 40, 79, 80])
-    def test_continues_where_it_was(self, epoch: int, position: int) -> None:
+    def test_continues_at_its_position(self, epoch: int, position: int) -> None:
         run = FLOW.epoch(epoch)
         whole = list(FLOW.epoch(epoch))
         list(islice(run, position))
@@ -179,7 +179,7 @@ class TestState:
         with flow.prefetch(procs=procs).resume(state_of(flow.node, 0, 4)) as run:
             assert [np.asarray(x).tolist() for x in run] == whole[4:]
 
-    def test_reads_nothing_of_what_was_delivered(self) -> None:
+    def test_reads_no_delivered_rows_again(self) -> None:
         seen: list[int] = []
         flow = fl.from_range(100).map(lambda i: (seen.append(i), i)[1]).batch(10)  # type: ignore[func-returns-value]  # for its effect
         next(flow.resume(state_of(flow.node, 0, 7)))
@@ -205,7 +205,7 @@ class TestRefusals:
             ),
         ],
     )
-    def test_another_flow_by_the_operator_that_differs(
+    def test_a_state_of_another_flow_names_the_differing_operator(
         self, flow: Flow[Any, Any], difference: str
     ) -> None:
         state = iter(fl.from_range(40).shuffle(seed=3).prefetch(procs=2)).state_dict()
@@ -217,7 +217,7 @@ class TestRefusals:
         )
 
     @pytest.mark.parametrize("state", [{}, None, [], "state", 3, {"version": 1, "epoch": 0}])
-    def test_what_is_no_state(self, state: Any) -> None:
+    def test_an_invalid_state_is_refused(self, state: Any) -> None:
         with pytest.raises(StateMismatch, match=r"state must be what state_dict\(\) returned"):
             FLOW.resume(state)
 
@@ -245,13 +245,13 @@ class TestRefusals:
         ],
         ids=str,
     )
-    def test_what_is_no_state_of_this_version(self, change: dict[str, Any]) -> None:
+    def test_a_state_of_another_version_is_refused(self, change: dict[str, Any]) -> None:
         state = {**state_of(FLOW.node, 0, 1), **change}
         with pytest.raises(StateMismatch, match="not of this version"):
             FLOW.resume(state)
 
 
-def test_nothing_is_made_before_it_is_asked_for() -> None:
+def test_nothing_is_computed_before_the_first_next() -> None:
     seen: list[int] = []
 
     def note(i: int) -> int:
@@ -265,7 +265,7 @@ def test_nothing_is_made_before_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 1023, 1024, 5000])
-def test_a_pass_in_this_process_is_whole(n: int) -> None:
+def test_a_pass_in_this_process_is_complete(n: int) -> None:
     assert list(fl.from_range(n).map(abs)) == list(range(n))
 
 
@@ -286,7 +286,7 @@ def test_statistics_count_the_work() -> None:
 
 @pytest.mark.parametrize("workers", [{}, {"threads": 1}], ids=str)
 @pytest.mark.parametrize("start", [0, 3])
-def test_statistics_say_what_was_taken_so_far(workers: dict[str, Any], start: int) -> None:
+def test_statistics_count_elements_taken_so_far(workers: dict[str, Any], start: int) -> None:
     flow = fl.from_range(5000).map(abs).batch(2).prefetch(**workers)
     with flow.resume(state_of(flow.node, 0, start)) as run:
         for taken in range(1, 40):
@@ -296,7 +296,7 @@ def test_statistics_say_what_was_taken_so_far(workers: dict[str, Any], start: in
             assert stage.entered == taken + stage.in_flight
 
 
-def test_statistics_of_a_filter_say_what_was_taken_so_far() -> None:
+def test_statistics_of_a_filter_count_elements_taken_so_far() -> None:
     flow = fl.from_range(5000).filter(lambda i: i % 3 == 0)
     run = flow.resume(state_of(flow.node, 0, 5))
     for taken in range(6, 40):
@@ -325,7 +325,7 @@ def test_an_error_ends_the_workers() -> None:
     assert [worker.process.wait(0) for worker in pool.backend._members.values()] == [0]
 
 
-def test_an_error_of_the_stream_comes_after_what_was_before_it() -> None:
+def test_an_error_of_a_stream_comes_after_the_elements_before_it() -> None:
     def stream() -> Iterator[int]:
         yield from range(7)
         raise OSError("gone")
@@ -336,7 +336,7 @@ def test_an_error_of_the_stream_comes_after_what_was_before_it() -> None:
         next(run)
 
 
-def test_passes_that_are_cut_short_hold_no_memory() -> None:
+def test_abandoned_passes_hold_no_memory() -> None:
     rows = fl.from_range(100).map(lambda i: np.full(5000, i)).filter(lambda row: True)
     run = iter(rows.prefetch(procs=1).take(2).repeat(40))
     assert [int(row[0]) for row in run] == [0, 1] * 40
@@ -346,13 +346,13 @@ def test_passes_that_are_cut_short_hold_no_memory() -> None:
     assert len(worker.window._slabs) < 20
 
 
-def test_a_filter_keeps_positions_on_its_way_back() -> None:
+def test_positions_after_a_filter_are_kept_through_workers() -> None:
     flow = fl.from_range(60).filter(lambda i: i % 3 == 1)
     ahead = flow.prefetch(procs=2).random_map(draw)
     assert ahead.collect() == flow.random_map(draw).collect()
     assert flow.random_map(draw).prefetch(procs=1).collect() == ahead.collect()
 
 
-def test_a_run_is_of_the_type_that_iterates() -> None:
+def test_a_run_has_the_type_of_its_elements() -> None:
     assert isinstance(iter(FLOW), Run)
     assert isinstance(FLOW.epoch(2), Run)

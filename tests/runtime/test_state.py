@@ -36,7 +36,7 @@ def size_of(flow: Flow[Any, Any], position: int = 2**61) -> int:
 class TestSize:
     @settings(max_examples=150)
     @given(chains(most=8))
-    def test_of_any_flow(self, recipe: Recipe) -> None:
+    def test_states_of_random_flows_are_small(self, recipe: Recipe) -> None:
         flow = recipe.build()
         if any(isinstance(part, Unordered) for part in walk(flow.node)):
             with pytest.raises(FlowError, match="a position does not identify"):
@@ -49,7 +49,7 @@ class TestSize:
         assert size_of(flow) < KILOBYTE
 
     @pytest.mark.parametrize("n", [1, 30, 90])
-    def test_of_long_chains(self, n: int) -> None:
+    def test_states_of_long_chains_are_small(self, n: int) -> None:
         def a_function_with_a_name_that_is_rather_long(i: int) -> int:
             return i
 
@@ -67,7 +67,7 @@ class TestSize:
             assert next(flow.resume(state)) == next(islice(flow, 1, None))
             assert first == next(iter(flow))
 
-    def test_of_many_places(self) -> None:
+    def test_states_with_many_places_are_small(self) -> None:
         def a_function_with_a_name_that_is_rather_long(i: object) -> bool:
             return bool(i)
 
@@ -81,12 +81,12 @@ class TestSize:
         mark = ResumePoint(2**61, ((2**61, 2**61),) * len(places))
         assert len(json.dumps(state_of(flow.node, 2**61, 2**61, mark))) < KILOBYTE
 
-    def test_does_not_grow_with_a_shuffle(self) -> None:
+    def test_state_size_does_not_grow_with_a_shuffle(self) -> None:
         small, large = (fl.from_range(10**9).shuffle(), fl.from_range(10**9).shuffle(buffer=10**6))
         assert abs(size_of(small) - size_of(large)) < 50
 
 
-def test_a_million_is_resumed_in_a_new_process_within_a_second() -> None:
+def test_a_million_elements_are_resumed_within_a_second() -> None:
     flow = "fl.from_range(10**6).map(note).shuffle(seed=3).batch(4, collate=list)"
     script = f"""
 import sys, time, json
@@ -119,7 +119,7 @@ print(json.dumps([next(run), len(seen), time.perf_counter() - began]))
 
 
 class TestRefusals:
-    def test_an_order_that_no_position_tells(self) -> None:
+    def test_unordered_flows_have_no_state(self) -> None:
         flow = fl.from_range(9).prefetch(procs=1, ordered=False)
         with iter(flow) as run, pytest.raises(FlowError) as caught:
             run.state_dict()
@@ -138,7 +138,7 @@ class TestRefusals:
             (lambda: fl.from_zmq("ipc://a", format="zmq_ops"), "from_zmq('ipc://a')"),
         ],
     )
-    def test_a_source_that_goes_on_by_itself(self, source: Any, title: str) -> None:
+    def test_one_shot_sources_have_no_state(self, source: Any, title: str) -> None:
         said = (
             f"state_dict: {title} yields each element only once, so a resumed run would leave "
             f"out elements that were never delivered; save and resume the flow at the other end, "
@@ -159,7 +159,7 @@ class TestRefusals:
             state = run.state_dict()
         assert list(fl.from_iterable(iter("abc")).resume(state)) == ["b", "c"]
 
-    def test_names_the_operator_though_it_is_cut(self) -> None:
+    def test_a_mismatch_names_the_operator_even_if_shortened(self) -> None:
         def saved(i: int) -> int:
             return i
 
@@ -174,7 +174,7 @@ class TestRefusals:
         with pytest.raises(StateMismatch, match=r"operator 11 is map\(saved\) there and map\(ot"):
             flow(9, other).resume(state)
 
-    def test_says_so_where_the_state_does_not_spell_it(self) -> None:
+    def test_a_mismatch_in_an_omitted_part_is_reported(self) -> None:
         def flow(odd: int) -> Flow[Any, Any]:
             shapes = [(2,)] * 49 + [(odd,)] + [(2,)] * 49
             return fl.fake([(2,)] * 99).concat(*[fl.fake(shapes) for _ in range(12)])
@@ -203,7 +203,7 @@ class TestShards:
         st.integers(0, 40),
         st.integers(0, 1),
     )
-    def test_every_row_comes_once(
+    def test_resuming_with_other_shards_yields_every_row_once(
         self, rows: int, n: int, then: int, batch: int, passes: int, position: int, epoch: int
     ) -> None:
         def elements(run: Any) -> list[Any]:
@@ -229,7 +229,7 @@ class TestShards:
         got += [i for one in rest for i in one]
         assert Counter(got) == Counter(list(range(rows)) * max(1, passes))
 
-    def test_says_why_not(self) -> None:
+    def test_resuming_with_unsuitable_shards_is_refused(self) -> None:
         state = state_of(fl.from_range(12).shard(3, 0).batch(2).node, 0, 1)
         with pytest.raises(StateMismatch) as caught:
             fl.from_range(12).shard(2, 1).batch(2).resume(state)
@@ -240,11 +240,11 @@ class TestShards:
             "number"
         )
 
-    def test_not_above_what_moves_rows(self) -> None:
+    def test_resuming_with_other_shards_above_a_shuffle_is_refused(self) -> None:
         state = state_of(fl.from_range(12).shard(3, 0).shuffle().node, 0, 2)
         with pytest.raises(StateMismatch, match="no position follows"):
             fl.from_range(12).shard(2, 1).shuffle().resume(state)
 
-    def test_any_of_as_many(self) -> None:
+    def test_a_state_of_one_shard_resumes_any_other(self) -> None:
         state = state_of(fl.from_range(12).shard(3, 0).node, 0, 2)
         assert list(fl.from_range(12).shard(3, 2).resume(state)) == [8, 11]

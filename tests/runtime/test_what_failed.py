@@ -128,7 +128,7 @@ CASES: dict[str, tuple[Callable[[], fl.Flow[Any, Any]], str]] = {
 @pytest.mark.usefixtures("mortals")
 @pytest.mark.parametrize("workers", [{}, {"procs": 1}, {"threads": 1}], ids=str)
 @pytest.mark.parametrize("case", CASES)
-def test_it_says(case: str, workers: dict[str, Any]) -> None:
+def test_error_messages_show_the_failed_element(case: str, workers: dict[str, Any]) -> None:
     make, expected = CASES[case]
     with pytest.raises(ElementError) as caught:
         make().prefetch(**workers).collect()
@@ -160,7 +160,7 @@ pairs = st.lists(st.tuples(row, row), min_size=1, max_size=8)
 
 @pytest.mark.usefixtures("mortals")
 @given(pairs, st.booleans(), st.booleans(), st.integers(1, 4), st.integers(1, 2), whims)
-def test_the_failure_that_comes_first_is_told(
+def test_the_first_failure_is_reported(
     pairs: list[tuple[int, int]], in_memory: bool, zipped: bool, n: int, k: int, sizes: list[int]
 ) -> None:
     """Where a source fails too, which is read in the consumer's process, and ahead of workers."""
@@ -182,7 +182,7 @@ def test_the_failure_that_comes_first_is_told(
 
 
 @pytest.mark.parametrize("workers", [{}, {"procs": 1}, {"threads": 1}], ids=str)
-def test_so_does_what_is_left_out(workers: dict[str, Any]) -> None:
+def test_skipped_elements_are_shown_in_messages(workers: dict[str, Any]) -> None:
     told: list[ElementError] = []
     run = iter(ROWS.map(eighth).prefetch(**workers, on_error=told.append))
     assert list(run) == [2, 4]
@@ -191,7 +191,7 @@ def test_so_does_what_is_left_out(workers: dict[str, Any]) -> None:
     assert [skip.error for skip in run.statistics().skips] == [expected]
 
 
-def test_an_error_keeps_no_element() -> None:
+def test_errors_do_not_keep_elements_alive() -> None:
     class Large:
         pass
 
@@ -204,7 +204,7 @@ def test_an_error_keeps_no_element() -> None:
     assert "Large" in str(error)
 
 
-def test_a_reason_that_can_not_be_spelled_or_is_long() -> None:
+def test_a_reason_without_a_repr_or_too_long_is_replaced() -> None:
     class Unspeakable(Exception):
         def __repr__(self) -> str:
             raise RuntimeError("no")
@@ -216,7 +216,7 @@ def test_a_reason_that_can_not_be_spelled_or_is_long() -> None:
     assert len(str(error)) < 1100
 
 
-class TestWords:
+class TestDescriptions:
     @pytest.mark.parametrize(
         ("element", "said"),
         [
@@ -231,16 +231,16 @@ class TestWords:
             (slice(0, 3), "slice(0, 3, None)"),
         ],
     )
-    def test_of_elements(self, element: object, said: str) -> None:
+    def test_elements_are_described(self, element: object, said: str) -> None:
         assert the_element(element) == f"the element was {said}"
 
     @pytest.mark.parametrize("form", FORMS)
-    def test_of_every_form(self, form: str) -> None:
+    def test_elements_of_every_form_are_described(self, form: str) -> None:
         said = the_element(make(form, 3))
         assert "\n" not in said
         assert "array(" not in said
 
-    def test_of_a_group(self) -> None:
+    def test_groups_are_described(self) -> None:
         assert the_group((np.zeros(2), np.zeros(3))) == "the group was [float64[2], float64[3]]"
 
     anything = st.recursive(
@@ -251,7 +251,7 @@ class TestWords:
     )
 
     @given(anything)
-    def test_of_anything_are_one_line_and_few(self, element: object) -> None:
+    def test_descriptions_are_one_short_line(self, element: object) -> None:
         said = the_element(element)
         assert len(said) <= len("the element was ") + 200
         assert len(said.splitlines()) == 1
@@ -263,10 +263,10 @@ class Account:
     password: str = attrs.field(repr=False)
 
 
-def test_a_field_that_no_repr_shows_is_not_told() -> None:
+def test_fields_hidden_from_the_repr_are_not_shown() -> None:
     assert the_element(Account("ada", "secret")) == "the element was Account(name='ada')"
 
 
-def test_a_part_without_a_repr_hides_no_other() -> None:
+def test_a_component_without_a_repr_does_not_hide_others() -> None:
     told = "the element was (1, <Odd, whose repr raised RuntimeError>)"
     assert the_element((1, Odd())) == told

@@ -290,15 +290,15 @@ def broken_by(recipe: Recipe) -> set[Law]:
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_what_is_broken_is_noticed(operator: Any, model: Any, noticed_by: set[Law]) -> None:
+def test_broken_operators_are_detected(operator: Any, model: Any, noticed_by: set[Law]) -> None:
     assert noticed_by <= broken_by(recipe_of(operator, model))
 
 
-def test_what_is_not_broken_is_not_noticed() -> None:
+def test_correct_operators_pass() -> None:
     assert broken_by(recipe_of(Kept, as_it_is)) == set()
 
 
-def test_another_row_that_is_blamed_is_noticed() -> None:
+def test_an_error_that_names_another_row_is_detected() -> None:
     def failing(operator: Any) -> Recipe:
         func = partial(functions.fail_on, 3)
         return recipe_of(operator, as_it_is).then(
@@ -310,20 +310,20 @@ def test_another_row_that_is_blamed_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("operator", [NamesAnother, NamesNone])
-def test_a_change_that_another_element_should_have_is_noticed(operator: Any) -> None:
+def test_wrong_origins_are_detected_by_changing_a_row(operator: Any) -> None:
     changing_a_row_changes_exactly_its_elements(recipe_of(Kept, as_it_is), 2)
     with pytest.raises(AssertionError, match="with row 2 of source 1, and its origins are"):
         changing_a_row_changes_exactly_its_elements(recipe_of(operator, as_it_is), 2)
 
 
-def test_what_a_rule_may_not_move_is_noticed() -> None:
+def test_wrong_rewrites_are_detected() -> None:
     recipe = recipe_of(ScalesTheLast, last_scaled).then(
         "take(4)", lambda f, _: f.take(4), lambda m: models.take(m, 4), chooses=True
     )
     assert planning_keeps_the_meaning in broken_by(recipe)
 
 
-def test_a_prefetch_that_changes_something_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prefetch_that_changes_elements_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = recipe_of(Kept, as_it_is)
     prefetch_changes_nothing(recipe, 1, 0)
     monkeypatch.setattr(Recipe, "with_prefetch", lambda self, place: recipe_of(Drops, as_it_is))
@@ -338,7 +338,7 @@ class ReadsBackwards(Kept[T, E]):
         return Indices(at.epoch, (self.length or 0) - 1 - at.position)
 
 
-def test_a_run_that_is_no_permutation_is_noticed() -> None:
+def test_an_unordered_run_with_other_elements_is_detected() -> None:
     unordered_is_a_permutation(recipe_of(ReadsBackwards, as_it_is), 0, 1)
     with pytest.raises(AssertionError, match="came twice"):
         unordered_is_a_permutation(recipe_of(ReadsAnother, as_it_is), 0, 1)
@@ -348,7 +348,7 @@ def test_a_run_that_is_no_permutation_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("operator", [Drops, Numbers, Lengthens, ReadsAnother])
-def test_check_operator_says_which_law_and_on_which_flow(operator: Any) -> None:
+def test_check_operator_names_the_law_and_the_flow(operator: Any) -> None:
     with pytest.raises((AssertionError, ExceptionGroup)) as failed:
         check_operator(lambda flow: flow.apply(operator), as_it_is, examples=20)
     told = "".join(_notes(failed.value))
@@ -403,24 +403,24 @@ class OfBytes(Letters):
 
 
 @pytest.mark.hypothesis
-def test_check_source_takes_what_is_whole() -> None:
+def test_check_source_accepts_correct_sources() -> None:
     check_source(lambda: flow(Letters("abcdef")), "abcdef", examples=5)
     check_source(lambda: fl.from_iterable(iter("abcdef")), "abcdef", examples=5)
 
 
 @pytest.mark.parametrize("source", [Shorter, Sequential, OfBytes])
-def test_check_source_notices(source: type[Letters]) -> None:
+def test_check_source_detects_broken_sources(source: type[Letters]) -> None:
     with pytest.raises((AssertionError, fl.FlowError, ExceptionGroup)) as failed:
         check_source(lambda: flow(source("abcdef")), "abcdef", examples=20)
     assert "the law: " in "".join(_notes(failed.value))
 
 
 @pytest.mark.parametrize("rows", ["abb", "x" * 61])
-def test_check_source_asks_for_rows_that_can_be_told(rows: str) -> None:
+def test_check_source_refuses_equal_or_too_many_rows(rows: str) -> None:
     with pytest.raises(ValueError, match=r"rows 1 and 2 are alike|at most 60 rows"):
         check_source(lambda: flow(Letters(rows)), rows)
 
 
-def test_check_source_asks_for_an_end() -> None:
-    with pytest.raises(ValueError, match=r"never ends: give a flow of its first rows, by take"):
+def test_check_source_refuses_endless_sources() -> None:
+    with pytest.raises(ValueError, match=r"never ends: return a flow of its first rows, by take"):
         check_source(lambda: flow(Letters("ab")).repeat(), "ab")

@@ -14,13 +14,13 @@ def fails(epoch: int) -> list[Any]:
     raise ValueError("row 101 is bad")
 
 
-def test_of_which_nothing_is_taken_nothing_is_read() -> None:
+def test_a_model_without_reads_reads_nothing() -> None:
     eager = models.rows("abc").then_anew(fails, 3)
     assert list(models.take(eager, 0).rows(0)) == []
     with pytest.raises(ValueError, match="row 101"):
         next(eager.rows(0))
 
 
-def test_rows_of_an_operator_are_asked_for_late_too() -> None:
+def test_operator_rows_are_computed_lazily() -> None:
     eager: Model = models.rows("abc").then(lambda epoch: iter(fails(epoch)), 3)
     assert list(models.take(eager, 0).rows(0)) == []

@@ -23,7 +23,7 @@ def outcomes(flow: fl.Flow[Any, Any]) -> tuple[Outcome, Outcome]:
         return outcome(run), reference(flow.node)
 
 
-def test_what_is_never_given_may_turn_out_to_be_nothing_for_ever() -> None:
+def test_an_unyielded_error_may_become_endless_flow() -> None:
     # The reference reads a row that fails; a run knows that no batch becomes full.
     empty = fl.from_items([1]).take(0).batch(3, drop_remainder=True, collate=list).map(list)
     flow = empty.choose(never_whole().map(list), stop="first", seed=0).repeat()
@@ -33,7 +33,7 @@ def test_what_is_never_given_may_turn_out_to_be_nothing_for_ever() -> None:
     agree("a run", got, expected, flow.node)
 
 
-def test_what_is_never_given_may_be_followed_by_a_second_pass_of_a_queue() -> None:
+def test_an_unyielded_error_may_become_a_second_pass_error() -> None:
     # The reference walks over the row that fails; a run knows that no window takes it, and goes on.
     rows = fl.from_items(damaged([1, 2], 1)).window(1, 2).map(list)
 
@@ -54,7 +54,7 @@ def test_what_is_never_given_may_be_followed_by_a_second_pass_of_a_queue() -> No
         agree("a run", got, expected, once.node)
 
 
-def test_a_run_may_find_nothing_to_go_on_with_where_the_reference_fails_before() -> None:
+def test_a_run_may_end_where_the_reference_fails_earlier() -> None:
     pairs = fl.from_items(damaged([1, 2, 3], 2)).batch(2, drop_remainder=True)
     flow = pairs.filter(lambda x: x.sum() > 3).fixed_size(1)
     got, expected = outcomes(flow)
@@ -65,7 +65,7 @@ def test_a_run_may_find_nothing_to_go_on_with_where_the_reference_fails_before()
         agree("a run", got, expected, pairs.node)
 
 
-def test_an_error_of_another_kind_is_no_agreement() -> None:
+def test_an_error_of_another_kind_is_a_difference() -> None:
     flow = never_whole().map(list)
     got, expected = outcomes(flow)
     assert (got.error, "ElementError" in str(expected.error)) == (None, True)

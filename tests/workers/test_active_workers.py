@@ -37,7 +37,7 @@ def active_workers_of(backend: Counted, count: int, **asked: Any) -> ActiveWorke
 
 
 @given(st.integers(1, 64), st.lists(st.integers(0, 9)))
-def test_all_are_there_once_each_that_was_started_is_ready(count: int, steps: list[int]) -> None:
+def test_all_workers_exist_once_the_first_are_ready(count: int, steps: list[int]) -> None:
     backend = Counted()
     staff = active_workers_of(backend, count)
     staff.start(0.0, 0.0, 0.0)
@@ -58,13 +58,13 @@ def test_all_are_there_once_each_that_was_started_is_ready(count: int, steps: li
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 25])
-def test_those_that_are_ready_at_once_are_all_started(count: int) -> None:
+def test_workers_that_are_ready_immediately_are_all_started(count: int) -> None:
     backend = Counted(ready_at_once=True)
     active_workers_of(backend, count).start(0.0, 0.0, 0.0)
     assert len(backend.workers) == count
 
 
-def test_those_at_rest_are_kept_and_completed() -> None:
+def test_parked_workers_are_kept_and_missing_ones_started() -> None:
     backend = Counted(ready_at_once=True)
     backend.start(3)
     before = list(backend.workers)
@@ -73,7 +73,7 @@ def test_those_at_rest_are_kept_and_completed() -> None:
     assert len(backend.workers) == 5
 
 
-def test_who_goes_is_idle_and_beyond_the_number() -> None:
+def test_only_idle_surplus_workers_are_dismissed() -> None:
     backend = Counted(ready_at_once=True)
     backend.start(4)
     staff = active_workers_of(backend, 4, auto=True)  # begins with one

@@ -71,7 +71,7 @@ KINDS: dict[str, dict[str, Any]] = {"procs": {"procs": "auto"}, "threads": {"thr
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FLOWS)
-def test_however_many_there_are_nothing_of_it_shows(name: str, kind: str) -> None:
+def test_elements_do_not_depend_on_the_number_of_workers(name: str, kind: str) -> None:
     flow = FLOWS[name]
     auto = flow.prefetch(**KINDS[kind])
     numbers = 2 if name == "above a buffer" else 4  # two parts divide the four cores
@@ -86,7 +86,7 @@ def test_however_many_there_are_nothing_of_it_shows(name: str, kind: str) -> Non
         run.close()
 
 
-def test_what_fails_is_left_out_or_raised_at_its_place() -> None:
+def test_failures_are_handled_with_tuned_workers() -> None:
     flow = ROWS.map(ratio)
     with changing():
         skipping = flow.prefetch(procs="auto", on_error="skip")
@@ -109,7 +109,7 @@ def once_dead(folder: str, i: int) -> int:
     return i
 
 
-def test_workers_that_die_meanwhile(tmp_path: Any) -> None:
+def test_deaths_are_handled_with_tuned_workers(tmp_path: Any) -> None:
     flow = fl.from_range(400).map(partial(once_dead, str(tmp_path)))
     with changing():
         run = iter(flow.prefetch(procs="auto"))
@@ -117,7 +117,7 @@ def test_workers_that_die_meanwhile(tmp_path: Any) -> None:
     assert run.statistics().stages[-1].deaths == 5
 
 
-def test_those_that_do_not_pay_go() -> None:
+def test_workers_that_do_not_pay_are_dismissed() -> None:
     flow = fl.from_range(1 << 40).random_map(drawn, seed=2).prefetch(procs="auto")
     run, pays = iter(flow), 4
 
@@ -148,7 +148,7 @@ def workers_in(run: fl.Run[Any]) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_next_pass_begins_with_the_number_found(kind: str) -> None:
+def test_the_next_pass_begins_with_the_tuned_number(kind: str) -> None:
     flow = ROWS.prefetch(**KINDS[kind])
     with changing(*[3] * 10_000):
         list(flow)
@@ -163,7 +163,7 @@ def waiting(i: int) -> int:
     return i
 
 
-def test_it_finds_them() -> None:
+def test_the_tuner_finds_a_good_number() -> None:
     """Rows that wait, so that no core is needed: four are four times as fast."""
     flow = fl.from_range(1 << 40).map(waiting).prefetch(threads="auto")
     with closing(iter(flow)) as run:
@@ -173,7 +173,7 @@ def test_it_finds_them() -> None:
     raise AssertionError("four workers were not found to pay")
 
 
-def test_it_reads_as_it_is_written() -> None:
+def test_titles_show_auto() -> None:
     flow = fl.from_range(9).map(abs).prefetch(procs="auto", memory=10**6)
     assert repr(flow) == "from_range(9).map(abs).prefetch(procs='auto', memory=1000000)"
     assert "in up to 4 worker processes: positions go there" in str(flow.explain())
@@ -182,14 +182,14 @@ def test_it_reads_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_refuses_other_words(kind: str) -> None:
+def test_other_strings_are_refused(kind: str) -> None:
     many: dict[str, Any] = {kind: "many"}
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(9).prefetch(**many)
     assert str(caught.value) == f"prefetch: {kind} must be an int >= 0 or \"auto\", got 'many'"
 
 
-def test_there_are_no_more_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_uses_at_most_one_worker_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     node: Any = fl.from_range(9).prefetch(procs="auto").node
     assert node.workers.count == cores.cores()

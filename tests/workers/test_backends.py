@@ -16,16 +16,16 @@ IN_THREADS = Trial(THREADS)
 
 
 @pytest.mark.parametrize("law", laws(IN_PROCESSES))
-def test_processes(law: Law) -> None:
+def test_processes_obey_the_laws(law: Law) -> None:
     law(IN_PROCESSES)
 
 
 @pytest.mark.parametrize("law", laws(IN_THREADS))
-def test_threads(law: Law) -> None:
+def test_threads_obey_the_laws(law: Law) -> None:
     law(IN_THREADS)
 
 
-def test_threads_end_with_their_run_though_it_is_held() -> None:
+def test_threads_end_with_their_run_although_it_is_referenced() -> None:
     before = set(threading.enumerate())
     run = iter(fl.from_range(9).map(abs).prefetch(threads=2))
     assert list(run) == list(range(9))
@@ -33,6 +33,6 @@ def test_threads_end_with_their_run_though_it_is_held() -> None:
     assert run.position == 9
 
 
-def test_a_kind_that_is_mortal_says_how() -> None:
+def test_a_mortal_kind_requires_a_die_function() -> None:
     with pytest.raises(TypeError, match="Trial: say how a worker process dies"):
         Trial(PROCESSES)

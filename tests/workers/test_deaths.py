@@ -71,16 +71,16 @@ def born(monkeypatch: pytest.MonkeyPatch) -> Born:
     return started
 
 
-class TestOnce:
+class TestOneDeath:
     @pytest.mark.parametrize("how", ENDS)
-    def test_however_it_ends(self, how: str, tmp_path: Path) -> None:
+    def test_of_any_cause_changes_no_element(self, how: str, tmp_path: Path) -> None:
         flow = fl.from_range(60).map(dies_once(tmp_path, 17, end=ENDS[how]))
         stage = check(flow.prefetch(procs=2), flow, deaths=1)
         assert stage.retried > 0
         assert (tmp_path / "17").exists()
 
     @pytest.mark.usefixtures("mortals")
-    def test_leaves_all_that_was_in_hand_to_be_done_again(self, tmp_path: Path) -> None:
+    def test_repeats_all_tasks_of_the_worker(self, tmp_path: Path) -> None:
         with paced([4]):  # it dies on the first of two tasks in hand
             flow = fl.from_range(40).map(dies_once(tmp_path, 0))
             stage = check(flow.prefetch(procs=1), flow, deaths=1)
@@ -88,7 +88,7 @@ class TestOnce:
 
     @pytest.mark.usefixtures("mortals")
     @pytest.mark.parametrize("row", [0, 59])
-    def test_on_the_first_and_the_last(self, row: int, tmp_path: Path) -> None:
+    def test_on_the_first_and_the_last_element(self, row: int, tmp_path: Path) -> None:
         flow = fl.from_range(60).map(dies_once(tmp_path, row))
         check(flow.prefetch(procs=2), flow, deaths=1)
 
@@ -129,19 +129,19 @@ class TestOnce:
 
     @pytest.mark.usefixtures("mortals")
     @pytest.mark.parametrize("name", CHAINS)
-    def test_shows_in_no_chain(self, name: str, tmp_path: Path) -> None:
+    def test_changes_no_random_chain(self, name: str, tmp_path: Path) -> None:
         flow = self.CHAINS[name](dies_once(tmp_path, 7, 11))
         with paced([3, 1, 5]):
             check(flow.prefetch(procs=2), flow, deaths=2)
         assert len(list(tmp_path.iterdir())) == 2
 
     @pytest.mark.usefixtures("mortals")
-    def test_shows_in_no_order_either(self, tmp_path: Path) -> None:
+    def test_changes_no_order(self, tmp_path: Path) -> None:
         flow = fl.from_range(60).map(dies_once(tmp_path, 7, 40)).prefetch(procs=2, ordered=False)
         assert sorted(flow) == list(range(60))
 
     @pytest.mark.usefixtures("mortals")
-    def test_of_a_copy(self, tmp_path: Path) -> None:
+    def test_of_a_worker_that_runs_a_copy(self, tmp_path: Path) -> None:
         def stream() -> Iterator[int]:
             return iter(range(30))
 
@@ -149,7 +149,7 @@ class TestOnce:
         check(flow.replicate(procs=2), flow.replicate(procs=2).take(60), deaths=3)
 
     @pytest.mark.usefixtures("mortals")
-    def test_of_a_copy_tells_of_nothing_twice(self, tmp_path: Path) -> None:
+    def test_of_a_copy_reports_skips_once(self, tmp_path: Path) -> None:
         def stream() -> Iterator[int]:
             return iter(range(30))
 
@@ -162,7 +162,7 @@ class TestOnce:
             f"map(<lambda>) failed on element {i}" for i in range(0, 30, 7)
         ]
 
-    def test_of_all_workers_at_once(self, born: Born) -> None:
+    def test_of_all_workers_simultaneously(self, born: Born) -> None:
         def slowly(i: int) -> int:
             time.sleep(0.0005)
             return i
@@ -176,7 +176,7 @@ class TestOnce:
         assert [*got, len(got), *run] == list(range(4000))
         assert last_stage(run).deaths == 3
 
-    def test_with_a_result_on_its_way_leaves_the_views_right(self, born: Born) -> None:
+    def test_with_an_undelivered_result_keeps_views_valid(self, born: Born) -> None:
         flow = fl.from_range(400).map(lambda i: np.full(20_000, i)).prefetch(procs=2)
         run, kept = iter(flow), list[Any]()
         for i, x in enumerate(run):
@@ -187,7 +187,7 @@ class TestOnce:
         assert all((x == i).all() for i, x in enumerate(kept))
         assert last_stage(run).deaths > 0  # the last may come when nobody waits for more
 
-    def test_between_two_passes(self, born: Born) -> None:
+    def test_between_two_passes_is_harmless(self, born: Born) -> None:
         flow = fl.from_range(200).shuffle().map(lambda i: i).prefetch(procs=2)
         for epoch in range(3):
             assert list(flow.epoch(epoch)) == list(fl.from_range(200).shuffle().epoch(epoch))
@@ -196,8 +196,8 @@ class TestOnce:
         assert len(born) == 6
 
 
-class TestStopped:
-    def test_counts_as_dead_after_a_while(
+class TestStoppedWorker:
+    def test_counts_as_dead_after_a_time(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(processes, "SECONDS_STOPPED", 0.3)
@@ -208,13 +208,15 @@ class TestStopped:
         flow = fl.from_range(60).map(dies_once(tmp_path, 20, end=stop))
         check(flow.prefetch(procs=2), flow, deaths=1)
 
-    def test_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_named_in_the_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(processes, "SECONDS_STOPPED", 0.1)
         flow = fl.from_range(9).map(lambda i: (i == 5 and os.kill(os.getpid(), signal.SIGSTOP), i))  # type: ignore[func-returns-value]  # for its effect
         with pytest.raises(WorkerDied, match=r"element 5 .* \(stopped for 0\.1 seconds\)"):
             flow.prefetch(procs=1, deaths=1).collect()
 
-    def test_for_a_moment_is_no_death(self, born: Born, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_not_dead_after_a_short_stop(
+        self, born: Born, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(processes, "_TICK", 0.05)
         run = iter(fl.from_range(500).map(lambda i: i).prefetch(procs=1))
         got = [next(run)]
@@ -227,11 +229,11 @@ class TestStopped:
 
 
 class TestTimeout:
-    def test_ends_what_takes_longer(self, tmp_path: Path) -> None:
+    def test_ends_late_workers(self, tmp_path: Path) -> None:
         flow = fl.from_range(20).map(dies_once(tmp_path, 7, end=lambda: time.sleep(600)))
         check(flow.prefetch(procs=2, timeout=2), flow, deaths=1)
 
-    def test_says_so(self) -> None:
+    def test_is_named_in_the_error(self) -> None:
         flow = fl.from_range(20).map(lambda i: (time.sleep(600 * (i == 7)), i)[1])  # type: ignore[func-returns-value]  # for its effect
         with pytest.raises(
             WorkerDied,
@@ -239,14 +241,14 @@ class TestTimeout:
         ):
             flow.prefetch(procs=2, timeout=2, deaths=1).collect()
 
-    def test_begins_with_the_element(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_starts_with_each_element(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(processes, "_TICK", 0.05)
         flow = fl.from_range(2).map(lambda i: (time.sleep(0.4), i)[1])  # type: ignore[func-returns-value]  # for its effect
         run = iter(flow.prefetch(procs=1, timeout=20))
         assert list(run) == [0, 1]
         assert last_stage(run).deaths == 0
 
-    def test_is_of_the_work_and_not_of_the_consumer(self) -> None:
+    def test_does_not_count_the_consumers_time(self) -> None:
         """What has waited for a consumer that did something else is not late."""
         run = iter(fl.from_range(40).map(lambda i: i).prefetch(procs=1, timeout=1.5))
         got = [next(run)]
@@ -255,9 +257,9 @@ class TestTimeout:
         assert last_stage(run).deaths == 0
 
 
-class TestAgainAndAgain:
+class TestRepeatedDeaths:
     @pytest.mark.parametrize("how", ENDS)
-    def test_is_an_error_that_names_all(self, how: str) -> None:
+    def test_are_an_error_that_names_all_workers(self, how: str) -> None:
         end = ENDS[how]
 
         def die(i: int) -> int:
@@ -281,7 +283,7 @@ class TestAgainAndAgain:
         del got[:]
 
     @pytest.mark.usefixtures("mortals")
-    def test_comes_after_all_that_was_before(self) -> None:
+    def test_raise_after_all_elements_before(self) -> None:
         run = iter(fl.from_range(60).map(kills(31)).prefetch(procs=2))
         assert list(islice(run, 31)) == list(range(31))
         with pytest.raises(WorkerDied, match="element 31 of map"):
@@ -289,7 +291,7 @@ class TestAgainAndAgain:
 
     @pytest.mark.usefixtures("mortals")
     @pytest.mark.parametrize("deaths", [1, 2, 4])
-    def test_takes_as_many_as_it_says(self, deaths: int) -> None:
+    def test_are_limited_by_the_deaths_argument(self, deaths: int) -> None:
         with paced([1]):  # or the first death is of several elements, and not known to be of one
             run = iter(fl.from_range(9).map(kills(5)).prefetch(procs=2, deaths=deaths))
             who = f"{deaths} workers" if deaths > 1 else "a worker"
@@ -298,14 +300,14 @@ class TestAgainAndAgain:
         assert last_stage(run).deaths == deaths
 
     @pytest.mark.usefixtures("mortals")
-    def test_blames_what_it_was_at_work_on(self) -> None:
+    def test_blame_the_task_in_progress(self) -> None:
         """Though the result of the element before is lost with the worker that sent it."""
         for _ in range(4):
             with paced([1]):
                 flow = fl.from_range(9).map(kills(5)).prefetch(procs=1, deaths=1, on_error="skip")
                 assert flow.collect() == [0, 1, 2, 3, 4, 6, 7, 8]
 
-    def test_blames_no_element_that_it_had_not_begun(self, born: Born) -> None:
+    def test_blame_no_element_that_was_not_begun(self, born: Born) -> None:
         """Workers that die at rest, and are given an element before that is known."""
         with paced([1]):
             run = iter(fl.from_range(60).map(lambda i: i).prefetch(procs=2, deaths=1))
@@ -319,19 +321,19 @@ class TestAgainAndAgain:
         assert last_stage(run).deaths == 2
 
     @pytest.mark.usefixtures("mortals")
-    def test_names_the_first_and_the_last(self) -> None:
+    def test_name_the_first_and_the_last_element(self) -> None:
         for row in (0, 19):
             with pytest.raises(WorkerDied, match=f"element {row} of .*row {row} of"):
                 fl.from_range(20).map(kills(row)).prefetch(procs=2, deaths=1).collect()
 
     @pytest.mark.usefixtures("mortals")
-    def test_of_a_batch(self) -> None:
+    def test_on_a_batch(self) -> None:
         flow = fl.from_range(40).batch(4).map(kills(18)).prefetch(procs=2)
         with pytest.raises(WorkerDied, match=r"element 4 of map.*row 16 of .* to row 19"):
             flow.collect()
 
     @pytest.mark.usefixtures("mortals")
-    def test_of_a_stream(self) -> None:
+    def test_on_a_stream_element(self) -> None:
         flow = fl.from_iterable(lambda: iter(range(40))).map(kills(18)).prefetch(procs=2)
         run = iter(flow)
         assert list(islice(run, 18)) == list(range(18))
@@ -339,14 +341,14 @@ class TestAgainAndAgain:
             next(run)
 
     @pytest.mark.usefixtures("mortals")
-    def test_of_a_copy(self) -> None:
+    def test_of_a_worker_that_runs_a_copy(self) -> None:
         copies = fl.from_iterable(lambda: iter(range(12))).map(kills(7)).replicate(procs=2)
         run = iter(copies)
         with pytest.raises(WorkerDied, match="element 7 of map"):
             list(run)
         assert run.position == 14
 
-    def test_of_workers_that_are_not_ready(self) -> None:
+    def test_of_workers_before_they_are_ready(self) -> None:
         class Poison:
             def __reduce__(self) -> tuple[Any, ...]:
                 return os._exit, (4,)
@@ -356,7 +358,7 @@ class TestAgainAndAgain:
         with pytest.raises(WorkerDied, match=r"before it was ready \(exit status 4\)"):
             flow.collect()
 
-    def test_of_what_dies_before_it_looks(self) -> None:
+    def test_of_workers_before_they_read_a_task(self) -> None:
         """An element whose arrival kills is given up as well, and not sent for ever."""
 
         class Deadly:
@@ -373,10 +375,10 @@ def _end_worker(consumer: int) -> None:
         os._exit(5)
 
 
-class TestLeftOut:
+class TestSkippedAfterDeaths:
     @pytest.mark.usefixtures("mortals")
     @pytest.mark.parametrize("deaths", [1, 3])
-    def test_is_just_the_element(self, deaths: int) -> None:
+    def test_only_the_element_is_skipped(self, deaths: int) -> None:
         flow = fl.from_range(60).map(kills(0, 7, 8, 30, 59))
         run = iter(flow.prefetch(procs=2, on_error="skip", deaths=deaths))
         assert list(run) == [i for i in range(60) if i not in (0, 7, 8, 30, 59)]
@@ -384,7 +386,7 @@ class TestLeftOut:
         assert (stage.entered, stage.delivered, stage.skipped) == (60, 55, 5)
 
     @pytest.mark.usefixtures("mortals")
-    def test_is_told_once_in_order_with_its_cause(self) -> None:
+    def test_the_skip_is_reported_once_in_order_with_its_cause(self) -> None:
         told: list[ElementError] = []
 
         def fail_or_die(i: int) -> int:
@@ -407,7 +409,7 @@ class TestLeftOut:
         assert str(told[1]).endswith(": ValueError(9); the element was 9")
 
     @pytest.mark.usefixtures("mortals")
-    def test_may_be_refused_by_the_handler(self) -> None:
+    def test_the_handler_may_raise(self) -> None:
         def refuse(error: ElementError) -> None:
             raise error
 
@@ -427,20 +429,20 @@ class TestLeftOut:
         ],
         ids=["positions", "stream", "in memory"],
     )
-    def test_batches_are_made_of_the_others(self, source: Callable[[], AnyFlow]) -> None:
+    def test_batches_contain_the_other_elements(self, source: Callable[[], AnyFlow]) -> None:
         flow = source().map(kills(3, 20, 21, 49)).batch(4).prefetch(procs=2, on_error="skip")
         others = [i for i in range(50) if i not in (3, 20, 21, 49)]
         expected = [others[k : k + 4] for k in range(0, len(others), 4)]
         assert [batch.tolist() for batch in flow] == expected
 
     @pytest.mark.usefixtures("mortals")
-    def test_by_its_place_after_a_shuffle(self) -> None:
+    def test_the_position_after_a_shuffle_is_correct(self) -> None:
         flow = fl.from_range(50).shuffle(seed=3).map(kills(3, 20))
         expected = [i for i in fl.from_range(50).shuffle(seed=3) if i not in (3, 20)]
         assert flow.prefetch(procs=2, on_error="skip").collect() == expected
 
     @pytest.mark.usefixtures("mortals")
-    def test_where_the_consumer_leaves_it_out(self) -> None:
+    def test_an_operator_in_the_consumer_skips_it(self) -> None:
         """What counts stands with the consumer, above a filter; and so does what leaves out."""
         told: list[ElementError] = []
         flow = fl.from_range(30).map(kills(5, 6)).filter(lambda i: i % 2 == 0).enumerate()
@@ -450,7 +452,7 @@ class TestLeftOut:
         assert [error.origin for error in told] == [f"row {i} of from_range(30)" for i in (5, 6)]
 
     @pytest.mark.usefixtures("mortals")
-    def test_in_any_order(self) -> None:
+    def test_without_order(self) -> None:
         flow = fl.from_range(60).map(kills(7, 30))
         assert sorted(flow.prefetch(procs=2, on_error="skip", ordered=False)) == [
             i for i in range(60) if i not in (7, 30)

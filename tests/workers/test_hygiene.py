@@ -79,8 +79,8 @@ BUSY = {
 """What takes very long."""
 
 
-class TestKilled:
-    def test_takes_all_of_it_along(self) -> None:
+class TestKilledConsumer:
+    def test_takes_all_processes_along(self) -> None:
         """Views held, results waiting, workers busy, an iterator at rest: nothing is left."""
         before = set(os.listdir("/dev/shm"))
         assert soonest(self._seconds_to_the_end_of_all, 1) < 1
@@ -110,7 +110,7 @@ class TestKilled:
         parent.communicate()
         return seconds
 
-    def test_though_workers_are_stopped(self) -> None:
+    def test_ends_stopped_workers(self) -> None:
         parent = start("""
             import flowdsl as fl, time
             run = iter(fl.from_range(9).map(lambda i: time.sleep(600 * i)).prefetch(procs=2))
@@ -144,9 +144,9 @@ def interrupted(process: subprocess.Popen[str]) -> tuple[str, str]:
     raise AssertionError("no interrupt ends it")
 
 
-class TestInterrupted:
+class TestInterrupts:
     @pytest.mark.parametrize("busy", BUSY)
-    def test_gives_control_back_within_a_second(self, busy: str) -> None:
+    def test_return_control_within_a_second(self, busy: str) -> None:
         # half a second of it is for workers to leave in
         assert soonest(lambda: self._seconds_to_give_control_back(BUSY[busy]), 1) < 1
 
@@ -176,7 +176,7 @@ class TestInterrupted:
         assert (process.returncode, out, err) == (0, "", "")
         return seconds
 
-    def test_while_workers_start(self) -> None:
+    def test_work_while_workers_start(self) -> None:
         process = start("""
             import flowdsl as fl
             print("ready", flush=True)
@@ -191,7 +191,7 @@ class TestInterrupted:
         assert (process.returncode, out.strip()) == (0, "interrupted")
         assert err == "" or err.startswith("Exception ignored in: <function _get_module_lock")
 
-    def test_again_and_again(self) -> None:
+    def test_work_repeatedly(self) -> None:
         process = start("""
             import flowdsl as fl, time
             run = iter(fl.from_range(9).map(lambda i: time.sleep(600 * i)).prefetch(procs=2))
@@ -209,8 +209,8 @@ class TestInterrupted:
         assert eventually(lambda: not any(map(is_worker, workers)))
 
 
-class TestAbandoned:
-    def test_at_the_end_of_the_interpreter(self) -> None:
+class TestAbandonedRuns:
+    def test_end_with_the_interpreter(self) -> None:
         out = says("""
             import flowdsl as fl, time
             runs = [
@@ -223,7 +223,7 @@ class TestAbandoned:
         """)
         assert out == "0 None None 9"
 
-    def test_at_an_exit_from_a_function(self) -> None:
+    def test_end_with_an_exit_from_a_function(self) -> None:
         out = says("""
             import flowdsl as fl, sys
             for i in fl.from_range(10**6).map(lambda i: i).prefetch(procs=2):
@@ -233,7 +233,7 @@ class TestAbandoned:
         """)
         assert out == "leaving"
 
-    def test_many_leave_nothing(self) -> None:
+    def test_many_leave_nothing_behind(self) -> None:
         flow = fl.from_range(10**6).map(lambda i: np.full(5000, i)).prefetch(procs=1)
         next(iter(flow))  # the fork server is there to stay
         gc.collect()
@@ -244,7 +244,7 @@ class TestAbandoned:
         after = len(os.listdir("/proc/self/fd")), len(workers_of())
         assert after <= before
 
-    def test_in_a_cycle(self) -> None:
+    def test_in_a_reference_cycle_are_collected(self) -> None:
         flow: Any = fl.from_range(100).map(lambda i: i).prefetch(procs=1)
         run = iter(flow)
         cycle: list[Any] = [run, flow]
@@ -256,15 +256,15 @@ class TestAbandoned:
         assert not set(pids) & set(workers_of())
 
 
-class TestNested:
-    def test_in_a_function_in_a_worker(self) -> None:
+class TestNestedRuns:
+    def test_in_a_function_in_a_worker_work(self) -> None:
         def inner(i: int) -> list[int]:
             return fl.from_range(3).map(lambda k: 10 * i + k).prefetch(procs=1).collect()
 
         flow = fl.from_range(4).map(inner).prefetch(procs=2)
         assert flow.collect() == [[10 * i + k for k in range(3)] for i in range(4)]
 
-    def test_in_a_function_whose_worker_is_killed(self) -> None:
+    def test_end_with_their_killed_worker(self) -> None:
         """The workers of a worker go with it."""
         pids: list[int] = []
 
@@ -282,11 +282,11 @@ class TestNested:
         run.close()
         assert eventually(lambda: not any(map(is_worker, [*pids, *grown])))
 
-    def test_over_another(self) -> None:
+    def test_over_another_flow_work(self) -> None:
         flow = fl.from_range(60).map(abs).prefetch(procs=2).map(str).shuffle(5).map(len)
         assert flow.prefetch(procs=2).prefetch(procs=1).collect() == flow.collect()
 
-    def test_in_a_thread_of_another(self) -> None:
+    def test_in_a_thread_of_another_run_work(self) -> None:
         def inner(i: int) -> int:
             return sum(fl.from_range(5).map(lambda k: k * i).prefetch(procs=1))
 
@@ -298,7 +298,7 @@ def grandchildren() -> list[int]:
     return [pid for child in workers_of() for pid in workers_of(child)]
 
 
-class TestTogether:
+class TestConcurrentRuns:
     def test_two_iterators_of_one_flow(self) -> None:
         flow = fl.from_range(60).shuffle().map(lambda i: i).prefetch(procs=2)
         expected = fl.from_range(60).shuffle().collect()
@@ -332,7 +332,7 @@ class TestTogether:
         thread.join()
         assert [*got, *run] == list(range(200))
 
-    def test_a_thread_that_is_gone_leaves_its_workers_to_the_next(self) -> None:
+    def test_workers_of_an_ended_thread_are_reused(self) -> None:
         """A worker that follows the thread that started it would be gone with it."""
         flow = fl.from_range(50).map(lambda i: (i, os.getpid())).prefetch(procs=1)
         got: list[list[Any]] = []
@@ -346,7 +346,7 @@ class TestTogether:
 
 
 class TestFork:
-    def test_may_iterate_the_flow_and_not_the_run(self) -> None:
+    def test_can_iterate_the_flow_but_not_the_run(self) -> None:
         flow = fl.from_range(50).map(lambda i: i * i).prefetch(procs=2)
         with paced([20]):  # so that some of what comes next is here already
             run = iter(flow)
@@ -361,7 +361,7 @@ class TestFork:
         in_fork(child)
         assert [*got, *run] == [i * i for i in range(50)]
 
-    def test_of_workers_at_rest(self) -> None:
+    def test_cannot_use_parked_workers(self) -> None:
         flow = fl.from_range(50).map(lambda i: (i, os.getpid())).prefetch(procs=1)
         before = {pid for _, pid in flow}
 
@@ -372,7 +372,7 @@ class TestFork:
         assert {pid for _, pid in flow} == before
 
     @pytest.mark.slow
-    def test_after_tensorflow(self) -> None:
+    def test_works_after_tensorflow_is_imported(self) -> None:
         out = says("""
             import os
             os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -432,7 +432,7 @@ def in_fork(child: Callable[[], None]) -> None:
 
 
 @pytest.mark.slow
-def test_a_main_that_imports_tensorflow_costs_workers_nothing(tmp_path: Path) -> None:
+def test_workers_do_not_import_the_scripts_tensorflow(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         textwrap.dedent("""

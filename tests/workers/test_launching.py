@@ -49,15 +49,15 @@ def parent(_: int) -> int:
     return os.getppid()
 
 
-class TestForked:
-    def test_by_one_server_for_all_flows(self, server: int) -> None:
+class TestForkedWorkers:
+    def test_share_one_fork_server(self, server: int) -> None:
         assert {first(parent) for _ in range(3)} == {server}
 
-    def test_it_has_one_thread(self, server: int) -> None:
+    def test_the_fork_server_has_one_thread(self, server: int) -> None:
         first(parent)
         assert len(os.listdir(f"/proc/{server}/task")) == 1
 
-    def test_nothing_of_it_or_of_another_worker_is_open(self) -> None:
+    def test_no_descriptors_are_inherited(self) -> None:
         def opened(_: int) -> set[str]:
             paths = Path("/proc/self/fd").iterdir()
             return {os.readlink(path) for path in paths if path.exists()}
@@ -66,11 +66,11 @@ class TestForked:
         pidfds = [sum("pidfd" in name for name in names) for names in flow]
         assert set(pidfds) == {1}  # of the consumer
 
-    def test_how_they_ended_is_known(self) -> None:
+    def test_exit_statuses_are_known(self) -> None:
         with pytest.raises(fl.WorkerDied, match=r"\(exit status 7\)"):
             fl.from_range(3).map(lambda i: os._exit(7)).prefetch(procs=1, deaths=1).collect()
 
-    def test_each_draws_for_itself(self) -> None:
+    def test_random_numbers_differ_between_workers(self) -> None:
         """Without care forks of one process draw alike."""
 
         def draw(i: int) -> tuple[int, float, float]:
@@ -89,7 +89,7 @@ class TestProcessEnvironment:
     def one_is_there(self, server: int) -> None:
         """A fork server that was started in other surroundings."""
 
-    def test_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_environment_variables_are_applied(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HERE", "this")
         assert first(lambda _: os.environ["HERE"]) == "this"
         command = "echo $HERE"
@@ -97,7 +97,7 @@ class TestProcessEnvironment:
         monkeypatch.delenv("HERE")
         assert first(lambda _: "HERE" in os.environ) is False
 
-    def test_variables_that_are_read_at_the_start(
+    def test_variables_read_at_the_start_are_inherited(
         self, monkeypatch: pytest.MonkeyPatch, server: int
     ) -> None:
         monkeypatch.setenv("PYTHONHASHSEED", "1")
@@ -107,11 +107,15 @@ class TestProcessEnvironment:
         assert len({server, ours[0], theirs[0]}) == 3
         assert ours[1] != theirs[1]
 
-    def test_folder(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_the_working_folder_is_applied(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         monkeypatch.chdir(tmp_path)
         assert first(lambda _: os.getcwd()) == str(tmp_path)
 
-    def test_where_modules_are(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_the_module_path_is_applied(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         (tmp_path / "a_module_of_its_own.py").write_text("X = 5")
 
         def imported(_: int) -> int:
@@ -122,14 +126,14 @@ class TestProcessEnvironment:
         monkeypatch.syspath_prepend(tmp_path)
         assert first(imported) == 5
 
-    def test_umask(self) -> None:
+    def test_the_umask_is_applied(self) -> None:
         before = os.umask(0o31)
         try:
             assert first(lambda _: os.umask(0)) == 0o31
         finally:
             os.umask(before)
 
-    def test_limits(self) -> None:
+    def test_resource_limits_are_applied(self) -> None:
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] - 1, before[1]))
         try:
@@ -138,7 +142,7 @@ class TestProcessEnvironment:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
         assert got == (before[0] - 1, before[1])
 
-    def test_cores(self) -> None:
+    def test_cpu_affinity_is_applied(self) -> None:
         before = os.sched_getaffinity(0)
         one = {min(before)}
         os.sched_setaffinity(0, one)
@@ -147,7 +151,7 @@ class TestProcessEnvironment:
         finally:
             os.sched_setaffinity(0, before)
 
-    def test_where_it_prints(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_standard_output_is_the_consumers(self, capfd: pytest.CaptureFixture[str]) -> None:
         def says(_: int) -> None:
             print("out", flush=True)
             print("err", file=sys.stderr, flush=True)
@@ -155,16 +159,16 @@ class TestProcessEnvironment:
         first(lambda i: (says(i), 0))  # type: ignore[func-returns-value]  # for its effect
         assert tuple(capfd.readouterr()) == ("out\n", "err\n")
 
-    def test_nothing_to_read(self) -> None:
+    def test_standard_input_is_empty(self) -> None:
         assert first(lambda _: sys.stdin.read()) == ""
 
-    def test_a_group_of_its_own(self) -> None:
+    def test_workers_have_a_separate_process_group(self) -> None:
         pid, group = first(lambda _: (os.getpid(), os.getpgid(0)))
         assert pid == group != os.getpgid(0)
 
 
-class TestServerInTrouble:
-    def test_killed(self, server: int) -> None:
+class TestForkServerFailures:
+    def test_kill_is_survived(self, server: int) -> None:
         run = iter(fl.from_range(500).map(lambda i: i).prefetch(procs=2))
         got = [next(run)]
         os.kill(server, signal.SIGKILL)
@@ -172,21 +176,23 @@ class TestServerInTrouble:
         assert first(parent) not in (server, 1)
         assert first(parent) != os.getpid()  # there is another
 
-    def test_killed_while_it_starts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_kill_during_the_start_is_survived(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PYTHONHASHSEED", "3")
         new = fork_server()
         assert new is not None
         os.kill(new.pid, signal.SIGKILL)
         assert first(lambda _: 5) == 5
 
-    def test_killed_and_then_a_worker_of_it_dies(self, server: int) -> None:
+    def test_kill_followed_by_a_worker_death_is_survived(self, server: int) -> None:
         run = iter(fl.from_range(9).map(lambda i: i and os._exit(3)).prefetch(procs=1, deaths=1))
         next(run)
         os.kill(server, signal.SIGKILL)
         with pytest.raises(fl.WorkerDied, match=r"element [1-8] "):
             list(run)
 
-    def test_stopped(self, server: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_stopped_server_is_replaced(
+        self, server: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         current = fork_server()
         assert current is not None
         os.kill(server, signal.SIGSTOP)
@@ -196,7 +202,9 @@ class TestServerInTrouble:
         assert first(parent) not in (server, os.getpid())  # another fork server
         assert eventually(lambda: not is_fork_server(server))
 
-    def test_again_and_again_ends_in_doing_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_repeated_failures_disable_the_fork_server(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(launching, "_current", None)
         monkeypatch.setattr(launching, "_failures", 0)
         for _ in range(3):
@@ -208,7 +216,7 @@ class TestServerInTrouble:
         assert fork_server() is None
         assert first(parent) == os.getpid()
 
-    def test_interrupted_while_it_is_asked(self, server: int) -> None:
+    def test_an_interrupted_request_is_survived(self, server: int) -> None:
         current = fork_server()
         assert current is not None
         os.kill(server, signal.SIGSTOP)
@@ -221,7 +229,7 @@ class TestServerInTrouble:
         soon.join()
         assert first(parent) not in (server, os.getpid())
 
-    def test_no_descriptor_is_left(self, server: int) -> None:
+    def test_lack_of_descriptors_is_survived(self, server: int) -> None:
         taken = list[int]()
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(
@@ -264,8 +272,8 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-class TestConsumer:
-    def test_killed(self) -> None:
+class TestConsumerEnds:
+    def test_kill_is_survived(self) -> None:
         with program("time.sleep(600)") as process:
             server = int(line(process))
             workers = workers_of(process.pid)
@@ -275,7 +283,7 @@ class TestConsumer:
             assert eventually(lambda: not any(map(is_worker, workers)))
             assert eventually(lambda: not is_fork_server(server))
 
-    def test_killed_while_a_fork_of_it_lives(self) -> None:
+    def test_kill_is_noticed_although_a_fork_is_alive(self) -> None:
         more = """
             if os.fork() == 0:
                 time.sleep(600)
@@ -292,20 +300,20 @@ class TestConsumer:
             finally:
                 os.kill(fork, signal.SIGKILL)
 
-    def test_ends(self) -> None:
+    def test_the_end_of_the_consumer_ends_the_server(self) -> None:
         with program("") as process:
             server = int(line(process))
             assert process.wait(60) == 0
             assert not is_fork_server(server)
 
-    def test_two_have_their_own(self) -> None:
+    def test_two_consumers_have_separate_servers(self) -> None:
         with program("time.sleep(600)") as one, program("time.sleep(600)") as other:
             assert int(line(one)) != int(line(other))
             one.kill()
             one.wait()
             assert len(workers_of(other.pid)) == 2
 
-    def test_a_fork_has_its_own(self) -> None:
+    def test_a_fork_has_a_separate_server(self) -> None:
         more = """
             sys.stdout.flush()
             if os.fork() == 0:
@@ -321,7 +329,7 @@ class TestConsumer:
             assert process.wait(60) == 0
             assert eventually(lambda: not is_fork_server(theirs))
 
-    def test_leaves_nothing_in_a_fork(self) -> None:
+    def test_a_fork_does_not_wait_for_a_locked_server(self) -> None:
         """A fork that ends while another thread held the server's lock is not held up."""
         more = """
             from flowdsl.workers import launching, modules
@@ -367,7 +375,9 @@ class TestModules:
     def imports(self, folder: Path) -> int:
         return (folder / "log").stat().st_size
 
-    def test_once(self, package: Callable[[str], Any], tmp_path: Path) -> None:
+    def test_installed_modules_are_imported_once(
+        self, package: Callable[[str], Any], tmp_path: Path
+    ) -> None:
         double = package("").double
         assert self.imports(tmp_path) == 1
         flow = fl.from_range(100).map(double)
@@ -383,7 +393,9 @@ class TestModules:
 
     @pytest.mark.filterwarnings("ignore:unclosed file")
     @pytest.mark.parametrize("why", UNFIT)
-    def test_by_each_if_it_has(self, why: str, package: Callable[[str], Any]) -> None:
+    def test_modules_with_threads_or_files_are_imported_by_each_worker(
+        self, why: str, package: Callable[[str], Any]
+    ) -> None:
         double = package(self.UNFIT[why]).double
         flow = fl.from_range(100).map(double)
         assert flow.prefetch(procs=2).collect() == flow.collect()
@@ -392,25 +404,25 @@ class TestModules:
         assert server is not None
         assert double.__module__ not in server.modules
 
-    def test_that_kill_are_no_harm(self, package: Callable[[str], Any]) -> None:
+    def test_modules_that_kill_the_server_are_survived(self, package: Callable[[str], Any]) -> None:
         double = package(f"if os.getpid() != {os.getpid()}: os._exit(1)").double
         with pytest.raises(fl.WorkerDied, match="before it was ready"):
             fl.from_range(100).map(double).prefetch(procs=2).collect()
         assert first(abs) == 0
         assert fork_server() is not None
 
-    def test_that_fail_are_told(self, package: Callable[[str], Any]) -> None:
+    def test_import_errors_are_reported(self, package: Callable[[str], Any]) -> None:
         double = package(f"if os.getpid() != {os.getpid()}: 1 / 0").double
         with pytest.raises(fl.NotShippable, match="ZeroDivisionError"):
             fl.from_range(100).map(double).prefetch(procs=2).collect()
 
-    def test_of_the_project_are_looked_through(self) -> None:
+    def test_project_modules_are_searched_for_installed_ones(self) -> None:
         """They are imported by each worker; what they have of installed packages is not."""
         found = modules.installed([__name__, "__main__", "no such module"])
         assert {"numpy", "subprocess", "flowdsl.workers.launching"} <= found
         assert __name__ not in found
 
-    def test_of_installed_packages_are_told_by_their_place(self) -> None:
+    def test_installed_packages_are_recognised_by_their_path(self) -> None:
         assert modules.installed(["pytest", "numpy.linalg", "json"]) == {
             *("pytest", "numpy.linalg", "json")
         }

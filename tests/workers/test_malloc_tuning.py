@@ -33,19 +33,21 @@ def faults_a_row(**options: Any) -> float:
 
 
 @glibc
-class TestKept:
-    def test_pages_are_touched_once(self) -> None:
+class TestFreedMemory:
+    def test_is_reused_without_page_faults(self) -> None:
         assert faults_a_row() < 10
 
-    def test_as_the_environment_says_if_it_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_not_kept_if_the_environment_configures_malloc(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")
         assert faults_a_row() > 1000
 
-    def test_only_within_memory(self) -> None:
+    def test_is_limited_by_the_memory_argument(self) -> None:
         """An array larger than what may be kept is given back."""
         assert faults_a_row(memory=100_000) > 1000
 
-    def test_no_more_than_the_most(self) -> None:
+    def test_is_limited_to_a_constant(self) -> None:
         def resident(i: int) -> int:
             if i == 1:
                 np.stack([np.ones(150_000, np.uint8) for _ in range(2000)])  # 300 MB, twice
@@ -55,7 +57,7 @@ class TestKept:
             before, _, after = fl.from_range(3).map(resident).prefetch(procs=1).collect()
         assert after - before < 100 * MIB
 
-    def test_programs_that_a_function_starts_are_not_told_of_it(self) -> None:
+    def test_child_programs_do_not_inherit_the_settings(self) -> None:
         def variables(_: int) -> dict[str, str]:
             return dict(os.environ)
 

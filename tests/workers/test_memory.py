@@ -61,10 +61,10 @@ def settled(value: Callable[[], int], seconds: float = 20) -> int:
     raise AssertionError("it goes on and on")
 
 
-class TestBytes:
+class TestBytesInFlight:
     @pytest.mark.parametrize("size", [100 * KIB, 1000 * KIB])
     @pytest.mark.parametrize("memory", [4 * MIB, 16 * MIB])
-    def test_of_a_consumer_that_stops_reading(self, size: int, memory: int) -> None:
+    def test_are_limited_when_the_consumer_stops(self, size: int, memory: int) -> None:
         """Slabs are powers of two, so half of each may be empty: that counts as well."""
         run = iter(fl.from_range(10**6).map(rows(size)).prefetch(procs=2, memory=memory))
         for x in islice(run, 30):
@@ -74,13 +74,13 @@ class TestBytes:
         assert run.statistics().stages[-1].in_flight < memory / size + 1
         run.close()
 
-    def test_of_a_consumer_that_goes_on(self) -> None:
+    def test_are_limited_while_the_consumer_reads(self) -> None:
         run = iter(fl.from_range(400).map(rows(300 * KIB)).prefetch(procs=2, memory=8 * MIB))
         most = max(shared(run) for _ in run)
         assert most <= 2 * 8 * MIB + 4 * 512 * KIB  # in flight, and as much for later
 
     @pytest.mark.parametrize("pace", [nullcontext(), paced([4])], ids=["its own", "of 4"])
-    def test_of_a_stream_on_its_way_to_workers(self, pace: AbstractContextManager[None]) -> None:
+    def test_include_rows_sent_to_workers(self, pace: AbstractContextManager[None]) -> None:
         """What is read waits for workers, however little they make of it, and however fast."""
         read: list[int] = []
         gone: list[int] = []
@@ -100,7 +100,7 @@ class TestBytes:
                 assert len(read) - len(gone) <= 6
         run.close()
 
-    def test_of_a_shuffle_buffer_count(self) -> None:
+    def test_include_a_shuffle_buffer(self) -> None:
         """What the buffer holds is taken off what may be in flight."""
         flow = fl.from_range(2000).map(rows(100 * KIB)).shuffle(40)  # 128 KiB each: 5 MiB
         run = iter(flow.prefetch(procs=2, memory=8 * MIB))
@@ -110,7 +110,7 @@ class TestBytes:
         assert settled(lambda: shared(run)) <= 8 * MIB + _MOST_FREE * 2 * 128 * KIB
         run.close()
 
-    def test_less_than_a_shuffle_buffer_is_an_error(self) -> None:
+    def test_a_limit_below_a_shuffle_buffer_is_an_error(self) -> None:
         flow = (
             fl.from_range(2000).map(rows(100 * KIB)).shuffle(40).prefetch(procs=2, memory=2 * MIB)
         )
@@ -123,7 +123,7 @@ class TestBytes:
         )
 
     @pytest.mark.parametrize("memory", [1, 1000, 300 * KIB])
-    def test_less_than_an_element_lets_it_through_alone(self, memory: int) -> None:
+    def test_a_limit_below_one_element_allows_one_at_a_time(self, memory: int) -> None:
         run = iter(fl.from_range(12).map(rows(MIB)).prefetch(procs=2, memory=memory))
         for i, x in enumerate(run):
             assert (x == i).all()
@@ -131,7 +131,7 @@ class TestBytes:
             assert not run._execution.pools[0]._assigned
         assert run.position == 12
 
-    def test_of_threads(self) -> None:
+    def test_are_limited_with_threads(self) -> None:
         run = iter(fl.from_range(1000).map(rows(MIB)).prefetch(threads=2, memory=6 * MIB))
         for _ in islice(run, 50):
             in_flight = len(run._execution.pools[0]._assigned) + len(
@@ -140,7 +140,7 @@ class TestBytes:
             assert in_flight <= 6
         run.close()
 
-    def test_of_a_large_element_among_small_ones(self) -> None:
+    def test_are_limited_with_occasional_large_elements(self) -> None:
         def sometimes(i: int) -> NDArray[np.uint8]:
             return np.full(4 * MIB if i % 20 == 10 else 10 * KIB, i, np.uint8)
 
@@ -148,8 +148,8 @@ class TestBytes:
         assert [int(x[-1]) for x in flow] == list(range(80))
 
 
-class TestCount:
-    def test_is_a_few_leases_a_worker(self, tmp_path: Path) -> None:
+class TestTasksInFlight:
+    def test_are_a_few_tasks_per_worker(self, tmp_path: Path) -> None:
         """A consumer that stops stops the workers, without a word of bytes."""
 
         def note(i: int) -> int:
@@ -163,7 +163,7 @@ class TestCount:
         assert made <= 3 * 2 * (pool.TASKS_PER_WORKER + pool.TASKS_AHEAD)
         run.close()
 
-    def test_holds_though_workers_die(self, tmp_path: Path) -> None:
+    def test_are_limited_although_workers_die(self, tmp_path: Path) -> None:
         def note(i: int) -> int:
             (tmp_path / f"{i} {os.getpid()}").touch()
             if i == 5 and len(list(tmp_path.glob("5 *"))) < 3:
@@ -180,14 +180,14 @@ class TestCount:
 
 
 class TestViews:
-    def test_a_list_of_all_is_right_whatever_the_memory(self) -> None:
+    def test_a_list_of_all_elements_is_correct_for_any_memory(self) -> None:
         """What the consumer holds on to is its own: it is not in flight any more."""
         flow = fl.from_range(64).map(rows(256 * KIB)).prefetch(procs=2, memory=2 * MIB)
         for i, x in enumerate(flow.collect()):
             assert (x == i).all()
 
     @pytest.mark.parametrize("size", [100 * KIB, 1000 * KIB])
-    def test_that_were_held_and_let_go_do_not_stay(self, size: int) -> None:
+    def test_released_views_free_their_memory(self, size: int) -> None:
         before = mapped()
         run = iter(fl.from_range(10**6).map(rows(size)).prefetch(procs=1, memory=4 * MIB))
         kept = list(islice(run, 200))
@@ -200,7 +200,7 @@ class TestViews:
         assert mapped() <= before + most  # it hears what the worker dropped with the next results
         run.close()
 
-    def test_of_a_pass_do_not_grow_with_the_next(self) -> None:
+    def test_memory_does_not_grow_with_passes(self) -> None:
         before = mapped()
         flow: Flow[Any, Any] = fl.from_range(100).map(rows(100 * KIB)).prefetch(procs=1)
         sizes = list[int]()

@@ -56,9 +56,7 @@ NUMBERS = fl.from_range(64)
 
 
 @given(st.integers(1, 512), st.integers(1, 512))
-def test_together_workers_have_no_more_threads_than_cores_or_one_each(
-    cores: int, workers: int
-) -> None:
+def test_all_workers_together_use_at_most_one_thread_per_core(cores: int, workers: int) -> None:
     threads = share_of(cores, workers)
     assert threads == 1 or threads * workers <= cores
     assert (threads + 1) * workers > cores
@@ -69,7 +67,7 @@ def test_workers_divide_the_cores(procs: int, threads: int) -> None:
     assert seen(NUMBERS.map(of_numpy).prefetch(procs=procs)) == {threads}
 
 
-def test_workers_whose_number_is_found_have_one_thread_each(
+def test_tuned_workers_have_one_thread_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(placement, "cores", lambda: 6)
@@ -93,7 +91,7 @@ def test_a_variable_that_the_user_has_set_wins(name: str, monkeypatch: pytest.Mo
     assert seen(NUMBERS.map(of_numpy).prefetch(procs=6)) == {min(2, os.cpu_count() or 1)}
 
 
-def test_a_function_that_sets_a_number_has_it() -> None:
+def test_a_function_may_set_its_own_number() -> None:
     def limited(i: int) -> int:
         from threadpoolctl import ThreadpoolController
 
@@ -110,7 +108,7 @@ def test_this_process_keeps_its_threads() -> None:
     assert (of_numpy(), dict(os.environ)) == before
 
 
-def test_libraries_that_a_function_loads_later_read_them_from_the_environment() -> None:
+def test_libraries_loaded_later_read_the_environment() -> None:
     found = NUMBERS.map(the_environment).prefetch(procs=2).take(1).collect()
     assert found == [{"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}]
 

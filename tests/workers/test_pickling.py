@@ -81,7 +81,7 @@ print(cached.cache_info().hits > 0, cached.cache_parameters(), "done")
 """
 
 
-def test_all_of_them_in_a_script(tmp_path: Path) -> None:
+def test_all_kinds_of_objects_of_a_script_are_sent(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
@@ -166,7 +166,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_script_in_a_child_that_multiprocessing_started(method: str, tmp_path: Path) -> None:
+def test_scripts_in_a_multiprocessing_child_are_sent(method: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(LAUNCHED)
     command = [sys.executable, str(script), method]
@@ -238,11 +238,13 @@ def made_again(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("value", [importable, kind_of, Age, Holder.two])
-def test_what_can_be_imported_is(value: Any) -> None:
+def test_importable_objects_are_sent_by_name(value: Any) -> None:
     assert made_of(value) is None
 
 
-def test_not_where_its_module_is_to_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_of_modules_sent_by_value_are_sent_by_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(
         cloudpickle, "list_registry_pickle_by_value", lambda: {__name__.rpartition(".")[0]}
     )
@@ -251,7 +253,7 @@ def test_not_where_its_module_is_to_be_sent(monkeypatch: pytest.MonkeyPatch) -> 
     assert made_of(importable) is None
 
 
-def test_they_are_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restored_objects_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cloudpickle, "list_registry_pickle_by_value", lambda: {__name__})
     cached: Any = made_again(importable)
     assert cached is not importable
@@ -265,11 +267,11 @@ def test_they_are_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one.__get__(Holder()) == 1
 
 
-def test_none_of_them_is_left_to_pickle() -> None:
+def test_no_such_object_uses_the_default_pickling() -> None:
     assert [made_of(value) for value in (len, Holder, Holder.two.__wrapped__, 3, "x")] == [None] * 5
 
 
-def test_a_flow_packs_alike_twice_so_that_its_workers_stay() -> None:
+def test_a_flow_is_pickled_equally_twice() -> None:
     @functools.cache
     def local(i: int) -> int:
         return i

@@ -38,7 +38,7 @@ MOST_DEATHS = 12
 class Handed:
     """Elements, each said to take so many bytes."""
 
-    backend: Anyhow
+    backend: ChosenEvents
     elements: list[Any]
 
     @property
@@ -54,7 +54,7 @@ class Handed:
 
 
 @attrs.define(eq=False)
-class Anyhow:
+class ChosenEvents:
     """A backend that does what the choices say: which worker acts next, and whether it dies."""
 
     stage: Stage
@@ -179,7 +179,7 @@ courses = st.lists(st.integers(0, 7), min_size=1, max_size=60)
     st.booleans(),
     st.none() | st.lists(st.integers(1, 4), min_size=1),
 )
-def test_any_course_of_events(
+def test_random_event_orders_yield_the_reference(
     name: str,
     procs: int,
     choices: list[int],
@@ -194,7 +194,7 @@ def test_any_course_of_events(
     flow = FLOWS[name]
     whole = flow.collect()
     stage = stage_of(flow.prefetch(procs, memory=memory, ordered=ordered, deaths=MOST_DEATHS + 1))
-    backend = Anyhow(stage, cycle(choices), nbytes_each=10)
+    backend = ChosenEvents(stage, cycle(choices), nbytes_each=10)
     if numbers is not None:
         stage = attrs.evolve(stage, workers=attrs.evolve(stage.workers, auto=True))
     with mock.patch.object(pools, "TASKS_AHEAD", ahead), paced(sizes), tuned(numbers or [1]):
@@ -220,7 +220,7 @@ def test_any_course_of_events(
     st.integers(1, 3),
     st.booleans(),
 )
-def test_an_element_that_kills_is_found(
+def test_an_element_that_kills_workers_is_found(
     procs: int,
     choices: list[int],
     sizes: list[int],
@@ -234,7 +234,7 @@ def test_an_element_that_kills_is_found(
         procs, deaths=deaths, on_error=(lambda e: told.append(e.origin)) if skip else "raise"
     )
     stage = stage_of(flow)
-    backend = Anyhow(stage, cycle(choices), frozenset(poison), deaths_left=0)
+    backend = ChosenEvents(stage, cycle(choices), frozenset(poison), deaths_left=0)
     with paced(sizes):
         rows = pool_of(stage, backend).rows(0)
         got: list[Any] = []
@@ -268,18 +268,18 @@ def test_a_flow_that_one_worker_runs_from_end_to_end(
     assert isinstance(plan, Hosted)
     (stage, _) = plan.sources
     assert isinstance(stage, Stage)
-    backend = Anyhow(stage, cycle(choices), deaths_left=2)
+    backend = ChosenEvents(stage, cycle(choices), deaths_left=2)
     with paced(sizes):
         assert [x for _, x in pool_of(stage, backend).rows(0, start)] == flow.collect()[start:]
 
 
 @settings(max_examples=100)
 @given(courses, whims, st.integers(1, 20), st.integers(1, 3))
-def test_a_pass_that_is_abandoned_leaves_nothing_of_it(
+def test_an_abandoned_pass_leaves_nothing_behind(
     choices: list[int], sizes: list[int], taken: int, passes: int
 ) -> None:
     stage = stage_of(fl.from_range(40).map(abs).prefetch(procs=2))
-    backend = Anyhow(stage, cycle(choices), deaths_left=2)
+    backend = ChosenEvents(stage, cycle(choices), deaths_left=2)
     with paced(sizes):
         pool = pool_of(stage, backend)
         for _ in range(passes):
@@ -291,9 +291,9 @@ def test_a_pass_that_is_abandoned_leaves_nothing_of_it(
 
 @settings(max_examples=200)
 @given(courses, st.integers(1, 40), st.integers(1, 4))
-def test_what_is_in_flight_is_bounded_in_bytes(choices: list[int], memory: int, procs: int) -> None:
+def test_bytes_in_flight_are_limited(choices: list[int], memory: int, procs: int) -> None:
     stage = stage_of(fl.from_range(200).map(abs).prefetch(procs, memory=1000 * memory))
-    backend = Anyhow(stage, cycle(choices), nbytes_each=1000, deaths_left=0)
+    backend = ChosenEvents(stage, cycle(choices), nbytes_each=1000, deaths_left=0)
     pool = pool_of(stage, backend)
     taken = 0
     for _ in pool.rows(0):
@@ -307,18 +307,18 @@ def test_what_is_in_flight_is_bounded_in_bytes(choices: list[int], memory: int, 
 
 
 @pytest.mark.parametrize("procs", [1, 2, 3, 9])
-def test_all_workers_have_come_by_the_end(procs: int) -> None:
+def test_all_workers_are_started_by_the_end(procs: int) -> None:
     stage = stage_of(fl.from_range(400).map(abs).prefetch(procs=procs))
-    backend = Anyhow(stage, cycle(range(procs)), deaths_left=0)
+    backend = ChosenEvents(stage, cycle(range(procs)), deaths_left=0)
     with paced([1]):
         assert [x for _, x in pool_of(stage, backend).rows(0)] == list(range(400))
     assert len(backend.members) == procs
 
 
-def test_leases_are_cut_for_the_workers_of_the_moment() -> None:
+def test_task_sizes_depend_on_the_current_workers() -> None:
     stage = stage_of(fl.from_range(400).map(abs).prefetch(procs=4, memory=8 << 20))
     stage = attrs.evolve(stage, workers=attrs.evolve(stage.workers, auto=True))
-    backend = Anyhow(stage, cycle([0, 1, 1, 2, 3]), deaths_left=0)
+    backend = ChosenEvents(stage, cycle([0, 1, 1, 2, 3]), deaths_left=0)
     with (
         tuned([1, 4, 2]),
         paced([1]),
@@ -330,10 +330,10 @@ def test_leases_are_cut_for_the_workers_of_the_moment() -> None:
     assert told == {1: 1 << 20, 4: 1 << 18, 2: 1 << 19}
 
 
-def test_what_nobody_took_is_given_back_when_the_run_is_over() -> None:
+def test_undelivered_results_are_discarded_at_the_end() -> None:
     stage = stage_of(fl.from_range(40).map(abs).prefetch(procs=2))
     slow_first = chain([0, 1], repeat(1))  # the second worker does all it may, then the first
-    backend = Anyhow(stage, slow_first, deaths_left=0)
+    backend = ChosenEvents(stage, slow_first, deaths_left=0)
     with paced([1]):
         pool = pool_of(stage, backend)
         rows = pool.rows(0)
@@ -345,9 +345,9 @@ def test_what_nobody_took_is_given_back_when_the_run_is_over() -> None:
     assert (backend.discarded, pool.place) == (waiting, 2)
 
 
-def test_workers_that_never_get_ready_are_an_error() -> None:
+def test_workers_that_never_become_ready_are_an_error() -> None:
     @attrs.define(eq=False)
-    class Stillborn(Anyhow):
+    class Stillborn(ChosenEvents):
         def _act(self, worker: Worker) -> Event:
             return Died(worker, "exit status 4")
 
@@ -356,14 +356,14 @@ def test_workers_that_never_get_ready_are_an_error() -> None:
         list(pool_of(stage, Stillborn(stage, cycle([0]))).rows(0))
 
 
-def test_a_timeout_bounds_what_a_lease_takes() -> None:
+def test_a_timeout_limits_the_task_size() -> None:
     stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=2, timeout=0.1))
     with mock.patch.object(pools, "TaskSizer") as pace:
-        pool_of(stage, Anyhow(stage, cycle([0])))
+        pool_of(stage, ChosenEvents(stage, cycle([0])))
     assert pace.call_args.args[2] == 0.1
 
 
-def test_the_pace_learns_from_what_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_task_sizer_observes_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not from tasks beyond the end of what a worker runs as a whole, which cost nothing."""
     learnt: list[int] = []
     observe = TaskSizer.observe
@@ -379,9 +379,9 @@ def test_the_pace_learns_from_what_was_made(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(learnt)
 
 
-def test_operators_that_hold_more_than_memory_are_an_error() -> None:
+def test_operators_that_hold_more_than_the_memory_are_an_error() -> None:
     stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=1, memory=500))
-    backend = Anyhow(stage, cycle([0, 1]), nbytes_each=100, deaths_left=0)
+    backend = ChosenEvents(stage, cycle([0, 1]), nbytes_each=100, deaths_left=0)
     pool = Pool(stage, (), backend, Skips().report, held=7)
     with pytest.raises(FlowError) as caught:
         list(pool.rows(0))
@@ -391,10 +391,10 @@ def test_operators_that_hold_more_than_memory_are_an_error() -> None:
     )
 
 
-def test_a_result_comes_once_though_its_worker_died_after_it() -> None:
+def test_a_result_is_delivered_once_although_its_worker_died() -> None:
     """What is sent and not heard of is made again; the late result has a number of the past."""
     stage = stage_of(fl.from_range(6).map(abs).prefetch(procs=1))
-    backend = Anyhow(stage, cycle([0, 1]), deaths_left=0)
+    backend = ChosenEvents(stage, cycle([0, 1]), deaths_left=0)
     pool = pool_of(stage, backend)
     seen: list[Done] = []
     kept: list[Event] = []
@@ -411,6 +411,6 @@ def test_a_result_comes_once_though_its_worker_died_after_it() -> None:
             return [kept.pop(), *events]
         return events
 
-    with mock.patch.object(Anyhow, "poll", side_effect=late):
+    with mock.patch.object(ChosenEvents, "poll", side_effect=late):
         assert [x for _, x in pool.rows(0)] == list(range(6))
     assert backend.discarded == 1

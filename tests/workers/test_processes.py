@@ -86,7 +86,7 @@ def test_nothing_starts_before_the_first_element() -> None:
     run.close()
 
 
-def test_a_worker_that_is_busy_ends_all_the_same() -> None:
+def test_busy_workers_end_with_the_run() -> None:
     def slow(i: int) -> int:
         if i:
             time.sleep(600)
@@ -113,7 +113,7 @@ def test_runs_leave_no_descriptor_open() -> None:
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_two_runs_of_one_flow_at_once() -> None:
+def test_two_concurrent_runs_of_one_flow() -> None:
     flow = fl.from_range(50).shuffle().map(lambda i: i).prefetch(procs=1)
     pairs = list(zip(flow, flow, strict=True))
     assert all(a == b for a, b in pairs)
@@ -129,7 +129,7 @@ def test_a_run_in_a_thread() -> None:
     assert got == [i * i for i in range(50)]
 
 
-def test_one_that_is_dismissed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dismissed_workers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a new interpreter, which is this process's own child, and would else be a zombie."""
     monkeypatch.setattr("flowdsl.workers.launching.fork_server", lambda: None)
     stage = plan_of(fl.from_range(9).map(abs).prefetch(procs=2).node).root
@@ -155,7 +155,7 @@ class TestDeath:
             (lambda: os.kill(os.getpid(), signal.SIGSEGV), "signal SIGSEGV"),
         ],
     )
-    def test_is_an_error_that_says_how(self, end: Callable[[], None], how: str) -> None:
+    def test_is_an_error_with_the_exit_status(self, end: Callable[[], None], how: str) -> None:
         def die(i: int) -> int:
             if i == 7:
                 end()
@@ -167,7 +167,7 @@ class TestDeath:
         assert "from_range(50)" in str(caught.value)
         assert workers_of() == []
 
-    def test_is_noticed_though_a_program_that_it_started_lives(self) -> None:
+    def test_is_noticed_although_a_child_program_is_alive(self) -> None:
         def leave_a_child(i: int) -> int:
             if i == 3:
                 subprocess.Popen(["sleep", "30"])
@@ -179,7 +179,7 @@ class TestDeath:
             fl.from_range(9).map(leave_a_child).prefetch(procs=2).collect()
         assert time.monotonic() - began < 20
 
-    def test_before_the_first_lease(self) -> None:
+    def test_before_the_first_task_is_an_error(self) -> None:
         class Poison:
             def __reduce__(self) -> tuple[Any, ...]:
                 return os._exit, (4,)
@@ -189,7 +189,7 @@ class TestDeath:
             fl.from_range(5).map(lambda i: (i, poison)).prefetch(procs=2).collect()
         assert workers_of() == []
 
-    def test_of_the_parent_takes_the_workers_along(self) -> None:
+    def test_of_the_parent_ends_the_workers(self) -> None:
         script = """
             import flowdsl as fl, time
             run = iter(fl.from_range(10**9).map(lambda i: time.sleep(600) if i > 3 else i)
@@ -207,7 +207,7 @@ class TestDeath:
         assert eventually(lambda: not any(map(is_worker, workers)))
 
 
-def test_ctrl_c_gives_control_back_and_leaves_nothing() -> None:
+def test_ctrl_c_interrupts_and_leaves_no_processes() -> None:
     script = """
         import flowdsl as fl, time
         from tests.children import workers_of
@@ -249,7 +249,7 @@ def _python(script: str, **kwargs: Any) -> subprocess.Popen[str]:
 
 
 class TestErrors:
-    def test_come_at_their_place_with_cause_trace_and_row(self) -> None:
+    def test_have_position_cause_traceback_and_row(self) -> None:
         def reciprocal(i: int) -> float:
             return 1 / (i - 40)
 
@@ -265,7 +265,7 @@ class TestErrors:
         assert order[error.position] == 40
         assert workers_of() == []
 
-    def test_of_a_type_that_can_not_travel(self) -> None:
+    def test_of_an_unpicklable_type_are_replaced(self) -> None:
         class Odd(Exception):
             def __init__(self, a: int, b: int) -> None:
                 super().__init__(f"odd {a}")
@@ -278,7 +278,7 @@ class TestErrors:
             fl.from_range(3).map(fail).prefetch(procs=1).collect()
         assert "odd 0" in str(caught.value.__cause__)
 
-    def test_of_the_stream_come_after_what_was_before(self) -> None:
+    def test_of_a_stream_come_after_the_elements_before(self) -> None:
         def stream() -> Any:
             yield from range(10)
             raise OSError("disk on fire")
@@ -307,7 +307,7 @@ class TestErrors:
             flow.prefetch(procs=2).collect()
         assert started == []
 
-    def test_an_element_that_can_not_leave_its_process(self) -> None:
+    def test_an_unpicklable_element_is_an_error(self) -> None:
         def sometimes(i: int) -> Any:
             return threading.Lock() if i == 7 else i
 
@@ -317,7 +317,9 @@ class TestErrors:
             next(run)
         assert "pickle" in str(caught.value.__cause__)
 
-    def test_a_module_that_the_worker_lacks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_module_missing_in_the_worker_is_an_error(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         module = type(sys)("only_here")
         exec("def f(i): return i", module.__dict__)
         monkeypatch.setitem(sys.modules, "only_here", module)
@@ -325,7 +327,7 @@ class TestErrors:
         with pytest.raises(NotShippable, match="only_here"):
             flow.collect()
 
-    def test_of_a_class_of_the_script_keep_it(self) -> None:
+    def test_of_a_class_of_the_script_keep_their_class(self) -> None:
         script = """
             import flowdsl as fl
 
@@ -345,14 +347,14 @@ class TestErrors:
         out, _ = _python(script).communicate(timeout=60)
         assert out.split() == ["True", "5"]
 
-    def test_leave_a_run_that_does_not_look_complete(self) -> None:
+    def test_are_not_mistaken_for_a_complete_run(self) -> None:
         run = iter(fl.from_range(9).map(lambda i: 1 // (i - 2)).prefetch(procs=1))
         with pytest.raises(ElementError):
             list(run)
         with pytest.raises(FlowError, match="before the end of its pass"):
             next(run)
 
-    def test_of_no_memory_in_a_worker(self) -> None:
+    def test_lack_of_memory_in_a_worker_is_an_error(self) -> None:
         def huge(i: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -363,7 +365,7 @@ class TestErrors:
 
 
 class TestViews:
-    def test_a_fork_that_drops_one_gives_nothing_back(self) -> None:
+    def test_dropping_a_view_in_a_fork_frees_nothing(self) -> None:
         run = iter(fl.from_range(200).map(big).prefetch(procs=1))
         held = next(run)
         child = os.fork()
@@ -381,11 +383,11 @@ class TestViews:
         for i, batch in kept:
             assert (batch == np.array([2 * i, 2 * i + 1])[:, None, None]).all()
 
-    def test_a_list_of_all_is_right(self) -> None:
+    def test_a_list_of_all_elements_is_correct(self) -> None:
         batches = fl.from_range(100).map(big).batch(3).prefetch(procs=2).collect()
         assert [float(b[0, 0, 0]) for b in batches] == [3.0 * i for i in range(len(batches))]
 
-    def test_outlive_the_run_and_then_leave_no_memory(self) -> None:
+    def test_outlive_the_run_and_are_freed_after(self) -> None:
         gc.collect()
         before = slabs_mapped()
         batches = fl.from_range(40).map(big).batch(8).prefetch(procs=1).collect()
@@ -404,13 +406,13 @@ class TestViews:
             assert batch.ctypes.data % 64 == 0
             batch += 1
 
-    def test_slabs_are_used_again(self) -> None:
+    def test_slabs_are_reused(self) -> None:
         gc.collect()
         before = slabs_mapped()
         flow = fl.from_range(8000).map(big).batch(8).prefetch(procs=1)
         assert max(slabs_mapped() - before for _ in flow) < 60  # of some 400 if none were
 
-    def test_nothing_shows_in_dev_shm(self) -> None:
+    def test_dev_shm_is_not_used(self) -> None:
         before = set(os.listdir("/dev/shm"))
         with iter(fl.from_range(400).map(big).batch(8).prefetch(procs=2)) as run:
             next(run)
@@ -439,7 +441,7 @@ def test_a_consumer_that_stops_reading_stops_the_workers(tmp_path: Path) -> None
     run.close()
 
 
-def test_classes_of_a_script_come_back_as_they_are() -> None:
+def test_elements_of_script_classes_keep_their_class() -> None:
     script = """
         import flowdsl as fl, numpy as np, attrs
         from typing import NamedTuple
@@ -479,7 +481,7 @@ def test_classes_of_a_script_come_back_as_they_are() -> None:
     assert out.strip() == "ok"
 
 
-def test_a_worker_imports_no_main_of_the_user(tmp_path: Path) -> None:
+def test_workers_do_not_import_the_script(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         textwrap.dedent("""
@@ -542,7 +544,7 @@ class Gone(IndexedSource[int]):
 
 
 @pytest.mark.parametrize("workers", [{}, {"procs": 2}, {"threads": 2}], ids=str)
-def test_a_source_that_can_not_be_opened_is_its_own_error(workers: dict[str, Any]) -> None:
+def test_a_source_that_cannot_be_opened_raises_its_own_error(workers: dict[str, Any]) -> None:
     flow: Flow[int, Any] = Flow(Gone())
     run = iter(flow.map(abs).prefetch(**workers))
     with pytest.raises(OSError, match="no such share"):
@@ -550,7 +552,7 @@ def test_a_source_that_can_not_be_opened_is_its_own_error(workers: dict[str, Any
     assert all(stage.deaths == 0 for stage in run.statistics().stages)
 
 
-def test_what_operators_cost_in_a_worker_that_died_is_counted() -> None:
+def test_operator_costs_in_dead_workers_are_counted() -> None:
     def die(i: int) -> int:
         if i == 30:
             os._exit(1)
@@ -563,7 +565,7 @@ def test_what_operators_cost_in_a_worker_that_died_is_counted() -> None:
     assert calls["map(abs)"] >= 39
 
 
-def test_a_system_without_them_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_without_worker_processes_raise_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("memfd_create", "sched_getaffinity"):
         monkeypatch.delattr(os, name)
     with pytest.raises(fl.InvalidFlow, match=r"procs must be 0 on this system; workers need Linux"):

@@ -49,7 +49,7 @@ class TestReader:
         st.sampled_from([1, 100, 10**9]),
         st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1),
     )
-    def test_rows_come_once_and_in_order_however_they_are_taken(
+    def test_rows_come_once_and_in_order_for_any_takes(
         self, n: int, most: int, nbytes: int, takes: list[tuple[int, int]]
     ) -> None:
         woken = threading.Semaphore(0)
@@ -84,7 +84,7 @@ class TestReader:
         assert rows.error is error
 
     @pytest.mark.parametrize(("most", "nbytes"), [(3, 10**9), (100, 250)])
-    def test_it_reads_no_further_than_there_is_room(self, most: int, nbytes: int) -> None:
+    def test_read_ahead_is_limited(self, most: int, nbytes: int) -> None:
         came = threading.Semaphore(0)
 
         def arrays() -> Iterator[Row[Any]]:
@@ -102,7 +102,7 @@ class TestReader:
             assert came.acquire(timeout=PATIENCE)
         rows.stop()
 
-    def test_a_group_has_room_whatever_the_bounds_are(self) -> None:
+    def test_a_group_may_exceed_the_limits(self) -> None:
         rows = reader(lambda: numbered(7), most=1, nbytes=0)
         got: list[list[Row[Any]]] = []
         while len(got) < 2:
@@ -111,13 +111,13 @@ class TestReader:
         assert got == [[(0, 0), (1, 1), (2, 2)], [(3, 3), (4, 4), (5, 5)]]
         rows.stop()
 
-    def test_it_reads_in_the_context_of_who_begins_it(self) -> None:
+    def test_the_thread_has_the_context_of_its_creator(self) -> None:
         variable = contextvars.ContextVar("variable", default=0)
         variable.set(7)
         rows = reader(lambda: iter([(0, variable.get())]))
         assert _next(rows) == [(0, 7)]
 
-    def test_it_is_closed_in_its_thread_once(self) -> None:
+    def test_the_stream_is_closed_once_in_its_thread(self) -> None:
         threads: list[threading.Thread] = []
         rows = reader(
             lambda: numbered(100), close=lambda: threads.append(threading.current_thread())
@@ -128,7 +128,7 @@ class TestReader:
         assert len(threads) == 1
         assert threads[0] is not threading.current_thread()
 
-    def test_one_that_is_forgotten_ends(self) -> None:
+    def test_a_collected_reader_ends_its_thread(self) -> None:
         with no_thread_is_left():
             rows = reader(lambda: numbered(100))
             gone = weakref.ref(rows)
@@ -179,7 +179,7 @@ class TestRun:
             assert list(run) == [1, 2, 3]
 
     @ways
-    def test_an_element_is_delivered_while_the_next_is_withheld(self, way: Any) -> None:
+    def test_an_element_is_delivered_before_the_next_is_read(self, way: Any) -> None:
         goes_on = [threading.Event() for _ in range(5)]
 
         def stream() -> Iterator[int]:
@@ -218,7 +218,7 @@ class TestRun:
         assert len(closed) == 3
 
     @ways
-    def test_what_closing_raises_is_raised_by_close(self, way: Any) -> None:
+    def test_errors_of_closing_are_raised_by_close(self, way: Any) -> None:
         def stream() -> Iterator[int]:
             try:
                 yield from count()
@@ -233,7 +233,7 @@ class TestRun:
 
     @ways
     @pytest.mark.parametrize("taken", [0, 3])
-    def test_a_source_that_blocks_for_ever_ends_with_the_run(
+    def test_a_blocked_source_ends_with_the_run(
         self, way: Any, taken: int, caplog: pytest.LogCaptureFixture
     ) -> None:
         gate = threading.Event()
@@ -250,7 +250,7 @@ class TestRun:
         gate.set()
 
     @ways
-    def test_an_error_keeps_its_place(self, way: Any) -> None:
+    def test_an_error_is_raised_at_its_position(self, way: Any) -> None:
         def stream() -> Iterator[int]:
             yield from range(5)
             raise OSError("gone")
@@ -261,7 +261,7 @@ class TestRun:
             next(run)
         assert isinstance(failed.value.__cause__, OSError)
 
-    def test_states_are_those_without(self) -> None:
+    def test_states_equal_states_without_read_ahead(self) -> None:
         rows = fl.from_range(50).filter(_odd).flat_map(_twice)
         plain, ahead = iter(rows), iter(rows.prefetch(procs=1))
         for _ in range(20):
@@ -269,7 +269,7 @@ class TestRun:
             assert next(plain) == next(ahead)
         assert list(rows.prefetch(procs=1).resume(ahead.state_dict())) == list(plain)
 
-    def test_pools_one_above_the_other(self) -> None:
+    def test_two_pools_in_one_flow(self) -> None:
         flow = (
             fl.from_iterable(range(300))
             .map(same)
@@ -315,7 +315,7 @@ def program(way: str, rest: str) -> list[str]:
 
 @pytest.mark.parametrize("way", ["prefetch(procs=1)", "map(abs).prefetch(procs=1)"])
 class TestPrograms:
-    def test_the_end_of_a_program_does_not_wait_for_it(self, way: str) -> None:
+    def test_the_end_of_a_program_does_not_wait_for_the_source(self, way: str) -> None:
         ended = subprocess.run(
             program(way, "run = iter(flow)\nsay(next(run), next(run))\n"),
             capture_output=True,
@@ -325,7 +325,7 @@ class TestPrograms:
         assert ended.returncode == 0, ended.stderr
         assert sorted(ended.stdout.split()) == ["0", "1", "blocked"]
 
-    def test_ctrl_c_ends_it(self, way: str) -> None:
+    def test_ctrl_c_ends_the_program(self, way: str) -> None:
         rest = "for x in flow:\n    say(x)\n"
         with subprocess.Popen(
             program(way, rest), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -341,7 +341,7 @@ class TestPrograms:
         assert started.returncode == -signal.SIGINT
         assert "KeyboardInterrupt" in err
 
-    def test_a_fork_goes_on_with_nothing_of_it(self, way: str) -> None:
+    def test_a_fork_cannot_use_the_reader(self, way: str) -> None:
         rest = """
 run = iter(flow)
 next(run)

@@ -24,7 +24,7 @@ from tests.chaos.dying import kills
 from tests.paces import paced
 
 
-class Rehearsed:
+class RehearsedDeaths:
     """A backend that works in the consumer's thread, some of which die once the others are idle.
 
     Until then they do nothing; those in their places work like any other.
@@ -89,7 +89,7 @@ def rehearsed(
     flow = flow.prefetch(procs=workers, deaths=deaths, **limits)
     stage = plan_of(flow.node).root
     assert isinstance(stage, Stage)
-    return Pool(stage, (), Rehearsed(stage, workers, dying, begun), Skips().report)
+    return Pool(stage, (), RehearsedDeaths(stage, workers, dying, begun), Skips().report)
 
 
 def shuffled(epoch: int) -> list[int]:
@@ -100,10 +100,10 @@ def oldest(worker: Worker) -> int:
     return min(worker.held)
 
 
-class TestRehearsed:
+class TestRehearsedDeaths:
     @pytest.mark.parametrize("memory", [None, 1200, 8000])
     @pytest.mark.parametrize("dying", [1, 2])
-    def test_a_retry_has_room_though_all_that_came_waits_for_it(
+    def test_a_retry_has_credit_although_all_results_wait_for_it(
         self, dying: int, memory: int | None
     ) -> None:
         """The workers at what comes first die, when the third has done all it may."""
@@ -114,19 +114,19 @@ class TestRehearsed:
         assert (statistics.deaths, statistics.skipped) == (dying, 0)
         assert statistics.retried >= dying
 
-    def test_only_what_was_begun_is_blamed(self) -> None:
+    def test_only_begun_tasks_are_blamed(self) -> None:
         """Of two tasks in hand the second: the result of the first was lost with the worker."""
         with paced([1]):
             pool = rehearsed(2, 1, lambda worker: max(worker.held), deaths=1, on_error="raise")
             with pytest.raises(WorkerDied, match=r"^a worker died at work on element 2 of map"):
                 list(pool.rows(0))
 
-    def test_what_was_not_begun_is_blamed_when_it_is_no_accident(self) -> None:
+    def test_tasks_not_begun_are_blamed_after_repeated_deaths(self) -> None:
         """Its arrival alone may kill, which nobody lives to tell: that has an end, too."""
         with paced([1]):
             pool = rehearsed(1, 1, lambda worker: None, deaths=1)
             backend = pool.backend
-            assert isinstance(backend, Rehearsed)
+            assert isinstance(backend, RehearsedDeaths)
             replace = backend.replace
 
             def replace_by_mortal(worker: Worker) -> None:
@@ -138,13 +138,13 @@ class TestRehearsed:
                 list(pool.rows(0))
         assert pool.statistics().deaths == 3
 
-    def test_an_accident_at_rest_is_nobody_s(self) -> None:
+    def test_a_death_without_tasks_blames_none(self) -> None:
         with paced([1]):
             pool = rehearsed(2, 2, lambda worker: None, deaths=1)
             assert [x for _, x in pool.rows(0)] == shuffled(0)
 
     @pytest.mark.parametrize("workers", [1, 3])
-    def test_a_pass_that_was_cut_short_is_not_seen_in_the_next(self, workers: int) -> None:
+    def test_an_abandoned_pass_does_not_affect_the_next(self, workers: int) -> None:
         """Neither in its elements, though results of it are still to come, nor in the books."""
         with paced([5]):
             pool = rehearsed(workers, 0, oldest)
@@ -157,7 +157,7 @@ class TestRehearsed:
 
 
 @pytest.mark.usefixtures("mortals")
-class TestWordOfWhatIsBegun:
+class TestNoteOfTheTaskBegun:
     def backend(self) -> tuple[Processes, Process]:
         stage = plan_of(fl.from_range(9).map(kills(4)).prefetch(procs=1).node).root
         assert isinstance(stage, Stage)
@@ -169,7 +169,7 @@ class TestWordOfWhatIsBegun:
             backend.poll()
         return backend, worker
 
-    def test_is_left_by_a_worker_that_dies(self) -> None:
+    def test_survives_the_death_of_its_worker(self) -> None:
         """Though its result of the task before may be lost with it."""
         backend, worker = self.backend()
         for number, start in ((10, 0), (11, 3), (12, 6)):
@@ -179,7 +179,7 @@ class TestWordOfWhatIsBegun:
         assert died[0].begun == 11
         backend.close()
 
-    def test_is_of_one_pass(self) -> None:
+    def test_is_cleared_after_a_pass(self) -> None:
         """The tasks of the next have numbers of their own, which may be the same."""
         backend, worker = self.backend()
         backend.submit(worker, TaskInput(Task(0, 0, 0, 3)))

@@ -28,12 +28,12 @@ def megabytes(field: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 
 
-class TestLarge:
+class TestLargeArrays:
     @settings(max_examples=20)
     @given(
         st.lists(npst.arrays(st.sampled_from(["u1", ">f8", "c16"]), st.integers(0, 99)), max_size=3)
     )
-    def test_all_come_back(self, arrays: list[Any]) -> None:
+    def test_buffers_are_mapped_back(self, arrays: list[Any]) -> None:
         large = [np.resize(x, LARGE) if x.size else x for x in arrays]
         shipped = _ship(large, beside=True)
         assert len(shipped.beside) == sum(x.nbytes >= LARGE for x in large)
@@ -45,7 +45,7 @@ class TestLarge:
             assert np.array_equal(x, y, equal_nan=x.dtype.kind in "fc")
         assert beside is None or beside.holds(shipped.beside)
 
-    def test_is_there_once_for_all_workers(self) -> None:
+    def test_are_stored_once_for_all_workers(self) -> None:
         table = np.ones(64 * MIB, np.uint8)
 
         def look(i: int) -> tuple[int, float]:
@@ -55,7 +55,7 @@ class TestLarge:
             assert total == 64 * MIB // 4096
             assert private < 40
 
-    def test_what_a_function_writes_is_its_own(self) -> None:
+    def test_writes_of_a_function_stay_in_its_worker(self) -> None:
         table = np.zeros(4 * MIB, np.uint8)
 
         def count(i: int) -> int:
@@ -66,14 +66,14 @@ class TestLarge:
         assert max(flow) > 1
         assert table[0] == 0
 
-    def test_another_content_is_noticed_in_the_next_pass(self) -> None:
+    def test_changed_contents_are_used_in_the_next_pass(self) -> None:
         table = np.zeros(4 * MIB, np.uint8)
         flow = fl.from_range(4).map(lambda i: int(table[-1])).prefetch(procs=2)
         assert list(flow) == [0] * 4
         table[-1] = 1
         assert list(flow) == [1] * 4
 
-    def test_one_that_is_frozen_stays_so(self) -> None:
+    def test_read_only_arrays_stay_read_only(self) -> None:
         table = np.zeros(4 * MIB, np.uint8)
         table.flags.writeable = False
         assert first(lambda _: table.flags.writeable) is False
@@ -96,7 +96,7 @@ class TestMemmap:
     }
 
     @pytest.mark.parametrize("view", VIEWS)
-    def test_is_mapped_again(self, view: str, file: Any) -> None:
+    def test_is_mapped_in_another_process(self, view: str, file: Any) -> None:
         x = self.VIEWS[view](file)
         shipped = _ship(x)
         assert len(shipped.content) < 1000
@@ -105,11 +105,11 @@ class TestMemmap:
         assert (y.dtype, y.shape, y.flags.writeable) == (x.dtype, x.shape, False)
         assert np.array_equal(x, y)
 
-    def test_in_a_worker(self, file: Any) -> None:
+    def test_is_mapped_in_a_worker(self, file: Any) -> None:
         flow = fl.from_range(100).map(lambda i: int(file[i, 5]))
         assert flow.prefetch(procs=2).collect() == flow.collect()
 
-    def test_that_is_written_to_is_written_by_all(self, tmp_path: Path) -> None:
+    def test_a_writable_memmap_is_shared_by_all_workers(self, tmp_path: Path) -> None:
         seen = np.memmap(tmp_path / "seen", np.uint8, "w+", shape=(100,))
 
         def note(i: int) -> int:
@@ -119,12 +119,12 @@ class TestMemmap:
         fl.from_range(100).map(note).prefetch(procs=2).collect()
         assert seen.tolist() == list(range(100))
 
-    def test_that_is_a_copy_travels_as_it_is(self, tmp_path: Path) -> None:
+    def test_a_copy_on_write_memmap_is_sent_by_value(self, tmp_path: Path) -> None:
         np.zeros(100, np.uint8).tofile(tmp_path / "x")
         changed = np.memmap(tmp_path / "x", np.uint8, "c")
         changed[3] = 7
         assert first(lambda _: changed.tolist())[3] == 7
 
-    def test_whose_file_has_no_name_any_more(self, file: Any) -> None:
+    def test_a_memmap_of_a_deleted_file_is_sent_by_value(self, file: Any) -> None:
         Path(file.filename).unlink()
         assert first(lambda _: int(file[0, 5])) == 105

@@ -51,20 +51,20 @@ def pair() -> Pair:
 
 
 class TestAllocate:
-    def test_small_arrays_are_not_worth_it(self, pair: Pair) -> None:
+    def test_small_arrays_are_not_in_a_slab(self, pair: Pair) -> None:
         array = pair.slabs.allocate((3, 2), FLOAT)
         assert (array.shape, array.dtype) == ((3, 2), FLOAT)
         assert not pair.window.has([(0, 0, 0)])
         assert pair.slabs.allocate((WORTH_SHARING - 1,), np.dtype(np.uint8)).base is None
 
-    def test_large_ones_are_shown_without_a_copy(self, pair: Pair) -> None:
+    def test_large_arrays_are_shared_without_a_copy(self, pair: Pair) -> None:
         (place,) = pair.result(3.5)
         (array,) = pair.view([place])
         assert (array == 3.5).all()
         assert len(array) == BIG[0]
 
     @given(st.lists(st.integers(WORTH_SHARING, 3 * WORTH_SHARING), min_size=1, max_size=8))
-    def test_are_aligned_and_apart(self, sizes: list[int]) -> None:
+    def test_arrays_are_aligned_and_disjoint(self, sizes: list[int]) -> None:
         pair = Pair()
         pair.slabs.begin()
         arrays = [pair.slabs.allocate((size,), np.dtype(np.uint8)) for size in sizes]
@@ -79,7 +79,7 @@ class TestAllocate:
             assert (seen == i).all()
 
     @given(st.lists(st.integers(1, 300_000), min_size=1, max_size=12))
-    def test_do_not_reach_over_the_end_of_a_slab(self, counts: list[int]) -> None:
+    def test_arrays_end_within_their_slab(self, counts: list[int]) -> None:
         pair = Pair()
         pair.slabs.begin()
         arrays = [pair.slabs.allocate((count,), FLOAT) for count in counts]
@@ -92,12 +92,12 @@ class TestAllocate:
 
 class TestSize:
     @given(st.integers(1 << 16, 1 << 28))
-    def test_at_most_an_eighth_is_not_used(self, nbytes: int) -> None:
+    def test_at_most_an_eighth_is_unused(self, nbytes: int) -> None:
         size = _roomy(nbytes)
         assert nbytes + ALIGNMENT <= size <= 1.125 * (nbytes + ALIGNMENT)
         assert size % mmap.PAGESIZE == 0
 
-    def test_of_a_batch_of_images(self, pair: Pair) -> None:
+    def test_size_for_a_batch_of_images(self, pair: Pair) -> None:
         pair.slabs.begin()
         places = pair.send(np.zeros((32, 224, 224, 3), np.uint8))
         assert pair.window.nbytes(places) == 5 << 20  # of 4.6 that it needs
@@ -111,28 +111,28 @@ class TestSize:
 
 
 class TestPlace:
-    def test_of_what_lies_in_a_slab_copies_nothing(self, pair: Pair) -> None:
+    def test_of_an_array_in_a_slab_copies_nothing(self, pair: Pair) -> None:
         pair.slabs.begin()
         array = pair.filled(1.0)
         (place,) = pair.send(array)
         array[...] = 2.0
         assert (pair.view([place])[0] == 2.0).all()
 
-    def test_of_a_part_of_it_is_that_part(self, pair: Pair) -> None:
+    def test_of_a_part_of_a_slab_is_that_part(self, pair: Pair) -> None:
         pair.slabs.begin()
         array = pair.slabs.allocate(BIG, FLOAT)
         array[...] = np.arange(BIG[0])
         (seen,) = pair.view(pair.send(array[10:20]))
         assert seen.tolist() == list(range(10, 20))
 
-    def test_of_anything_else_copies(self, pair: Pair) -> None:
+    def test_of_other_memory_copies(self, pair: Pair) -> None:
         pair.slabs.begin()
         mine = np.full(BIG, 1.0)
         places = pair.send(mine, np.full(BIG, 5.0))
         mine[...] = 2.0
         assert [float(seen[-1]) for seen in pair.view(places)] == [1.0, 5.0]
 
-    def test_of_what_an_earlier_result_holds_copies_too(self, pair: Pair) -> None:
+    def test_of_an_earlier_results_array_copies(self, pair: Pair) -> None:
         pair.slabs.begin()
         array = pair.filled(1.0)
         (first,) = pair.send(array)
@@ -143,7 +143,7 @@ class TestPlace:
 
 
 class TestReuse:
-    def test_comes_when_the_last_view_is_gone(self, pair: Pair) -> None:
+    def test_begins_when_the_last_view_is_collected(self, pair: Pair) -> None:
         first = pair.result(1.0)
         kept = pair.view(first)[0][5:10].reshape(1, 5).T
         second = pair.result(2.0)
@@ -166,7 +166,7 @@ class TestReuse:
         gc.collect()
         assert pair.result(4.0)[0][0] == places[0][0]
 
-    def test_waits_for_the_arrays_of_every_slab_by_itself(self, pair: Pair) -> None:
+    def test_waits_for_the_arrays_of_each_slab_separately(self, pair: Pair) -> None:
         pair.slabs.begin()
         huge = 1 << 18
         places = pair.send(pair.filled(1.0, (huge,)), pair.filled(2.0, (huge,)))
@@ -179,7 +179,7 @@ class TestReuse:
         assert again[0][0] == places[0][0]
         assert (two == 2.0).all()
 
-    def test_takes_the_smallest_that_is_large_enough(self, pair: Pair) -> None:
+    def test_takes_the_smallest_sufficient_slab(self, pair: Pair) -> None:
         pair.slabs.begin()
         sizes = [1 << 19, 1 << 17, 1 << 18]  # of 4, 1 and 2 MiB, and a little
         places = pair.send(*[pair.filled(0.0, (size - 64,)) for size in sizes])
@@ -188,12 +188,12 @@ class TestReuse:
         pair.slabs.begin()
         assert pair.send(pair.filled(1.0, (1 << 16,)))[0][0] == places[1][0]
 
-    def test_what_is_discarded_is_free(self, pair: Pair) -> None:
+    def test_discarded_results_are_free(self, pair: Pair) -> None:
         first = pair.result(1.0)
         pair.window.discard([*first, (77, 0, 1)])  # one that was never shown is no trouble
         assert pair.result(2.0)[0][0] == first[0][0]
 
-    def test_what_is_discarded_is_freed_once(self, pair: Pair) -> None:
+    def test_discarded_results_are_freed_once(self, pair: Pair) -> None:
         """The worker may fill it again in the midst of this."""
         first = pair.result(1.0)
         places, refilled = [*first, *first], list[Any]()
@@ -212,13 +212,13 @@ class TestReuse:
         pair.window.discard(places)
         assert refilled[0][0][0] == first[0][0]
 
-    def test_what_was_allocated_but_not_placed_is_free(self, pair: Pair) -> None:
+    def test_unplaced_allocations_are_free(self, pair: Pair) -> None:
         for _ in range(5):
             pair.slabs.begin()
             pair.filled(1.0)  # a stack that failed, or whose result was converted
         assert pair.result(2.0)[0][0] == 0
 
-    def test_a_view_that_goes_when_the_interpreter_has_cleared_its_modules(
+    def test_a_view_may_be_collected_after_modules_are_cleared(
         self, pair: Pair, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As one that a daemon thread holds does."""
@@ -230,14 +230,14 @@ class TestReuse:
         assert told == []
         assert not any(slab.in_use for slab in pair.slabs._all)
 
-    def test_a_view_that_goes_after_the_window(self, pair: Pair) -> None:
+    def test_a_view_may_outlive_the_window(self, pair: Pair) -> None:
         (array,) = pair.view(pair.result(1.0))
         pair.window = Window()
         gc.collect()
         assert (array == 1.0).all()
 
 
-def test_memory_that_is_not_there_is_an_error(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lack_of_memory_is_an_error(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int, offset: int, size: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -250,7 +250,7 @@ def test_memory_that_is_not_there_is_an_error(pair: Pair, monkeypatch: pytest.Mo
     assert pair.slabs.allocate(BIG, FLOAT).shape == BIG
 
 
-def test_memory_is_reserved_before_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_reserved_before_it_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     reserved: list[int] = []
     real = os.posix_fallocate
 
@@ -266,7 +266,7 @@ def test_memory_is_reserved_before_it_is_shown(monkeypatch: pytest.MonkeyPatch) 
     assert reserved[0] >= 8 << 20
 
 
-def test_has_asks_for_every_slab(pair: Pair) -> None:
+def test_has_requires_every_slab(pair: Pair) -> None:
     (place,) = pair.result(1.0)
     assert pair.window.has([])
     assert pair.window.has([place, place])

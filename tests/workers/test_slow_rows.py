@@ -37,7 +37,7 @@ def sleepy(i: int) -> int:
         (25, 6, 1),  # 200
     ],
 )
-def test_come_at_their_place(
+def test_slow_elements_are_delivered_in_order(
     workers: int, ahead: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "TASKS_AHEAD", ahead)
@@ -49,13 +49,13 @@ def test_come_at_their_place(
 
 
 @pytest.mark.parametrize("workers", [2, 8, 25])
-def test_in_threads(workers: int) -> None:
+def test_slow_elements_in_threads_are_delivered_in_order(workers: int) -> None:
     assert fl.from_range(ROWS).map(sleepy).prefetch(threads=workers).collect() == list(range(ROWS))
 
 
 @pytest.mark.usefixtures("mortals")
 @pytest.mark.parametrize("workers", [2, 25])
-def test_in_a_stream_that_is_filtered_and_batched(workers: int) -> None:
+def test_slow_elements_of_a_filtered_stream_are_delivered_in_order(workers: int) -> None:
     flow: Any = fl.from_iterable(lambda: iter(range(ROWS))).map(sleepy)
     flow = flow.filter(lambda i: i % 3 != 1).batch(7)
     kept = [i for i in range(ROWS) if i % 3 != 1]
@@ -64,7 +64,7 @@ def test_in_a_stream_that_is_filtered_and_batched(workers: int) -> None:
 
 
 @pytest.mark.usefixtures("mortals")
-def test_hold_nobody_up_where_order_does_not_matter(tmp_path: Path) -> None:
+def test_slow_elements_do_not_delay_others_without_order(tmp_path: Path) -> None:
     def wait_for_the_others(i: int) -> int:
         if i == 0:
             deadline = time.monotonic() + 20
@@ -83,7 +83,7 @@ def test_hold_nobody_up_where_order_does_not_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("mortals")
-def test_let_others_go_ahead_as_far_as_the_credit(tmp_path: Path) -> None:
+def test_workers_run_ahead_of_slow_elements_up_to_the_credit(tmp_path: Path) -> None:
     """While the first row sleeps, the others do what may be in flight, and no more."""
 
     def note(i: int) -> int:
@@ -107,7 +107,7 @@ def test_let_others_go_ahead_as_far_as_the_credit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("procs", [5, pytest.param(25, marks=pytest.mark.long)])
-def test_in_many_processes(procs: int) -> None:
+def test_slow_elements_with_many_processes(procs: int) -> None:
     with closing(iter(fl.from_range(1 << 40).map(sleepy).prefetch(procs=procs))) as run:
         for i, row in enumerate(islice(run, 100 * ROWS)):
             assert row == i

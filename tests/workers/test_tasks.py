@@ -128,7 +128,7 @@ def only(frames: list[Frame]) -> list[Any]:
 
 @settings(max_examples=300)
 @given(chains(most=5), whims, st.integers(0, 2))
-def test_any_stage_at_any_pace(recipe: Recipe, sizes: list[int], epoch: int) -> None:
+def test_random_stages_with_random_task_sizes(recipe: Recipe, sizes: list[int], epoch: int) -> None:
     flow = recipe.build()
     stage = stage_of(flow)
     expected = reference(recipe.build().node, epoch)  # a source may give one pass only
@@ -141,7 +141,7 @@ def test_any_stage_at_any_pace(recipe: Recipe, sizes: list[int], epoch: int) -> 
 
 @settings(max_examples=200)
 @given(chains(most=4), whims, st.integers(0, 12))
-def test_any_stage_from_the_middle_on(recipe: Recipe, sizes: list[int], start: int) -> None:
+def test_random_stages_from_any_position(recipe: Recipe, sizes: list[int], start: int) -> None:
     flow = recipe.build()
     stage = stage_of(flow)
     expected = reference(recipe.build().node)
@@ -192,7 +192,7 @@ class TestSpans:
         spans = [task.addresses() for task in tasks]
         assert [i for at in spans for i in at.position.tolist()] == covered
 
-    def test_of_a_filter_cover_what_it_looks_at(self) -> None:
+    def test_of_a_filter_cover_all_input_positions(self) -> None:
         tasks = tasks_of(fl.from_range(10).filter(bool).map(str), [4])
         assert [(task.start, task.stop) for task, _ in tasks] == [(0, 4), (4, 8), (8, 10)]
         assert all(frames == [] for _, frames in tasks)
@@ -206,7 +206,7 @@ class TestSpans:
             (15, 20),
         ]
 
-    def test_are_numbered_on_over_passes(self) -> None:
+    def test_numbers_continue_over_passes(self) -> None:
         stage = stage_of(fl.from_range(4).map(str))
         assert stage is not None
         work = work_of(stage, Whim([2]))
@@ -216,8 +216,8 @@ class TestSpans:
         assert numbers == [0, 1, 2, 3]
 
 
-class TestSupplied:
-    def test_a_row_that_fails_comes_after_those_before_it(self) -> None:
+class TestTaskInputs:
+    def test_a_failed_row_comes_after_the_rows_before_it(self) -> None:
         class Failing(list[int]):
             def __getitem__(self, i: Any) -> Any:
                 if i == 5:
@@ -234,7 +234,7 @@ class TestSupplied:
         with pytest.raises(ElementError, match=r"failed on element 5 \(row 5 of from_items"):
             next(work)
 
-    def test_an_element_of_a_stream_goes_with_the_rows_that_there_are(self) -> None:
+    def test_a_failed_stream_element_has_its_available_rows(self) -> None:
         def stream() -> Iterator[int]:
             yield from range(5)
             raise OSError("gone")
@@ -250,7 +250,7 @@ class TestSupplied:
             next(work)
 
     @pytest.mark.parametrize("source", [fl.from_items, lambda rows: fl.from_iterable(iter(rows))])
-    def test_a_row_that_can_not_travel_comes_after_those_before_it(self, source: Any) -> None:
+    def test_an_unpicklable_row_comes_after_the_rows_before_it(self, source: Any) -> None:
         flow = source([1, 2, Lock(), 4]).map(str)
         stage = stage_of(flow)
         assert stage is not None
@@ -260,7 +260,7 @@ class TestSupplied:
             next(work)
         assert "pickle" in str(caught.value.__cause__)
 
-    def test_rows_of_memory_go_with_the_span_that_needs_them(self) -> None:
+    def test_rows_in_memory_are_sent_with_their_task(self) -> None:
         flow: Flow[Any, Any] = fl.from_items("abcde").map(str.upper).batch(2, collate="".join)
         tasks = tasks_of(flow, [2])
         assert [(task.start, task.stop, only(frames)) for task, frames in tasks] == [
@@ -268,7 +268,7 @@ class TestSupplied:
             (2, 3, ["e"]),
         ]
 
-    def test_rows_of_a_stream_go_in_whole_groups(self) -> None:
+    def test_rows_of_a_stream_are_sent_in_whole_groups(self) -> None:
         flow: Flow[Any, Any] = fl.from_iterable("abcdefg").map(str.upper).batch(2, collate="".join)
         tasks = tasks_of(flow, [2])
         assert [(task.start, task.stop, only(frames)) for task, frames in tasks] == [
@@ -289,7 +289,7 @@ class TestSupplied:
         assert [(task.start, task.stop) for task, _ in tasks] == [(0, 3), (3, 6)]
         assert tasks[1][0].addresses().position.tolist() == [4, 6, 7]
 
-    def test_a_stream_that_fails_first_gives_what_was_before(self) -> None:
+    def test_a_failed_stream_yields_the_rows_before(self) -> None:
         def stream() -> Iterator[int]:
             yield from range(5)
             raise OSError("gone")
@@ -314,13 +314,13 @@ class TestTaskSizer:
         assert sizes[:4] == [2, 4, 8, 16]
         assert sizes[-1] == MOST_PER_TASK
 
-    def test_settles_where_a_lease_costs_its_time(self) -> None:
+    def test_settles_at_the_target_duration(self) -> None:
         pace = TaskSizer(2)
         for _ in range(20):
             pace.observe(pace.size(None), pace.size(None) * SECONDS_PER_SMALL_TASK / 50.5, 10)
         assert pace.size(None) == 50
 
-    def test_takes_less_time_over_what_is_large(self) -> None:
+    def test_large_results_have_shorter_tasks(self) -> None:
         pace = TaskSizer(2)
         for _ in range(20):
             size = pace.size(None)
@@ -333,20 +333,20 @@ class TestTaskSizer:
             pace.observe(pace.size(None), pace.size(None) * 0.001, 10)
         assert pace.size(None) == 20
 
-    def test_settles_where_a_lease_has_its_bytes(self) -> None:
+    def test_settles_at_the_target_bytes(self) -> None:
         pace = TaskSizer(2)
         for _ in range(20):
             pace.observe(pace.size(None), 1e-9, pace.size(None) * BYTES_PER_TASK // 20)
         assert pace.size(None) == 20
 
-    def test_falls_at_once_and_to_one_at_least(self) -> None:
+    def test_shrinks_immediately_and_to_one_at_least(self) -> None:
         pace = TaskSizer(2)
         for _ in range(20):
             pace.observe(1000, 1e-9, 0)
         pace.observe(100, 100 * SECONDS_PER_SMALL_TASK, 0)
         assert pace.size(None) == 1
 
-    def test_shares_what_is_left_among_the_workers(self) -> None:
+    def test_shares_the_rest_among_the_workers(self) -> None:
         pace = TaskSizer(3)
         for _ in range(20):
             pace.observe(1000, 1e-9, 0)
@@ -381,7 +381,7 @@ class TestSeveralBases:
         assert len(got) == first[0]
         assert str(caught.value.__cause__) == f"row {(bad, worse)[first[1]]}"
 
-    def test_a_row_that_can_not_travel_comes_after_those_before_it(self) -> None:
+    def test_an_unpicklable_row_comes_after_the_rows_before_it(self) -> None:
         one, other = fl.from_items(range(4)), fl.from_items([0, 1, Lock(), 3])
         flow: Flow[Any, Any] = one.map(str)
         stage = stage_of(flow.interleave(other.map(str)))

@@ -267,7 +267,7 @@ TRIAL = Trial(KIND, die)
 
 
 @pytest.mark.parametrize("law", laws(TRIAL))
-def test_law(law: Law) -> None:
+def test_the_kind_obeys_each_law(law: Law) -> None:
     law(TRIAL)
 
 
@@ -300,13 +300,15 @@ def copies_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestRandomChains:
     @settings(max_examples=150)
     @given(chains(most=6, prefetched=True, one_pass=True), few, epochs, whims)
-    def test_give_the_reference(self, recipe: Recipe, n: int, epoch: int, sizes: list[int]) -> None:
+    def test_yield_the_reference(
+        self, recipe: Recipe, n: int, epoch: int, sizes: list[int]
+    ) -> None:
         with paced(sizes):
             laws_of_flows.running_gives_the_reference(wired(recipe), n, epoch)
 
     @settings(max_examples=100)
     @given(chains(most=4), st.integers(0, 4), few, epochs, whims)
-    def test_with_a_prefetch_anywhere(
+    def test_allow_a_prefetch_anywhere(
         self, recipe: Recipe, place: int, n: int, epoch: int, sizes: list[int]
     ) -> None:
         with paced(sizes):
@@ -315,20 +317,20 @@ class TestRandomChains:
 
     @settings(max_examples=100)
     @given(chains(most=5, prefetched=True), few, few, st.integers(0, 2 * MOST_ROWS), epochs, whims)
-    def test_go_on_from_a_state(
+    def test_resume_from_a_state(
         self, recipe: Recipe, n: int, then: int, position: int, epoch: int, sizes: list[int]
     ) -> None:
         with paced(sizes):
             laws_of_flows.resuming_gives_the_rest(wired(recipe), position, n, then, epoch)
 
 
-def test_its_flows_are_typed() -> None:
+def test_flows_with_the_kind_are_typed() -> None:
     flow = fl.from_range(9).map(str).apply(Prefetch, Workers(KIND, 2))
     assert_type(flow, Flow[str, Exact])
     assert flow.effects == frozenset()
 
 
-def test_no_wire_is_shared_with_a_worker() -> None:
+def test_workers_share_no_objects_with_the_consumer() -> None:
     """What goes through it arrives as a copy."""
     rows = [[i] for i in range(9)]
     got = fl.from_iterable(rows).map(list).apply(Prefetch, Workers(KIND, 2)).collect()
@@ -337,7 +339,7 @@ def test_no_wire_is_shared_with_a_worker() -> None:
     assert set(seen).isdisjoint(map(id, rows))
 
 
-def test_what_can_not_travel_is_said_in_its_words() -> None:
+def test_errors_of_unpicklable_programs_name_the_kind() -> None:
     lock = threading.Lock()
     flow = fl.from_range(9).map(lambda i: (i, lock.locked())).apply(Prefetch, Workers(KIND, 2))
     with pytest.raises(NotShippable) as caught:
@@ -352,14 +354,14 @@ class Poison:
         return die, ()
 
 
-def test_one_that_ends_before_it_is_ready() -> None:
+def test_a_worker_that_ends_before_it_is_ready_is_an_error() -> None:
     poison = Poison()
     flow = fl.from_range(5).map(lambda i: (i, poison)).apply(Prefetch, Workers(KIND, 2))
     with pytest.raises(WorkerDied, match=r"wired thread \d+ ended before it was ready \(a sudden"):
         flow.collect()
 
 
-def test_one_that_has_ended_at_rest_serves_no_more() -> None:
+def test_a_backend_with_an_ended_parked_worker_is_not_reused() -> None:
     stage = plan_of(fl.from_range(5).map(abs).apply(Prefetch, Workers(KIND, 2)).node).root
     assert isinstance(stage, Stage)
     backend = create_backend(stage)
@@ -387,13 +389,13 @@ def test_one_that_has_ended_at_rest_serves_no_more() -> None:
     ],
     ids=str,
 )
-def test_refuses(workers: Workers, message: str) -> None:
+def test_invalid_arguments_are_refused(workers: Workers, message: str) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(3).apply(Prefetch, workers)
     assert str(caught.value) == message
 
 
-def test_its_titles_say_what_was_given() -> None:
+def test_titles_show_the_arguments() -> None:
     workers = Workers(KIND, 2, memory=9, deaths=1, timeout=0.5)
     title = fl.from_range(3).apply(Prefetch, workers).node.title
     assert title == "prefetch(wires=2, memory=9, deaths=1, timeout=0.5)"

@@ -103,20 +103,20 @@ def test_small_steps_lead_as_far_as_a_large_one(contention: float) -> None:
     assert simulated.cost(tuner.count) <= 1.1 * simulated.best(8)
 
 
-def test_grows_to_as_many_as_pay() -> None:
+def test_grows_while_more_workers_pay() -> None:
     tuner = Tuner(64)
     chosen = Simulated(work=0.01, consumer=1e-6).run(tuner, 5.0)
     assert chosen == [1, 2, 4, 8, 16, 32, 64]
 
 
-def test_stops_where_more_do_not_pay() -> None:
+def test_stops_when_more_workers_do_not_pay() -> None:
     """Each further worker makes the others slower by as much as it does."""
     tuner = Tuner(16)
     chosen = Simulated(work=0.01, consumer=1e-6, contention=1.0).run(tuner, 5.0)
     assert chosen == [1, 2, 1]
 
 
-def test_finds_a_number_between_two_that_were_tried() -> None:
+def test_finds_a_number_between_two_trials() -> None:
     simulated = Simulated(work=0.012, consumer=0.0022)  # six workers keep up
     tuner = Tuner(16)
     chosen = simulated.run(tuner, 5.0)
@@ -130,14 +130,14 @@ def test_goes_halfway_back_from_too_many() -> None:
     assert chosen == [1, 2, 4, 8, 6, 7, 6]
 
 
-def test_fewer_do_where_the_consumer_is_slower() -> None:
+def test_shrinks_when_the_consumer_is_slower() -> None:
     tuner = Tuner(16, 16)
     Simulated(work=0.004, consumer=0.002).run(tuner, 5.0)
     assert tuner.count in (2, 3)
 
 
 @pytest.mark.parametrize("count", [1, 5, 16])
-def test_follows_the_work(count: int) -> None:
+def test_follows_changes_of_the_work(count: int) -> None:
     """First the consumer is slower, then the work is ten times as much, and then less again."""
     tuner = Tuner(16, count)
     Simulated(work=0.001, consumer=0.002).run(tuner, 5.0)
@@ -148,7 +148,7 @@ def test_follows_the_work(count: int) -> None:
     assert tuner.count <= 2
 
 
-def test_what_did_not_pay_is_tried_again_ever_more_seldom() -> None:
+def test_rejected_numbers_are_retried_less_and_less_often() -> None:
     tuner = Tuner(2)
     simulated = Simulated(work=0.01, consumer=1e-6, contention=1.0)
     tries = [simulated.run(tuner, PATIENCE + 3).count(2) for _ in range(8)]
@@ -173,7 +173,7 @@ def test_stays_within_its_bounds(most: int) -> None:
     assert max(Simulated(work=0.01, consumer=1e-6).run(tuner, 3.0)) == most
 
 
-def test_slow_elements_take_longer_to_tell() -> None:
+def test_trials_of_slow_elements_take_longer() -> None:
     tuner = Tuner(4)
     Simulated(work=1.0, consumer=1e-6).run(tuner, 60.0)
     assert tuner.count == 4

@@ -73,7 +73,7 @@ ARRAYS: dict[str, Any] = {
 
 @ways
 @pytest.mark.parametrize("name", ARRAYS)
-def test_arrays(way: Callable[[list[Any]], Any], name: str) -> None:
+def test_arrays_are_restored(way: Callable[[list[Any]], Any], name: str) -> None:
     array = ARRAYS[name]
     (got,) = way([array])
     assert same(got, array)
@@ -82,27 +82,27 @@ def test_arrays(way: Callable[[list[Any]], Any], name: str) -> None:
 
 @ways
 @pytest.mark.parametrize("form", FORMS)
-def test_elements(way: Callable[[list[Any]], Any], form: str) -> None:
+def test_elements_are_restored(way: Callable[[list[Any]], Any], form: str) -> None:
     elements = [make(form, i) for i in range(5)]
     assert same(way(elements), elements)
 
 
 @ways
-def test_values_of_other_kinds(way: Callable[[list[Any]], Any]) -> None:
+def test_other_values_are_restored(way: Callable[[list[Any]], Any]) -> None:
     values = [None, "text", b"bytes", 2**80, {"a": [1, (2,)]}, frozenset({3}), slice(1, 2)]
     assert way(values) == values
     assert way([]) == []
 
 
 @ways
-def test_an_array_that_comes_twice_comes_once(way: Callable[[list[Any]], Any]) -> None:
+def test_repeated_arrays_are_sent_once(way: Callable[[list[Any]], Any]) -> None:
     array = np.arange(BIG)
     a, b = way([array, array])
     assert a is b
 
 
 @ways
-def test_functions_and_classes_without_a_name(way: Callable[[list[Any]], Any]) -> None:
+def test_local_functions_and_classes_are_restored(way: Callable[[list[Any]], Any]) -> None:
     offset = 3
 
     class Local(NamedTuple):
@@ -115,14 +115,14 @@ def test_functions_and_classes_without_a_name(way: Callable[[list[Any]], Any]) -
     assert np.array_equal(local.b, np.arange(BIG))
 
 
-class TestBeside:
-    def test_large_arrays_go_beside_the_pickle(self) -> None:
+class TestOutOfBand:
+    def test_large_arrays_are_sent_out_of_band(self) -> None:
         small, big = np.zeros(WORTH_SHARING - 1, np.uint8), np.zeros(WORTH_SHARING, np.uint8)
         data, beside = pack([small, big])
         assert [content.nbytes for content in beside] == [WORTH_SHARING]
         assert len(data) < WORTH_SHARING + 300
 
-    def test_what_lies_in_a_slab_is_not_copied(self) -> None:
+    def test_arrays_in_a_slab_are_not_copied(self) -> None:
         pair = Pair()
         pair.slabs.begin()
         batch = pair.slabs.allocate((BIG,), np.dtype(np.float64))
@@ -132,7 +132,7 @@ class TestBeside:
         assert (seen == 7.0).all()
         assert seen.ctypes.data % 64 == 0
 
-    def test_a_pickle_that_has_to_be_tried_twice_sends_no_array_twice(self) -> None:
+    def test_a_retried_pickle_sends_arrays_once(self) -> None:
         _, beside = pack([np.zeros(BIG), lambda: 0])
         assert len(beside) == 1
 
@@ -152,7 +152,7 @@ class TestClassesOfAScript:
         return made
 
     @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (1, {"a": x})], ids=["it", "inside"])
-    def test_are_found_by_name(self, script_class: type[Any], wrap: Callable[[Any], Any]) -> None:
+    def test_are_pickled_by_name(self, script_class: type[Any], wrap: Callable[[Any], Any]) -> None:
         data, _ = pack_into(Pair().slabs, [wrap(script_class(3))], NAMES)
         assert b"cloudpickle" not in data
         try:
@@ -161,7 +161,7 @@ class TestClassesOfAScript:
         finally:
             del vars(sys.modules["__main__"])["OfTheScript"]
 
-    def test_do_not_replace_what_has_the_name(
+    def test_do_not_replace_existing_names(
         self, script_class: type[Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sys.modules["__main__"], "OfTheScript", 7, raising=False)
@@ -186,7 +186,7 @@ class WithTable(Elementwise[Any, Any, Effect]):
 
 
 class TestShip:
-    def test_a_program_with_closures(self) -> None:
+    def test_closures_are_restored(self) -> None:
         offset = 10
 
         def add(i: int) -> int:
@@ -196,7 +196,7 @@ class TestShip:
         got = Program(unpack(ship(node, PROCESSES).content)).rows(Indices.span(0, 0, 5))
         assert [x for _, x in got] == [10, 11, 13, 14]
 
-    def test_names_the_operator_and_the_argument_that_can_not(self) -> None:
+    def test_errors_name_the_operator_and_the_argument(self) -> None:
         lock = threading.Lock()
 
         def locked(i: int) -> int:
@@ -212,7 +212,7 @@ class TestShip:
         )
         assert isinstance(caught.value.__cause__, TypeError)
 
-    def test_an_open_file_does_not_travel(self, tmp_path: Path) -> None:
+    def test_open_files_are_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "words.txt"
         path.write_text("a\nb\n")
         with path.open() as words, pytest.raises(NotShippable) as caught:
@@ -222,7 +222,7 @@ class TestShip:
             f"'{path}'; make what it needs inside the function"
         )
 
-    def test_names_it_beside_an_argument_that_is_an_array(self) -> None:
+    def test_errors_name_the_argument_beside_an_array(self) -> None:
         table, lock = np.arange(3), threading.Lock()
         node = WithTable(fl.from_range(3).map(lambda i: lock).node, table)
         with pytest.raises(NotShippable, match=r"map\(.*func cannot be sent"):

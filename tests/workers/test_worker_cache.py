@@ -31,17 +31,17 @@ def pids(elements: Any) -> set[int]:
     return {pid for _, pid in elements}
 
 
-def test_passes_have_the_same_worker() -> None:
+def test_passes_share_the_same_worker() -> None:
     flow = flow_of()
     assert len(pids(flow) | pids(flow.epoch(1)) | pids(flow.epoch(2))) == 1
 
 
-def test_flows_that_are_alike_have_their_own() -> None:
+def test_equal_flows_have_separate_workers() -> None:
     one, other = flow_of(), flow_of()
     assert pids(one).isdisjoint(pids(other))
 
 
-def test_two_runs_at_once_have_their_own() -> None:
+def test_concurrent_runs_have_separate_workers() -> None:
     flow = flow_of(n=3000)
     first, second = iter(flow), iter(flow)
     both = [(next(first), next(second)) for _ in range(3000)]
@@ -52,7 +52,7 @@ def test_two_runs_at_once_have_their_own() -> None:
     assert pids(flow) <= pids(a for a, _ in both) | pids(b for _, b in both)
 
 
-def test_a_function_that_refers_to_something_else_has_new_ones() -> None:
+def test_changed_closure_values_need_new_workers() -> None:
     step = 1
     flow = flow_of(lambda i: (i + step, os.getpid()))
     first = list(flow)
@@ -62,7 +62,7 @@ def test_a_function_that_refers_to_something_else_has_new_ones() -> None:
     assert pids(first).isdisjoint(pids(second))
 
 
-def test_a_pass_that_is_cut_short_ends_them() -> None:
+def test_an_abandoned_pass_ends_its_workers() -> None:
     flow = flow_of(n=10**6)
     with iter(flow) as run:
         next(run)
@@ -71,7 +71,7 @@ def test_a_pass_that_is_cut_short_ends_them() -> None:
     assert len(flow) == 10**6
 
 
-def test_one_that_has_died_at_rest_is_replaced() -> None:
+def test_a_worker_that_died_while_parked_is_replaced() -> None:
     flow = flow_of()
     (pid,) = pids(flow)
     os.kill(pid, 9)
@@ -80,7 +80,7 @@ def test_one_that_has_died_at_rest_is_replaced() -> None:
     assert pids(flow).isdisjoint({pid})
 
 
-def test_a_run_that_is_closed_twice_leaves_them_at_rest_once() -> None:
+def test_closing_a_run_twice_parks_its_workers_once() -> None:
     flow = flow_of()
     run = iter(flow)
     first = pids(run)
@@ -89,7 +89,7 @@ def test_a_run_that_is_closed_twice_leaves_them_at_rest_once() -> None:
     assert pids(flow) == first
 
 
-def test_they_end_with_the_flow_in_a_cycle_too() -> None:
+def test_parked_workers_end_with_a_flow_in_a_cycle() -> None:
     flow = flow_of()
     flow.collect()
     cycle: list[Any] = [flow]
@@ -99,7 +99,7 @@ def test_they_end_with_the_flow_in_a_cycle_too() -> None:
     assert workers_of() == []
 
 
-def test_another_folder_or_environment_has_new_ones(
+def test_another_folder_or_environment_needs_new_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow = fl.from_range(1).map(lambda _: (os.getcwd(), os.environ.get("PLACE"))).prefetch(procs=1)
@@ -111,7 +111,7 @@ def test_another_folder_or_environment_has_new_ones(
     assert flow.collect() == [(str(tmp_path), "elsewhere")]
 
 
-def test_they_wait_for_what_a_pass_begins_with(monkeypatch: Any) -> None:
+def test_parked_workers_wait_for_a_slow_first_task(monkeypatch: Any) -> None:
     monkeypatch.setattr("flowdsl.workers.processes.SECONDS_AT_REST", 1.0)
     slow = [0.0]
 
@@ -127,7 +127,7 @@ def test_they_wait_for_what_a_pass_begins_with(monkeypatch: Any) -> None:
     assert run.statistics().stages[-1].deaths == 0
 
 
-def test_they_leave_by_themselves(monkeypatch: Any) -> None:
+def test_parked_workers_exit_after_a_timeout(monkeypatch: Any) -> None:
     monkeypatch.setattr("flowdsl.workers.processes.SECONDS_AT_REST", 0.05)
     flow = flow_of()
     first = pids(flow)
