@@ -26,7 +26,7 @@ from flowdsl.plan.reference import interpret
 from flowdsl.plan.tree import walk
 from flowdsl.runtime.run import Run
 from flowdsl.testing.elements import same
-from flowdsl.testing.outcomes import makes_more_than_it_gives
+from flowdsl.testing.outcomes import computes_ahead
 from flowdsl.testing.recipes import MOST_ELEMENTS, AnyFlow
 from flowdsl.workers import processes, slabs, wire
 from flowdsl.workers.launching import Child, fork_server
@@ -140,7 +140,7 @@ class _Trial:
             cut = case.cut if case.ending == "abandon" or resumed else MOST_ELEMENTS
             got = self._consume(run, expected, cut, told)
             self._count(run)
-            lenient = makes_more_than_it_gives(node)
+            lenient = computes_ahead(node)
             if resumed and got.error is None and not got.ended and case.ordered:
                 with flow(case.then_procs).resume(run.state_dict()) as rest:
                     more = _outcome(rest, told, MOST_ELEMENTS - cut)
