@@ -34,5 +34,5 @@ def test_without_tensorflow_the_import_says_what_to_install() -> None:
     code = "import sys; sys.modules['tensorflow'] = None\nimport flowdsl\nimport flowdsl.train"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 1
-    assert "ImportError: flowdsl.tensorflow needs TensorFlow" in ran.stderr
+    assert "MissingLibrary: flowdsl.tensorflow needs TensorFlow" in ran.stderr
     assert 'pip install "flowdsl[tensorflow]"' in ran.stderr
