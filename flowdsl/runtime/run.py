@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from inspect import GEN_RUNNING, getgeneratorstate
 from itertools import chain
 from types import TracebackType
@@ -15,7 +15,7 @@ from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Plan
 from flowdsl.runtime.execution import Execution
 from flowdsl.runtime.resume_points import BEGINNING, ResumePoint
-from flowdsl.runtime.state import place_of, state_of
+from flowdsl.runtime.state import state_of
 from flowdsl.statistics.run import RunStatistics
 
 if TYPE_CHECKING:
@@ -191,12 +191,3 @@ class _Rest(Iterator[NoReturn]):
         if self._execution.ended:
             raise StopIteration
         raise FlowError("this run was closed, or ended with an error, before the end of its pass")
-
-
-def resume(plan: Plan[T], state: Mapping[str, object]) -> Run[T]:
-    """Continue a pass from a state.
-
-    Raises:
-        StateMismatch: The state belongs to another flow, or is not a state.
-    """
-    return Run(plan, *place_of(plan.node, state))
