@@ -114,7 +114,7 @@ class Draws(ABC):
 
 @attrs.frozen
 class Independent(Draws):
-    """An endless sequence: each position draws a part independently, with given probabilities."""
+    """An endless sequence: each position draws a part independently, with fixed probabilities."""
 
     weights: tuple[float, ...]
 

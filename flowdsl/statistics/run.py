@@ -92,7 +92,7 @@ class StageStatistics:
     costs: tuple[OperatorCost, ...] = ()
     """The cost of each operator, sources first; empty unless the run was profiled."""
     ordered: bool = True
-    """Whether elements are delivered in order, whichever worker finishes first."""
+    """True if elements are delivered in order, for any order in which workers finish."""
     copies: Literal["rows", "passes"] | None = None
     """Set for the workers of ``replicate``: with "rows" they share the rows of all copies; with
     "passes" each runs a copy from end to end, so their number is part of the flow."""

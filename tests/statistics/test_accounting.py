@@ -51,7 +51,7 @@ def test_a_row_that_is_lost_or_repeated_in_a_worker_is_an_error(
     times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Faulty, "times", times)
-    monkeypatch.setattr("flowdsl.workers.threads.maker", lambda root, *_, **__: Faulty(root))
+    monkeypatch.setattr("flowdsl.workers.threads.executor_of", lambda root, *_, **__: Faulty(root))
     with pytest.raises(FlowError, match="do not balance"):
         fl.from_range(100).map(abs).prefetch(threads=1).collect()
 
