@@ -60,6 +60,7 @@ from flowdsl.ops.files import from_files
 from flowdsl.ops.queues import from_queue
 from flowdsl.ops.sources import from_items, from_iterable, from_range
 from flowdsl.ops.transforms import Augmentation, Drawn, Image
+from flowdsl.storage.formats import FORMATS
 
 if TYPE_CHECKING:
     from flowdsl import remote
@@ -177,35 +178,21 @@ __all__ = [
 ]
 
 _LATER = {
+    **{one.reader: f"storage.{one.module}" for one in FORMATS},
     "Origin": "runtime.origins",
     "Profile": "report.profiling",
     "Run": "runtime.run",
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
     "fetch": "storage.fetching",
-    "from_csv": "storage.csv.reading",
     "from_grain": "datasets.grain_data",
     "from_tf_dataset": "datasets.tf_data",
     "from_torch_dataset": "datasets.torch_data",
     "decode_image": "storage.images.decoding",
-    "from_hdf5": "storage.arrays.hdf5",
-    "from_images": "storage.images.files",
-    "from_npy": "storage.arrays.npy",
-    "from_npz": "storage.arrays.npz",
-    "from_lmdb": "storage.lmdb.reading",
-    "from_svmlight": "storage.text.svmlight",
-    "from_text": "storage.text.lines",
-    "from_arrayrecord": "storage.arrayrecord",
-    "from_parquet": "storage.parquet.reading",
-    "from_webdataset": "storage.webdataset.samples",
-    "from_caffe_lmdb": "storage.lmdb.caffe",
-    "from_lmdb_raw": "storage.lmdb.raw",
-    "from_tensorpack_lmdb": "storage.lmdb.tensorpack",
     "from_zmq": "remote.from_zmq",
     "image_size": "storage.images.decoding",
     "progress": "report.progress",
     "random_resized_crop": "storage.images.cropping",
-    "from_tfrecord": "storage.tfrecord.records",
     "parse_example": "storage.tfrecord.example",
     "to_example": "storage.tfrecord.example",
     "verdict": "report.bottleneck",

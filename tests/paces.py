@@ -30,7 +30,7 @@ whims = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 @contextmanager
 def paced(sizes: list[int]) -> Iterator[None]:
     """Every pool that starts in here has tasks of these sizes, in turn."""
-    with mock.patch("flowdsl.workers.pool.Pace", side_effect=lambda *_: Whim(sizes)):
+    with mock.patch("flowdsl.workers.pool.TaskSizer", side_effect=lambda *_: Whim(sizes)):
         yield
 
 

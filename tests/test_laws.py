@@ -74,7 +74,7 @@ def _keeps_all_laws(recipe: Recipe, row: int, positions: Iterable[int] = POSITIO
     for law in LAWS:
         if law is not laws.resuming_anywhere_gives_the_rest:
             law(recipe)
-    laws.changing_a_row_changes_what_names_it(recipe, row)
+    laws.changing_a_row_changes_exactly_its_elements(recipe, row)
     for position in positions:
         laws.resuming_gives_the_rest(recipe, position)
 
@@ -107,7 +107,7 @@ def test_operator(operator: str) -> None:
 @given(chains(most=8, one_pass=True))
 def test_meaning(recipe: Recipe) -> None:
     laws.reference_is_the_model(recipe)
-    laws.promises_are_those_of_the_model(recipe)
+    laws.promises_match_the_model(recipe)
     laws.rows_keep_the_effects(recipe)
 
 

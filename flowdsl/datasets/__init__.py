@@ -1,8 +1,8 @@
-"""Datasets of other libraries, as flows: each library in a file of its name.
+"""Sources that read datasets of other libraries, each library in a separate module.
 
-They are looked at as they are given, and no library is imported for it: whoever has a dataset has
-imported its library. What they share stands beside them:
+No library is imported to recognise its datasets: a user who has a dataset object has imported its
+library already. Shared modules:
 
-``foreign``   what a given object is         ``numbered``  a dataset with numbered items
-``arrays``    other libraries' values        ``streams``   a dataset that is read in order
+``foreign``   identifies an object's class   ``numbered``  datasets with numbered items
+``arrays``    converts values to arrays      ``streams``   datasets that are read in order
 """

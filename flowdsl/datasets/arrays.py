@@ -1,4 +1,4 @@
-"""Values of other libraries as arrays of NumPy, in whatever they are packed."""
+"""Conversion of other libraries' values to NumPy arrays, within any structure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _AS_THEY_ARE = frozenset({bool, int, float, complex, str, bytes, type(None), np.
 
 
 def as_arrays(x: Any, at: str = "") -> Any:
-    """The value with its tensors and PIL images as arrays; all else stays what it is.
+    """Convert the tensors and PIL images of a value to arrays; keep everything else unchanged.
 
-    They are looked for in tuples, dicts, lists, attrs classes and dataclasses, which keep their
-    class; another mapping becomes a dict. An array shares the memory of its tensor.
+    They are converted within tuples, dicts, lists, attrs classes and dataclasses, which keep their
+    class; any other mapping becomes a dict. An array shares the memory of its tensor.
 
     >>> from PIL import Image
     >>> as_arrays({"image": Image.new("RGB", (4, 2)), "label": 3})["image"].shape
@@ -36,8 +36,8 @@ def as_arrays(x: Any, at: str = "") -> Any:
     if is_a(x, "PIL.Image", "Image"):
         return np.asarray(x)
     if isinstance(x, list):
-        made = [as_arrays(one, f"{at}[{i}]") for i, one in enumerate(x)]
-        return x if all(map(_same, made, x)) else made
+        items = [as_arrays(item, f"{at}[{i}]") for i, item in enumerate(x)]
+        return x if all(map(_same, items, x)) else items
     if isinstance(x, Mapping) and not isinstance(x, dict):
         x = dict(x)
     parts = components(x)
@@ -61,12 +61,12 @@ def _array_of(tensor: Any, at: str) -> NDArray[Any]:
         if getattr(tensor, "requires_grad", False):
             tensor = tensor.detach()
         array: NDArray[Any] = np.from_dlpack(tensor)
-    except Exception as error:  # each library has errors of its own
+    except Exception as error:  # each library raises other errors
         what = f"component {at!r}" if at else "the item"
-        about = [str(getattr(tensor, name, "")) for name in ("dtype", "device")]
-        told = ", ".join(filter(None, about))
+        properties = [str(getattr(tensor, name, "")) for name in ("dtype", "device")]
+        description = ", ".join(filter(None, properties))
         raise SpecMismatch(
-            f"{what} is a {type(tensor).__name__} ({told}) that NumPy cannot read: {error}; let "
-            f"the dataset give it in the memory of the CPU, dense, of a dtype that NumPy has"
+            f"{what} is a {type(tensor).__name__} ({description}) that NumPy cannot read: {error}; "
+            f"let the dataset return it in CPU memory, dense, with a dtype that NumPy has"
         ) from error
     return array

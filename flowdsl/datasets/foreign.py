@@ -1,4 +1,4 @@
-"""What a given object is, told without importing the library that it is of."""
+"""Identifies objects of other libraries without importing the libraries."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _MISSING = object()
 
 
 def is_a(value: object, module: str, name: str) -> bool:
-    """Whether a value is an instance of a class that may not even be imported.
+    """Return True if a value is an instance of a class, without importing its module.
 
-    If it is one, somebody has imported its module.
+    If the module is not imported, no instance of the class can exist.
 
     >>> import decimal
     >>> is_a(decimal.Decimal(1), "decimal", "Decimal"), is_a(1, "no_such_module", "Number")
@@ -23,5 +23,5 @@ def is_a(value: object, module: str, name: str) -> bool:
 
 
 def name_of_class(value: object) -> str:
-    """How a message names what was given: a class by its own name, as one may forget to call it."""
+    """Return the class name of an argument for messages; a class was probably not called."""
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__

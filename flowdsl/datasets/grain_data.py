@@ -1,4 +1,4 @@
-"""from_grain: a dataset of Grain as a flow."""
+"""from_grain: a Grain dataset as a flow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class MapLike(Protocol[A_co]):
-    """A ``grain.MapDataset``: Grain has no types that all checkers read."""
+    """A ``grain.MapDataset``; Grain has no annotations that all type checkers read."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> A_co | None: ...
@@ -42,7 +42,7 @@ class IterLike(Protocol[A_co]):
 
 @attrs.frozen(eq=False, repr=False)
 class FromEndlessGrain(IndexedMap[Any, Any, E]):
-    """The items of a dataset that repeats without end, for as many positions as there are."""
+    """The items of an endlessly repeated dataset, read by position."""
 
     dataset: Any
     sparse: bool
@@ -57,7 +57,7 @@ class FromEndlessGrain(IndexedMap[Any, Any, E]):
 
     def apply(self, x: Any, epoch: int, position: int) -> Any:
         element = self.dataset[position]
-        return element if self.sparse else _there(element)
+        return element if self.sparse else _not_left_out(element)
 
     def origin(self, epoch: int, position: int) -> Where:
         return Where(f"row {position} of {self.title}")
@@ -70,28 +70,29 @@ def from_grain(dataset: MapLike[A]) -> Flow[A, Any]: ...
 @overload
 def from_grain(dataset: IterLike[A]) -> Flow[A, Unsized]: ...
 def from_grain(dataset: Any) -> Flow[Any, Any]:
-    """The elements of a dataset of Grain, as they are.
+    """The elements of a Grain dataset, unchanged.
 
-    A ``MapDataset`` is read by number: workers of ``prefetch(procs=n)`` each have a copy of it and
-    make its elements there, and a resume reads nothing again. The entries that a ``filter`` in it
-    leaves out, which Grain gives as None, are left out. After ``repeat()`` it has no end, and is
-    still read by number. What it draws, in ``shuffle`` and ``random_map``, is a function of its
-    seed and the number, so each pass gives the same elements: ``.shuffle(seed=7)`` and
-    ``.repeat()`` of the flow give each epoch an order of its own. The row of effects is what the
-    dataset says of itself, so checkers allow all operators, and one that does not fit is refused
+    A ``MapDataset`` is read by index: each worker of ``prefetch(procs=n)`` has a copy of it and
+    computes its elements there, and a resume reads nothing again. Entries that a ``filter`` in the
+    dataset leaves out, which Grain returns as None, are left out. After ``repeat()`` the dataset is
+    endless, and still read by index. Random choices in its ``shuffle`` and ``random_map`` depend
+    only on its seed and the index, so each pass yields the same elements; use ``.shuffle(seed=7)``
+    and ``.repeat()`` of the flow for another order in each epoch. The effects are known only at
+    run time, so type checkers allow all operators, and an operator that does not fit is refused
     when the chain is built.
 
-    An ``IterDataset`` is a stream, read in the consumer's process, by the threads and processes
-    that it has of its own; each pass begins it anew, and a resume reads again what was delivered.
+    An ``IterDataset`` is a stream, read in the consumer's process, with its own threads and
+    processes. Each pass iterates over it from the beginning, and a resume reads the delivered
+    elements again.
 
-    Length: that of the dataset; unknown where it filters, and of an ``IterDataset``.
+    Length: the length of the dataset; unknown if it filters, and for an ``IterDataset``.
 
-    Effects: none of a ``MapDataset``; ``Unsized`` where it filters, ``Resampled`` and ``Endless``
-    after ``repeat()``; ``Unsized`` of an ``IterDataset``.
+    Effects: none for a ``MapDataset``; ``Unsized`` if it filters, ``Resampled`` and ``Endless``
+    after ``repeat()``; ``Unsized`` for an ``IterDataset``.
 
-    Errors: ``InvalidFlow`` for what is neither; what the dataset raises is the cause of an
-    ``ElementError`` with the number of its element, and so is a ``SourceError`` for a None where no
-    ``filter`` is seen in the dataset; ``NotShippable`` for one that cannot be sent to workers.
+    Errors: ``InvalidFlow`` for other objects; an error of the dataset is the cause of an
+    ``ElementError`` with the index of its element, and so is a ``SourceError`` for a None if the
+    dataset has no ``filter``; ``NotShippable`` if it cannot be sent to workers.
 
     >>> import flowdsl as fl, grain
     >>> squares = grain.MapDataset.range(6).map(lambda i: i * i)
@@ -112,27 +113,27 @@ def from_grain(dataset: Any) -> Flow[Any, Any]:
             f"{name_of_class(dataset)}; for any other iterable use from_iterable"
         )
     sparse = _filters(dataset)
-    if length_of("from_grain", dataset) >= sys.maxsize:  # what Grain says of ``repeat()``
+    if length_of("from_grain", dataset) >= sys.maxsize:  # Grain's length of ``repeat()``
         endless = flow(FromEndlessGrain(from_range(1).repeat().node, dataset, sparse))
         return endless.filter(not_none) if sparse else endless
     if sparse:
         return flow(FromNumbered[Any]("from_grain", dataset, _itself)).filter(not_none)
-    return flow(FromNumbered[Any]("from_grain", dataset, _there))
+    return flow(FromNumbered[Any]("from_grain", dataset, _not_left_out))
 
 
 def _filters(dataset: Any) -> bool:
-    """Whether some dataset that this one is made of leaves elements out."""
+    """Return True if this dataset, or a dataset that it reads, leaves elements out."""
     waiting: list[Any] = [dataset]
     while waiting:  # not recursive, so that a chain can have any depth
-        one = waiting.pop()
-        if any(cls.__name__ == "FilterMapDataset" for cls in type(one).__mro__):
+        current = waiting.pop()
+        if any(cls.__name__ == "FilterMapDataset" for cls in type(current).__mro__):
             return True
-        waiting += one.parents
+        waiting += current.parents
     return False
 
 
 def not_none(element: object) -> bool:
-    """Whether Grain has an element there; errors and ``explain()`` name this function."""
+    """Return True unless Grain left the element out; errors and ``explain()`` show this name."""
     return element is not None
 
 
@@ -140,10 +141,10 @@ def _itself(element: A) -> A:
     return element
 
 
-def _there(element: A) -> A:
+def _not_left_out(element: A) -> A:
     if element is None:
         raise SourceError(
-            "the element is None, which to Grain is one that is left out, and the dataset does not "
-            "say that it leaves any out; add .filter(lambda x: x is not None) to it"
+            "the element is None, which Grain uses for elements that are left out, but the dataset "
+            "has no filter; add .filter(lambda x: x is not None) to it"
         )
     return element

@@ -1,4 +1,4 @@
-"""A dataset with a length and numbered items, which workers read by number."""
+"""Datasets with a length and numbered items, which workers read by index."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from flowdsl.ops.sources import Items
 
 @attrs.frozen(eq=False, repr=False)
 class FromNumbered(IndexedSource[T], Generic[T]):
-    """The items of a dataset, which each worker has a copy of."""
+    """The items of a dataset; each worker has a copy of the dataset."""
 
     operator: str
     dataset: Items[Any]
     convert: Callable[[Any], T]
-    """Makes an element of an item."""
+    """Converts an item to an element."""
     count: int = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -52,10 +52,10 @@ class FromNumbered(IndexedSource[T], Generic[T]):
 
 
 def length_of(operator: str, dataset: Any) -> int:
-    """The length of a dataset that was given to an operator.
+    """Return the length of a dataset that is an argument of an operator.
 
     Raises:
-        InvalidFlow: It does not tell one.
+        InvalidFlow: The dataset has no length.
     """
     try:
         return len(dataset)

@@ -1,4 +1,4 @@
-"""A dataset that is read in order, in the consumer's process, and begun anew for each pass."""
+"""Datasets that are read in order, in the consumer's process, from the beginning in each pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Stream(Node[T, E], Generic[T, E]):
     """The elements of a dataset, in its order."""
 
     many: ClassVar[str]
-    """How many elements a title says that it has."""
+    """The text for the number of elements in titles."""
 
     operator: str
     dataset: Any
@@ -51,16 +51,16 @@ class _Stream(Node[T, E], Generic[T, E]):
         return with_inferred(self, self.known, probe)
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        given = 0
+        count = 0
         with closing(cast("Any", numbered(self, partial(self._open, epoch), epoch))) as rows:
             for position, x in rows:
-                if given == self.count:
+                if count == self.count:
                     raise self._miscounted("more")
-                given += 1
+                count += 1
                 yield position, x
-                del x  # nothing here keeps an element while the next is made
-        if Endless in self.adds or (self.count is not None and given < self.count):
-            raise self._miscounted(f"{given}")
+                del x  # do not keep an element alive while the next is computed
+        if Endless in self.adds or (self.count is not None and count < self.count):
+            raise self._miscounted(f"{count}")
 
     def _open(self, epoch: int) -> Opened[T]:
         try:
@@ -72,33 +72,33 @@ class _Stream(Node[T, E], Generic[T, E]):
                 f"{self.title}: the dataset cannot be read for epoch {epoch}: {error}"
             ) from error
 
-    def _miscounted(self, given: str) -> SourceError:
+    def _miscounted(self, actual: str) -> SourceError:
         says = "never ends" if self.count is None else f"has {self.count} elements"
         return SourceError(
-            f"{self.title}: the dataset says that it {says}, and a pass gave {given}"
+            f"{self.title}: the dataset says that it {says}, and a pass gave {actual}"
         )
 
 
 class CountedStream(_Stream[T, Exact]):
-    """One that says how many elements it has."""
+    """A stream of known length."""
 
     many = "{} elements"
 
 
 class UncountedStream(_Stream[T, Unsized]):
-    """One that ends, nobody knows when."""
+    """A finite stream of unknown length."""
 
     many = "of unknown length"
 
 
 class EndlessStream(_Stream[T, Endless]):
-    """One that never ends."""
+    """An endless stream."""
 
     many = "without end"
 
 
 ENDLESS = -1
-"""The count of a dataset that never ends."""
+"""The count of an endless dataset."""
 
 
 def stream(
@@ -108,7 +108,7 @@ def stream(
     known: Spec = UNKNOWN,
     count: int | None = None,
 ) -> Flow[Any, Any]:
-    """A flow of a dataset's elements; ``count`` is None if it is not known how many there are."""
+    """Create a flow of a dataset's elements; ``count`` is their number, None if unknown."""
     if count is None:
         return flow(UncountedStream[Any](operator, dataset, begin, known, None))
     if count == ENDLESS:

@@ -1,4 +1,4 @@
-"""from_tf_dataset: a dataset of tf.data as a flow."""
+"""from_tf_dataset: a tf.data dataset as a flow."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ _INFINITE_CARDINALITY = -1
 
 
 def from_tf_dataset(dataset: tf.data.Dataset) -> Flow[Any, Any]:
-    """The elements of a ``tf.data.Dataset``, in its order, as arrays of NumPy.
+    """The elements of a ``tf.data.Dataset``, in its order, as NumPy arrays.
 
-    They keep their form: tuples, NamedTuples and dicts of arrays, of NumPy scalars where a tensor
-    has no axes, and of ``bytes`` for text; arrays of text hold ``bytes`` as objects. Nothing is
-    copied: an array is the memory of its tensor, which TensorFlow does not let anybody write to.
-    The spec is read from ``element_spec``, and no element is made for it. A ragged or sparse
-    component is refused: ``dataset.map(lambda x: x.to_tensor())``, or ``tf.sparse.to_dense``, makes
-    an array of it.
+    Elements keep their structure: tuples, NamedTuples and dicts of arrays. A tensor without axes
+    becomes a NumPy scalar, a text becomes ``bytes``, and a text array becomes an object array of
+    ``bytes``. Nothing is copied: an array views the memory of its tensor, which is read-only in
+    TensorFlow. The spec is read from ``element_spec``, without computing an element. A ragged or
+    sparse component is refused; convert it to a dense one with
+    ``dataset.map(lambda x: x.to_tensor())`` or ``tf.sparse.to_dense``.
 
-    Each pass begins an iteration of the dataset, in the consumer's process: TensorFlow makes the
-    elements there, in its own threads, and what stands above it may run in workers. The row of
-    effects is what the dataset says of itself, so checkers allow all operators, and one that does
-    not fit is refused when the chain is built.
+    Each pass begins a new iteration of the dataset in the consumer's process: TensorFlow computes
+    the elements there, in its own threads; operators above the source may run in workers. The
+    effects are known only at run time, so type checkers allow all operators, and an operator that
+    does not fit is refused when the chain is built.
 
-    A pass is resumed by reading what was delivered again. That is right if the dataset gives the
-    same elements each time: after ``dataset.shuffle(n)`` it does not, unless it has a ``seed`` and
-    ``reshuffle_each_iteration=False``, nor does a random ``map`` in it, or one with
-    ``deterministic=False``. What is drawn by the flow is the same wherever it resumes: leave that
-    to ``.shuffle(seed=7)`` and ``.random_map(f)``.
+    A resume reads the delivered elements again and drops them. This is correct if the dataset
+    yields the same elements in each iteration. That is not the case after ``dataset.shuffle(n)``,
+    unless it has a ``seed`` and ``reshuffle_each_iteration=False``, nor with a random ``map``, or a
+    ``map`` with ``deterministic=False``. Random choices of the flow itself are reproducible: use
+    ``.shuffle(seed=7)`` and ``.random_map(f)`` of the flow instead.
 
-    Length: the dataset's ``cardinality()``; unknown where that is.
+    Length: the dataset's ``cardinality()``; unknown if that is unknown.
 
-    Effects: none of a dataset that knows its length; else ``Unsized``, or ``Endless``.
+    Effects: none for a dataset of known length; otherwise ``Unsized`` or ``Endless``.
 
-    Errors: ``InvalidFlow`` for what is no ``tf.data.Dataset``, and for one with components that are
-    no plain tensors; what the dataset raises is the cause of an ``ElementError`` at its place in
-    the sequence; ``SourceError`` if it ends sooner or later than it said.
+    Errors: ``InvalidFlow`` for an object that is not a ``tf.data.Dataset``, and for components that
+    are not plain tensors; an error of the dataset is the cause of an ``ElementError`` at its
+    position; ``SourceError`` if the number of elements differs from the cardinality.
 
     >>> import flowdsl as fl, tensorflow as tf
     >>> dataset = tf.data.Dataset.range(5).map(lambda i: {"n": i, "square": i * i}).batch(2)
@@ -71,30 +71,30 @@ def from_tf_dataset(dataset: tf.data.Dataset) -> Flow[Any, Any]:
     known = _spec_of(dataset.element_spec, "")
     n = int(dataset.cardinality())
     count = {_UNKNOWN_CARDINALITY: None, _INFINITE_CARDINALITY: ENDLESS}.get(n, n)
-    return stream("from_tf_dataset", dataset, _begun, known, count)
+    return stream("from_tf_dataset", dataset, _iterate, known, count)
 
 
-def _begun(dataset: Any) -> Iterator[Any]:
+def _iterate(dataset: Any) -> Iterator[Any]:
     elements: Iterator[Any] = dataset.as_numpy_iterator()
     return elements
 
 
-def _spec_of(given: Any, at: str) -> Spec:
-    """What an ``element_spec`` says of the arrays."""
-    name = type(given).__name__
-    if name == "TensorSpec" and given.dtype.name not in ("variant", "resource"):
-        return _spec_of_tensor(given)
-    if name == "NoneTensorSpec" or given is None:
+def _spec_of(tf_spec: Any, at: str) -> Spec:
+    """Convert an ``element_spec`` to the spec of the arrays."""
+    name = type(tf_spec).__name__
+    if name == "TensorSpec" and tf_spec.dtype.name not in ("variant", "resource"):
+        return _spec_of_tensor(tf_spec)
+    if name == "NoneTensorSpec" or tf_spec is None:
         return ValueSpec(type(None))
-    parts = components(given)
+    parts = components(tf_spec)
     if parts is None:
         what = f"component {at!r}" if at else "the element"
         raise InvalidFlow(
-            f"from_tf_dataset: {what} must be a plain tensor, and it is {given}; make it one in "
+            f"from_tf_dataset: {what} must be a plain tensor, and it is {tf_spec}; make it one in "
             f"the dataset: {_ADVICE.get(name, 'dataset.map(f)')}"
         )
     below = [(str(key), _spec_of(part, f"{at}.{key}" if at else str(key))) for key, part in parts]
-    return StructSpec(form_of(given), tuple(below))
+    return StructSpec(form_of(tf_spec), tuple(below))
 
 
 _ADVICE = {
@@ -106,9 +106,9 @@ _ADVICE = {
 }
 
 
-def _spec_of_tensor(given: Any) -> Spec:
-    rank = given.shape.rank
-    if given.dtype.name == "string" and not rank:
+def _spec_of_tensor(tf_spec: Any) -> Spec:
+    rank = tf_spec.shape.rank
+    if tf_spec.dtype.name == "string" and not rank:
         return UNKNOWN if rank is None else ValueSpec(bytes)
-    dims = None if rank is None else tuple(given.shape.as_list())
-    return ArraySpec(np.dtype(given.dtype.as_numpy_dtype), dims)
+    dims = None if rank is None else tuple(tf_spec.shape.as_list())
+    return ArraySpec(np.dtype(tf_spec.dtype.as_numpy_dtype), dims)

@@ -1,7 +1,7 @@
-# Overloads are tried in order: an item that nothing is known of could be any of them.
+# Overloads are tried in order: an item of unknown type matches all of them.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
-"""from_torch_dataset: a dataset of PyTorch, or one like it, as a flow."""
+"""from_torch_dataset: a PyTorch dataset, or a similar one, as a flow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class MapStyle(Protocol[A_co]):
-    """Numbered items. PyTorch's class of datasets does not declare the length that they need."""
+    """A dataset with numbered items. PyTorch's ``Dataset`` does not declare its length."""
 
     def __getitem__(self, index: int, /) -> A_co: ...
 
@@ -95,37 +95,38 @@ def from_torch_dataset(dataset: MapStyle[A]) -> Flow[A, Exact]: ...
     drop_last="write {name}(dataset).batch(n, drop_remainder={})",
 )
 def from_torch_dataset(dataset: Any) -> Flow[Any, Any]:
-    """The items of a dataset of PyTorch, or of anything else that a ``DataLoader`` takes.
+    """The items of a PyTorch dataset, or of any other dataset that a ``DataLoader`` accepts.
 
-    Tensors become arrays of NumPy that share their memory, and PIL images become arrays as
-    ``np.asarray`` makes them, ``uint8[height, width, 3]`` of a colour image: in tuples, dicts,
-    lists, dataclasses, which stay what they are. So do numbers, text and all else. The arrays of a
-    map-style dataset are read-only, since they may be its own memory: copy one to write to it.
+    Tensors become NumPy arrays that share their memory, and PIL images become arrays as by
+    ``np.asarray``: ``uint8[height, width, 3]`` for a colour image. This applies within tuples,
+    dicts, lists and dataclasses, which keep their type; numbers, text and other values are
+    unchanged. The arrays of a map-style dataset are read-only, since they may be the dataset's own
+    memory: copy an array to write to it.
 
-    A map-style dataset has a length and numbered items, which are read in any order. Workers of
-    ``prefetch(procs=n)`` each have a copy of the dataset and read its items there, as those of a
-    ``DataLoader`` do, whatever shuffles or shards the flow; ``fl.from_items(dataset)`` reads them
-    in this process and sends them. Its large arrays and tensors are in memory that the workers
-    share. It must not change after the flow is built. A dataset of Hugging Face is one, too: that
-    of files travels as their names.
+    A map-style dataset has a length and numbered items, which can be read in any order. Each worker
+    of ``prefetch(procs=n)`` has a copy of the dataset and reads its items there, like the workers
+    of a ``DataLoader``, even if the flow is shuffled or sharded; ``fl.from_items(dataset)`` instead
+    reads them in this process and sends them. Large arrays and tensors of the dataset are in memory
+    that the workers share. The dataset must not change after the flow is built. Hugging Face
+    datasets are supported, too; a dataset stored in files is sent as the names of the files.
 
     An ``IterableDataset`` is a stream, read in order in the consumer's process, once for all
     workers: ``torch.utils.data.get_worker_info()`` is None there.
 
-    A dataset whose items are drawn anew each time, by a random ``transform``, gives other elements
-    in each pass, and a resumed pass goes on with other ones; each worker draws from a generator of
-    its own. For elements that are the same on any number of workers, and after a resume, give it
-    no such transform, and write ``.random_map(f, seed=7)`` or ``.augment(t, seed=7)`` after it.
+    A dataset with a random ``transform`` yields other elements in each pass, and other elements
+    after a resume; each worker has a separate random generator. For elements that do not depend on
+    the number of workers or on a resume, use a dataset without random transforms, followed by
+    ``.random_map(f, seed=7)`` or ``.augment(t, seed=7)``.
 
-    Length: that of the dataset; unknown of an ``IterableDataset``.
+    Length: the length of the dataset; unknown for an ``IterableDataset``.
 
-    Effects: none; of an ``IterableDataset`` ``Unsized``.
+    Effects: none; ``Unsized`` for an ``IterableDataset``.
 
-    Errors: ``InvalidFlow`` for what has no length or no numbered items; what the dataset raises for
-    an item is the cause of an ``ElementError`` with its number, and so is a ``SpecMismatch`` for a
-    tensor that NumPy cannot read (on another device, sparse, of ``bfloat16``); ``NotShippable`` for
-    a dataset that cannot be sent to workers; ``SourceError`` when a pass begins, if there are more
-    or fewer items than there were.
+    Errors: ``InvalidFlow`` for an object without a length or numbered items; an error of the
+    dataset for an item is the cause of an ``ElementError`` with its index, and so is a
+    ``SpecMismatch`` for a tensor that NumPy cannot read (on another device, sparse, or
+    ``bfloat16``); ``NotShippable`` for a dataset that cannot be sent to workers; ``SourceError`` at
+    the beginning of a pass, if the number of items has changed.
 
     >>> import flowdsl as fl, torch
     >>> from torch.utils.data import TensorDataset
@@ -151,7 +152,7 @@ def from_torch_dataset(dataset: Any) -> Flow[Any, Any]:
             "the flow batches, shuffles and has workers by itself: .shuffle(seed=7).batch(n)"
             ".prefetch(procs=k)"
         )
-    numbered = hasattr(type(dataset), "__getitem__")  # of a class that was not called, it is type
+    numbered = hasattr(type(dataset), "__getitem__")  # False for a class that was not called
     if not numbered or isinstance(dataset, Mapping):
         raise InvalidFlow(
             f"from_torch_dataset: dataset must have numbered items and a length, or be an "

@@ -1,4 +1,4 @@
-"""Elements for a framework: their arrays converted, in whatever they are packed."""
+"""Conversion of elements for a framework: converts each array, and keeps the structure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from flowdsl.elements.structure import assemble, components
 
 Leaf = Callable[[NDArray[Any], str], Any]
-"""Converts an array; the text says which component it is, for messages."""
+"""Converts an array; the text is the name of its component, for messages."""
 
 _WITHOUT_NUMBERS = "SUOT"
-"""The kinds of dtypes that no framework computes with: bytes, text and objects."""
+"""The kinds of dtypes that frameworks do not compute with: bytes, text and objects."""
 
 
 def converted(element: object, leaf: Leaf, name: str = "") -> Any:
-    """The element with each of its arrays and NumPy scalars converted by ``leaf``.
+    """Convert each array and NumPy scalar of an element by ``leaf``.
 
-    Tuples, NamedTuples, dicts, lists, attrs classes and dataclasses stay what they are, and so does
-    all that is no array of numbers: Python's numbers, text, bytes, None, arrays of text and of
-    objects, arrays of other libraries.
+    Tuples, NamedTuples, dicts, lists, attrs classes and dataclasses keep their type. Values that
+    are not numeric arrays are unchanged: Python numbers, text, bytes, None, arrays of text or
+    objects, and arrays of other libraries.
 
     >>> converted({"x": np.arange(2), "at": ("a", [np.float32(1)])}, lambda x, name: (name, x.ndim))
     {'x': ('x', 1), 'at': ('a', [('at.1[0]', 0)])}
@@ -33,19 +33,19 @@ def converted(element: object, leaf: Leaf, name: str = "") -> Any:
         array = np.asarray(element)
         return element if array.dtype.kind in _WITHOUT_NUMBERS else leaf(array, name)
     if isinstance(element, list):
-        return [converted(one, leaf, f"{name}[{i}]") for i, one in enumerate(element)]
+        return [converted(item, leaf, f"{name}[{i}]") for i, item in enumerate(element)]
     parts = components(element)
     if parts is None:
         return element
-    made = {key: converted(value, leaf, f"{name}.{key}" if name else key) for key, value in parts}
-    return assemble(type(element), made)
+    new = {key: converted(value, leaf, f"{name}.{key}" if name else key) for key, value in parts}
+    return assemble(type(element), new)
 
 
 def leaves_of(element: object) -> Iterator[object]:
-    """All that is in an element, out of what it is packed in."""
+    """Yield the leaves of an element: its values without the containers."""
     if isinstance(element, list):
-        for one in element:
-            yield from leaves_of(one)
+        for item in element:
+            yield from leaves_of(item)
         return
     parts = components(element)
     if parts is None:
@@ -56,7 +56,7 @@ def leaves_of(element: object) -> Iterator[object]:
 
 
 def called(component: str, position: int) -> str:
-    """How a message calls a component of an element of the pass.
+    """Return the name of a component of an element of the pass, for messages.
 
     >>> called("x", 3), called("", 3)
     ("component 'x' of element 3", 'element 3')

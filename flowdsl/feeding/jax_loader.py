@@ -1,4 +1,4 @@
-"""to_jax: the elements of a flow as arrays of JAX, on their devices before they are asked for."""
+"""to_jax: the elements of a flow as JAX arrays, transferred to their devices ahead of time."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ X = TypeVar("X")
 
 
 class Device(Protocol):
-    """A device of JAX, one of ``jax.devices()``, whose own class type checkers do not know."""
+    """A JAX device, one of ``jax.devices()``, whose class is unknown to type checkers."""
 
     id: int
     platform: str
 
 
 Target: TypeAlias = Device | jax.sharding.Sharding | None
-"""Where arrays are brought: None for the first device that JAX has."""
+"""The target of a transfer: None for the first device of JAX."""
 
 
 class JaxLoader(Loader[X]):
-    """The passes of a flow as arrays of JAX: what ``flow.to_jax`` gives, and documents."""
+    """The passes of a flow as JAX arrays, as documented in ``flow.to_jax``."""
 
     def __init__(
         self,
@@ -47,26 +47,26 @@ class JaxLoader(Loader[X]):
                 f"to_jax: device must be None, a device such as jax.devices()[0], or a sharding, "
                 f"got {device!r}"
             )
-        here = (jax.process_index(), jax.process_count())
+        this_process = (jax.process_index(), jax.process_count())
         super().__init__(
             flow,
-            _Placing(device),
+            _DevicePlacer(device),
             buffer=buffer,
-            ranks=Ranks.asked("to_jax", here if ranks is None else ranks, remainder),
+            ranks=Ranks.of_arguments("to_jax", this_process if ranks is None else ranks, remainder),
             name="to_jax",
         )
 
 
 @attrs.frozen
-class _Placing:
-    """Brings the arrays of an element to their devices, in the thread of a pump."""
+class _DevicePlacer:
+    """Transfers the arrays of an element to their devices, in the thread of a pump."""
 
     device: Target
 
     def __call__(self, element: Any, position: int) -> Any:
         def place(array: NDArray[Any], component: str) -> jax.Array:
             try:
-                _refuse_loss(array)
+                _refuse_overflow(array)
                 return self._placed(array)
             except (SpecMismatch, TypeError, ValueError) as error:
                 raise SpecMismatch(
@@ -97,14 +97,14 @@ class _Placing:
         return placed
 
 
-def _refuse_loss(array: NDArray[Any]) -> None:
-    """Refuse whole numbers that JAX would cut off: without ``jax_enable_x64`` it has 32 bits."""
+def _refuse_overflow(array: NDArray[Any]) -> None:
+    """Refuse integers that JAX would truncate: without ``jax_enable_x64`` it has 32 bits."""
     dtype = array.dtype
     if dtype.kind not in "iu" or not array.size:
         return
-    room = np.iinfo(jax.dtypes.canonicalize_dtype(dtype))
-    if room.bits < 8 * dtype.itemsize and not room.min <= array.min() <= array.max() <= room.max:
+    kept = np.iinfo(jax.dtypes.canonicalize_dtype(dtype))
+    if kept.bits < 8 * dtype.itemsize and not kept.min <= array.min() <= array.max() <= kept.max:
         raise SpecMismatch(
-            f"it has numbers from {array.min()} to {array.max()}, and JAX keeps {room.bits} bits; "
+            f"it has numbers from {array.min()} to {array.max()}, and JAX keeps {kept.bits} bits; "
             f'call jax.config.update("jax_enable_x64", True) first, or map them to smaller ones'
         )

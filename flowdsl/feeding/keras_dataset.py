@@ -1,8 +1,9 @@
 """to_keras: the elements of a flow in ``fit``, ``evaluate`` and ``predict`` of Keras.
 
-Keras asks a data adapter for an iterator, and leaves the order and the passes to it. What it takes
-besides loses rows: a generator is read ahead and begun by two of its batches, and the batches of a
-``PyDataset`` are shuffled.
+Keras accepts generators and ``PyDataset`` objects, but neither preserves a flow: Keras reads two
+batches of a generator to inspect them and loses them at the end of an epoch, and it shuffles the
+batches of a ``PyDataset``. So a flow is passed as a Keras data adapter, which controls the order
+and the passes itself.
 """
 
 from __future__ import annotations
@@ -27,41 +28,42 @@ if TYPE_CHECKING:
 
 
 class KerasDataset(DataAdapter):
-    """The epochs of a flow for a model of Keras: what ``flow.to_keras`` gives, and documents."""
+    """The epochs of a flow for a Keras model, as documented in ``flow.to_keras``."""
 
     def __init__(self, flow: Flow[Any, Any], buffer: int = 2) -> None:
         self._flow = flow
         self._loader = Loader[Any](flow, _batch, buffer=buffer, name="to_keras")
         self._epoch = 0
         self._begins: Mapping[str, object] | None = None
-        """Where the epoch begins, if it was gone on with."""
+        """The state at which the current epoch begins, if it was resumed."""
         self._passes = 0
-        """How many iterators were begun: TensorFlow begins some that it gives up."""
+        """The number of iterators created, including those that TensorFlow abandons."""
         self._began = False
-        """Whether an epoch of Keras was begun since a call of ``fit`` was."""
+        """True if an epoch has begun since ``fit`` was called."""
         self._short = False
-        """Whether Keras takes every epoch to be as short as one that was gone on with."""
-        self._whole = -1
-        """The last epoch of which an iterator has given every batch."""
-        self._found: int | None = None
-        """How many batches an epoch was found to have, where the length is not known."""
+        """True if Keras assumes that every epoch is as short as the resumed one."""
+        self._completed = -1
+        """The last epoch of which an iterator has yielded every batch."""
+        self._counted: int | None = None
+        """The number of batches of the last epoch, where the length is unknown."""
         self._error: Exception | None = None
-        """An error that TensorFlow would wrap: raised once it believes that the data have ended."""
+        """An error that TensorFlow would wrap: raised after TensorFlow has ended the epoch."""
 
     @property
     def epoch(self) -> int:
-        """The epoch that is under way, or else the next one: ``initial_epoch`` for ``fit``."""
+        """The current epoch, or else the next one; pass it to ``fit`` as ``initial_epoch``."""
         return self._epoch
 
     def state_dict(self, batches: int = 0) -> dict[str, Any]:
-        """The place after so many batches of the pass that is under way, as plain JSON values.
+        """Return the state after this many batches of the current pass, as plain JSON values.
 
-        They count from where ``fit`` began that pass: in ``on_train_batch_end(self, batch, logs)``
-        of a callback, ``batch + 1`` were trained on. Keras itself may have taken more.
+        ``batches`` counts from the batch with which ``fit`` began the pass: in the method
+        ``on_train_batch_end(self, batch, logs)`` of a callback, it is ``batch + 1``. Keras itself
+        may have read more batches.
 
         Raises:
-            InvalidFlow: ``batches`` is no such number.
-            NotResumable: No position tells what this flow has given.
+            InvalidFlow: ``batches`` is not an int of at least 0.
+            NotResumable: A position does not identify the elements that this flow delivered.
         """
         batches = checked_int("to_keras: batches", batches, 0)
         position = self._first + batches
@@ -74,40 +76,40 @@ class KerasDataset(DataAdapter):
         return 0 if self._begins is None else place_of(self._flow.node, self._begins)[1]
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Go on from a state: the next ``fit``, of one epoch, trains on the rest of that epoch.
+        """Resume from a state: the next ``fit``, of one epoch, trains on the rest of that epoch.
 
         Raises:
-            StateMismatch: It is a state of another flow, or is no state.
+            StateMismatch: The state belongs to another flow, or is not a state.
         """
         self._loader.load_state_dict(state)
         self._epoch, self._begins = self._loader.epoch, state
-        self._whole = self._epoch - 1
+        self._completed = self._epoch - 1
 
     def close(self) -> None:
-        """End the pass that is under way, and its workers."""
+        """End the current pass, and its workers."""
         self._loader.close()
 
-    # -- what Keras asks for -----------------------------------------------------------------------
+    # -- the interface of data adapters ------------------------------------------------------------
 
     @property
     def num_batches(self) -> int | None:
-        """How many batches an epoch has, or its rest; None where Keras has to find out."""
-        self._short, self._began = False, False  # Keras asks when a call of fit begins
+        """The number of batches of an epoch, or of its rest; None if Keras must count them."""
+        self._short, self._began = False, False  # Keras reads this when a call of fit begins
         length = self._flow.node.length
         return None if Endless in self._flow.effects or length is None else length - self._first
 
     @property
     def batch_size(self) -> None:
-        """Not known to Keras: batches are what the flow says."""
+        """None: the flow determines the batches."""
 
     @property
     def has_partial_batch(self) -> bool | None:
-        """As above."""
+        """None: the flow determines the batches."""
         return None
 
     @property
     def partial_batch_size(self) -> None:
-        """As above."""
+        """None: the flow determines the batches."""
 
     def get_numpy_iterator(self) -> Iterator[Any]:
         return self._pass()
@@ -127,14 +129,14 @@ class KerasDataset(DataAdapter):
         signature = _tf_signature(spec, "")
         if not isinstance(spec, StructSpec):
             signature = (signature,)
-        # It is not asked to prefetch: that is done already, and it begins iterators for nothing.
+        # Without prefetch(): the pump reads ahead already, and prefetch() creates extra iterators.
         return tf.data.Dataset.from_generator(self._pass_of_tf, output_signature=signature)
 
     def on_epoch_begin(self) -> None:
         if self._short and self._flow.node.length is not None:
             raise FlowError(
-                f"to_keras: the epoch that was gone on with had fewer batches than the others, and "
-                f"Keras takes equally many of all: call fit for it alone, and then once more: "
+                f"to_keras: the resumed epoch had fewer batches than the others, and Keras takes "
+                f"the same number of each epoch: call fit for it alone, and then once more: "
                 f"fit(data, initial_epoch=data.epoch, epochs=data.epoch + 1); epoch {self._epoch} "
                 f"is the next"
             )
@@ -144,39 +146,39 @@ class KerasDataset(DataAdapter):
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        if not self._began or self._whole < self._epoch:
-            return  # Keras took a batch to see its shape, or has not come to the end
+        if not self._began or self._completed < self._epoch:
+            return  # Keras read a batch to determine its shape, or has not reached the end
         self._short = self._begins is not None
         self._epoch, self._begins = self._epoch + 1, None
 
     def _pass(self) -> Iterator[Any]:
-        """The batches of the epoch from its beginning, or from where it was gone on with."""
-        epoch, given = self._epoch, 0
+        """Yield the batches of the epoch from its beginning, or from the resumed state."""
+        epoch, count = self._epoch, 0
         self._passes += 1
         if self._begins is not None:
             self._loader.load_state_dict(self._begins)
             known = None
         else:
             self._loader.set_epoch(epoch)
-            known = self._found
+            known = self._counted
         length = self._flow.node.length
         known = known if length is None else length - self._first
         batches = iter(self._loader)
         while (batch := _next(batches)) is not None:
-            given += 1
-            if given == known:  # Keras does not ask for the end
-                self._whole = max(self._whole, epoch)
+            count += 1
+            if count == known:  # Keras does not read to the end of the iterator
+                self._completed = max(self._completed, epoch)
             yield batch
-        self._whole = max(self._whole, epoch)
+        self._completed = max(self._completed, epoch)
         if self._begins is None:
-            self._found = given
+            self._counted = count
 
     def _pass_of_tf(self) -> Iterator[Any]:
         passes = self._passes + 1
         try:
             yield from self._pass()
         except Exception as error:
-            if passes == self._passes:  # nobody waits for a pass that was given up
+            if passes == self._passes:  # ignore errors of an abandoned pass
                 self._error = error
 
 
@@ -184,13 +186,13 @@ def _next(batches: Iterator[Any]) -> Any:
     try:
         return next(batches, None)
     except Exception as error:
-        if error.__cause__ is not None:  # which Keras takes off, to shorten tracebacks
+        if error.__cause__ is not None:  # Keras removes the cause, to shorten tracebacks
             error.add_note(f"the cause: {error.__cause__!r}")
         raise
 
 
 def _batch(element: Any, position: int) -> Any:
-    """What Keras takes for a batch: inputs, then targets, then weights; or a dict of inputs."""
+    """Convert an element to a Keras batch: inputs, then targets, then weights; or a dict."""
     if isinstance(element, np.ndarray):
         return (element,)
     if isinstance(element, list):
@@ -199,8 +201,8 @@ def _batch(element: Any, position: int) -> Any:
         _refuse_many(type(element), len(element), position)
         return element
     raise SpecMismatch(
-        f"to_keras: element {position} is of type {type(element).__name__}; give Keras an array, a "
-        f"tuple of inputs, targets and weights, or a dict of inputs"
+        f"to_keras: element {position} is of type {type(element).__name__}; Keras takes an array, "
+        f"a tuple of inputs, targets and weights, or a dict of inputs"
     )
 
 
@@ -213,7 +215,7 @@ def _refuse_many(form: type, components: int, position: int) -> None:
 
 
 def _tf_signature(spec: Spec, name: str) -> Any:
-    """The specs of TensorFlow for what is known of a batch."""
+    """Return TensorFlow's specs for the spec of a batch."""
     import tensorflow as tf
 
     if isinstance(spec, StructSpec):
@@ -226,6 +228,6 @@ def _tf_signature(spec: Spec, name: str) -> Any:
     if not isinstance(spec, ArraySpec) or spec.dtype is None or spec.shape is None:
         raise FlowError(
             f"to_keras: {called(name, 0)} is {spec}, and TensorFlow has to know its dtype and how "
-            f"many dimensions it has: annotate the function that makes it, or give it an array"
+            f"many dimensions it has: annotate the function that makes it, or return an array"
         )
     return tf.TensorSpec((None, *spec.shape[1:]), tf.as_dtype(spec.dtype))

@@ -1,6 +1,6 @@
-"""A loader: the passes of a flow one after another, each element as a framework has it.
+"""The loader: iterates over the passes of a flow, and converts each element for a framework.
 
-It depends on no framework. One is served by a function that converts an element (see
+This module depends on no framework. A framework provides a function that converts an element (see
 ``torch_loader`` and ``jax_loader``), which the thread of a pump calls ahead of the consumer.
 """
 
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
 X = TypeVar("X")
 
 Convert: TypeAlias = Callable[[Any, int], X]
-"""Gives an element as a framework has it, from the element and its position in the pass."""
+"""Converts an element for a framework; the arguments are the element and its position."""
 
 Remainder: TypeAlias = Literal["drop", "keep"]
-"""What becomes of the elements at the end of a pass that are too few for all ranks."""
+"""The treatment of the last elements of a pass, if they are too few for all ranks."""
 
 _log = logging.getLogger(__name__)
 
 
 @attrs.frozen
 class Ranks:
-    """Which of the processes that train together this one is: each gets every ``n``-th element."""
+    """The rank of this process among ``n`` that train together; each gets every n-th element."""
 
     n: int = 1
     i: int = 0
     remainder: Remainder = "drop"
 
     @classmethod
-    def asked(cls, name: str, ranks: tuple[int, int], remainder: Remainder) -> Ranks:
-        """From the arguments ``ranks=(i, n)`` and ``remainder=``.
+    def of_arguments(cls, name: str, ranks: tuple[int, int], remainder: Remainder) -> Ranks:
+        """Create ranks from the arguments ``ranks=(i, n)`` and ``remainder=``.
 
         Raises:
-            InvalidFlow: They are no such thing.
+            InvalidFlow: An argument is invalid.
         """
         if remainder not in ("drop", "keep"):
             raise InvalidFlow(f"{name}: remainder must be 'drop' or 'keep', got {remainder!r}")
@@ -66,21 +66,23 @@ class Ranks:
 
 
 ALONE = Ranks()
-"""One process, which gets every element."""
+"""A single process, which gets every element."""
 
 
 class Loader(Generic[X]):
-    """The passes of a flow, one after another: each ``for`` goes through the next epoch.
+    """The passes of a flow: each ``for`` loop iterates over the next epoch.
 
-    A thread makes elements, and converts each by ``convert(element, position)``, at most ``buffer``
-    ahead of those that were taken; ``arrived`` is called with each as it is taken, in the thread of
-    the consumer. One pass is open at a time: to begin the next one ends it, and a pass that was
-    begun and never asked for an element counts as none. A loader belongs to one thread; it stops
-    when it is closed, when it is garbage-collected, and when the program ends.
+    A thread computes elements, and converts each by ``convert(element, position)``, at most
+    ``buffer`` elements ahead of the consumer. ``arrived`` is called with each element when the
+    consumer takes it, in the consumer's thread. One pass is open at a time: beginning the next
+    pass ends it. A pass of which no element was taken does not count as an epoch. A loader belongs
+    to one thread; it stops when it is closed, when it is garbage-collected, and when the program
+    ends.
 
-    Of several ``ranks`` each has every ``n``-th element, as ``shard`` gives them. They take equally
-    many, so that none waits for the others: the elements at the end of a pass that are too few for
-    all ranks are left out, which the log tells, unless ``remainder`` is ``"keep"``.
+    With several ``ranks``, each rank gets every ``n``-th element, like ``shard``. All ranks take
+    the same number of elements, so that no rank waits for the others: the last elements of a pass
+    are left out if they are too few for all ranks, and a warning is logged, unless ``remainder`` is
+    ``"keep"``.
 
     >>> import flowdsl as fl
     >>> flow = fl.from_range(4).shuffle(seed=1)
@@ -94,8 +96,8 @@ class Loader(Generic[X]):
     (2, True)
 
     Raises:
-        InvalidFlow: ``buffer`` is no int of at least 1; or the length of the flow is not known,
-            and several ranks are to end a pass together.
+        InvalidFlow: ``buffer`` is not an int of at least 1; or the length of the flow is unknown,
+            and several ranks must end a pass together.
 
     Source: ``DataLoader`` of PyTorch, and the states of torchdata's ``StatefulDataLoader``.
     """
@@ -117,24 +119,24 @@ class Loader(Generic[X]):
         self._buffer = checked_int(f"{name}: buffer", buffer, 1)
         self._ranks = ranks
         _refuse_unequal(name, flow, ranks)
-        self._whole: Plan[Any] = plan_of(self._part(0))
+        self._full_plan: Plan[Any] = plan_of(self._part(0))
         self._pass: LoaderPass[X] = self._begin(0)
 
     @property
     def epoch(self) -> int:
-        """The number of the pass that is under way, or else of the next one."""
+        """The number of the current pass, or of the next one if none is under way."""
         return self._pass.epoch + self._pass.ended
 
     @property
     def taken(self) -> int:
-        """The elements of the pass taken so far, by all ranks, those before a resume included."""
+        """The elements of the pass taken so far by all ranks, including before a resume."""
         return self._pass.taken
 
     def set_epoch(self, epoch: int) -> None:
-        """Go on with the beginning of another epoch, at the next ``for``.
+        """Begin another epoch at the next ``for``.
 
         Raises:
-            InvalidFlow: ``epoch`` is no int of at least 0.
+            InvalidFlow: ``epoch`` is not an int of at least 0.
         """
         epoch = checked_int(f"{self._name}: epoch", epoch, 0)
         self._pass.close()
@@ -142,15 +144,15 @@ class Loader(Generic[X]):
 
     def __iter__(self) -> Iterator[X]:
         before = self._pass
-        if before.asked:
+        if before.began:
             before.close()
             self._pass = self._begin(before.epoch + 1)
-        else:  # who wraps a loader may begin a pass only to look at it
+        else:  # wrappers of a loader may create an iterator without reading from it
             self._pass = self._begin(*before.place)
         return self._pass
 
     def __len__(self) -> int:
-        """How many elements this process gets of a whole pass."""
+        """The number of elements that this process gets in a complete pass."""
         length = len(self._flow)
         ranks = self._ranks
         if ranks.remainder == "drop":
@@ -158,34 +160,34 @@ class Loader(Generic[X]):
         return len(range(ranks.i, length, ranks.n))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this loader stands, as plain JSON values: after the last element that was taken.
+        """Return the state after the last element taken, as plain JSON values.
 
-        Once a pass has ended, it is the beginning of the next. It is a state of the flow, all ranks
-        together, which have taken equally many: that of any one is good for all, for another number
-        of them, and for ``flow.resume``.
+        After the end of a pass, it is the beginning of the next pass. It is a state of the flow
+        for all ranks together, which have taken the same number of elements. So the state of any
+        rank can be loaded by every rank, by another number of ranks, and by ``flow.resume``.
 
         Raises:
-            NotResumable: No position tells what this flow has given.
+            NotResumable: A position does not identify the elements that this flow delivered.
         """
         return self._pass.state_dict()
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Go on from a state at the next ``for``, which first has the rest of that pass.
+        """Resume from a state: the next ``for`` iterates over the rest of its pass.
 
         Raises:
-            StateMismatch: It is a state of another flow, or is no state. This loader stays where
-                it was.
+            StateMismatch: The state belongs to another flow, or is not a state. The loader is then
+                unchanged.
         """
         place = place_of(self._flow.node, state)
         self._pass.close()
         self._pass = self._begin(*place)
 
     def statistics(self) -> RunStatistics | None:
-        """The statistics of the pass that is under way, or of the last one; None before it."""
+        """Return the statistics of the current or last pass; None before the first."""
         return self._pass.statistics()
 
     def close(self) -> None:
-        """End the pass that is under way, and its workers; the next ``for`` begins another one."""
+        """End the current pass and its workers; the next ``for`` begins another pass."""
         self._pass.close()
 
     def __enter__(self) -> Self:
@@ -199,14 +201,14 @@ class Loader(Generic[X]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{self._name}: a loader cannot be copied or sent to another process, as it would give "
-            f"its elements again there; where it is for a DataLoader, give that num_workers=0 and "
-            f"the flow .prefetch(procs=n)"
+            f"{self._name}: a loader cannot be copied or sent to another process, which would get "
+            f"its elements again; in a DataLoader, use num_workers=0, and add "
+            f".prefetch(procs=n) to the flow"
         )
 
     def _begin(self, epoch: int, position: int = 0, mark: ResumePoint = BEGINNING) -> LoaderPass[X]:
         alone = self._ranks.n == 1
-        plan = self._whole if alone or not position else plan_of(self._part(position))
+        plan = self._full_plan if alone or not position else plan_of(self._part(position))
         return LoaderPass(
             self._flow.node,
             (epoch, position, mark),
@@ -219,7 +221,7 @@ class Loader(Generic[X]):
         )
 
     def _part(self, position: int) -> AnyNode:
-        """What this rank gets of the flow from a position on."""
+        """Return the part of the flow for this rank, beginning at a position of the flow."""
         node, ranks = self._flow.node, self._ranks
         if ranks.n == 1:
             return node
@@ -240,13 +242,13 @@ def _refuse_unequal(name: str, flow: Flow[Any, Any], ranks: Ranks) -> None:
     if left := length % ranks.n:
         _log.warning(
             "%s: %d of %d elements of each pass are left out, so that %d ranks take equally many; "
-            "remainder='keep' gives them to the first ranks",
+            "with remainder='keep' the first ranks get them",
             *(name, left, length, ranks.n),
         )
 
 
 class _Converted(Sink[Any], Generic[X]):
-    """The elements that were made ahead."""
+    """The queue of converted elements."""
 
     def __init__(self, convert: Convert[X]) -> None:
         self._convert = convert
@@ -257,10 +259,10 @@ class _Converted(Sink[Any], Generic[X]):
 
 
 class LoaderPass(Iterator[X], Generic[X]):
-    """One pass of a loader. It begins with the first element that is asked for.
+    """One pass of a loader, which begins with the first ``next``.
 
-    After an error or ``close``, ``next`` raises an error each time, so that a pass which was cut
-    short is not mistaken for a complete one.
+    After an error or ``close``, every ``next`` raises an error, so that an incomplete pass is not
+    mistaken for a complete one.
     """
 
     def __init__(
@@ -275,19 +277,18 @@ class LoaderPass(Iterator[X], Generic[X]):
         name: str,
     ) -> None:
         self.place = place
-        """The epoch, the position and the mark of the flow, all ranks together, at its beginning.
-        """
-        self.asked = False
-        """Whether it was asked for an element."""
+        """The epoch, position and resume point at which the pass begins, for all ranks together."""
+        self.began = False
+        """True after the first ``next``."""
         self.ended = False
-        """Whether it was asked for an element when it had given all."""
+        """True after a ``next`` that found no further elements."""
         self._node = node
         self._run = run
         self._ranks = ranks
         _, position, _ = place
         drops = ranks.n > 1 and ranks.remainder == "drop" and node.length is not None
         self._most = ((node.length or 0) - position) // ranks.n if drops else None
-        """How many elements this rank may take, so that all end together; None for all there are.
+        """The number of elements for this rank, so that all ranks end together; None if unlimited.
         """
         self._ready = _Converted(convert)
         self._arrived = arrived
@@ -295,23 +296,23 @@ class LoaderPass(Iterator[X], Generic[X]):
         self._name = name
         self._pump: Pump[Any] | None = None
         self._closed = False
-        self._given = 0
+        self._taken = 0
 
     @property
     def epoch(self) -> int:
-        """The epoch that it goes through."""
+        """The epoch of the pass."""
         epoch, _, _ = self.place
         return epoch
 
     @property
     def taken(self) -> int:
-        """The elements of the flow's pass taken so far, by all ranks."""
+        """The elements of the flow's pass taken so far by all ranks."""
         _, position, _ = self.place
-        return position + self._given * self._ranks.n
+        return position + self._taken * self._ranks.n
 
     def __next__(self) -> X:
         pump = self._pump or self._start()
-        if self._given == self._most:
+        if self._taken == self._most:
             self.ended = True
             pump.stop()
             raise StopIteration
@@ -320,7 +321,7 @@ class LoaderPass(Iterator[X], Generic[X]):
         except EndOfPass:
             self.ended = True
             raise StopIteration from None
-        self._given += 1
+        self._taken += 1
         element = self._ready.elements.popleft()
         if self._arrived is not None:
             self._arrived(element)
@@ -329,12 +330,12 @@ class LoaderPass(Iterator[X], Generic[X]):
     def _start(self) -> Pump[Any]:
         if self._closed:
             raise FlowError(f"{self._name}: this pass was closed; begin another one")
-        self.asked = True
+        self.began = True
         self._pump = Pump(self._run(), self._ready, self._buffer, name=self._name)
         return self._pump
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands; after its end, the beginning of the next epoch."""
+        """Return the state of the pass; after its end, the beginning of the next epoch."""
         epoch, position, mark = self.place
         if self.ended:
             return {**state_of(self._node, epoch + 1, 0)}
@@ -345,11 +346,11 @@ class LoaderPass(Iterator[X], Generic[X]):
         return {**state_of(self._node, epoch, self.taken)}
 
     def statistics(self) -> RunStatistics | None:
-        """The statistics of its run; None before that."""
+        """Return the statistics of the run; None before it begins."""
         return None if self._pump is None else self._pump.statistics()
 
     def close(self) -> None:
-        """End it; elements that were taken stay valid."""
+        """End the pass; elements that were taken stay valid."""
         self._closed = True
         self._ready.elements.clear()
         if self._pump is not None:

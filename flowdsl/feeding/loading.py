@@ -1,7 +1,7 @@
-# Overloads are tried in order: an element that nothing is known of could be any of them.
+# Overloads are tried in order: an element of unknown type matches all of them.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
-"""What feeds a framework with the elements of a flow: a method for each."""
+"""The flow's methods that pass its elements to a framework, one for each framework."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Loading(FlowBase[T, E]):
-    """Operators that bring the elements into another framework."""
+    """Methods that convert the elements for another framework."""
 
     @overload
     def to_torch(
@@ -158,31 +158,31 @@ class Loading(FlowBase[T, E]):
         ranks: tuple[int, int] | None = None,
         remainder: Remainder = "drop",
     ) -> TorchLoader[Any]:
-        """The elements as tensors of PyTorch: each ``for`` over what this gives is an epoch.
+        """Return a loader of the elements as PyTorch tensors; each ``for`` over it is an epoch.
 
-        Arrays become tensors that view their memory: nothing is copied on the way from a worker to
-        the training step, and a step may write into its batch. Memory that must not be written
-        to, such as that of a mapped file, is copied; ``copy=True`` copies always, ``copy=False``
-        raises instead. The memory goes back to the worker when the last tensor that views it is
-        gone. Text, Python's numbers and arrays of objects stay as they are.
+        Arrays become tensors that view their memory: nothing is copied between a worker and the
+        training step, and a step may write to its batch. Read-only memory, such as a mapped file,
+        is copied; ``copy=True`` always copies, ``copy=False`` raises instead. The memory returns to
+        the worker when the last tensor that views it is collected. Text, Python numbers and arrays
+        of objects are unchanged.
 
-        With a ``device`` elements are brought there, at most ``buffer`` ahead; to a GPU through
-        pinned memory and beside the computation, unless ``pin_memory=False``.
+        With a ``device``, elements are transferred to it, at most ``buffer`` ahead. Transfers to a
+        GPU use pinned memory and overlap with the computation, unless ``pin_memory=False``.
 
-        Where ``torch.distributed`` is initialized, each rank gets every ``n``-th element, as
-        ``shard`` gives them, or ``ranks=(i, n)`` says which. All take equally many: the elements at
-        the end of a pass that are too few for all ranks are left out, and the log tells how many;
-        ``remainder="keep"`` gives them to the first ranks, for loops in which none waits for
-        another.
+        If ``torch.distributed`` is initialized, each rank gets every ``n``-th element, like
+        ``shard``; ``ranks=(i, n)`` sets rank and number explicitly. All ranks take the same number
+        of elements: the last elements of a pass are left out if they are too few for all ranks, and
+        a warning is logged. With ``remainder="keep"`` the first ranks get them, for loops in which
+        no rank waits for another.
 
-        ``state_dict`` and ``load_state_dict`` save and restore the epoch and the place in it, and
-        ``set_epoch`` begins another one. To pass it to what wants a ``DataLoader``:
+        ``state_dict`` and ``load_state_dict`` save and restore the epoch and the position in it,
+        and ``set_epoch`` begins another epoch. For code that expects a ``DataLoader``, use
         ``DataLoader(flow.to_torch(), batch_size=None)``.
 
         Errors: ``MissingLibrary``; ``InvalidFlow`` for arguments, for a flow of unknown length
-        under several ranks, and in a worker of a ``DataLoader``, which would give all elements
-        once more; while it runs, ``SpecMismatch`` for an array that cannot be a tensor, and
-        whatever the flow raises, each at the place of its element.
+        with several ranks, and in a worker of a ``DataLoader``, which would yield all elements once
+        more; during a pass, ``SpecMismatch`` for an array that cannot be a tensor, and any error of
+        the flow, each at the position of its element.
 
         >>> import numpy as np, flowdsl as fl
         >>> flow = fl.from_range(4).map(lambda i: (np.full(2, i, np.float32), i)).batch(2)
@@ -315,29 +315,29 @@ class Loading(FlowBase[T, E]):
         ranks: tuple[int, int] | None = None,
         remainder: Remainder = "drop",
     ) -> JaxLoader[Any]:
-        """The elements as arrays of JAX: each ``for`` over what this gives is an epoch.
+        """Return a loader of the elements as JAX arrays; each ``for`` over it is an epoch.
 
-        Arrays are on their device before they are asked for, at most ``buffer`` elements ahead.
-        ``device`` is a device or a sharding, which divides each array among many, by default JAX's
-        own first one; on the CPU an array shares the memory that the worker has filled. Text,
-        Python's numbers and arrays of objects stay as they are. As everywhere in JAX, 64 bits are
-        kept only with ``jax_enable_x64``: floats are rounded to 32, and whole numbers that do not
-        fit into 32 are an error.
+        Arrays are transferred to their device ahead of time, at most ``buffer`` elements ahead.
+        ``device`` is a device, or a sharding, which divides each array among several devices; the
+        default is the first device of JAX. On the CPU an array shares the memory that the worker
+        has filled. Text, Python numbers and arrays of objects are unchanged. As everywhere in JAX,
+        64-bit types require ``jax_enable_x64``; without it, floats are rounded to 32 bits, and
+        integers that do not fit into 32 bits are an error.
 
-        Where ``jax.distributed`` is initialized, each process gets every ``n``-th element, as
-        ``shard`` gives them, or ``ranks=(i, n)`` says which; a sharding over the devices of all
-        makes one array of what they get. All take equally many: the elements at the end of a pass
-        that are too few for all are left out, and the log tells how many; ``remainder="keep"``
-        gives them to the first.
+        If ``jax.distributed`` is initialized, each process gets every ``n``-th element, like
+        ``shard``; ``ranks=(i, n)`` sets rank and number explicitly. A sharding over the devices of
+        all processes combines their elements into one array. All processes take the same number of
+        elements: the last elements of a pass are left out if they are too few for all, and a
+        warning is logged; with ``remainder="keep"`` the first processes get them.
 
-        ``state_dict``, plain JSON values as Orbax saves them (``args.JsonSave``), and
-        ``load_state_dict`` save and restore the epoch and the place in it; ``set_epoch`` begins
-        another one.
+        ``state_dict``, which returns plain JSON values that Orbax can save (``args.JsonSave``), and
+        ``load_state_dict`` save and restore the epoch and the position in it; ``set_epoch`` begins
+        another epoch.
 
         Errors: ``MissingLibrary``; ``InvalidFlow`` for arguments, and for a flow of unknown length
-        under several processes; while it runs, ``SpecMismatch`` for an array that JAX cannot have,
-        or that a sharding does not divide evenly (``batch(n, drop_remainder=True)``), and whatever
-        the flow raises, each at the place of its element.
+        with several processes; during a pass, ``SpecMismatch`` for an array that JAX cannot
+        represent, or that a sharding does not divide evenly (``batch(n, drop_remainder=True)``),
+        and any error of the flow, each at the position of its element.
 
         >>> import numpy as np, flowdsl as fl
         >>> flow = fl.from_range(4).map(lambda i: (np.full(2, i, np.float32), i)).batch(2)
@@ -358,23 +358,23 @@ class Loading(FlowBase[T, E]):
         )
 
     def to_keras(self, buffer: int = 2) -> KerasDataset:
-        """The elements as batches for ``fit``, ``evaluate`` and ``predict`` of Keras 3.
+        """Return the elements as batches for ``fit``, ``evaluate`` and ``predict`` of Keras 3.
 
-        It is given in the place of the data: ``model.fit(flow.to_keras(), epochs=3)``, with Keras
-        on TensorFlow, JAX or PyTorch. Epoch ``k`` of the training is epoch ``k`` of the flow, in
-        its order, each batch once, the small last one too; ``shuffle=`` and ``batch_size=`` of
-        Keras have no effect on it. An element is what Keras takes: ``(inputs, targets)``, or with
-        weights of the rows as a third component; inputs may be a dict. ``class_weight=`` is not
-        heard by Keras here: give weights. With ``steps_per_epoch`` a pass goes on from one epoch of
-        Keras to the next, as for a flow without an end.
+        Pass it to Keras as the data: ``model.fit(flow.to_keras(), epochs=3)``, with TensorFlow, JAX
+        or PyTorch as the backend. Epoch ``k`` of the training is epoch ``k`` of the flow, in its
+        order, with each batch once, including a small last one; the arguments ``shuffle=`` and
+        ``batch_size=`` of Keras have no effect. An element must be what Keras accepts:
+        ``(inputs, targets)``, optionally with sample weights as a third component; inputs may be a
+        dict. Keras ignores ``class_weight=`` here; use sample weights. With ``steps_per_epoch``, a
+        pass continues from one Keras epoch to the next, which is useful for an endless flow.
 
-        ``state_dict(batch + 1)``, in ``on_train_batch_end`` of a callback, is the place after the
-        batch that was trained on; after ``load_state_dict`` the next ``fit`` first has the rest of
-        that epoch: see docs/keras.md. At most ``buffer`` batches are made ahead.
+        ``state_dict(batch + 1)``, in ``on_train_batch_end`` of a callback, is the state after the
+        batch that was trained on. After ``load_state_dict``, the next ``fit`` trains on the rest of
+        that epoch: see docs/keras.md. At most ``buffer`` batches are computed ahead.
 
-        Errors: ``MissingLibrary``; ``FlowError`` on TensorFlow for a component of which no dtype
-        is known; while it runs, ``SpecMismatch`` for an element that is no batch of Keras, and
-        whatever the flow raises, as itself.
+        Errors: ``MissingLibrary``; ``FlowError`` with TensorFlow for a component of unknown dtype;
+        during a pass, ``SpecMismatch`` for an element that is not a Keras batch, and any error of
+        the flow, unchanged.
 
         >>> import keras, numpy as np, flowdsl as fl
         >>> flow = fl.from_range(8).map(lambda i: (np.full(3, i, np.float32), i)).batch(4)

@@ -1,8 +1,15 @@
-"""The pump: a thread that moves one pass of a flow into the queue of a consumer.
+"""The pump: a thread that moves one pass of a flow into a consumer's queue.
 
-It depends on no framework. Queued and taken elements are counted here, and all waiting is done
-here, in Python: Ctrl-C could not interrupt a wait inside a framework, and a step could meet the
-end of the data after it has taken some of its elements.
+The problem: a training step takes n elements from a queue of its framework, while a thread fills
+the queue from a flow. The naive way lets the step block in the framework's queue. This fails in
+several ways: Ctrl-C does not interrupt a wait inside a framework; a step may reach the end of the
+data after it has taken some of its elements; a failed flow looks like a slow one; and the thread's
+references keep a forgotten pass alive.
+
+The choice: the pump counts the queued and the taken elements, and all waiting is done here, in
+Python. ``take(n)`` returns when n elements are in the queue, or raises before any is taken. The
+thread alone owns the run. It refers to ``_Transfer``, not to ``Pump``: when the pump is collected,
+a finalizer stops the thread. This module depends on no framework.
 """
 
 from __future__ import annotations
@@ -31,61 +38,60 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_ELEMENTS_A_MARK = 16
-"""Elements between two marks of a pass: above a filter, resuming makes at most so many again."""
+_RESUME_POINT_INTERVAL = 16
+"""Elements between two resume points: above a filter, a resume computes at most this many again."""
 
 _SECONDS_AT_THE_END = 0.3
-"""How long the end of the program, as by Ctrl-C, waits for a flow that is busy."""
+"""The time that the end of the program, for example by Ctrl-C, waits for a busy flow."""
 
 PATIENCE = 30.0
-"""Seconds of a wait after which it is told what is waited for."""
+"""Seconds of waiting after which a warning describes what the flow is doing."""
 
 
 class EndOfPass(Exception):
     """Raised when a pass has too few elements for another step; ``left`` is how many remain.
 
-    ``rows`` is how many rows there are besides, too few for an element, where rows are batched by
-    the consumer.
+    ``rows`` is the number of further rows, too few for an element, if the consumer batches rows.
     """
 
     def __init__(self, left: int, rows: int = 0) -> None:
-        besides = f" and {rows} row(s)" if rows else ""
-        super().__init__(f"end of the pass, {left} element(s){besides} left")
+        further = f" and {rows} row(s)" if rows else ""
+        super().__init__(f"end of the pass, {left} element(s){further} left")
         self.left, self.rows = left, rows
 
 
 class Sink(ABC, Generic[T]):
-    """Where a pump puts elements: a consumer's queue of any kind.
+    """The target of a pump: a consumer's queue of any kind.
 
-    It must not refer to its pump or to the pump's owner: the thread holds the sink, so neither
-    would be collected before the pass is over.
+    A sink must not refer to its pump or to the pump's owner: the thread refers to the sink, so
+    neither would be collected before the end of the pass.
     """
 
     @abstractmethod
     def put(self, element: T, position: int) -> None:
-        """Queue one element, the one at this position of the pass, counted from 0.
+        """Queue one element; ``position`` is its position in the pass, counted from 0.
 
         Called in the pump's thread, in the order of the pass. It may wait, if ``close`` ends the
-        wait. An exception ends the pass, as an error of the flow would; a note says which element
-        it was, except for a ``FlowError``, which says so itself.
+        wait. An exception ends the pass like an error of the flow. It gets a note that names the
+        element, unless it is a ``FlowError``, which names the element itself.
         """
 
     def close(self) -> None:
-        """End the queue: the pass was stopped, or is over, and queued elements can still be taken.
+        """Close the queue: the pass has ended or was stopped; queued elements can still be taken.
 
-        It is called more than once, from any thread, even during a ``put``, which must then end
-        with any error. A queue that never waits does not need this method.
+        Called several times, from any thread, even during a ``put``, which must then raise any
+        error. A queue that never waits does not need this method.
         """
 
 
 class Pump(Generic[T]):
     """Moves the elements of a run into a sink, at most ``capacity`` ahead of its consumer.
 
-    A thread begins at once, and owns the run from then on: it iterates and closes it. The consumer
-    calls ``take(n)``, and then gets ``n`` elements out of the sink. A pump may be used from several
-    threads; it is stopped when it is garbage-collected, or when the program ends. ``name`` names
-    the thread, and stands in errors. A consumer that has waited for ``patience`` seconds is told,
-    by a warning in the log, where the flow is; and again after twice as long.
+    The thread begins immediately and owns the run: it iterates and closes it. The consumer calls
+    ``take(n)``, and then removes ``n`` elements from the sink. A pump may be used from several
+    threads; it is stopped when it is garbage-collected, or when the program ends. ``name`` is the
+    name of the thread and appears in errors. If a consumer waits for ``patience`` seconds, a
+    warning describes what the flow is doing; further warnings follow after twice as long each.
 
     >>> from collections import deque
     >>> import flowdsl as fl
@@ -104,7 +110,7 @@ class Pump(Generic[T]):
     ([0, 1], [4, 9, 16])
 
     Raises:
-        InvalidFlow: ``capacity`` is no int of at least 1.
+        InvalidFlow: ``capacity`` is not an int of at least 1.
     """
 
     def __init__(
@@ -119,12 +125,12 @@ class Pump(Generic[T]):
         self._name = name
         self._capacity = checked_int(f"{name}: capacity", capacity, 1)
         self._transfer = _Transfer(run, sink, self._capacity, name, patience)
-        # Neither a forgotten pump nor the end of the program leaves the run's processes behind.
+        # A collected pump and the end of the program stop the run's processes.
         self._forgotten = weakref.finalize(self, self._transfer.stop, _SECONDS_AT_THE_END)
 
     @property
     def fill(self) -> int:
-        """How many elements are queued and not yet taken."""
+        """The number of elements that are queued and not taken."""
         return self._transfer.fill
 
     @property
@@ -138,7 +144,7 @@ class Pump(Generic[T]):
         return self._transfer.waited
 
     def statistics(self) -> RunStatistics:
-        """The statistics of the run so far, whatever its thread does meanwhile."""
+        """Return the statistics of the run so far; safe while the thread is running."""
         return self._transfer.statistics()
 
     def take(self, n: int = 1) -> None:
@@ -147,10 +153,11 @@ class Pump(Generic[T]):
         Ctrl-C interrupts the wait.
 
         Raises:
-            EndOfPass: Fewer are left.
-            FlowError: The flow failed, after the elements before it: whatever it raised comes as
-                it is, with a note where some of those were left. Or the pump was stopped.
-            InvalidFlow: ``n`` is no int of at least 1, or more than ``capacity``.
+            EndOfPass: Fewer than ``n`` elements are left.
+            FlowError: The pump was stopped; or the flow failed, and fewer than ``n`` elements
+                before the failure are left. Any error of the flow is raised unchanged, with a note
+                if some elements were left.
+            InvalidFlow: ``n`` is not an int of at least 1, or more than ``capacity``.
         """
         n = checked_int(f"{self._name}: n", n, 1)
         if n > self._capacity:
@@ -161,27 +168,28 @@ class Pump(Generic[T]):
         try:
             self._transfer.take(n)
         except Exception:
-            # The pass is over: nothing is left to stop. The finalizer holds the error, whose
-            # traceback leads here, and so would keep this pump alive until the program ends.
+            # The pass is over, so there is nothing to stop. The finalizer refers to the error,
+            # whose traceback refers to this pump: it would live until the program ends.
             self._forgotten.detach()
             raise
 
     def state_dict(self, behind: int = 0) -> dict[str, object]:
-        """The position after the last element that was taken, for ``flow.resume``.
+        """Return the state after the last element that was taken, for ``flow.resume``.
 
-        With ``behind`` it is so many elements before that, where the consumer took them ahead.
+        With ``behind`` it is the state this many elements earlier, for a consumer that takes
+        elements ahead of their use.
 
-        It waits for at most one element, and can be asked for at any time, also after the end.
+        The call waits for at most one element, and works at any time, also after the end.
 
         Raises:
-            NotResumable: No position tells what this flow has given.
+            NotResumable: A position does not identify the elements that this flow delivered.
         """
         return self._transfer.state_dict(behind)
 
     def stop(self, timeout: float = 1.0) -> None:
-        """End the pass. A flow that is busy making an element is given ``timeout`` seconds.
+        """End the pass; wait at most ``timeout`` seconds for a flow that is computing an element.
 
-        Where that is not enough, a warning is logged, and the thread ends after the element.
+        If that is not enough, a warning is logged, and the thread ends after the element.
         """
         self._forgotten.detach()
         self._transfer.stop(timeout)
@@ -194,7 +202,7 @@ class Pump(Generic[T]):
 
 
 class _Transfer(Generic[T]):
-    """The state that the thread holds, without the pump, which can so be garbage-collected."""
+    """The state of the thread, without the pump, so that the pump can be garbage-collected."""
 
     def __init__(
         self, run: Run[T], sink: Sink[T], capacity: int, name: str, patience: float
@@ -212,8 +220,9 @@ class _Transfer(Generic[T]):
         self._over = False
         self._error: Exception | None = None
         self._stopped = False
-        # A run belongs to one thread at a time. The second lock is a turnstile: a thread that
-        # waits for the run is next, however fast the pump's thread asks for it again.
+        # A run belongs to one thread at a time. Locks are not fair: the pump's thread could lock
+        # the run again and again while another thread waits. So both first pass a turnstile, which
+        # a waiting thread keeps locked until it has the run.
         self._owner = threading.Lock()
         self._turnstile = threading.Lock()
         self._process = os.getpid()
@@ -276,7 +285,7 @@ class _Transfer(Generic[T]):
             self._stopped = True
             self._changed.notify_all()
         self._sink.close()
-        if threading.current_thread() is self._thread:  # the garbage collector runs in any thread
+        if threading.current_thread() is self._thread:  # called by the garbage collector
             return
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -312,7 +321,7 @@ class _Transfer(Generic[T]):
                 while self._has_room() and self._move_one():
                     pass
         except BaseException:
-            if not self._stopped:  # nobody wants the error of a stopped pass
+            if not self._stopped:  # ignore errors of a stopped pass
                 raise
 
     def _has_room(self) -> bool:
@@ -321,7 +330,7 @@ class _Transfer(Generic[T]):
             return not self._stopped
 
     def _move_one(self) -> bool:
-        """Move the next element, if any; a name in a longer-lived frame would hold its memory."""
+        """Move the next element, if any; only this short-lived frame refers to the element."""
         try:
             element = self._next()
         except StopIteration:
@@ -336,15 +345,15 @@ class _Transfer(Generic[T]):
         with self._turnstile:
             pass
         with self._owner:
-            if self._queued % _ELEMENTS_A_MARK == 0:
-                # A consumer may have taken some ahead, but hardly more than it has room for here.
+            if self._queued % _RESUME_POINT_INTERVAL == 0:
+                # A consumer may have taken elements ahead, but rarely more than the capacity.
                 self._run.mark(self._start + max(0, self._taken - self._capacity))
             return next(self._run)
 
     def _put(self, element: T, position: int) -> None:
         try:
             self._sink.put(element, position)
-        except FlowError:  # a FlowError already says which element it was
+        except FlowError:  # a FlowError names its element already
             raise
         except BaseException as error:
             error.add_note(f"{self._name}: raised as element {position} was put into the queue")

@@ -1,4 +1,4 @@
-"""Where a run is while its consumer waits: the line of a function, or the workers that are busy."""
+"""The stall report: describes what a run is doing while its consumer waits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "
 
 
 def whereabouts(run: Run[Any], thread: threading.Thread) -> str:
-    """What the run does at this moment, for a message; ``thread`` iterates it."""
+    """Describe the current activity of a run for a message; ``thread`` iterates the run."""
     frame = sys._current_frames().get(thread.ident or 0)
-    while frame is not None and _is_of_a_library(frame):
+    while frame is not None and _is_in_library(frame):
         frame = frame.f_back
     if frame is not None:
         code = frame.f_code
@@ -29,9 +29,9 @@ def whereabouts(run: Run[Any], thread: threading.Thread) -> str:
         for stage in run.statistics().stages
         if stage.workers and stage.in_flight
     ]
-    return ", ".join(busy) or "the flow has given none"
+    return ", ".join(busy) or "the flow has not yielded it"
 
 
-def _is_of_a_library(frame: FrameType) -> bool:
+def _is_in_library(frame: FrameType) -> bool:
     name = frame.f_code.co_filename
     return name.startswith((_PACKAGE, *_LIBRARIES, "<frozen"))

@@ -1,4 +1,4 @@
-"""to_torch: the elements of a flow as tensors of PyTorch."""
+"""to_torch: the elements of a flow as PyTorch tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BITS = {1: np.uint8, 2: np.uint16}
 
 
 class TorchLoader(Loader[X], IterableDataset[X]):
-    """The passes of a flow as tensors of PyTorch: what ``flow.to_torch`` gives, and documents."""
+    """The passes of a flow as PyTorch tensors, as documented in ``flow.to_torch``."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class TorchLoader(Loader[X], IterableDataset[X]):
             flow,
             tensors,
             buffer=buffer,
-            ranks=Ranks.asked("to_torch", _here() if ranks is None else ranks, remainder),
+            ranks=Ranks.of_arguments("to_torch", _rank() if ranks is None else ranks, remainder),
             arrived=tensors.taken if tensors.is_on_cuda else None,
             name="to_torch",
         )
@@ -72,37 +72,37 @@ def _refuse_workers() -> NoReturn:
     )
 
 
-def _here() -> tuple[int, int]:
-    """The rank of this process and their number, where ``torch.distributed`` is initialized."""
+def _rank() -> tuple[int, int]:
+    """Return rank and number of ranks, from ``torch.distributed`` if it is initialized."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
 
 
-def _device(given: str | int | torch.device | None) -> torch.device | None:
-    """The device to bring tensors to; None if they stay where the flow makes them."""
-    if given is None:
+def _device(argument: str | int | torch.device | None) -> torch.device | None:
+    """Return the device to transfer tensors to; None if they stay in the flow's memory."""
+    if argument is None:
         return None
     try:
-        device = torch.device(given)
+        device = torch.device(argument)
     except (RuntimeError, TypeError) as error:
         raise InvalidFlow(
             f"to_torch: device must be None or what torch.device takes, such as 'cuda:0', "
-            f"got {given!r} ({error})"
+            f"got {argument!r} ({error})"
         ) from error
     return None if device.type == "cpu" else device
 
 
 @attrs.frozen
 class _Tensors:
-    """Makes tensors of the arrays of an element, in the thread of a pump."""
+    """Converts the arrays of an element to tensors, in the thread of a pump."""
 
     device: torch.device | None
     pinned: bool
     copy: bool | None
     stream: torch.cuda.Stream | None = attrs.field(init=False)
-    """What is brought to a GPU goes beside the consumer's work, in a stream of its own."""
+    """The CUDA stream of transfers, separate so that they overlap with the consumer's work."""
 
     def __attrs_post_init__(self) -> None:
         stream = torch.cuda.Stream(self.device) if self.is_on_cuda else None
@@ -126,7 +126,7 @@ class _Tensors:
             return converted(element, tensor)
         with torch.cuda.stream(self.stream):
             moved = converted(element, tensor)
-        self.stream.synchronize()  # of this thread: the consumer's goes on
+        self.stream.synchronize()  # blocks this thread, not the consumer's stream
         return moved
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -135,32 +135,31 @@ class _Tensors:
         return tensor if self.device is None else tensor.to(self.device, non_blocking=self.pinned)
 
     def taken(self, element: Any) -> None:
-        """Tell PyTorch that the consumer's stream uses the memory, which another one allocated."""
+        """Register the memory with the consumer's stream, since another stream allocated it."""
         for leaf in leaves_of(element):
             if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
                 leaf.record_stream(torch.cuda.current_stream(leaf.device))
 
 
 def tensor_of(array: NDArray[Any], copy: bool | None = None) -> torch.Tensor:
-    """A tensor of the array: a view of its memory, if ``copy`` and the array allow that.
+    """Convert an array to a tensor: a view of its memory, if ``copy`` and the array allow it.
 
-    With ``copy=None`` memory that must not be written to, or that a tensor cannot describe (bytes
-    in the other order, negative steps), is copied; ``True`` always copies, ``False`` never.
+    With ``copy=None`` memory that is read-only, or that a tensor cannot describe (the other byte
+    order, negative strides), is copied; ``True`` always copies, ``False`` never.
 
     >>> array = np.zeros(3, np.float32)
     >>> tensor_of(array).add_(1), array
     (tensor([1., 1., 1.]), array([1., 1., 1.], dtype=float32))
 
     Raises:
-        SpecMismatch: PyTorch has no such dtype; or it would have to be copied, and ``copy`` is
-            False.
+        SpecMismatch: PyTorch has no such dtype; or the array must be copied, and ``copy`` is False.
     """
     why = _must_be_copied(array)
     if why and copy is False:
         raise SpecMismatch(f"{why}, so it has to be copied, and copy=False was given")
     if why or copy:
         array = np.array(array, array.dtype.newbyteorder("="), order="C", subok=False)
-    # NumPy has these of another package, which PyTorch does not know: the bits are alike.
+    # These dtypes come from another package, unknown to PyTorch, with the same bit patterns.
     own = getattr(torch, array.dtype.name, None) if array.dtype.isbuiltin == 2 else None
     if isinstance(own, torch.dtype) and array.dtype.itemsize in _BITS:
         return torch.from_numpy(array.view(_BITS[array.dtype.itemsize])).view(own)
@@ -171,11 +170,11 @@ def tensor_of(array: NDArray[Any], copy: bool | None = None) -> torch.Tensor:
 
 
 def _must_be_copied(array: NDArray[Any]) -> str | None:
-    """Why no tensor can view the array; None if one can."""
+    """Return the reason why a tensor cannot view the array; None if it can."""
     if not array.flags.writeable:
         return "its memory is read-only"
     if not array.dtype.isnative:
         return "its bytes are in the other order"
     if any(step < 0 or step % array.dtype.itemsize for step in array.strides):
-        return "its strides are none that a tensor has"
+        return "a tensor cannot have its strides"
     return None

@@ -1,14 +1,16 @@
-"""Flows across machines, by ZMQ.
+"""Flows across machines, through ZMQ.
 
-``message``    what travels, as frames of bytes: the header, and elements without pickle
-``zmq_ops``    elements in the format of tensorpack's zmq_ops     ``pushing``    its protocol
-``security``   which addresses may be unencrypted, and CURVE keys for the others
-``links``      the sockets
-``outbox``     a sender's elements until they are taken; no sockets
-``intake``     what a receiver knows of its senders; no sockets
-``declared``   checks elements against their declaration
-``sending``    send_zmq      ``sender``     one pass of it
-``receiving``  from_zmq      ``receiver``   one pass of it
+``message``        messages as frames of bytes: a header, and elements without pickle
+``zmq_ops``        elements in the format of tensorpack's zmq_ops
+``pushing``        the protocol of zmq_ops
+``security``       addresses that may be unencrypted, and CURVE keys for the others
+``sockets``        the sockets
+``handshakes``     reports of failed connections
+``send_buffer``    the sender's state: elements until they are taken; no sockets
+``receive_state``  the receiver's state: its senders and their elements; no sockets
+``schema``         checks elements against their declaration
+``send_zmq``       the operator of a sender      ``sender``    one pass of a sender
+``from_zmq``       the source of a receiver      ``receiver``  one pass of a receiver
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """ZMQ and what goes with it is imported when it is asked for: every flow has ``send_zmq``."""
+    """Import public names on first access, since most programs do not need ZMQ."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "intake" if name == "Tally" else "security"
+    module = "receive_state" if name == "Tally" else "security"
     return getattr(import_module(f"{__name__}.{module}"), name)

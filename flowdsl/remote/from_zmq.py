@@ -49,22 +49,22 @@ class FromZmq(OneShot[T, E], Generic[T, E]):
 
 @attrs.frozen(eq=False)
 class FromSender(FromZmq[T, Unsized], Generic[T]):
-    """The elements that one other process sends, up to its end."""
+    """The elements that one other process sends, until it ends."""
 
 
 @attrs.frozen(eq=False)
 class FromSenders(FromZmq[T, Unsized | Reordered], Generic[T]):
-    """The elements of several processes, in the order of arrival, up to the last one's end."""
+    """The elements of several processes, in the order of arrival, until the last one ends."""
 
 
 @attrs.frozen(eq=False)
 class FromAnySenders(FromZmq[T, Endless | Reordered], Generic[T]):
-    """The elements of any number of processes that come and go."""
+    """The elements of any number of processes, which may start and end at any time."""
 
 
 @attrs.frozen(eq=False)
 class FromZmqOps(FromZmq[T, Endless | Reordered | Resampled], Generic[T]):
-    """The elements that any processes push in the format of zmq_ops."""
+    """The elements that any processes push in the zmq_ops format."""
 
 
 class _OptionsOfBoth(TypedDict, total=False):
@@ -148,7 +148,7 @@ def from_zmq(
     *,
     bind: bool = True,
     senders: int | None = 1,
-    format: Format = "flowdsl",  # noqa: A002  # as tensorpack has it
+    format: Format = "flowdsl",  # noqa: A002  # the name in tensorpack
     trusted: bool = False,
     hwm: int = 50,
     security: Curve | None = None,
@@ -157,45 +157,45 @@ def from_zmq(
     tally: Tally | None = None,
     on_bound: Callable[[str], object] | None = None,
 ) -> Flow[Any, Any]:
-    """The elements that other processes send with ``flow.send_zmq``, until they have ended.
+    """The elements that other processes send with ``flow.send_zmq``, until these have ended.
 
-    ``address`` is ``ipc://path`` or ``tcp://host:port``, or several of them, which are read side by
-    side. One of the two ends binds an address and the other connects, in any order: here one binds,
-    unless ``bind=False``, and any number of senders may connect to it. ``element`` declares what an
-    element is, as in ``from_lmdb``, and each is held to it. The pass ends when ``senders`` of them
-    have ended, having sent the number of elements that they say; with ``senders=None`` any number
-    may come and go, and it never ends.
+    ``address`` is ``ipc://path`` or ``tcp://host:port``, or a sequence of addresses, which are read
+    concurrently. One of the two ends binds an address and the other connects, in any order. This
+    end binds, unless ``bind=False``, and any number of senders may connect to it. ``element``
+    declares the type of an element, as in ``from_lmdb``, and each element is checked against it.
+    The pass ends when ``senders`` senders have ended and all their elements have arrived; with
+    ``senders=None``, any number of senders may start and end at any time, and the pass is endless.
 
-    While both ends live, each element of a sender arrives exactly once and in order, whatever
-    happens to the connection; the elements of several senders interleave as they come. At most
-    ``hwm`` elements of each are held here, or are on the way, so a slow consumer slows the senders.
-    If a sender dies, what it had not sent is lost: with ``timeout``, that no element came for so
-    many seconds, while the consumer waits for one, is an error that tells how far each sender was;
-    a sender that fails says so at once. A ``tally`` counts elements by address and by sender.
+    While both ends are alive, each element of a sender arrives exactly once and in order, even if
+    the connection breaks; the elements of several senders interleave in the order of arrival. At
+    most ``hwm`` elements of each sender are in flight or stored here, so a slow consumer slows down
+    the senders. If a sender dies, the elements it had not sent are lost. With ``timeout``, it is an
+    error if the consumer waits this many seconds without an element; the error reports the progress
+    of each sender. A sender whose flow fails reports this immediately. A ``tally`` counts elements
+    by address and by sender.
 
-    No code is run from what comes. ``trusted=True`` opens pickles too, of senders that were told to
-    pickle; whoever can reach the address could then run code here. Plain ``tcp`` beyond this
-    machine is refused: give keys as ``security=Curve(...)``, or say ``insecure=True``; to a path of
-    ``ipc`` only processes of the same user may connect. ``on_bound`` is called with each address
-    that was bound, which for ``tcp://127.0.0.1:*`` has a port that was free.
+    Messages cannot execute code. ``trusted=True`` also accepts pickled elements, from senders with
+    ``trusted=True``; then anyone who can reach the address can execute code here. Plain ``tcp``
+    beyond this machine is refused, unless you pass keys as ``security=Curve(...)``, or
+    ``insecure=True``. Only processes of the same user may connect to an ``ipc`` path. ``on_bound``
+    is called with each address after it is bound; ``tcp://127.0.0.1:*`` binds a free port.
 
-    ``format="zmq_ops"`` reads what tensorpack sends in that format, from a ``PULL`` socket: tuples
-    of arrays, without end, and without those that a connection held when it was cut, or its sender
-    went.
+    ``format="zmq_ops"`` reads the format of tensorpack's zmq_ops, from a ``PULL`` socket: tuples of
+    arrays, without an end. Elements in a connection that breaks, or whose sender exits, are lost.
 
-    The sockets are opened when a pass begins, in the consumer's process, and closed with it. It is
-    one pass; the second is a ``SourceError``. No state can be taken of it: the senders go on where
-    they are, so keep the state of the flow that sends, and resume that one.
+    The sockets are opened in the consumer's process when a pass begins, and closed with it. There
+    is only one pass; the second raises a ``SourceError``. A receiving flow has no state, since the
+    senders continue independently: save and resume the state of the sending flow instead.
 
     Length: unknown until all senders have ended.
 
     Effects: ``Unsized``; with several ``senders`` also ``Reordered``; with ``senders=None``
-    ``Endless`` and ``Reordered``, and with the format zmq_ops ``Resampled`` besides.
+    ``Endless`` and ``Reordered``, and with the format zmq_ops also ``Resampled``.
 
-    Errors: ``InvalidFlow`` for an argument, or an address that is open to others; ``SourceError``
-    for an address that cannot be bound, for what is no message, is pickled, or is of another
-    version, for a sender that fails or has another receiver, when no element comes in time, and for
-    a second pass; ``SpecMismatch`` for an element that is not what was declared.
+    Errors: ``InvalidFlow`` for an argument, or an address that others can reach; ``SourceError``
+    for an address that cannot be bound, for an invalid, pickled or outdated message, for a sender
+    that fails or has another receiver, if no element arrives in time, and for a second pass;
+    ``SpecMismatch`` for an element that does not match its declaration.
 
     >>> import flowdsl as fl, tempfile, threading
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -210,7 +210,7 @@ def from_zmq(
     >>> sorted(numbers)
     [0, 1, 2, 3, 4, 5]
 
-    Source: ``RemoteDataZMQ`` of tensorpack, whose ``PULL`` socket loses what a cut connection held.
+    Source: ``RemoteDataZMQ`` of tensorpack, which loses elements when a connection breaks.
 
     Elsewhere: tensorpack ``RemoteDataZMQ``; tf.data none; Grain none;
     torchdata none.
@@ -228,8 +228,8 @@ def from_zmq(
     check_format(who, format, trusted=trusted, senders=senders != 1)
     declared = SchemaCheck.of(who, element)
     tally = Tally() if tally is None else tally
-    for one in addresses:
-        tally.addresses.setdefault(one, 0)
+    for bound in addresses:
+        tally.addresses.setdefault(bound, 0)
     if format == "zmq_ops":
         once = Once(pulled(ends, declared, timeout, tally), _SECOND_PASS, ours=True)
         return flow(FromZmqOps[Any](ends.spelled, declared.spec, once))

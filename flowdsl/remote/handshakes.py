@@ -1,4 +1,8 @@
-"""Reports failed handshakes: without a report, a refused peer looks like an absent one."""
+"""Handshakes: reports failed connections, since otherwise a refused peer looks like an absent one.
+
+ZMQ retries a failed connection silently. Its monitor events show failures, but they identify a
+connection only when it begins and ends, see ``_Monitor``.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +32,17 @@ _OTHER_FORMAT: Final = "the other end has another format="
 _LEFT: Final = f"the other end broke off: it ended then, has another format=, or {_ONE_SIDED}"
 _ENDED: Final = "the other end broke off, as it does if the public key given for it is wrong"
 _SURE: Final = 3
-"""From this many silent failures on, the other end was not merely restarting."""
+"""After this many silent failures, the other end is not merely restarting."""
 
 
 @attrs.define(eq=False)
 class _Monitor:
     """Reads the handshake events of one socket.
 
-    ZMQ names the connection, by its descriptor, where one begins and where it ends, but not where
-    its handshake succeeds or fails: there are only as many outcomes as there were handshakes. So a
-    connection that ends takes the first outcome since it began that no other has taken. If there is
-    none, it had none: never more connections are said to have failed than did.
+    ZMQ's events for the begin and the end of a connection contain its descriptor, but the events
+    for the outcome of a handshake do not. So outcomes are assigned by order: a connection that ends
+    takes the first outcome since its begin that no other connection has taken. If there is none,
+    its handshake had no outcome and has failed. This never reports more failures than occurred.
     """
 
     address: str
@@ -46,16 +50,16 @@ class _Monitor:
     _begun: dict[int, int] = attrs.field(factory=dict[int, int])
     """The open connections, each with the number of the event that began it."""
     _outcomes: list[int] = attrs.field(factory=list[int])
-    """The events that told an outcome which no connection has taken, in order."""
+    """The numbers of outcome events that no connection has taken, in order."""
     _events: Iterator[int] = attrs.field(factory=count)
 
     def failures(self) -> Iterator[tuple[int, int]]:
-        """The events and values of the handshakes that failed since the last call."""
+        """Yield the events and values of the handshakes that failed since the last call."""
         from zmq.utils.monitor import recv_monitor_message  # imports asyncio: slow
 
         while self.socket.poll(0):
-            told = recv_monitor_message(self.socket, zmq.NOBLOCK)
-            event, value, number = told["event"], told["value"], next(self._events)
+            message = recv_monitor_message(self.socket, zmq.NOBLOCK)
+            event, value, number = message["event"], message["value"], next(self._events)
             if event in _BEGUN:
                 self._begun[value] = number
             elif event != _GONE:
@@ -66,13 +70,13 @@ class _Monitor:
                 yield event, value
 
     def _had_outcome(self, connection: int) -> bool:
-        """Whether a connection that ends had an outcome, which it takes."""
+        """Take the outcome of a connection that ends; return False if there is none."""
         first = bisect(self._outcomes, self._begun.pop(connection))
-        had = first < len(self._outcomes)
+        had_outcome = first < len(self._outcomes)
         del self._outcomes[first : first + 1]
         if not self._begun:
             self._outcomes.clear()
-        return had
+        return had_outcome
 
 
 @attrs.define(eq=False)
@@ -83,19 +87,19 @@ class Handshakes:
     binds: bool
     secured: bool
     failed: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
-    """How often handshakes failed, by address and reason."""
+    """The number of failed handshakes, by address and reason."""
     _monitors: list[_Monitor] = attrs.field(factory=list[_Monitor])
 
     def watch(self, socket: zmq.Socket[bytes], address: str, poller: zmq.Poller) -> None:
-        """Watch a socket, before it has a connection."""
-        told = f"inproc://handshakes-{len(self._monitors)}"
+        """Watch a socket; call this before it has a connection."""
+        endpoint = f"inproc://handshakes-{len(self._monitors)}"
         events = (_AUTH, _PROTOCOL, _SILENT, *_BEGUN, _DONE, _GONE)
-        socket.monitor(told, sum(map(int, events)))
+        socket.monitor(endpoint, sum(map(int, events)))
         monitor = socket.context.socket(zmq.PAIR)
         # A full bounded queue would block the watched socket until the events are read.
         monitor.setsockopt(zmq.RCVHWM, 0)
         monitor.setsockopt(zmq.LINGER, 0)
-        monitor.connect(told)
+        monitor.connect(endpoint)
         poller.register(monitor, zmq.POLLIN)
         self._monitors.append(_Monitor(address, monitor))
 
@@ -105,7 +109,7 @@ class Handshakes:
             monitor.socket.close(0)
         self._monitors.clear()
 
-    def look(self, ready: Container[object] | None = None) -> None:
+    def update(self, ready: Container[object] | None = None) -> None:
         """Count and log new failures; with ``ready``, only of the sockets that it contains."""
         for monitor in self._monitors:
             if ready is not None and monitor.socket not in ready:
@@ -122,11 +126,11 @@ class Handshakes:
             _log.log(level, "%s: a handshake at %r failed: %s", self.who, address, what)
 
     @property
-    def said(self) -> str:
-        """The failures, as the end of an error's message."""
-        self.look()
-        most = self.failed.most_common(2)
-        return "".join(f"; failed handshakes at {at!r}: {n}, {what}" for (at, what), n in most)
+    def summary(self) -> str:
+        """The failures, to append to an error message."""
+        self.update()
+        top = self.failed.most_common(2)
+        return "".join(f"; failed handshakes at {at!r}: {n}, {what}" for (at, what), n in top)
 
     def _meaning(self, event: int, value: int) -> str:
         if event == _AUTH:

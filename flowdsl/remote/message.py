@@ -1,17 +1,18 @@
-"""What travels between a sender and a receiver, as frames of bytes; no sockets.
+"""Messages between a sender and a receiver, as frames of bytes; no sockets.
 
-A message is a header and, for an element, a body in the codec of files (``flowdsl.storage.codec``):
-MessagePack, no pickle. Large arrays follow as frames of their own, which neither end copies, and
-before them a layout: where in the element each belongs, its dtype and its shape.
+A message consists of a header and, for an element, a body in the same codec as files
+(``flowdsl.storage.codec``): MessagePack, without pickle. Large arrays follow in separate frames,
+which neither end copies, after a layout: the path of each array in the element, its dtype and its
+shape.
 
     header   magic "FLOW", version, kind, attempt, sender, receiver, three numbers; 68 bytes
-    body     the element, with None in the place of what follows
+    body     the element, with None in place of each array that follows
     layout   [(path, an empty array of the dtype, shape), ...]; only where arrays follow
     arrays   their bytes in C order
 
-Reading runs no code, and takes memory for what the frames hold, not for what they claim: arrays lie
-in them, and a body gives the Python objects that it spells, see ``storage.codec``. A pickled body
-has a kind of its own, and is opened only with ``trusted=True``.
+Decoding executes no code, and its memory is limited by the size of the frames, not by the sizes
+they claim: arrays are views of the frames, and a body creates only the objects it contains, see
+``storage.codec``. A pickled body has a separate kind, and is decoded only with ``trusted=True``.
 """
 
 from __future__ import annotations
@@ -34,56 +35,56 @@ Frame: TypeAlias = bytes | memoryview
 Step: TypeAlias = int | str
 Path: TypeAlias = tuple[Step, ...]
 Route: TypeAlias = tuple[int, bytes]
-"""How to reach a peer: the number of the socket, and the socket's name for the peer."""
+"""The route to a peer: the number of the socket, and the socket's name for the peer."""
 
 VERSION: Final = 1
 NOBODY: Final = bytes(16)
-"""The id of a receiver that is not known yet."""
+"""The id of an unknown receiver."""
 MOST_FRAMES: Final = 64
-"""The most arrays of an element with a frame of their own; the others are part of the body."""
+"""The maximum number of arrays in separate frames; further arrays are part of the body."""
 MOST_FRAME_BYTES: Final = 1 << 32
-"""The most bytes of a frame: ZMQ allocates as many as a frame claims to have."""
+"""The maximum bytes of a frame, since ZMQ allocates the size that a frame claims to have."""
 _WORTH_A_FRAME: Final = 1 << 14
 _MOST_REASON_BYTES: Final = 2000
 _MAGIC = b"FLOW"
 _HEADER = struct.Struct("<4sBBxxI16s16sQQQ")
-_BESIDE = "iufc"
+_KINDS_IN_FRAMES = "iufc"
 """The kinds of dtype for which any bytes are valid values."""
 
 
 class Kind(IntEnum):
-    """The kind of a message, and which numbers of the header it uses."""
+    """The kind of a message, with the fields of the header that it uses."""
 
     HELLO = 1
-    """Sender: I have elements from ``number`` on, and have sent those before ``upto``."""
+    """Sender: I have elements from ``number`` on, and have sent all before ``upto``."""
     ELEMENT = 2
     """Sender: element ``number``."""
     PICKLED = 3
     """Sender: element ``number``, pickled."""
     END = 4
-    """Sender: there were ``number`` elements. The end takes the position after the last."""
+    """Sender: there were ``number`` elements. The end counts as the item after the last one."""
     DONE = 5
-    """Sender: I know that you have all elements, and I leave."""
+    """Sender: I know that you have all elements, and I disconnect."""
     WANT = 6
     """Receiver: ``upto`` elements are taken, I expect ``number`` next, and can hold ``room``."""
     AGAIN = 7
-    """Receiver: as ``WANT``, and ``number`` is missing from this ``attempt``: go back to it."""
+    """Receiver: like ``WANT``, but ``number`` is missing in this ``attempt``: go back to it."""
     LEAVE = 8
-    """Receiver: ``upto`` elements are taken, and I leave."""
+    """Receiver: ``upto`` elements are taken, and I disconnect."""
     STOP = 9
-    """Either: I cannot go on with you; the reason follows."""
+    """Either end: I cannot continue with you; the reason follows."""
     REFUSE = 10
     """Sender: I serve another receiver; the reason follows."""
     FAILED = 11
-    """Sender: there were ``number`` elements, and then my flow failed; the reason follows."""
+    """Sender: my flow failed after ``number`` elements; the reason follows."""
 
 
 @attrs.frozen
 class MessageHeader:
     """The first frame of a message.
 
-    >>> header = Header(Kind.ELEMENT, b"s" * 16, number=7)
-    >>> Header.decode(header.encode()) == header
+    >>> header = MessageHeader(Kind.ELEMENT, b"s" * 16, number=7)
+    >>> MessageHeader.decode(header.encode()) == header
     True
     """
 
@@ -91,13 +92,13 @@ class MessageHeader:
     sender: bytes
     receiver: bytes = NOBODY
     attempt: int = 0
-    """How often the sender went back; a receiver repeats it, so that old requests are ignored."""
+    """The number of times the sender went back; replies repeat it, so that old ones are ignored."""
     number: int = 0
     upto: int = 0
     room: int = 0
 
     def encode(self) -> bytes:
-        """The bytes of the frame."""
+        """Encode the header as the bytes of a frame."""
         return _HEADER.pack(
             *(_MAGIC, VERSION, self.kind, self.attempt, self.sender, self.receiver),
             *(self.number, self.upto, self.room),
@@ -105,10 +106,10 @@ class MessageHeader:
 
     @classmethod
     def decode(cls, frame: Frame) -> MessageHeader:
-        """The header of these bytes.
+        """Decode a header.
 
         Raises:
-            SourceError: They are none, or one of another version.
+            SourceError: The bytes are not a header, or a header of another version.
         """
         size = len(frame)
         if size < 5 or frame[:4] != _MAGIC:
@@ -133,17 +134,17 @@ class MessageHeader:
 
 @attrs.frozen(eq=False)
 class Packed:
-    """An element or the end, ready to be sent: its message without the header."""
+    """An encoded element or end: its message without the header."""
 
     kind: Kind
     frames: tuple[Frame, ...] = ()
 
 
 def pack(element: object) -> Packed:
-    """The frames of an element; those of large arrays are the arrays' own memory.
+    """Encode an element as frames; frames of large arrays are the arrays' own memory.
 
     Raises:
-        SpecMismatch: A component has a type or value that is not carried; the message names it.
+        SpecMismatch: A component has an unsupported type or value; the message names it.
     """
     beside: dict[Path, NDArray[Any]] = {}
     try:
@@ -162,10 +163,10 @@ def pack(element: object) -> Packed:
 
 
 def pack_trusted(element: object) -> Packed:
-    """The frames of an element as a pickle (protocol 5, with its buffers beside it).
+    """Encode an element as a pickle (protocol 5, with out-of-band buffers).
 
     Raises:
-        SpecMismatch: It cannot be pickled.
+        SpecMismatch: The element cannot be pickled.
     """
     buffers: list[memoryview] = []
 
@@ -184,35 +185,35 @@ def pack_trusted(element: object) -> Packed:
 
 
 def packed(dump: Callable[[object], Packed], element: object, i: int) -> Packed:
-    """The frames of element ``i`` that ``dump`` makes.
+    """Encode element ``i`` with ``dump``.
 
     Raises:
-        SpecMismatch: It cannot be sent; the message has its number.
+        SpecMismatch: The element cannot be sent; the message contains its number.
     """
     try:
-        made = dump(element)
+        message = dump(element)
     except SpecMismatch as error:
         raise SpecMismatch(f"send_zmq: element {i}: {error}") from error
-    most = max(map(len, made.frames))
+    most = max(map(len, message.frames))
     if most >= MOST_FRAME_BYTES:
         raise SpecMismatch(
             f"send_zmq: element {i}: an array or body of {most} bytes, and at most "
             f"{MOST_FRAME_BYTES - 1} can be sent; split the element"
         )
-    return made
+    return message
 
 
 def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
-    """The element of a message's frames, the header left out; its arrays are read-only views.
+    """Decode an element from frames without the header; its arrays are read-only views.
 
     Raises:
-        SourceError: They are no element; or are pickled, without being trusted.
+        SourceError: The frames are not an element; or are a pickle, without ``trusted=True``.
     """
     if kind is Kind.PICKLED and not trusted:
         raise SourceError(
-            "the sender pickles its elements, and opening a pickle can run any code; give "
-            "trusted=True here too if you trust all who can reach this address, or no "
-            "trusted=True to the sender"
+            "the sender pickles its elements, and opening a pickle can run any code; pass "
+            "trusted=True here too if you trust all who can reach this address, or remove "
+            "trusted=True from the sender"
         )
     if not 1 <= len(frames) <= MOST_FRAMES + 2:
         raise SourceError(f"not an element: {len(frames)} frames")
@@ -238,21 +239,21 @@ def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
 
 
 def encode_reason(text: str) -> bytes:
-    """The frame after a ``STOP``."""
+    """Encode a reason as the frame after a ``STOP``."""
     return text.encode("utf-8", "replace")[:_MOST_REASON_BYTES]
 
 
 def decode_reason(frames: Sequence[Frame]) -> str:
-    """A peer's reason, safe to show: one line of bounded length."""
-    said = bytes(frames[0][:_MOST_REASON_BYTES]).decode("utf-8", "replace") if frames else ""
-    return "".join(c if c.isprintable() else " " for c in said) or "no reason given"
+    """Decode a peer's reason as one printable line of limited length."""
+    reason = bytes(frames[0][:_MOST_REASON_BYTES]).decode("utf-8", "replace") if frames else ""
+    return "".join(c if c.isprintable() else " " for c in reason) or "no reason given"
 
 
 def _without_arrays(x: Any, path: Path, beside: dict[Path, NDArray[Any]]) -> Any:
-    """The element with None for its large arrays, which are added to ``beside``."""
+    """Replace the large arrays of an element by None, and add them to ``beside``."""
     kind = type(x)
     if kind is np.ndarray or kind is np.memmap:
-        large = x.nbytes >= _WORTH_A_FRAME and x.dtype.kind in _BESIDE
+        large = x.nbytes >= _WORTH_A_FRAME and x.dtype.kind in _KINDS_IN_FRAMES
         if large and len(beside) < MOST_FRAMES and x.dtype == np.dtype(x.dtype.str):
             beside[path] = x
             return None
@@ -268,12 +269,12 @@ def _without_arrays(x: Any, path: Path, beside: dict[Path, NDArray[Any]]) -> Any
 
 
 def _checked(place: Any) -> tuple[list[Step], np.dtype[Any], list[int]]:
-    """The path, dtype and shape of an array, after a check that they are valid."""
+    """Check the layout of an array, and return its path, dtype and shape."""
     path, empty, shape = place
     wrong = (
         type(path) is not list
         or not isinstance(empty, np.ndarray)
-        or empty.dtype.kind not in _BESIDE
+        or empty.dtype.kind not in _KINDS_IN_FRAMES
         or type(shape) is not list
         or any(type(side) is not int or side < 0 for side in shape)
     )
@@ -283,7 +284,7 @@ def _checked(place: Any) -> tuple[list[Step], np.dtype[Any], list[int]]:
 
 
 def _with_array(x: Any, path: list[Step], array: NDArray[Any]) -> Any:
-    """The element with the array in the place of the None at ``path``."""
+    """Replace the None at ``path`` of an element by the array."""
     if not path:
         if x is not None:
             raise ValueError("an array in the place of something else")

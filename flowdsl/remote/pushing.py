@@ -1,8 +1,8 @@
-"""Elements in the format of zmq_ops, from a ``PUSH`` socket to a ``PULL`` socket.
+"""The protocol of the zmq_ops format: from a ``PUSH`` socket to a ``PULL`` socket.
 
-That protocol has no acknowledgements. A sender knows only what the system has taken from it. What
-is in the system's buffers is lost if the connection is cut, and may be lost if the sender leaves
-while the receiver is behind.
+The protocol has no acknowledgements. A sender knows only which elements the operating system has
+accepted. Elements in the system's buffers are lost if the connection breaks, and may be lost if the
+sender exits before the receiver has read them.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Format: TypeAlias = Literal["flowdsl", "zmq_ops"]
 
 
 def check_format(who: str, value: object, **others: object) -> None:
-    """Refuse an unknown format, and arguments that the format zmq_ops does not have."""
+    """Refuse an unknown format, and arguments that the zmq_ops format does not support."""
     if value not in ("flowdsl", "zmq_ops"):
         raise InvalidFlow(f"{who}: format must be 'flowdsl' or 'zmq_ops', got {value!r}")
-    for name, given in others.items():
-        if given and value == "zmq_ops":
+    for name, argument in others.items():
+        if argument and value == "zmq_ops":
             raise InvalidFlow(f"{who}: there is no {name}= with format='zmq_ops'; leave it out")
 
 
 def pulled(ends: Ends, declared: SchemaCheck, timeout: float | None, tally: Tally) -> Iterator[Any]:
-    """The elements that any sender pushes."""
+    """Yield the elements that senders push."""
     received, since = 0, monotonic()
     with Link(ends, zmq.PULL) as link:
         while True:
-            for route, frames in link.receive(BEAT, most=1):  # ZMQ holds back the rest
+            for route, frames in link.receive(BEAT, most=1):  # the rest waits in ZMQ's queue
                 where = f"from_zmq: element {received} at {link.address(route)!r}"
                 try:
                     if len(frames) > 1:
@@ -63,13 +63,14 @@ def pulled(ends: Ends, declared: SchemaCheck, timeout: float | None, tally: Tall
 
 
 def push(ends: Ends, elements: Iterator[object], spec: Spec, timeout: float | None) -> int:
-    """Send elements to the connected receivers in turn; returns how many the system has taken.
+    """Send elements to the connected receivers, round-robin; return the number sent.
 
-    ``spec`` is what is known of the elements, such as the order of their components.
+    An element counts as sent when the operating system has accepted it. ``spec`` is the spec of the
+    elements, which determines the order of their components.
     """
     with Link(ends, zmq.PUSH) as link:
         pushed = _Pushed(f"{ends.who}: {ends.spelled}", link, timeout)
-        for frame in _made(elements, Encoder(spec), pushed):
+        for frame in _frames_of(elements, Encoder(spec), pushed):
             pushed.put(frame)
         pushed.settle()
         link.close(LINGER)
@@ -78,40 +79,40 @@ def push(ends: Ends, elements: Iterator[object], spec: Spec, timeout: float | No
 
 @attrs.define
 class _Pushed:
-    """The elements that this end has pushed, and those not yet taken by the system."""
+    """The elements that this end has pushed, and the elements not accepted by the system yet."""
 
     at: str
     link: Link
     timeout: float | None
     count: int = 0
     waiting: deque[zmq.MessageTracker] = attrs.field(factory=deque[Any])
-    """Elements that the system has not taken yet."""
+    """The elements that the system has not accepted yet."""
     since: float = 0.0
-    """When the system last took an element, or was last given one."""
+    """The time when the system last accepted an element, or an element was last pushed."""
 
     def put(self, frame: Frame) -> None:
-        """Give an element to the socket, as soon as it takes one."""
+        """Push an element, as soon as the socket accepts one."""
         self.since = monotonic()
         while (tracker := self.link.push(frame, BEAT)) is None:
-            self._look()
+            self._update()
         self.count += 1
         self.waiting.append(tracker)
         while self.waiting and self.waiting[0].done:
             self.waiting.popleft()
 
     def settle(self) -> None:
-        """Wait until the system has taken all elements."""
+        """Wait until the system has accepted all elements."""
         self.since = monotonic()
         while self.waiting:
             with suppress(zmq.NotDone):
                 self.waiting[0].wait(BEAT)
-            self._look()
+            self._update()
 
-    def _look(self) -> None:
-        """Note which elements the system has taken, and for how long it has taken none.
+    def _update(self) -> None:
+        """Update the accepted elements, and check the timeout.
 
         Raises:
-            SourceError: It was too long.
+            SourceError: The system has accepted no element for ``timeout`` seconds.
         """
         before = len(self.waiting)
         self.waiting = deque(tracker for tracker in self.waiting if not tracker.done)
@@ -124,8 +125,8 @@ class _Pushed:
             )
 
 
-def _made(elements: Iterator[object], encode: Encoder, pushed: _Pushed) -> Iterator[Frame]:
-    """The frames of the elements; an error is raised once the system has all before it."""
+def _frames_of(elements: Iterator[object], encode: Encoder, pushed: _Pushed) -> Iterator[Frame]:
+    """Yield the frames of the elements; on an error, first wait until the others are accepted."""
     try:
         for i, x in enumerate(elements):
             yield packed(lambda x: Packed(Kind.ELEMENT, (encode(x),)), x, i).frames[0]

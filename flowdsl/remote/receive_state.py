@@ -1,4 +1,4 @@
-"""What a receiver knows of its senders, and how it acts on their messages; no sockets."""
+"""The state of a receiver: its senders, and its reactions to their messages; no sockets."""
 
 from __future__ import annotations
 
@@ -26,45 +26,45 @@ _FROM_SENDERS = frozenset(Kind) - {Kind.WANT, Kind.AGAIN, Kind.LEAVE}
 
 @attrs.define
 class Tally:
-    """Counters of a receiver, kept up to date during its pass: give one to ``from_zmq``."""
+    """Counters of a receiver, updated during its pass; pass a tally to ``from_zmq``."""
 
     addresses: dict[str, int] = attrs.field(factory=dict[str, int])
-    """Elements handed to the consumer, by the address at which they arrived."""
+    """Elements delivered to the consumer, by the address at which they arrived."""
     senders: dict[str, int] = attrs.field(factory=dict[str, int])
-    """Elements handed to the consumer, by the id that each sender draws when it begins."""
+    """Elements delivered to the consumer, by the random id of each sender."""
     ended: int = 0
-    """The number of senders whose elements all arrived."""
+    """The number of senders whose elements have all arrived."""
     stopped: dict[str, str] = attrs.field(factory=dict[str, str])
     """The reasons of the senders that failed, by sender."""
     earlier: int = 0
-    """Elements that senders had given to other receivers before (``serve=True``)."""
+    """Elements that senders had sent to earlier receivers (``serve=True``)."""
     duplicates: int = 0
-    """Elements that arrived twice because a connection was cut; the second is discarded."""
+    """Elements that arrived twice because a connection broke; the second is discarded."""
     unclaimed: int = 0
-    """Elements addressed to another receiver, and left to their sender."""
+    """Elements addressed to another receiver, and ignored."""
     refused: int = 0
     """Invalid messages from unknown peers; an error unless ``senders=None``."""
 
 
 @attrs.define(eq=False)
 class Inbox:
-    """One sender, as the receiver sees it."""
+    """The receiver's record of one sender."""
 
     sender: bytes
     route: Route
     expected: int
     """The number of the next element from this sender."""
     taken: int
-    """How many of the sender's elements were handed to a consumer, its end included."""
-    told: int = -1
+    """The number of the sender's items delivered to the consumer, including its end."""
+    reported: int = -1
     """The value of ``taken`` that was last reported to the sender; -1 before any report."""
     attempt: int = 0
     gap: bool = False
     owed: bool = True
-    """Whether the sender waits for an answer."""
+    """True if the sender waits for a reply."""
     ended: bool = False
     closed: bool = False
-    """Whether the sender confirmed that the receiver has all its elements."""
+    """True if the sender confirmed that the receiver has all its elements."""
     stopped: str | None = None
     heard: float = attrs.field(factory=monotonic)
 
@@ -76,7 +76,7 @@ class Inbox:
 
 @attrs.frozen(eq=False)
 class Item:
-    """A received element, or a sender's end, as frames."""
+    """A received element or the end of a sender, as frames."""
 
     inbox: Inbox
     kind: Kind
@@ -88,7 +88,7 @@ class ReceiveState:
     """One receiver's side of the exchange."""
 
     senders: int | None
-    """How many senders the receiver takes; None for any number."""
+    """The number of senders that the receiver accepts; None for any number."""
     hwm: int
     tally: Tally
     me: bytes = attrs.field(factory=lambda: secrets.token_bytes(16))
@@ -99,21 +99,21 @@ class ReceiveState:
 
     @property
     def ended(self) -> bool:
-        """Whether all senders have ended, and all their elements were handed on."""
+        """True if all senders have ended and all their elements were delivered."""
         ended = sum(inbox.ended for inbox in self.inboxes.values())
         return self.senders is not None and ended >= self.senders
 
     def receive(self, route: Route, frames: list[Frame]) -> None:
-        """Act on a message; the next element or end of its sender is added to ``ready``.
+        """Process a message; the next element or end of its sender is added to ``ready``.
 
         Raises:
-            SourceError: It is no message of a sender, or a sender cannot go on with this receiver.
+            SourceError: The message is invalid, or its sender cannot continue with this receiver.
         """
         try:
             header = _header_of_a_sender(frames[0])
         except SourceError:
             if self.senders is None and all(box.route != route for box in self.inboxes.values()):
-                self.tally.refused += 1  # a passing stranger must not end the pass of the others
+                self.tally.refused += 1  # an unknown peer must not end the pass of the others
                 return
             raise
         inbox = self.inboxes.get(header.sender)
@@ -147,36 +147,36 @@ class ReceiveState:
             inbox.stopped, inbox.owed = decode_reason(item.frames), True
         else:
             tally.senders[inbox.name] += 1
-            inbox.owed |= inbox.taken - inbox.told >= max(1, self.hwm // 4)
+            inbox.owed |= inbox.taken - inbox.reported >= max(1, self.hwm // 4)
         return item
 
     def replies(self, all_of_them: bool = True) -> Iterator[Reply]:
-        """The messages to senders that wait for an answer, or to all whose count changed."""
+        """Yield the messages to senders that wait for a reply, or whose count has changed."""
         yield from self._strangers.items()
         self._strangers.clear()
         for inbox in self.inboxes.values():
-            if inbox.owed or (all_of_them and inbox.taken != inbox.told):
+            if inbox.owed or (all_of_them and inbox.taken != inbox.reported):
                 kind = Kind.AGAIN if inbox.gap else Kind.WANT
-                inbox.told, inbox.owed, inbox.gap = inbox.taken, False, False
-                yield inbox.route, self._said(kind, inbox)
+                inbox.reported, inbox.owed, inbox.gap = inbox.taken, False, False
+                yield inbox.route, self._message(kind, inbox)
 
     def farewells(self, culprit: Inbox | None = None, reason: str = "") -> Iterator[Reply]:
-        """The last messages to the senders; ``culprit`` is the sender that caused the end."""
+        """Yield the last messages to the senders; ``culprit`` is the sender that caused the end."""
         for inbox in self.inboxes.values():
             if inbox is culprit:
                 header = MessageHeader(Kind.STOP, inbox.sender, self.me)
                 yield inbox.route, [header.encode(), encode_reason(reason)]
             elif not inbox.closed and inbox.stopped is None:
-                yield inbox.route, self._said(Kind.LEAVE, inbox)
+                yield inbox.route, self._message(Kind.LEAVE, inbox)
 
     def greeting(self) -> list[Frame]:
-        """The message that announces this receiver to a sender."""
+        """Create the message that announces this receiver to a sender."""
         return [MessageHeader(Kind.WANT, NOBODY, self.me, room=self.hwm).encode()]
 
-    def whereabouts(self) -> str:
-        """The state of each sender, for an error message."""
+    def describe_senders(self) -> str:
+        """Describe the state of each sender, for an error message."""
         now = monotonic()
-        told = [
+        senders = [
             f"{inbox.name}: {self.tally.senders[inbox.name]} elements, "
             + (
                 "and the end"
@@ -185,7 +185,7 @@ class ReceiveState:
             )
             for inbox in self.inboxes.values()
         ]
-        return "; ".join(told) or "none has been heard"
+        return "; ".join(senders) or "none has been heard"
 
     def _count(self, inbox: Inbox, header: MessageHeader, frames: list[Frame]) -> None:
         inbox.attempt = max(inbox.attempt, header.attempt)
@@ -201,10 +201,10 @@ class ReceiveState:
             self.ready.append(Item(inbox, header.kind, frames[1:]))
 
     def _turned_away(self, header: MessageHeader, reason: str) -> None:
-        """A sender that was not admitted takes no receiver, or not this one.
+        """Handle the message of a sender that was not admitted and rejects this receiver.
 
         Raises:
-            SourceError: It serves another; or it fails, and is one of those that are waited for.
+            SourceError: The sender serves another receiver, or failed while it was awaited.
         """
         if header.kind is Kind.REFUSE:
             raise SourceError(reason)
@@ -215,7 +215,7 @@ class ReceiveState:
             raise SourceError(f"the sender {name} failed: {reason}")
 
     def _greet(self, route: Route, header: MessageHeader, inbox: Inbox | None) -> None:
-        """Announce this receiver to a sender that has another receiver, or none yet."""
+        """Announce this receiver to a sender that has another receiver or none."""
         if header.kind in (Kind.DONE, Kind.STOP, Kind.REFUSE):
             return
         self.tally.unclaimed += header.kind is not Kind.HELLO
@@ -228,13 +228,13 @@ class ReceiveState:
     def _admit(self, route: Route, header: MessageHeader) -> Inbox | None:
         """Add a new sender, or refuse it if ``senders`` have been admitted."""
         if self.senders is not None and len(self.inboxes) >= self.senders:
-            told = (
+            reason = (
                 f"it takes {self.senders} sender{'s' if self.senders > 1 else ''} and already has "
-                f"{', '.join(inbox.name for inbox in self.inboxes.values())}; give its from_zmq "
+                f"{', '.join(inbox.name for inbox in self.inboxes.values())}; its from_zmq needs "
                 f"senders=n for more"
             )
             refusal = MessageHeader(Kind.STOP, header.sender, self.me)
-            self._strangers[route] = [refusal.encode(), encode_reason(told)]
+            self._strangers[route] = [refusal.encode(), encode_reason(reason)]
             return None
         inbox = Inbox(header.sender, route, header.number, header.number)
         self.inboxes[header.sender] = inbox
@@ -242,7 +242,7 @@ class ReceiveState:
         self.tally.earlier += header.number
         return inbox
 
-    def _said(self, kind: Kind, inbox: Inbox) -> list[Frame]:
+    def _message(self, kind: Kind, inbox: Inbox) -> list[Frame]:
         header = MessageHeader(
             kind, inbox.sender, self.me, inbox.attempt, inbox.expected, inbox.taken, self.hwm
         )

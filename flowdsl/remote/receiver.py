@@ -1,4 +1,4 @@
-"""A receiver at work: it joins the sockets to the intake."""
+"""One pass of a receiver: connects the sockets to the receive state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Receiver:
     tally: Tally
 
     def elements(self) -> Iterator[Any]:
-        """The elements of all senders, in the order of arrival."""
+        """Yield the elements of all senders, in the order of arrival."""
         receive_state = ReceiveState(self.senders, self.ends.hwm, self.tally)
         kind = zmq.ROUTER if self.ends.bind else zmq.DEALER
         culprit: Inbox | None = None
@@ -47,8 +47,8 @@ class Receiver:
                         yield element
                 _part(link, receive_state)
             except BaseException as error:
-                to_blame = culprit if isinstance(error, FlowError) else None
-                for route, frames in receive_state.farewells(to_blame, str(error)):
+                blamed = culprit if isinstance(error, FlowError) else None
+                for route, frames in receive_state.farewells(blamed, str(error)):
                     link.send(route, frames)
                 link.close(LINGER_OF_ERRORS if receive_state.inboxes else 0)
                 raise
@@ -57,7 +57,7 @@ class Receiver:
         """Wait until an item is ready."""
         since = monotonic()
         while not receive_state.ready:
-            self._look_for_failed(receive_state)
+            self._check_failed(receive_state)
             _answer(link, receive_state)
             if not _listen(link, receive_state):
                 _greet(link, receive_state)
@@ -66,12 +66,12 @@ class Receiver:
                 raise SourceError(
                     f"from_zmq: after {sum(self.tally.senders.values())} elements, none came in "
                     f"{self.timeout} s at {self.ends.spelled}, waiting for {senders}; of the "
-                    f"senders, {receive_state.whereabouts()}; is flow.send_zmq running at the "
+                    f"senders, {receive_state.describe_senders()}; is flow.send_zmq running at the "
                     f"other end, with a key that is known here?{link.refusals}"
                 )
 
-    def _look_for_failed(self, receive_state: ReceiveState) -> None:
-        """Count the senders that failed; it is an error unless any number may come and go."""
+    def _check_failed(self, receive_state: ReceiveState) -> None:
+        """Record failed senders; raise an error if their elements are awaited."""
         for inbox in receive_state.inboxes.values():
             if inbox.stopped is None:
                 continue
@@ -99,7 +99,7 @@ def _answer(link: Link, receive_state: ReceiveState, all_of_them: bool = True) -
 
 
 def _listen(link: Link, receive_state: ReceiveState) -> bool:
-    """Act on the messages that arrive within a beat; tells whether any did."""
+    """Process the messages that arrive within a beat; return True if there were any."""
     messages = link.receive(BEAT)
     for route, frames in messages:
         try:
@@ -110,7 +110,7 @@ def _listen(link: Link, receive_state: ReceiveState) -> bool:
 
 
 def _greet(link: Link, receive_state: ReceiveState) -> None:
-    """Announce this receiver to the known senders, and to the peers not heard of yet."""
+    """Announce this receiver to the known senders, and to peers that have not answered yet."""
     for inbox in receive_state.inboxes.values():
         inbox.owed |= not inbox.closed
     if not link.named:
@@ -121,7 +121,7 @@ def _greet(link: Link, receive_state: ReceiveState) -> None:
 
 
 def _part(link: Link, receive_state: ReceiveState) -> None:
-    """Tell the senders that all has arrived; one that does not answer has left, or will ask."""
+    """Confirm to the senders that all elements arrived, and wait briefly for their last message."""
     until = monotonic() + LINGER
     while not all(inbox.closed for inbox in receive_state.inboxes.values()) and monotonic() < until:
         _answer(link, receive_state)

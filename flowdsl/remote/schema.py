@@ -23,19 +23,19 @@ _MOST_KNOWN = 1000
 
 @attrs.define(eq=False)
 class SchemaCheck:
-    """Checks elements, and converts them to the classes that were declared for them."""
+    """Checks elements, and converts them to their declared classes."""
 
     spec: Spec
     _names_classes: bool
     _known: set[Spec] = attrs.field(factory=set[Spec])
-    """The specs that passed the check: elements of a stream are mostly alike."""
+    """The specs that passed the check, since most elements of a stream have equal specs."""
 
     @classmethod
     def of(cls, who: str, element: Any) -> SchemaCheck:
-        """The check for an annotation; ``object`` accepts everything.
+        """Create the check for an annotation; ``object`` accepts everything.
 
         Raises:
-            InvalidFlow: Elements cannot be checked against it.
+            InvalidFlow: Elements cannot be checked against the annotation.
         """
         spec = spec_declared(f"{who}: elements", element)
         return cls(spec, names_classes(spec))
@@ -44,17 +44,17 @@ class SchemaCheck:
         """Check an element, and convert it to its declared class.
 
         Raises:
-            SpecMismatch: It is something else; the message names the component.
+            SpecMismatch: The element does not match; the message names the component.
         """
         if self.spec == UNKNOWN:
             return element
-        seen = spec_of(element)
-        if seen not in self._known:
+        received = spec_of(element)
+        if received not in self._known:
             try:
-                meet(self.spec, as_declared(seen, self.spec))
+                meet(self.spec, as_declared(received, self.spec))
             except SpecMismatch as error:
-                raise SpecMismatch(f"{error}; declared {self.spec}, received {seen}") from error
+                raise SpecMismatch(f"{error}; declared {self.spec}, received {received}") from error
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
-            self._known.add(seen)
+            self._known.add(received)
         return in_classes(element, self.spec) if self._names_classes else element

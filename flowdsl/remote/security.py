@@ -1,4 +1,4 @@
-"""Which addresses may be unencrypted, and CURVE keys for the others."""
+"""Security: checks which addresses may be unencrypted; CURVE keys for the others."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from flowdsl.errors import InvalidFlow
 
 _TCP = re.compile(r"tcp://(\[[^\]]*\]|[^:;\[\]]+):(\d+|\*)")
 _KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
-"""A key as ZMQ spells it: 32 bytes in Z85."""
+"""A key in ZMQ's notation: 32 bytes in Z85."""
 
 
 @attrs.frozen
 class Keys:
-    """A pair of CURVE keys: share the public one, and keep the secret one."""
+    """A pair of CURVE keys; share the public key, and keep the secret key."""
 
     public: str
     secret: str = attrs.field(repr=False)
 
 
 def make_keys() -> Keys:
-    """A new pair of keys, each a text of 40 characters.
+    """Create a new pair of keys, each a string of 40 characters.
 
     >>> from flowdsl.remote import make_keys
     >>> keys = make_keys()
@@ -59,12 +59,12 @@ def _to_peers(peers: Sequence[str]) -> tuple[str, ...]:
 
 @attrs.frozen
 class Curve:
-    """Encryption, and proof of who is at the other end, with CURVE keys.
+    """Encryption and authentication of both ends with CURVE keys.
 
-    ``secret`` is the secret key of this end. ``peers`` are the public keys of those it talks with:
-    where it binds, all that may connect, and nobody else is let in; where it connects, the key of
-    the end that binds, or, with several addresses, one for each. Each end has a pair of its own.
-    Errors: ``InvalidFlow`` for what is no key.
+    ``secret`` is the secret key of this end. ``peers`` are the public keys of the other ends. If
+    this end binds, only ends with these keys may connect. If this end connects, it is the key of
+    the end that binds, or one key for each of several addresses. Each end has its own pair of keys.
+    Errors: ``InvalidFlow`` for an invalid key.
 
     >>> from flowdsl.remote import Curve, make_keys
     >>> trainer, reader = make_keys(), make_keys()
@@ -79,21 +79,21 @@ class Curve:
 
     @property
     def public(self) -> str:
-        """The public key of this end, for the ``peers`` of the others."""
+        """The public key of this end, to be listed in the ``peers`` of the other ends."""
         return zmq.curve_public(self.secret.encode()).decode()
 
     def peer(self, k: int) -> str:
-        """The public key of the end that binds the ``k``-th address."""
+        """Return the public key of the end that binds the ``k``-th address."""
         return self.peers[min(k, len(self.peers) - 1)]
 
 
 def check_address(
     who: str, address: object, bind: bool, security: Curve | None, insecure: bool
 ) -> None:
-    """Refuse an invalid ZMQ address, or one that others can reach without keys.
+    """Refuse an invalid ZMQ address, or an address that others can reach without keys.
 
     Raises:
-        InvalidFlow: It names the address, and what would be right.
+        InvalidFlow: The address is refused; the message names it and suggests a correction.
     """
     tcp = _TCP.fullmatch(address) if isinstance(address, str) else None
     ipc = isinstance(address, str) and address.startswith("ipc://") and len(address) > 6

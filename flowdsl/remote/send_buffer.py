@@ -1,8 +1,9 @@
-"""A sender's elements until they are taken, and how it acts on a receiver's messages; no sockets.
+"""The send buffer: a sender's elements, and its reactions to a receiver's messages; no sockets.
 
-An element stays here until the receiver says that its consumer took it, so the bound on elements
-here is the bound on those in flight. Elements lost with a connection are sent again from where the
-receiver asks for them; the receiver tells duplicates by their number, and discards them.
+An element stays in the buffer until the receiver reports that its consumer took it, so the size of
+the buffer limits the elements in flight. If elements are lost with a connection, the receiver
+requests the first missing one, and the sender goes back to it. The receiver recognises duplicates
+by their number, and discards them.
 """
 
 from __future__ import annotations
@@ -32,53 +33,53 @@ class SendBuffer:
 
     hwm: int
     serve: bool
-    """Whether another receiver may continue where one has left."""
+    """True if another receiver may continue after one has disconnected."""
     gone: Callable[[Route], bool]
-    """Tells whether a receiver can no longer be reached."""
+    """Returns True if a receiver can no longer be reached."""
     me: bytes = attrs.field(factory=lambda: secrets.token_bytes(16))
     receiver: bytes = NOBODY
     route: Route | None = None
     base: int = 0
-    """The number of items that were taken; the end counts as one."""
+    """The number of items that were taken; the end counts as an item."""
     cursor: int = 0
     """The number of the next element to send."""
     attempt: int = 0
     room: int = 0
-    """How many elements the receiver can hold."""
+    """The number of elements that the receiver can store."""
     items: deque[Packed] = attrs.field(factory=deque[Packed])
-    """The elements that are not taken yet, from number ``base`` on."""
+    """The elements not taken yet, beginning with number ``base``."""
     count: int | None = None
-    """How many elements there are, once that is known."""
+    """The total number of elements, once it is known."""
     deserted: bool = False
-    """Whether the receiver left with all elements so far, and no other may follow."""
+    """True if the receiver left after taking all elements so far, and no other may follow."""
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for another element."""
+        """True if there is no room for another element."""
         return len(self.items) >= self.hwm
 
     @property
     def taken(self) -> int:
-        """How many elements were taken."""
+        """The number of elements that were taken."""
         return self.base if self.count is None else min(self.base, self.count)
 
     @property
     def finished(self) -> bool:
-        """Whether all elements and the end were taken."""
+        """True if all elements and the end were taken."""
         return self.count is not None and self.base > self.count
 
     def put(self, item: Packed) -> None:
         """Add an element.
 
         Raises:
-            SourceError: There is nobody left to take it.
+            SourceError: The only receiver has left.
         """
         if self.deserted:
             raise self._left_early()
         self.items.append(item)
 
     def end(self, failure: str | None = None) -> None:
-        """Mark the end of the elements; ``failure`` says why the flow failed, if it did."""
+        """Add the end of the elements; ``failure`` is the error of the flow, if it failed."""
         self.count = self.base + len(self.items)
         if self.deserted:
             self.base += 1
@@ -88,7 +89,7 @@ class SendBuffer:
             self.items.append(Packed(Kind.FAILED, (encode_reason(failure),)))
 
     def due(self) -> list[Frame] | None:
-        """The next message to send, if there is one and the receiver has room for it."""
+        """Return the next message, if there is one and the receiver has room for it."""
         place = self.cursor - self.base
         if self.route is None or place >= len(self.items) or place >= self.room:
             return None
@@ -96,27 +97,27 @@ class SendBuffer:
         return [self._header(item.kind, self.cursor).encode(), *item.frames]
 
     def sent(self) -> None:
-        """Note that the message from ``due`` was sent."""
+        """Record that the message from ``due`` was sent."""
         self.cursor += 1
 
     def hello(self) -> list[Frame]:
-        """The message that tells a receiver this sender's position."""
+        """Create the message with this sender's position."""
         return [self._header(Kind.HELLO, self.base, self.cursor).encode()]
 
     def done(self) -> list[Frame]:
-        """The message that tells a receiver that this sender leaves."""
+        """Create the message that this sender disconnects."""
         return [self._header(Kind.DONE).encode()]
 
     def stop(self, reason: str) -> list[Frame]:
-        """The message that tells a receiver that this sender fails."""
+        """Create the message that this sender failed."""
         return [self._header(Kind.STOP).encode(), encode_reason(reason)]
 
     def receive(self, route: Route, frames: list[Frame]) -> list[Frame] | None:
-        """Act on a message, and return the answer, if there is one.
+        """Process a message, and return the reply, if there is one.
 
         Raises:
-            SourceError: The receiver cannot go on, or left where no other may go on; or it is no
-                message of a receiver.
+            SourceError: The receiver cannot continue, or left and no other may follow; or the
+                message is invalid.
         """
         header = MessageHeader.decode(frames[0])
         if header.kind not in (Kind.WANT, Kind.AGAIN, Kind.LEAVE, Kind.STOP):
@@ -135,7 +136,7 @@ class SendBuffer:
             for _ in range(header.upto - self.base):
                 self.items.popleft()
             self.base = header.upto
-            self.cursor = max(self.cursor, self.base)  # it may have gone back needlessly
+            self.cursor = max(self.cursor, self.base)  # it may have gone back too far
         if header.kind is Kind.LEAVE:
             self._left()
             return None
@@ -147,10 +148,10 @@ class SendBuffer:
         return None
 
     def _meet(self, route: Route, header: MessageHeader) -> list[Frame] | None:
-        """Accept or refuse a receiver that this sender does not know.
+        """Accept or refuse a new receiver.
 
         Raises:
-            SourceError: It comes in the place of one that had taken elements.
+            SourceError: The previous receiver had taken elements, which this one will not get.
         """
         if header.kind is Kind.LEAVE:
             return None
@@ -163,9 +164,9 @@ class SendBuffer:
                 answer = MessageHeader(Kind.REFUSE, self.me, header.receiver)
                 return [answer.encode(), encode_reason(refusal)]
             try:
-                self._left()  # it was ended, or its last message was lost
+                self._left()  # it was killed, or its last message was lost
             except SourceError:
-                self.receiver, self.route = header.receiver, route  # who is told why
+                self.receiver, self.route = header.receiver, route  # the error is sent to it
                 raise
             if self.finished:
                 return None
@@ -182,7 +183,7 @@ class SendBuffer:
         elif not self.serve and self.base:
             if self.items or self.count is not None:
                 raise self._left_early()
-            self.deserted = True  # if the flow has no more elements, all is well
+            self.deserted = True  # not an error if the flow has no more elements
 
     def _left_early(self) -> SourceError:
         return SourceError(

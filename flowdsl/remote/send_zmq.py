@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Sending(FlowBase[T, E]):
-    """Operators that run a flow for another process."""
+    """Methods that run a flow for another process."""
 
     def send_zmq(
         self,
         address: str,
         *,
         bind: bool = False,
-        format: Format = "flowdsl",  # noqa: A002  # as tensorpack has it
+        format: Format = "flowdsl",  # noqa: A002  # the name in tensorpack
         trusted: bool = False,
         hwm: int = 50,
         serve: bool = False,
@@ -33,41 +33,41 @@ class Sending(FlowBase[T, E]):
     ) -> int:
         """Run one pass, and send its elements to a receiver: ``fl.from_zmq`` in another process.
 
-        Gives the number of elements, when the receiver has taken them all; a flow that never ends
-        is sent for ever. ``address`` is ``ipc://path`` or ``tcp://host:port``. One of the two ends
-        binds it and the other connects, in any order: here one connects, unless ``bind=True``.
-        Nothing is made before a receiver is there, and then no more than ``hwm`` elements that it
-        has not taken yet.
+        Return the number of elements, when the receiver has taken all of them; an endless flow is
+        sent forever. ``address`` is ``ipc://path`` or ``tcp://host:port``. One of the two ends
+        binds the address and the other connects, in any order. This end connects, unless
+        ``bind=True``. No element is computed before a receiver is connected, and at most ``hwm``
+        elements ahead of the receiver's consumer.
 
-        While both ends live, each element arrives exactly once and in order, whatever happens to
-        the connection: the receiver says what it took, and what a cut swallowed is sent again, at
-        the latest with the next element that the flow makes. One
-        sender has one receiver. If that leaves, or another comes in its place, it has taken
-        elements that the next will not see, which is an error here; with ``serve=True`` the next
-        receiver goes on where the last has left. If a receiver dies, what it had taken is gone with
-        it, and what it had not is sent to the next. If the sender dies, up to ``hwm`` elements are
-        lost: those that were made and not taken.
+        While both ends are alive, each element arrives exactly once and in order, even if the
+        connection breaks: the receiver acknowledges elements, and lost elements are sent again, at
+        the latest with the next element of the flow. A sender has one receiver. If the receiver
+        leaves early, or another takes its place, the next receiver would miss elements, which is an
+        error; with ``serve=True``, the next receiver continues after the last element taken
+        instead. If a receiver dies, the elements it had taken are lost, and the others are sent to
+        the next receiver. If the sender dies, the elements that were computed and not taken are
+        lost, at most ``hwm``.
 
-        Elements are sent in the codec of files, which has no pickle in it: numbers, text, arrays,
-        lists, dicts, tuples and records. ``trusted=True`` pickles them instead, whatever they are;
-        the receiver must say so too. Plain ``tcp`` beyond this machine is refused: give keys as
-        ``security=Curve(...)``, or say ``insecure=True``. ``timeout`` is how many seconds to wait
-        for a receiver to take something; None is for ever. ``on_bound`` is called with the address
-        that was bound, which for ``tcp://127.0.0.1:*`` has a port that was free.
+        Elements are sent in the same codec as files, which does not use pickle: numbers, text,
+        arrays, lists, dicts, tuples and records. ``trusted=True`` pickles elements of any type
+        instead; the receiver must set it, too. Plain ``tcp`` beyond this machine is refused, unless
+        you pass keys as ``security=Curve(...)``, or ``insecure=True``. ``timeout`` is the maximum
+        number of seconds in which a receiver takes no element; None for no limit. ``on_bound`` is
+        called with the address after it is bound; ``tcp://127.0.0.1:*`` binds a free port.
 
-        ``format="zmq_ops"`` is what tensorpack's ``ZMQInput`` reads: arrays and numbers only, in
-        one frame (the layout is in ``flowdsl.remote.zmq_ops``). It has no names: those of a dict go
-        in the order that an annotation declares, else in that of the first element, and then an
-        element in another order is refused. It is sent from a ``PUSH`` socket,
-        as there: to whoever connects, in turn; nobody says what arrived, and the receiver is told
-        of no end. It gives the number of elements when the system has them all to be carried; what
-        a connection still holds when it is cut, or the sender has gone, may be lost. ``timeout`` is
-        how many seconds may pass in which it takes none.
+        ``format="zmq_ops"`` is the format that tensorpack's ``ZMQInput`` reads: only arrays and
+        numbers, in one frame (see ``flowdsl.remote.zmq_ops`` for the layout). It has no names: the
+        components of a dict are sent in the order of an annotation, or else of the first element,
+        and then an element in another order is refused. Elements are sent from a ``PUSH`` socket,
+        as in tensorpack: round-robin to all connected receivers, without acknowledgements and
+        without an end. The method returns when the operating system has accepted all elements;
+        elements in a connection that breaks, or when the sender exits, may be lost. ``timeout`` is
+        then the maximum number of seconds in which the system accepts no element.
 
-        Errors: ``InvalidFlow`` for an argument, or an address that is open to others;
-        ``SourceError`` if the address cannot be bound, no receiver takes anything in ``timeout``
-        seconds, it refuses what is sent, or leaves too early; ``SpecMismatch`` for an element that
-        cannot be sent, with its number; whatever the flow raises, which the receiver is told of.
+        Errors: ``InvalidFlow`` for an argument, or an address that others can reach;
+        ``SourceError`` if the address cannot be bound, no receiver takes an element in ``timeout``
+        seconds, or the receiver refuses an element or leaves early; ``SpecMismatch`` for an element
+        that cannot be sent, with its number; any error of the flow, which the receiver gets, too.
 
         >>> import flowdsl as fl, tempfile, threading
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,7 @@ class Sending(FlowBase[T, E]):
         """
         from flowdsl.remote.pushing import check_format, push
         from flowdsl.remote.sender import send
-        from flowdsl.remote.sockets import Ends, check_flags  # with ZMQ, which most do without
+        from flowdsl.remote.sockets import Ends, check_flags  # imports ZMQ, which few flows need
 
         who = "send_zmq"
         ends = Ends(who, (address,), bind, hwm, security, insecure, on_bound)

@@ -1,4 +1,4 @@
-"""One pass of a flow for a receiver, from its first element to its end."""
+"""One pass of a sender, from the first element of a flow to its end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from flowdsl.storage.codec import SamePlaces
 
 
 @attrs.define
-class _Post:
-    """A sender at work: its sockets and its outbox."""
+class _Connection:
+    """The sockets of a sender with its send buffer."""
 
     at: str
     """The operator and the address, for error messages."""
@@ -29,37 +29,39 @@ class _Post:
     box: SendBuffer
     timeout: float | None
     listened: float = 0.0
-    said: float = 0.0
+    """The time of the last look for messages."""
+    announced: float = 0.0
+    """The time when this sender last announced its position."""
 
     def until(self, done: Callable[[], bool], most: float = inf) -> None:
-        """Send and listen until ``done()`` is true, or for ``most`` seconds.
+        """Send and listen until ``done()`` is True, or for ``most`` seconds.
 
         Raises:
-            SourceError: The receiver cannot go on, or nobody took anything for too long.
+            SourceError: The receiver cannot continue, or no element was taken for too long.
         """
         box, link, began = self.box, self.link, monotonic()
         since = began
         while True:
             self._transmit()
             now = monotonic()
-            few = box.route is not None and 2 * len(box.items) <= box.hwm
-            if done() and few and now - self.listened < _DEAF:
+            has_room = box.route is not None and 2 * len(box.items) <= box.hwm
+            if done() and has_room and now - self.listened < _LISTEN_INTERVAL:
                 return  # listening after each element would cost more than sending it
             self.listened = now
             news = link.receive(0 if done() else BEAT)
             before = box.base, box.receiver
             for route, frames in news:
-                self._hear(route, frames)
+                self._process(route, frames)
             self._transmit()
-            if not news and now - self.said > BEAT:
-                self._say_where_we_are()
-                self.said = now
+            if not news and now - self.announced > BEAT:
+                self._announce()
+                self.announced = now
             if done() or now - began > most:
                 return
             if before != (box.base, box.receiver):
                 since = now
             elif self.timeout is not None and now - since > self.timeout:
-                raise self._nobody()
+                raise self._timed_out()
 
     def put(self, item: Packed) -> None:
         """Send an element as soon as there is room for it."""
@@ -68,9 +70,9 @@ class _Post:
         self.until(lambda: not self.box.full)
 
     def fail(self, error: Exception) -> None:
-        """Tell the receiver that the flow failed, in place of the next element."""
-        self.box.end(_told(error))
-        self.until(lambda: self.box.finished, most=_GRACE)
+        """Report the failure of the flow to the receiver, in place of the next element."""
+        self.box.end(_reason(error))
+        self.until(lambda: self.box.finished, most=_SECONDS_TO_REPORT)
 
     def _transmit(self) -> None:
         box = self.box
@@ -80,7 +82,7 @@ class _Post:
                 return
             box.sent()
 
-    def _hear(self, route: Route, frames: list[Frame]) -> None:
+    def _process(self, route: Route, frames: list[Frame]) -> None:
         with self._placed():
             answer = self.box.receive(route, frames)
         if answer is not None:
@@ -88,19 +90,19 @@ class _Post:
 
     @contextmanager
     def _placed(self) -> Iterator[None]:
-        """Add the operator and the address to errors."""
+        """Prefix errors with the operator and the address."""
         try:
             yield
         except SourceError as error:
             raise SourceError(f"{self.at}: {error}") from error
 
-    def _say_where_we_are(self) -> None:
+    def _announce(self) -> None:
         if self.box.route is not None:
             self.link.send(self.box.route, self.box.hello())
         elif not self.link.named:
-            self.link.send(_THE_ONE, self.box.hello())
+            self.link.send(_ONLY_PEER, self.box.hello())
 
-    def _nobody(self) -> SourceError:
+    def _timed_out(self) -> SourceError:
         box = self.box
         what = "no receiver was there" if box.route is None else "the receiver took nothing"
         return SourceError(
@@ -110,20 +112,20 @@ class _Post:
         )
 
 
-_DEAF: Final = 0.01
-_GRACE: Final = 2.0
-"""Seconds that a receiver has to learn that the flow failed."""
-_THE_ONE: Route = (0, b"")
-"""The route to the peer of a socket that connects, whether or not it has answered."""
+_LISTEN_INTERVAL: Final = 0.01
+_SECONDS_TO_REPORT: Final = 2.0
+"""Seconds to wait until the receiver knows that the flow failed."""
+_ONLY_PEER: Route = (0, b"")
+"""The route to the peer of a connecting socket, even if it has not answered yet."""
 
 
 def send(
     ends: Ends, elements: Iterator[object], trusted: bool, serve: bool, timeout: float | None
 ) -> int:
-    """Send elements to a receiver; gives their number when it has taken them all.
+    """Send elements to a receiver; return their number when it has taken all of them.
 
     Raises:
-        SourceError: No receiver takes anything in ``timeout`` seconds, or it leaves too early.
+        SourceError: No element is taken in ``timeout`` seconds, or the receiver leaves early.
         SpecMismatch: An element cannot be sent.
     """
     kind, dump = zmq.ROUTER if ends.bind else zmq.DEALER, pack_trusted if trusted else _packing()
@@ -133,17 +135,17 @@ def send(
             return not (link.named and link.send(route, box.hello()))
 
         box = SendBuffer(ends.hwm, serve, is_gone)
-        post = _Post(f"{ends.who}: {ends.addresses[0]!r}", link, box, timeout)
-        made = (packed(dump, x, i) for i, x in enumerate(elements))
+        connection = _Connection(f"{ends.who}: {ends.addresses[0]!r}", link, box, timeout)
+        items = (packed(dump, x, i) for i, x in enumerate(elements))
         try:
-            post.until(lambda: box.route is not None)
-            while (item := _next(made, post)) is not None:
-                post.put(item)
+            connection.until(lambda: box.route is not None)
+            while (item := _next(items, connection)) is not None:
+                connection.put(item)
             box.end()
-            post.until(lambda: box.finished)
+            connection.until(lambda: box.finished)
         except BaseException as error:
             if box.route is not None and not box.finished:
-                link.send(box.route, box.stop(_told(error)))
+                link.send(box.route, box.stop(_reason(error)))
             link.close(LINGER_OF_ERRORS if box.route is not None else 0)
             raise
         if box.route is not None:
@@ -162,13 +164,13 @@ def _packing() -> Callable[[object], Packed]:
     return dump
 
 
-def _next(made: Iterator[Packed], post: _Post) -> Packed | None:
+def _next(items: Iterator[Packed], connection: _Connection) -> Packed | None:
     try:
-        return next(made, None)
+        return next(items, None)
     except Exception as error:
-        post.fail(error)
+        connection.fail(error)
         raise
 
 
-def _told(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

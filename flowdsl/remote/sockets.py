@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 BEAT: Final = 0.05
 """Seconds without a message after which each end repeats its position."""
 LINGER: Final = 1.0
-"""Seconds that the last messages may take to be sent."""
+"""Seconds to wait until the last messages are sent."""
 LINGER_OF_ERRORS: Final = 0.2
-"""Seconds that the last messages may take after an error or Ctrl-C: the user waits for them."""
+"""Seconds to wait for the last messages after an error or Ctrl-C, while the user waits."""
 _MOST_AT_ONCE = 1000
 _SOCKETS, _SOCKETS_AN_ADDRESS = 1000, 4
-"""The most sockets of a context: a base, and four an address, two of which watch handshakes."""
+"""The limit on sockets of a context: a base, and four per address, two of them monitors."""
 _DOMAIN = "flowdsl"
 _SECOND = 1000
 
 
 @attrs.frozen
 class Ends:
-    """The addresses and the security of a sender or receiver."""
+    """The addresses and security options of a sender or receiver."""
 
     who: str
     addresses: tuple[str, ...]
@@ -79,10 +79,10 @@ class Ends:
 
 
 def _check_free(address: str) -> None:
-    """Refuse the path of a file, or of a socket that is in use: ZMQ would remove it.
+    """Refuse the path of a file, or of a socket in use, since ZMQ would remove it.
 
     Raises:
-        OSError: What is there, as for a tcp port that is in use.
+        OSError: The path exists, or is in use, with the same errno as a tcp port in use.
     """
     path = address.removeprefix("ipc://")
     if path == address or path.startswith("@") or not os.path.lexists(path):
@@ -95,7 +95,7 @@ def _check_free(address: str) -> None:
 
 
 def check_flags(who: str, **flags: object) -> None:
-    """Refuse a flag that is neither True nor False."""
+    """Refuse a flag that is not a bool."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise InvalidFlow(f"{who}: {name} must be True or False, got {value!r}")
@@ -105,7 +105,7 @@ class Link:
     """The sockets of one pass, one for each address; a context manager that closes them."""
 
     def __init__(self, ends: Ends, kind: int) -> None:
-        """``kind`` is the ZMQ type of socket. Raises SourceError if an address is not to be had."""
+        """``kind`` is the ZMQ socket type. Raises SourceError if an address is not available."""
         self._ends = ends
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, _SOCKETS + _SOCKETS_AN_ADDRESS * len(ends.addresses))
@@ -113,7 +113,7 @@ class Link:
         self._poller = zmq.Poller()
         self._handshakes = Handshakes(ends.who, ends.bind, ends.security is not None)
         self.named = kind == zmq.ROUTER
-        """Whether there may be several peers, which are told apart by name."""
+        """True if there may be several peers, which are identified by name."""
         self._authenticator: ThreadAuthenticator | None = None
         try:
             if ends.bind and ends.security is not None:
@@ -121,8 +121,8 @@ class Link:
             for k, address in enumerate(ends.addresses):
                 self._sockets.append(self._open(kind, k, address))
         except BaseException as error:
-            # An interrupt may have left a half-made socket in a frame, and a context does not end
-            # before each of its sockets is closed.
+            # An interrupt may have left an unregistered socket in a frame, and a context waits
+            # until all of its sockets are closed.
             clear_frames(error.__traceback__)
             self.close()
             raise
@@ -138,7 +138,7 @@ class Link:
         ends = self._ends
         socket = self._context.socket(kind)
         options: dict[int, Any] = {
-            # More than may be in flight: the sender keeps the actual bound, and loses nothing.
+            # More than may be in flight: the send buffer enforces the actual limit.
             zmq.SNDHWM: ends.hwm if kind == zmq.PUSH else 2 * ends.hwm + 100,
             zmq.RCVHWM: ends.hwm if kind == zmq.PULL else 2 * ends.hwm + 100,
             zmq.LINGER: 0,
@@ -147,17 +147,17 @@ class Link:
             zmq.RECONNECT_IVL_MAX: 1 * _SECOND,
             zmq.IPV6: int("[" in address),
         }
-        # TCP looks whether the other machine is there, and not ZMQ's heartbeat. That takes a full
-        # socket for dead; and if the other end leaves a socket that is full or about to close, its
-        # timer aborts the process ("Assertion failed: !_io_error", libzmq 4.3.5).
+        # TCP keepalive detects a dead machine, instead of ZMQ's heartbeat. The heartbeat treats a
+        # full socket as dead; and if the other end leaves a socket that is full or about to close,
+        # its timer aborts the process ("Assertion failed: !_io_error", libzmq 4.3.5).
         options |= {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10}
         options |= {zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
         if kind not in (zmq.PUSH, zmq.PULL):
-            # Both ends repeat their positions, and TCP does not look while something is unanswered.
+            # Both ends repeat their positions, and keepalive is inactive while data is in flight.
             options[zmq.TCP_MAXRT] = 10 * _SECOND
         if kind == zmq.PUSH:
-            # Queue nothing for an absent peer. Other socket types would lose last messages: what
-            # arrived on a connection and was not read is dropped when the connection ends.
+            # Queue nothing for an absent peer. Not for other socket types, which would lose the
+            # last messages: unread messages are dropped when their connection ends.
             options[zmq.IMMEDIATE] = 1
         if kind == zmq.ROUTER:
             options[zmq.ROUTER_MANDATORY] = 1
@@ -191,44 +191,44 @@ class Link:
         return socket
 
     def address(self, route: Route) -> str:
-        """The address at which a message arrived, as the user gave it."""
+        """Return the address at which a message arrived, as spelled by the user."""
         return self._ends.addresses[route[0]]
 
     @property
     def refusals(self) -> str:
-        """The failed connections, as the end of an error message."""
-        return self._handshakes.said
+        """The failed connections, to append to an error message."""
+        return self._handshakes.summary
 
     def routes(self) -> list[Route]:
-        """The routes of sockets that connect, whether or not a peer has answered."""
+        """Return the routes of connecting sockets, even if no peer has answered yet."""
         return [(k, b"") for k in range(len(self._sockets))]
 
     def receive(self, seconds: float, most: int = _MOST_AT_ONCE) -> list[tuple[Route, list[Frame]]]:
-        """The waiting messages, or the next ones to arrive within so many seconds.
+        """Return the waiting messages, or the next ones to arrive within this many seconds.
 
-        There are at most ``most`` of each address.
+        At most ``most`` messages are returned for each address.
 
         Raises:
-            FlowError: Nobody wants them any more.
+            FlowError: The pass was cancelled.
         """
         if is_cancelled():
-            raise FlowError(f"{self._ends.who}: the pass was given up")
-        found: list[tuple[Route, list[Frame]]] = []
+            raise FlowError(f"{self._ends.who}: the pass was cancelled")
+        messages: list[tuple[Route, list[Frame]]] = []
         ready = dict(self._poller.poll(round(seconds * _SECOND)))
-        self._handshakes.look(ready)
+        self._handshakes.update(ready)
         for k, socket in enumerate(self._sockets):
             if socket not in ready:
                 continue
             for _ in range(most):
                 try:
                     name = socket.recv(zmq.NOBLOCK) if self.named else b""
-                    found.append(((k, name), _frames(socket)))
+                    messages.append(((k, name), _frames(socket)))
                 except zmq.Again:
                     break
-        return found
+        return messages
 
     def send(self, route: Route, frames: Sequence[Frame]) -> bool:
-        """Send a message if that does not block; tells whether it was sent."""
+        """Send a message if that does not block; return True if it was sent."""
         k, name = route
         parts = [name, *frames] if self.named else list(frames)
         try:
@@ -242,9 +242,9 @@ class Link:
         return True
 
     def push(self, frame: Frame, seconds: float) -> zmq.MessageTracker | None:
-        """Send a frame by the first socket; None if it has no room within so many seconds.
+        """Send a frame through the first socket; None if it has no room within this many seconds.
 
-        The tracker is done when the system has the frame, or its connection was cut.
+        The tracker is done when the system has accepted the frame, or its connection broke.
         """
         socket = self._sockets[0]
         message = zmq.Frame(frame, track=True, copy=False, copy_threshold=0)
@@ -252,7 +252,7 @@ class Link:
         try:
             socket.send(message, zmq.NOBLOCK, copy=False)
         except zmq.Again:
-            self._handshakes.look()
+            self._handshakes.update()
             socket.poll(round(seconds * _SECOND), zmq.POLLOUT)
             return None
         return tracker
@@ -262,8 +262,8 @@ class Link:
         if self._authenticator is not None:
             self._authenticator.stop()
             self._authenticator = None
-        # Each socket by itself: a context that is collected in a cycle has forgotten its sockets,
-        # and would wait for them for ever.
+        # Close each socket explicitly: a context that is collected in a cycle has lost its list of
+        # sockets, and would wait for them forever.
         self._handshakes.close()
         for socket in self._sockets:
             socket.close(round(linger * _SECOND))
@@ -278,7 +278,7 @@ class Link:
 
 
 def _frames(socket: zmq.Socket[bytes]) -> list[Frame]:
-    """The frames of one message, cut off beyond the most that a valid message has."""
+    """Read the frames of one message; drop frames beyond the maximum of a valid message."""
     frames: list[Frame] = []
     more = True
     while more:

@@ -1,13 +1,13 @@
-"""The format of tensorpack's zmq_ops, which its ``ZMQInput`` and TensorFlow op read.
+"""The zmq_ops format of tensorpack, which its ``ZMQInput`` and TensorFlow op read.
 
-One frame an element, a list of arrays, all numbers little-endian (there: as the machine has them):
+One frame per element, a list of arrays; all numbers are little-endian (in tensorpack: native):
 
-    int32                      how many arrays
-    and for each of them:
-        int32                  its dtype, as TensorFlow's DataType numbers them
-        int32                  how many dimensions
-        int32, int32, ...      the size of each
-        int64                  how many bytes follow
+    int32                      the number of arrays
+    and for each array:
+        int32                  its dtype, as a number of TensorFlow's DataType
+        int32                  the number of dimensions
+        int32, int32, ...      the size of each dimension
+        int64                  the number of bytes that follow
         ...                    its elements, in C order
 """
 
@@ -46,7 +46,7 @@ _CODES: Final = {
     }.items()
 }
 _DTYPES: Final = {code: dtype for dtype, code in _CODES.items()}
-_MOST_DIMENSIONS = 8  # of TensorFlow's op, which ends its process at more
+_MOST_DIMENSIONS = 8  # TensorFlow's op aborts its process at more
 _MOST_INT32 = 2**31 - 1
 _INT32, _INT64 = struct.Struct("<i"), struct.Struct("<q")
 
@@ -54,15 +54,15 @@ _INT32, _INT64 = struct.Struct("<i"), struct.Struct("<q")
 class Encoder:
     """Encodes the elements of a flow, each with its arrays in the same order.
 
-    The format has no names. So the components of a dict or record go in the order of the flow's
-    spec, or else of the first element; then a dict whose keys come in another order is an error.
+    The format has no names. So the components of a dict or record are sent in the order of the
+    flow's spec, or else of the first element; then a dict with keys in another order is an error.
     """
 
     def __init__(self, spec: Spec) -> None:
         self._order = None if _is_plain(spec) else InSpecOrder(cast("StructSpec", spec))
 
     def __call__(self, element: object) -> bytes:
-        """The bytes of the element; raises SpecMismatch as ``encode``, or for other components."""
+        """Encode an element; raises SpecMismatch like ``encode``, or for other components."""
         if self._order is None:
             spec = UNKNOWN if isinstance(element, list) else spec_of(element)
             if _is_plain(spec):
@@ -76,20 +76,20 @@ class Encoder:
 
 
 def _is_plain(spec: Spec) -> bool:
-    """Whether elements have no names for their components."""
+    """Return True if the components of elements have no names."""
     if not isinstance(spec, StructSpec):
         return True
     return issubclass(spec.form, tuple) and not spec.has_names
 
 
 def encode(element: object) -> bytes:
-    """The bytes of one element: its components are arrays or numbers; names are left out.
+    """Encode one element, whose components are arrays or numbers; names are left out.
 
     An array keeps its dtype; an int is int64, a float float64, a bool bool (tensorpack casts them
     to int32 and float32).
 
     Raises:
-        SpecMismatch: A component is no array or number that the format has; the message names it.
+        SpecMismatch: A component is not an array or number of this format; the message names it.
     """
     if isinstance(element, list):
         return _encoded([(str(i), value) for i, value in enumerate(element)])
@@ -111,10 +111,10 @@ def _encoded(parts: list[tuple[str, Any]]) -> bytes:
 
 
 def decode(frame: Frame) -> tuple[NDArray[Any], ...]:
-    """The arrays of these bytes, read-only and aligned; views where possible.
+    """Decode the arrays, read-only and aligned; views where possible.
 
     Raises:
-        SourceError: They are not of this format.
+        SourceError: The bytes are not of this format.
     """
     try:
         return _decode(memoryview(frame).toreadonly())
@@ -148,17 +148,17 @@ def _decode(view: memoryview) -> tuple[NDArray[Any], ...]:
 def _to_array(value: object, at: str) -> NDArray[Any]:
     numeric = isinstance(value, bool | int | float | np.ndarray | np.generic)
     try:
-        # ascontiguousarray alone would make a scalar an array of one dimension.
-        dtype = np.int64 if type(value) is int else None  # NumPy has others for large ints
+        # ascontiguousarray alone would convert a scalar to an array of one dimension.
+        dtype = np.int64 if type(value) is int else None  # NumPy uses other dtypes for large ints
         array = np.asarray(value, dtype, order="C") if numeric else None
     except OverflowError:
         array = None
     if array is not None and array.dtype.newbyteorder("<") in _CODES:
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     if array is None or array.dtype not in _CODES:
-        given = f"an array of {array.dtype}" if array is not None else type(value).__name__
+        actual = f"an array of {array.dtype}" if array is not None else type(value).__name__
         raise SpecMismatch(
-            f"{at}: {given} is not in the format zmq_ops, which has arrays and numbers of "
+            f"{at}: {actual} is not in the format zmq_ops, which has arrays and numbers of "
             f"{', '.join(map(str, _CODES))}"
         )
     if array.ndim > _MOST_DIMENSIONS or max(array.shape, default=0) > _MOST_INT32:

@@ -1,1 +1,1 @@
-"""Running a plan: in this process, or in workers that share memory with it."""
+"""Runs a plan, in this process or in workers that share memory with it."""

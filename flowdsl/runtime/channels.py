@@ -1,4 +1,4 @@
-"""Channels: where a run gets the rows of each part of its plan from."""
+"""Channels: the connections through which a run reads the rows of each part of its plan."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ _END = object()
 
 
 class Runner(Protocol):
-    """What runs a stage."""
+    """Runs a stage: inline, or with a pool of workers."""
 
     @property
     def by_position(self) -> bool:
-        """Whether a pass can begin at any position, without the elements before it."""
+        """True if a pass can begin at any position, without producing the elements before it."""
         ...
 
     @property
     def place(self) -> int | None:
-        """The position that comes next, if known and if a pass can begin at any position."""
+        """The next position to read; None if unknown or if passes only begin at position 0."""
         ...
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
-        """The rows of one pass, from the position ``start`` on."""
+        """Iterate over the rows of one pass, beginning at position ``start``."""
         ...
 
     def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """The elements of one pass, from a position on, without their positions."""
+        """Iterate over the elements of one pass, without their positions."""
         ...
 
     def close(self) -> None:
-        """Release everything it holds."""
+        """Release all resources of the runner."""
         ...
 
     def statistics(self) -> StageStatistics:
@@ -57,14 +57,14 @@ class Runner(Protocol):
 
 
 @attrs.define
-class Spent:
-    """The number of rows that came through a channel, and the time they took."""
+class TimeSpent:
+    """The number of rows read from a channel, and the total time spent reading them."""
 
     calls: int = 0
     seconds: float = 0.0
 
     def timed(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
-        """The same rows; the time that each takes is added up."""
+        """Yield the same rows; add the time spent on each to ``seconds``."""
         clock = time.perf_counter
         while True:
             began = clock()
@@ -79,17 +79,17 @@ class Spent:
 
 
 ROWS_AHEAD = 64
-"""The most rows that are read ahead where no workers are."""
+"""The maximum number of rows read ahead by a thread that feeds no workers."""
 
 
 @attrs.frozen(eq=False)
 class StageChannel:
-    """The rows of a stage, from where it runs."""
+    """The rows of a stage, read from its runner."""
 
     stage: Stage
     runner: Runner
-    standing: OperatorProgress = attrs.field(factory=OperatorProgress)
-    clocked: Spent | None = None
+    progress: OperatorProgress = attrs.field(factory=OperatorProgress)
+    timer: TimeSpent | None = None
     """The time spent on its rows; None unless the operator above it is timed."""
 
     @property
@@ -98,23 +98,25 @@ class StageChannel:
         return self.stage.top
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
-        """The rows of one pass, from the position at which the run begins or resumes."""
-        start, _ = self.standing.begin()
+        """Iterate over the rows of one pass, from the position where the run begins or resumes."""
+        start, _ = self.progress.begin()
         rows = self.runner.rows(epoch, start)
-        return rows if self.clocked is None else self.clocked.timed(rows)
+        return rows if self.timer is None else self.timer.timed(rows)
 
     def elements(self, epoch: int) -> Iterator[Any]:
-        """The elements of one pass without their positions, which is cheaper than ``rows``."""
-        start, _ = self.standing.begin()
+        """Iterate over the elements without their positions, which is cheaper than ``rows``."""
+        start, _ = self.progress.begin()
         return self.runner.elements(epoch, start)
 
 
 class Reading(chain[Row[Any]]):
     """The rows of an operator in one pass, closed as soon as they are no longer needed.
 
-    An error that somebody keeps holds a traceback, which may hold the generator that a run was
-    reading. The ``finally`` of a generator over a file or a socket must not wait for that. So a run
-    closes its readings when it ends; before that, each closes when nothing refers to it any more.
+    The problem: a generator over a file or a socket releases it in a ``finally`` clause, which runs
+    when the generator is closed or collected. Relying on collection fails if user code keeps an
+    exception: its traceback refers to the frame of the run, and so keeps the generator alive. The
+    choice: a run closes its readings explicitly when it ends; before that, each reading closes its
+    rows when nothing refers to the reading any more.
     """
 
     # A subclass of chain, which iterates in C.
@@ -131,7 +133,7 @@ class Reading(chain[Row[Any]]):
         return reading
 
     def close(self) -> None:
-        """Close the rows: no more of them come."""
+        """Close the rows; no further rows are produced."""
         try:
             self._rows.close()
         except Exception as error:
@@ -142,40 +144,41 @@ class Reading(chain[Row[Any]]):
 
 
 def _closable(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
-    """The same rows from a generator, which can be closed."""
+    """Wrap the rows in a generator, which can be closed."""
     yield from rows
 
 
 @attrs.frozen(eq=False)
 class HostedChannel:
-    """The rows of an operator that is part of no stage, in the thread that reads it."""
+    """The rows of an operator outside any stage, which runs in the thread that reads it."""
 
     step: Step
     sources: tuple[Channel, ...]
-    standing: OperatorProgress | None
-    """Where the operator stands, if it can resume from there."""
-    tell: Tell
-    """Called with each element that the operator leaves out."""
+    progress: OperatorProgress | None
+    """The progress of the operator; None if the operator cannot resume from a place."""
+    report_skip: Tell
+    """Called with each element that the operator skips."""
     failures: list[FlowError]
-    """Errors raised by closing generators, which the run has yet to report."""
-    clocked: Spent | None = None
-    """The time spent on its rows, that of the operators below included; None if not timed."""
+    """Errors raised by closing generators, not reported yet."""
+    timer: TimeSpent | None = None
+    """The time spent on its rows, including time in the operators below; None if not timed."""
     _open: WeakSet[Reading] = attrs.field(factory=WeakSet[Reading], init=False)
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
-        """The rows of one pass, from the place at which the run begins or resumes."""
+        """Iterate over the rows of one pass, from the place where the run begins or resumes."""
         if self.failures:  # below an endless ``repeat``, only the next pass can report them
             raise self.failures.pop(0)
         node, sources = self.step.node, [source.rows for source in self.sources]
-        if self.standing is not None and isinstance(node, Resumable):
-            given, over = self.standing.begin()
-            rows = self._read(node.rows_after(epoch, given, over, sources))
-            rows = self.standing.counted(rows)
+        if self.progress is not None and isinstance(node, Resumable):
+            delivered, source_pass = self.progress.begin()
+            rows = self._read(node.rows_after(epoch, delivered, source_pass, sources))
+            rows = self.progress.counted(rows)
         elif isinstance(node, SkipFailed):
-            rows = self._read(node.rows_reporting(epoch, sources, partial(self.tell, self.step)))
+            report = partial(self.report_skip, self.step)
+            rows = self._read(node.rows_reporting(epoch, sources, report))
         else:
             rows = self._read(node.rows(epoch, sources))
-        return rows if self.clocked is None else self.clocked.timed(rows)
+        return rows if self.timer is None else self.timer.timed(rows)
 
     def _read(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
         reading = Reading(rows, partial(_failed, self.step, self.failures))
@@ -183,32 +186,32 @@ class HostedChannel:
         return reading
 
     def end(self) -> None:
-        """Close all rows that it still has open."""
+        """Close all rows that are still open."""
         for reading in list(self._open):
             reading.close()
 
     def cost(self) -> OperatorCost | None:
-        """The operator's own cost, without the operators below it; None if it was not timed."""
-        if self.clocked is None or not is_timed(self.step):
+        """Return the operator's own cost, excluding the operators below it; None if not timed."""
+        if self.timer is None or not is_timed(self.step):
             return None
-        below = sum(source.clocked.seconds for source in self.sources if source.clocked is not None)
-        own = max(0.0, self.clocked.seconds - below)
-        return cost_of(self.step, self.clocked.calls, own)
+        below = sum(source.timer.seconds for source in self.sources if source.timer is not None)
+        own = max(0.0, self.timer.seconds - below)
+        return cost_of(self.step, self.timer.calls, own)
 
 
 @attrs.define(eq=False)
-class Below:
-    """What one thread reads, and closes when it has done with it."""
+class ThreadChannels:
+    """The channels and pools that one thread reads, and closes at the end."""
 
     hosted: list[HostedChannel | AheadChannel] = attrs.field(factory=list[Any])
-    """The channels of its operators outside of stages, each after its sources."""
+    """The channels of operators outside stages, each after its sources."""
     pools: list[Pool] = attrs.field(factory=list[Pool])
-    """Its pools, each after those that it reads from."""
+    """The pools, each after the pools it reads from."""
     failures: list[FlowError] = attrs.field(factory=list[FlowError])
     """Errors raised by closing generators, not reported yet."""
 
     def end(self) -> None:
-        """Close all that is still open: first what reads, and then what it reads."""
+        """Close everything that is still open, each reader before its sources."""
         for pool in reversed(self.pools):
             pool.end_reading()
         for hosted in reversed(self.hosted):
@@ -217,17 +220,17 @@ class Below:
 
 @attrs.define(eq=False)
 class AheadChannel:
-    """The rows of a part that a thread reads ahead, where there is nothing for workers to do."""
+    """The rows of a part of the plan that a thread reads ahead, without workers."""
 
     source: Channel
-    below: Below
+    below: ThreadChannels
     memory: int
-    clocked: Spent | None = None
+    timer: TimeSpent | None = None
     """The time spent waiting for its rows; None unless the operator above it is timed."""
     note: Callable[[], tuple[Place, ...]] | None = None
-    """Tells where the operators of the thread stand, for states; None if they have no places."""
+    """Returns the places of the thread's operators, for states; None if they have no places."""
     shown: tuple[Place, ...] = ()
-    """Where they stood after the last row that came from here."""
+    """The places of these operators after the last row that this channel yielded."""
     _reader: ReadAhead[Any] | None = None
 
     @property
@@ -236,9 +239,9 @@ class AheadChannel:
         return self.source.step
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
-        """The rows of one pass, from the place at which the run begins or resumes."""
+        """Iterate over the rows of one pass, from the place where the run begins or resumes."""
         rows = self._rows(epoch)
-        return rows if self.clocked is None else self.clocked.timed(rows)
+        return rows if self.timer is None else self.timer.timed(rows)
 
     def _rows(self, epoch: int) -> Iterator[Row[Any]]:
         self.end()
@@ -257,18 +260,18 @@ class AheadChannel:
             while rows := self._next(reader):
                 rows.reverse()
                 while rows:
-                    yield self._given(*rows.pop())  # a name here would hold the element
+                    yield self._show(*rows.pop())  # a local variable would keep the element alive
             if note is not None:  # the thread has ended
                 self.shown = note()
         finally:
             reader.stop()
 
-    def _given(self, position: int, noted: tuple[Any, tuple[Place, ...]]) -> Row[Any]:
+    def _show(self, position: int, noted: tuple[Any, tuple[Place, ...]]) -> Row[Any]:
         x, self.shown = noted
         return position, x
 
     def _noting(self, epoch: int) -> Iterator[Row[Any]]:
-        """The rows, each element with the places after it; in the thread."""
+        """Yield the rows, each element with the places after it; runs in the thread."""
         note = self.note or tuple
         return ((position, (x, note())) for position, x in self.source.rows(epoch))
 
@@ -280,26 +283,26 @@ class AheadChannel:
         return rows
 
     def end(self) -> None:
-        """Read no more; what the thread reads is closed."""
+        """Stop reading; the thread closes its sources."""
         if self._reader is not None:
             self._reader.stop()
 
     def cost(self) -> None:
-        """Nothing: its operators have costs of their own."""
+        """Return None: the operators that the thread runs report their own costs."""
 
 
 Channel: TypeAlias = StageChannel | HostedChannel | AheadChannel
 
 
 def is_timed(step: Step) -> bool:
-    """Whether the operator's own cost is reported; an argument of ``prefetch`` has none."""
+    """Return True if the operator's own cost is reported; arguments of ``prefetch`` have none."""
     return not is_of_prefetch(step.node)
 
 
 def _failed(step: Step, failures: list[FlowError], error: Exception) -> None:
-    told = f"{step.node.title} failed as it was closed: {error!r}"
-    if isinstance(error, ElementError):  # it says all of that but when
-        told = f"{error}; it was being closed"
-    failure = FlowError(told)
+    message = f"{step.node.title} failed as it was closed: {error!r}"
+    if isinstance(error, ElementError):  # its message names the operator already
+        message = f"{error}; it was being closed"
+    failure = FlowError(message)
     failure.__cause__ = error
     failures.append(failure)

@@ -1,4 +1,16 @@
-"""An execution: one pass over a flow, as its plan says."""
+"""Execution: runs one pass over a flow, as planned.
+
+The problem: a pass may begin in the middle, at the position of a saved state, and the operators
+must then continue as if they had computed all elements before it. The naive way runs the pass from
+its first element and drops what was delivered, which takes as long as the first run did. Positions
+alone avoid this only where every operator can compute an element from its position.
+
+The choice: before its first element, an execution sets the progress of each operator on the path
+from the flow's end down to the part that is read by position (``_restore``). It takes the places
+from the last resume point, or computes them from the position if that is enough. Only the elements
+between the resume point and the requested position are computed again and dropped. Operators
+without a place on this path make the pass begin at its first element.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +32,12 @@ from flowdsl.plan.plan import Ahead, Lookup, Part, Plan, Stage
 from flowdsl.plan.tree import walk
 from flowdsl.runtime.channels import (
     AheadChannel,
-    Below,
     Channel,
     HostedChannel,
     Runner,
-    Spent,
     StageChannel,
+    ThreadChannels,
+    TimeSpent,
 )
 from flowdsl.runtime.inline import Inline
 from flowdsl.runtime.resume_points import (
@@ -47,12 +59,12 @@ _element: Callable[[Row[Any]], Any] = itemgetter(1)
 
 
 class Execution(Generic[T]):
-    """One pass over a flow, from a position on: runs its stages and keeps their statistics."""
+    """One pass over a flow from a position: runs its stages and collects their statistics."""
 
     def __init__(
         self, plan: Plan[T], epoch: int, start: int, mark: ResumePoint, profile: bool
     ) -> None:
-        """Continue from ``mark``, and leave out the elements between it and ``start``.
+        """Continue from the resume point ``mark``, and leave out the elements before ``start``.
 
         With ``profile`` every operator is timed.
         """
@@ -62,29 +74,29 @@ class Execution(Generic[T]):
         self.start = start
         self.pools: list[Pool] = []
         self.ended = False
-        """Whether the pass has reached its end."""
+        """True if the pass has reached its end."""
         self._profile = profile
         self._runners: dict[int, Runner] = {}
         """The runner of each stage, by the stage's number."""
-        self._below = [Below()]
-        """What the consumer's thread reads, and then what each thread does that reads ahead."""
+        self._threads = [ThreadChannels()]
+        """The channels of the consumer's thread, then of each thread that reads ahead."""
         self._stages: tuple[StageStatistics, ...] | None = None
         self._to_come = repeat(True, MOST_ELEMENTS)
         self._mark = mark
-        """Where the pass stood when a mark was last taken."""
+        """The last resume point that was recorded."""
         self._marks = [mark]
-        """The marks that were kept, the oldest first; at the start, where the pass began."""
-        self._told: Callable[[], tuple[Place, ...]] | None = None
-        """Tells the places of the operators that have one, the last operator of the flow first."""
+        """The resume points that are kept, the oldest first; initially the begin of the pass."""
+        self._current_places: Callable[[], tuple[Place, ...]] | None = None
+        """Returns the places of the operators that have one, the flow's last operator first."""
         self._skips = Skips()
-        self._told_ahead = False
-        """Whether elements left out below a pool may be reported ahead of their turn."""
+        self._skips_ahead = False
+        """True if skips below a pool may be reported before earlier elements are delivered."""
         self._delivers = False
-        """Whether the last stage's elements go to the consumer, with no operator between."""
+        """True if the last stage's elements go to the consumer, with no operator between."""
         self._passed_over = start
-        """The number of elements before ``start`` that are not made again."""
+        """The number of elements before ``start`` that are not computed again."""
         self._cut_short = False
-        """Whether an error ended the pass within an element, past which some operators stand."""
+        """True if an error ended the pass within an element, so places are no longer consistent."""
         self._forked = False
         self._began: float | None = None
         self._closed: float | None = None
@@ -92,13 +104,13 @@ class Execution(Generic[T]):
 
     @property
     def position(self) -> int:
-        """The number of elements of the pass delivered so far, those before ``start`` included."""
+        """The number of elements of the pass delivered so far, including those before ``start``."""
         return self.start + MOST_ELEMENTS - length_hint(self._to_come)
 
     def elements(self) -> Generator[T]:
         """Iterate over the elements; works once."""
         try:
-            # Taking a True for each element counts them at no cost.
+            # compress takes a True for each element, which counts them at no cost.
             yield from compress(self._begin(), self._to_come)
         except GeneratorExit:  # abandoned: the workers end when this object is collected
             self._end_passes()
@@ -116,25 +128,26 @@ class Execution(Generic[T]):
             self.close()
         if first:
             self._check()
-            self._skips.report()
+            self._skips.log_total()
 
     def _end_passes(self, because: BaseException | None = None) -> None:
         """Close the sources' generators, and with them their files and sockets.
 
         Raises:
-            FlowError: One failed as it was closed; where there is an error already, its notes tell.
+            FlowError: A generator failed as it was closed; if ``because`` is an error, the failure
+                becomes a note of it instead.
         """
-        self._below[0].end()
-        failures = [failure for below in self._below for failure in below.failures]
+        self._threads[0].end()
+        failures = [failure for channels in self._threads for failure in channels.failures]
         if not failures:
             return
-        for below in self._below:
-            below.failures.clear()
-        told = failures.pop(0) if because is None else because
+        for channels in self._threads:
+            channels.failures.clear()
+        error = failures.pop(0) if because is None else because
         for failure in failures:
-            told.add_note(f"and {failure}")
+            error.add_note(f"and {failure}")
         if because is None:
-            raise told
+            raise error
 
     def close(self) -> None:
         """End the pass and its workers; elements already delivered stay valid."""
@@ -150,7 +163,7 @@ class Execution(Generic[T]):
                 pool.close()
 
     def statistics(self) -> RunStatistics:
-        """The statistics so far: the counts of each stage, and where the time went."""
+        """Return the statistics so far: the counts of each stage, and where the time was spent."""
         now = self._closed or time.perf_counter()
         outside = self._outside
         if not self._profile:  # the last pool measures it anyway
@@ -163,8 +176,8 @@ class Execution(Generic[T]):
             profiled=self._profile,
             hosted=tuple(
                 cost
-                for below in self._below
-                for hosted in below.hosted
+                for channels in self._threads
+                for hosted in channels.hosted
                 if (cost := hosted.cost()) is not None
             ),
             skipped=self._skips.count,
@@ -174,20 +187,20 @@ class Execution(Generic[T]):
 
     def _stages_now(self) -> tuple[StageStatistics, ...]:
         stages = [runner.statistics() for _, runner in sorted(self._runners.items())]
-        if self._delivers:  # the stage counts whole blocks; here each element taken is counted
-            last, taken = stages[-1], self.position - self._passed_over
-            more = taken - last.delivered
-            stages[-1] = attrs.evolve(last, delivered=taken, in_flight=last.in_flight - more)
+        if self._delivers:  # the stage counts whole blocks; here each delivered element is counted
+            last, delivered = stages[-1], self.position - self._passed_over
+            more = delivered - last.delivered
+            stages[-1] = attrs.evolve(last, delivered=delivered, in_flight=last.in_flight - more)
         return tuple(stages)
 
     def mark(self) -> None:
-        """Note where the pass stands; only between two elements."""
+        """Record a resume point; call this only between two elements."""
         places = self._places()
         if places:
             self._mark = ResumePoint(self.position, places)
 
     def keep_mark(self, since: int) -> None:
-        """Take a mark and keep it; of the marks up to ``since``, only the last is kept."""
+        """Record and keep a resume point; of those up to ``since``, only the last is kept."""
         self.mark()
         if not self._marks or self._marks[-1] != self._mark:
             self._marks.append(self._mark)
@@ -195,74 +208,80 @@ class Execution(Generic[T]):
             del self._marks[0]
 
     def mark_at(self, position: int) -> ResumePoint:
-        """The last mark that was taken at or before ``position``."""
+        """Return the last resume point that was recorded at or before ``position``."""
         marks = sorted((*self._marks, self._mark), key=lambda mark: mark.delivered)
         return next((mark for mark in reversed(marks) if mark.delivered <= position), BEGINNING)
 
     def _places(self) -> tuple[Place, ...]:
-        """The places of the operators that have one; empty if they are not known."""
-        if self._told is None or self._cut_short:
+        """Return the places of the operators that have one; empty if they are unknown."""
+        if self._current_places is None or self._cut_short:
             return ()
-        return self._told()
+        return self._current_places()
 
     def fork(self) -> None:
-        """Called in a fork of the process that began this pass and owns its workers."""
+        """Note that this process is a fork of the one that began the pass and owns its workers."""
         self._forked = True
 
     def _begin(self) -> Iterator[T]:
         self._began = time.perf_counter()
-        root = self._bind(self.plan.root, self._below[0])
+        root = self._bind(self.plan.root, self._threads[0])
         elements: Iterator[T]
         self._delivers = isinstance(root, StageChannel)
         if isinstance(root, StageChannel) and not root.stage.drops:
             elements = root.runner.elements(self.epoch, self.start)
         else:
-            self._passed_over = self._go_on(root)
+            self._passed_over = self._restore(root)
             elements = (
                 root.elements(self.epoch)
                 if isinstance(root, StageChannel)
                 else map(_element, root.rows(self.epoch))
             )
             again = self.start - self._passed_over
-            self._skips.muted = not self._told_ahead  # the resumed run has reported them already
+            self._skips.muted = not self._skips_ahead  # the earlier run has reported these skips
             next(islice(elements, again, again), None)
             self._skips.muted = False
-        if self.pools or len(self._below) > 1:
+        if self.pools or len(self._threads) > 1:
             _with_workers.add(self)
             elements = self._unless_forked(elements)
         return self._clocked(elements) if self._profile else elements
 
-    def _go_on(self, root: Channel) -> int:
-        """Set the operators to where the mark says; gives the elements delivered by then."""
-        placed, passed = resumable_path(self.node), list(_way(root))
-        standing = [
-            (one, one.standing)
-            for one in passed
-            if not isinstance(one, AheadChannel) and one.standing is not None
+    def _restore(self, root: Channel) -> int:
+        """Set the progress of the operators; return the number of elements delivered before that.
+
+        The places of a resume point belong to the operators of ``resumable_path``, which depends on
+        the flow alone. A plan may place a stage lower than the path ends: the operators below the
+        path have no recorded place, but can compute theirs from the position of the operator above
+        (``Resumable.taken``). In an indexable flow all operators do so, from ``start``.
+        """
+        placed, path = resumable_path(self.node), list(_resumable_channels(root))
+        progress = [
+            (channel, channel.progress)
+            for channel in path
+            if not isinstance(channel, AheadChannel) and channel.progress is not None
         ]
-        for (_, upper), (_, lower) in pairwise(standing):
+        for (_, upper), (_, lower) in pairwise(progress):
             upper.below = lower
-        if placed and standing:
+        if placed and progress:
             count, mark = len(placed), self._mark
-        elif standing and self.node.indexable:  # the position alone tells where all stood
+        elif progress and self.node.indexable:  # the position alone determines all places
             count, mark = 1, ResumePoint(self.start, ((0, self.start),))
         else:
             return 0
         if placed:
-            self._told = _places_of(passed, count)
+            self._current_places = _places_of(path, count)
         if not mark.places:
             return 0
-        for (_, one), place in zip(standing, mark.places, strict=False):
-            one.begins_at = place
-        _, given = mark.places[-1]
-        for (channel, _), (_, lower) in pairwise(standing[count - 1 :]):
+        for (_, operator), place in zip(progress, mark.places, strict=False):
+            operator.begins_at = place
+        _, position = mark.places[-1]
+        for (channel, _), (_, lower) in pairwise(progress[count - 1 :]):
             node = channel.step.node
             assert isinstance(node, Resumable)
-            lower.begins_at = _, given = node.taken(given)
+            lower.begins_at = _, position = node.taken(position)
         return mark.delivered
 
     def _unless_forked(self, elements: Iterator[T]) -> Iterator[T]:
-        """The elements; in a fork an error, even for those already here: both would get them."""
+        """Yield the elements; raise in a fork, where each would be delivered a second time."""
         for element in elements:
             if self._forked:
                 raise FlowError(FORKED)
@@ -274,51 +293,51 @@ class Execution(Generic[T]):
             yield element
             self._outside += time.perf_counter() - began
 
-    def _bind(self, part: Part, below: Below) -> Channel:
-        """The channel for the rows of a part of the plan, which one thread reads."""
-        spent = Spent() if self._profile else None
+    def _bind(self, part: Part, thread: ThreadChannels) -> Channel:
+        """Create the channel for the rows of a part of the plan, which one thread reads."""
+        timer = TimeSpent() if self._profile else None
         if isinstance(part, Stage):
-            return StageChannel(part, self._runner(part, below), clocked=spent)
+            return StageChannel(part, self._runner(part, thread), timer=timer)
         channel: HostedChannel | AheadChannel
         if isinstance(part, Ahead):
             ahead, source = self._ahead(part.source)
             memory = part.workers.memory or BYTES_IN_FLIGHT
-            channel = AheadChannel(source, ahead, memory, spent)
+            channel = AheadChannel(source, ahead, memory, timer)
         else:
-            sources = tuple(self._bind(source, below) for source in part.sources)
-            standing = OperatorProgress() if isinstance(part.top.node, Resumable) else None
-            how = sources, standing, self._skips.tell, below.failures, spent
-            channel = HostedChannel(part.top, *how)
-        below.hosted.append(channel)
+            sources = tuple(self._bind(source, thread) for source in part.sources)
+            progress = OperatorProgress() if isinstance(part.top.node, Resumable) else None
+            arguments = sources, progress, self._skips.report, thread.failures, timer
+            channel = HostedChannel(part.top, *arguments)
+        thread.hosted.append(channel)
         return channel
 
-    def _ahead(self, part: Part) -> tuple[Below, Channel]:
-        """What a thread will read, and its channel."""
-        self._told_ahead |= any(isinstance(step.node, SkipFailed) for step in walk(part.top))
-        self._below.append(below := Below())
-        return below, self._bind(part, below)
+    def _ahead(self, part: Part) -> tuple[ThreadChannels, Channel]:
+        """Create the channels of a thread that reads a part ahead."""
+        self._skips_ahead |= any(isinstance(step.node, SkipFailed) for step in walk(part.top))
+        self._threads.append(thread := ThreadChannels())
+        return thread, self._bind(part, thread)
 
-    def _runner(self, stage: Stage, below: Below) -> Runner:
+    def _runner(self, stage: Stage, thread: ThreadChannels) -> Runner:
         if not stage.workers.count:
-            inline = Inline(stage, self._skips.tell, self._profile)
+            inline = Inline(stage, self._skips.report, self._profile)
             self._runners[stage.number] = inline
             return inline
         streams = [self._ahead(base) for base in stage.bases if not isinstance(base, Lookup)]
         ahead = (step for base in stage.bases for step in walk(base.top))
-        self._told_ahead |= any(isinstance(step.node, SkipFailed) for step in ahead)
+        self._skips_ahead |= any(isinstance(step.node, SkipFailed) for step in ahead)
         backend = worker_cache.take(self.plan, stage, self._profile)
         passes: tuple[PassFactory, ...] = tuple(stream.rows for _, stream in streams)
         held = held_above(self.plan.root, stage)
         count = worker_cache.found(self.plan, stage)
         close = [ahead.end for ahead, _ in streams]  # there is one stream at most
-        pool = Pool(stage, passes, backend, self._skips.tell, held, count, *close)
-        below.pools.append(pool)
+        pool = Pool(stage, passes, backend, self._skips.report, held, count, *close)
+        thread.pools.append(pool)
         self.pools.append(pool)
         self._runners[stage.number] = pool
         return pool
 
     def _check(self) -> None:
-        """Check that the pass had as many elements as the flow's length says."""
+        """Check that the number of elements of the pass equals the flow's length."""
         length = self.node.length
         if length is not None and self.position != length:
             raise FlowError(
@@ -327,44 +346,45 @@ class Execution(Generic[T]):
             )
 
 
-def _way(root: Channel) -> Iterator[StageChannel | HostedChannel | AheadChannel]:
-    """The channels from this one down that have a standing, and those that are read ahead.
+def _resumable_channels(root: Channel) -> Iterator[StageChannel | HostedChannel | AheadChannel]:
+    """Yield the channels from ``root`` down that have a progress or are read ahead.
 
-    The last is a stage that can begin at any position; empty if the way leads to no such stage.
+    The last is a stage that can begin at any position; empty if there is no such stage below.
     """
-    found, channel = list[Channel](), root
+    path, channel = list[Channel](), root
     while not isinstance(channel, StageChannel):
         if isinstance(channel, AheadChannel):
-            found.append(channel)
+            path.append(channel)
             channel = channel.source
             continue
-        if channel.standing is not None:
-            found.append(channel)
+        if channel.progress is not None:
+            path.append(channel)
         elif not passes_on(channel.step.node):
             return
         (channel,) = channel.sources
     if channel.runner.by_position:
-        yield from found
+        yield from path
         yield channel
 
 
 def _places_of(passed: Sequence[Channel], count: int) -> Callable[[], tuple[Place, ...]]:
-    """Tells where the first ``count`` of these channels that have a standing stand.
+    """Return a function that returns the places of the first ``count`` channels with a progress.
 
-    Below a thread that reads ahead, it is where they stood after the last row that came from it.
+    Below a thread that reads ahead, these are the places after the last row the thread delivered,
+    not after the last row it read.
     """
     first, *rest = passed
     if isinstance(first, AheadChannel):
         first.note = _places_of(rest, count)
         return lambda: first.shown
-    standing, runner = first.standing, first.runner if isinstance(first, StageChannel) else None
-    assert standing is not None
+    progress, runner = first.progress, first.runner if isinstance(first, StageChannel) else None
+    assert progress is not None
     if count > 1:
         below = _places_of(rest, count - 1)
-        return lambda: (standing.place(), *places) if (places := below()) else ()
+        return lambda: (progress.place(), *places) if (places := below()) else ()
     if runner is None:
-        return lambda: (standing.place(),)
-    return lambda: () if (row := runner.place) is None else (standing.place(row),)
+        return lambda: (progress.place(),)
+    return lambda: () if (row := runner.place) is None else (progress.place(row),)
 
 
 _with_workers: WeakSet[Execution[Any]] = WeakSet()

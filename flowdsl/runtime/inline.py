@@ -22,39 +22,41 @@ _MOST_ROWS_A_BLOCK = 8192
 
 
 class Inline:
-    """Runs a stage in the consumer's thread. An element is made only when it is asked for."""
+    """Runs a stage in the consumer's thread, and computes each element on demand."""
 
-    def __init__(self, stage: Stage, tell: Tell, clock: bool = False) -> None:
+    def __init__(self, stage: Stage, report_skip: Tell, clock: bool = False) -> None:
         self._stage = stage
         failed = partial(failure_in, stage)
-        self._program = _Telling(stage.program, clock=clock, error=failed, stage=stage, tell=tell)
+        self._program = _ReportingProgram(
+            stage.program, clock=clock, error=failed, stage=stage, report_skip=report_skip
+        )
         self._began: float | None = None
         self._entered = self._done = self._stop = 0
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
-        """The rows of one pass, from the position ``start`` on."""
+        """Iterate over the rows of one pass, beginning at position ``start``."""
         return chain.from_iterable(map(self._program.rows, self._blocks(epoch, start)))
 
     def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """The elements of one pass, from a position on, without their positions."""
+        """Iterate over the elements of one pass, without their positions."""
         return chain.from_iterable(map(self._program.elements, self._blocks(epoch, start)))
 
     @property
     def by_position(self) -> bool:
-        """Whether a pass can begin at any position: always."""
+        """True: a pass can always begin at any position."""
         return True
 
     @property
     def place(self) -> int | None:
-        """The position that comes next, if known."""
+        """The next position to read; None if unknown."""
         to_come = self._program.to_come
         return None if to_come is None else self._stop - to_come
 
     def close(self) -> None:
-        """Do nothing: this runner holds no resources."""
+        """Do nothing: the runner has no resources to release."""
 
     def statistics(self) -> StageStatistics:
-        """The statistics so far; elements delivered are counted by finished blocks."""
+        """Return the statistics so far; delivered elements are counted in finished blocks."""
         now = time.perf_counter()
         left_out = self._program.filtered + self._program.skipped
         delivered = max(0, self._done - left_out)
@@ -70,7 +72,7 @@ class Inline:
         )
 
     def _blocks(self, epoch: int, start: int) -> Iterator[Indices]:
-        """Addresses in blocks: small ones first, so that the first element comes soon."""
+        """Yield addresses in blocks: small blocks first, so that the first element comes soon."""
         self._began = self._began or time.perf_counter()
         most = max(1, _MOST_ROWS_A_BLOCK // self._stage.rows_per_element)
         end, size = self._stage.positions, 1
@@ -84,16 +86,16 @@ class Inline:
 
 
 @attrs.define
-class _Telling(Program):
-    """A program that reports a failed element as soon as it is left out."""
+class _ReportingProgram(Program):
+    """A program that reports each failed element as soon as it is skipped."""
 
     stage: Stage = attrs.field(kw_only=True)
-    tell: Tell = attrs.field(kw_only=True)
+    report_skip: Tell = attrs.field(kw_only=True)
     skipped: int = attrs.field(default=0, init=False)
 
     def left_out(self, x: Dropped | Failed, path: Path) -> None:
         if isinstance(x, Failed):
             self.skipped += 1
-            self.tell(self.stage.top.at(path), x)
+            self.report_skip(self.stage.top.at(path), x)
         else:
             self.filtered += 1

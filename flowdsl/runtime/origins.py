@@ -1,9 +1,11 @@
-"""Origins: the rows of the sources that an element is made of.
+"""Origins: the source rows from which an element was computed.
 
-Where a flow is index-planned this is arithmetic: each operator says where the elements stand that
-its own are made of (``Node.made_of``), down to the sources. Elsewhere the pass is made again, over
-elements that carry the places that they came from (``Traceable``): each as far down as positions
-tell, so that the arithmetic is done for the one element that is asked about.
+Recording origins during every pass would slow every pass. Instead they are computed on request, in
+one of two ways. In an index-planned flow this is arithmetic: each operator maps the position of its
+element to positions in its sources (``Node.made_of``), down to the rows of the sources. In any
+other flow the pass is repeated with elements that carry the addresses they came from
+(``Traceable``). Each address is at the lowest operator that positions reach, so the arithmetic
+from there to the sources is done only for the requested element.
 """
 
 from __future__ import annotations
@@ -49,23 +51,22 @@ class Origin:
     """
 
     source: str
-    """The title of the source, as ``explain`` and errors have it."""
+    """The title of the source, as in ``explain`` and in errors."""
     row: int
-    """The index of the row in the source; of a stream, in the pass over it."""
+    """The index of the row in the source, or for a stream, in the pass over it."""
     step: int
-    """The number of the source in ``explain``, which tells it from another of the same title."""
+    """The number of the source in ``explain``, which distinguishes sources with the same title."""
 
     def __str__(self) -> str:
         return f"row {self.row} of {self.source}"
 
 
 def origins_at(node: AnyNode, position: int, epoch: int) -> list[Origin]:
-    """The origins of the element at a position of a pass.
+    """Return the origins of the element at a position of a pass.
 
     Raises:
-        InvalidFlow: An operator does not say what its elements are made of; or see
-            ``without_workers``.
-        IndexError: The pass has no such position.
+        InvalidFlow: An operator does not report its input elements; or see ``without_workers``.
+        IndexError: The position is beyond the end of the pass.
     """
     step = steps_of(without_workers(node, "origins"))
     node = step.node
@@ -81,14 +82,14 @@ def origins_at(node: AnyNode, position: int, epoch: int) -> list[Origin]:
 
 
 def _of(step: Step, epoch: int, position: int, row: int | None = None) -> tuple[Origin, ...]:
-    """The origins of an element, or of one of its rows."""
+    """Return the origins of an element, or of one of its rows."""
     at = Indices.at(epoch, [position])
     (origins,) = _rows(step, at) if row is None else _rows(*_row(step, at, row))
     return origins
 
 
 def _row(step: Step, at: Indices, row: int) -> tuple[Step, Indices]:
-    """Where a row of a batch stands, or the whole element where it is not known to be its rows."""
+    """Return the address of a row of a batch, or of the element if its rows cannot be traced."""
     members = step.node.made_of(at)
     if members is not None and isinstance(step.node, Windowed) and step.node.stacks:
         return step.sources[0], members.of(0).where(np.arange(len(members.source)) == row)
@@ -99,7 +100,7 @@ def _row(step: Step, at: Indices, row: int) -> tuple[Step, Indices]:
 
 
 def _rows(step: Step, at: Indices) -> list[tuple[Origin, ...]]:
-    """The origins of each of these elements."""
+    """Return the origins of each element."""
     members = step.node.made_of(at)
     if members is None:
         assert not step.sources, f"{step.node.title} is index-planned, and not by a kind"
@@ -110,20 +111,20 @@ def _rows(step: Step, at: Indices) -> list[tuple[Origin, ...]]:
     return [tuple(chain(*islice(each, count))) for count in members.counts.tolist()]
 
 
-# -- by making a pass again ------------------------------------------------------------------------
+# -- by repeating a pass ---------------------------------------------------------------------------
 
 
-def _is_told_by_position(step: Step) -> bool:
+def _is_known_by_position(step: Step) -> bool:
     return step.node.indexable or not step.sources
 
 
 def traced(
-    step: Step, ends_at: Callable[[Step], bool] = _is_told_by_position
+    step: Step, ends_at: Callable[[Step], bool] = _is_known_by_position
 ) -> Node[Traced[Any], Effect]:
-    """The flow with each element traced to the operators where ``ends_at`` is true.
+    """Return the flow with each element traced to the operators where ``ends_at`` is true.
 
     Raises:
-        InvalidFlow: An operator on the way does not say what its elements are made of.
+        InvalidFlow: An operator on the way does not report its input elements.
     """
     if ends_at(step):
         return _Marked(step.node, step)

@@ -1,4 +1,4 @@
-"""Looking at one element of a flow, without workers."""
+"""Random access to one element of a flow, without workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def plan_without_workers(node: Node[T, Any]) -> Plan[T]:
-    """The plan of a flow for this process alone.
+    """Return the plan of a flow with all its placements removed, so that no workers start.
 
     Raises:
         InvalidFlow: See ``without_workers``.
@@ -23,20 +23,20 @@ def plan_without_workers(node: Node[T, Any]) -> Plan[T]:
     return plan_of(cast("Node[T, Any]", without_workers(node, "at")))
 
 
-def without_workers(node: AnyNode, asked: str) -> AnyNode:
-    """The flow for this process alone; ``asked`` is the method that errors name.
+def without_workers(node: AnyNode, method: str) -> AnyNode:
+    """Return the flow without its placements; ``method`` is the method that errors name.
 
     Raises:
-        InvalidFlow: A position does not tell an element of the flow, or a pass cannot be repeated.
+        InvalidFlow: Positions do not identify elements of the flow, or a pass cannot be repeated.
     """
     if any(isinstance(part, Unordered) for part in walk(node)):
         raise InvalidFlow(
-            f"{asked}: after prefetch(ordered=False) a position does not tell which element is "
-            f"meant; give ordered=True to look at elements by position"
+            f"{method}: after prefetch(ordered=False) a position does not identify an element; "
+            f"use ordered=True to look at elements by position"
         )
     if not node.replayable:
         raise InvalidFlow(
-            f"{asked}: {_once(node).title} gives its elements only once, and looking at one would "
+            f"{method}: {_once(node).title} yields its elements only once, and reading one would "
             f"use up those before it; if they fit in memory, fl.from_items(flow.collect())"
         )
     return _without_workers(node)
@@ -49,15 +49,15 @@ def _without_workers(node: AnyNode) -> AnyNode:
 
 
 def _once(node: AnyNode) -> AnyNode:
-    """The source for which a pass cannot be repeated."""
+    """Return the source over which a pass cannot be repeated."""
     return next((_once(source) for source in node.sources if not source.replayable), node)
 
 
-def element_at(plan: Plan[T], position: int, epoch: int, asked: str = "at") -> T:
-    """The element at a position of a pass; ``asked`` is the method that an error names.
+def element_at(plan: Plan[T], position: int, epoch: int, method: str = "at") -> T:
+    """Return the element at a position of a pass; ``method`` is the method that an error names.
 
     Raises:
-        IndexError: The pass has no such position.
+        IndexError: The position is beyond the end of the pass.
     """
     length = plan.node.length
     if position >= 0 and (length is None or position < length):
@@ -65,12 +65,12 @@ def element_at(plan: Plan[T], position: int, epoch: int, asked: str = "at") -> T
             for element in run:
                 return element
             length = run.position
-    raise beyond(asked, position, length, plan.node)
+    raise beyond(method, position, length, plan.node)
 
 
-def beyond(asked: str, position: int, length: int | None, node: AnyNode) -> IndexError:
-    """The error that says that a pass over this flow has no such position."""
+def beyond(method: str, position: int, length: int | None, node: AnyNode) -> IndexError:
+    """Return the error for a position beyond the end of a pass over this flow."""
     known = "fewer" if length is None else length
     return IndexError(
-        f"{asked}: position {position} is beyond the {known} elements of {node.title}"
+        f"{method}: position {position} is beyond the {known} elements of {node.title}"
     )

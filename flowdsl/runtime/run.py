@@ -27,8 +27,9 @@ T = TypeVar("T")
 class Run(chain[T]):
     """An iterator over one pass of a flow, and a context manager that ends it.
 
-    A run belongs to one thread at a time. Its workers start with the first ``next``, unless those
-    of the last pass are still there; they end with an error, ``close``, or the flow itself.
+    A run belongs to one thread at a time. Its workers start with the first ``next``, unless the
+    workers of the last pass are still alive; they end with an error, with ``close``, or when the
+    flow is collected.
 
     >>> import flowdsl as fl
     >>> with iter(fl.from_range(4).shuffle()) as run:
@@ -37,7 +38,7 @@ class Run(chain[T]):
     True
     """
 
-    # A ``__next__`` in Python would cost more than a small user function; that of chain is in C.
+    # A ``__next__`` in Python would cost more than a small user function; chain implements it in C.
 
     _execution: Execution[T]
     _elements: Generator[T]
@@ -50,11 +51,10 @@ class Run(chain[T]):
         mark: ResumePoint = BEGINNING,
         profile: bool = False,
     ) -> Run[T]:
-        """Begin a pass over a flow, given by its plan or by a node, for which a plan is made.
+        """Begin a pass over a flow: ``flow`` is its plan, or a node, for which a plan is made.
 
-        The first ``position`` elements of the pass are left out, as already delivered.
-
-        If some of these have to be made again, only those after ``mark`` are. With ``profile``
+        The first ``position`` elements of the pass are left out, since they were delivered already.
+        If they have to be computed again, only the elements after ``mark`` are. With ``profile``
         every operator is timed, which costs a little.
         """
         plan = flow if isinstance(flow, Plan) else plan_of(flow)
@@ -71,7 +71,7 @@ class Run(chain[T]):
 
     @property
     def position(self) -> int:
-        """The number of elements of the pass delivered so far, those before a resume included."""
+        """The number of elements of the pass delivered so far, including before a resume."""
         return self._execution.position
 
     def __length_hint__(self) -> int:
@@ -99,16 +99,17 @@ class Run(chain[T]):
     def close(self) -> None:
         """End the pass and its workers; elements already delivered stay valid.
 
-        Generators and files that the pass was reading are closed with it, as they are at its end,
-        after an error, and when nothing refers to the run any more.
+        Generators and files that the pass was reading are closed, too. The same happens at the end
+        of the pass, after an error, and when nothing refers to the run any more.
 
-        After ``close`` or an error, ``next`` raises a ``FlowError``, so that a pass that was cut
-        short is not mistaken for a complete one.
+        After ``close`` or an error, ``next`` raises a ``FlowError``, so that an incomplete pass is
+        not mistaken for a complete one.
 
         Raises:
-            FlowError: The run is at work on an element: one of its functions asks for this, or
-                another thread. Or a generator raised as it was closed, which is the cause; within
-                ``with``, an error of its own has a note that says so.
+            FlowError: The run is computing an element: ``close`` was called by one of the flow's
+                functions or by another thread. Or a generator raised an error as it was closed,
+                which is the cause; if the ``with`` block raised an error itself, that error gets a
+                note instead.
         """
         if self._is_at_work:
             raise FlowError("close: this run is making an element; close it before or after that")
@@ -118,13 +119,13 @@ class Run(chain[T]):
             self._execution.close()
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
-        """Where the pass stands, as plain JSON values; ``flow.resume`` continues from it.
+        """Return the state of the pass as plain JSON values; ``flow.resume`` continues from it.
 
-        ``position`` asks for an earlier state, e.g. that of the last element that the consumer of a
-        queue took, when more were fetched.
+        ``position`` selects an earlier state. A consumer of a queue uses it for the last element it
+        took, when more elements have been fetched already.
 
         Raises:
-            ValueError: ``position`` is not between where the run began and where it is.
+            ValueError: ``position`` is before the run's first position or after its current one.
         """
         start, now = self._execution.start, self.position
         position = now if position is None else position
@@ -139,22 +140,22 @@ class Run(chain[T]):
         return {**state_of(execution.node, execution.epoch, position, mark)}
 
     def mark(self, since: int | None = None) -> None:
-        """Note where the pass stands, for a ``state_dict`` of this position or a later one.
+        """Record a resume point, for a ``state_dict`` of this position or a later one.
 
-        Above a filter, a resume makes the elements between the last mark and the position of the
-        state again. Marks are kept as needed for states from position ``since`` on, by default the
-        current one. A call costs a few microseconds.
+        Above a filter, a resume computes the elements between the last resume point and the
+        position of the state again. Enough resume points are kept for states from position
+        ``since`` on, by default the current position. A call costs a few microseconds.
         """
         if not self._is_at_work:
             self._execution.keep_mark(self.position if since is None else since)
 
     def origins(self) -> list[Origin]:
-        """The rows of the sources that the element which came last is made of.
+        """Return the source rows from which the last element delivered was computed.
 
-        See ``flow.origins``. It is found out when it is asked for, and costs nothing before. In a
-        run that was resumed, that element is at first the last one before the resume.
+        See ``flow.origins``. Origins are computed by this call; a run that is not asked for them
+        does no extra work. Right after a resume, they belong to the last element before it.
 
-        Errors: ``InvalidFlow`` where no element has come, or as for ``flow.origins``.
+        Errors: ``InvalidFlow`` if no element was delivered yet, or as for ``flow.origins``.
 
         >>> import flowdsl as fl
         >>> run = iter(fl.from_range(100).shuffle(seed=1).batch(3))
@@ -173,7 +174,7 @@ class Run(chain[T]):
         return getgeneratorstate(self._elements) == GEN_RUNNING
 
     def statistics(self) -> RunStatistics:
-        """The statistics so far: the counts of each stage, and where the time went."""
+        """Return the statistics so far: the counts of each stage, and where the time was spent."""
         return self._execution.statistics()
 
     def __reduce__(self) -> NoReturn:
@@ -181,7 +182,7 @@ class Run(chain[T]):
 
 
 class _Rest(Iterator[NoReturn]):
-    """What follows the last element: the end of the pass, or an error if it was cut short."""
+    """Follows the last element: ends the iteration, or raises if the pass is incomplete."""
 
     def __init__(self, execution: Execution[T]) -> None:
         self._execution = execution
@@ -193,9 +194,9 @@ class _Rest(Iterator[NoReturn]):
 
 
 def resume(plan: Plan[T], state: Mapping[str, object]) -> Run[T]:
-    """Continue from a state.
+    """Continue a pass from a state.
 
     Raises:
-        StateMismatch: The state is of another flow, or is no state.
+        StateMismatch: The state belongs to another flow, or is not a state.
     """
     return Run(plan, *place_of(plan.node, state))

@@ -1,4 +1,4 @@
-"""The elements that a run left out because they failed."""
+"""Skipped elements: elements that a run leaves out because they failed."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _log = logging.getLogger("flowdsl")
 
 @attrs.define
 class Skips:
-    """Counts the elements left out, keeps the first, and detects passes that leave out all."""
+    """Counts skipped elements, keeps the first, and detects passes that skip every element."""
 
     count: int = 0
     first: list[Skip] = attrs.field(factory=list[Skip])
     muted: bool = False
-    """True while a resumed run makes elements again: the run before has reported those already."""
+    """True while a resumed run repeats elements, whose skips the earlier run has reported."""
     _lock: threading.RLock = attrs.field(factory=threading.RLock, repr=False)
-    """Threads that read ahead tell of elements, too; handlers are called one at a time."""
+    """Threads that read ahead report skips, too; handlers are called one at a time."""
     _passes: dict[int, _Pass] = attrs.field(factory=dict[int, "_Pass"])
-    """The count for each operator that leaves elements out, by the identity of its step."""
+    """The count for each operator that skips elements, by the identity of its step."""
 
-    def tell(self, step: Step, failed: Failed) -> None:
-        """Note an element that a ``SkipFailed`` step leaves out, and call the step's handler.
+    def report(self, step: Step, failed: Failed) -> None:
+        """Count an element that a ``SkipFailed`` step skips, and call the step's handler.
 
         Raises:
-            EndlessFlow: A whole pass was left out of what is repeated for ever.
+            EndlessFlow: All elements of a pass were skipped in a flow that is repeated forever.
         """
         with self._lock:
-            self._tell(step, failed)
+            self._report(step, failed)
 
-    def _tell(self, step: Step, failed: Failed) -> None:
+    def _report(self, step: Step, failed: Failed) -> None:
         if self.muted:
             return
         node = step.node
@@ -55,8 +55,8 @@ class Skips:
         if node.handler is not None:
             node.handler(error)
 
-    def report(self) -> None:
-        """Log, at the end of the pass, how many elements were left out of it."""
+    def log_total(self) -> None:
+        """Log the number of skipped elements at the end of the pass."""
         if self.count:
             _log.warning(
                 "%d elements failed and were left out, the first: %s",
@@ -65,17 +65,17 @@ class Skips:
             )
 
 
-def _number(leaving: Step, failed: Failed) -> int:
-    """The number of the failed operator in ``flow.explain()``."""
-    for step in walk(leaving):
+def _number(skipping: Step, failed: Failed) -> int:
+    """Return the number of the failed operator in ``flow.explain()``."""
+    for step in walk(skipping):
         if isinstance(step.node, Attempt | AttemptToRead) and step.node.number == failed.step:
             return step.number
-    return leaving.sources[0].number
+    return skipping.sources[0].number
 
 
 @attrs.define
 class _Pass:
-    """Counts the elements left out of one pass over a flow that is repeated for ever."""
+    """Counts the skipped elements of one pass over a flow that is repeated forever."""
 
     length: int
     number: int = -1
@@ -84,18 +84,18 @@ class _Pass:
     def note(self, error: ElementError) -> None:
         if not self.length:
             return
-        # Below the ``repeat`` each pass has its own epoch; above it positions go on counting.
+        # Below the ``repeat`` each pass has its own epoch; above it positions keep counting.
         number = error.epoch + error.position // self.length
         self.count = self.count + 1 if number == self.number else 1
         self.number = number
         if self.count == self.length:
             raise EndlessFlow(
-                f"repeat: all {self.length} elements of a pass failed and were left out, and going "
-                f"on might never give one; the last: {error}"
+                f"repeat: all {self.length} elements of a pass failed and were left out, and "
+                f"continuing might never yield an element; the last: {error}"
             )
 
 
 def _repeated(node: AnyNode) -> int:
-    """The length of one pass over the flow that is repeated for ever; 0 if not known."""
+    """Return the length of one pass over the flow that is repeated forever; 0 if unknown."""
     ends = (s for p in walk(node) for s in p.sources if Endless in p.effects - s.effects)
     return max((source.length or 0 for source in ends), default=0)

@@ -1,8 +1,9 @@
-"""A state: where a pass stands, as JSON of less than a kilobyte.
+"""A state: the progress of a pass, as JSON of less than a kilobyte.
 
-It holds the epoch, the number of elements delivered, the places of operators that need them to
-resume (see ``places``), a digest of the flow's operators, which identifies the flow, and as much of
-their spelling as fits, so that an error can name a difference. It does not hold where the work ran.
+It contains the epoch, the number of elements delivered, the places of operators that need one to
+resume (see ``resume_points``), a digest of the flow's operators, which identifies the flow, and as
+much of their spelling as fits, so that an error can name a difference. It does not contain the
+placement of the work: a flow resumes with other workers, too.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ROOM = 700
 """Characters available in a state for the places and the spelling of the operators."""
 
 _LEAST = 12
-"""The fewest characters that an operator is cut to, before whole operators are left out."""
+"""The minimum characters of a shortened operator, before whole operators are left out."""
 
 _CUT = "..."
 
@@ -43,7 +44,7 @@ class State(TypedDict):
     epoch: int
     position: int
     places: list[int]
-    """The elements delivered when the places were taken, then the two numbers of each place."""
+    """The elements delivered when the places were recorded, then the two numbers of each place."""
     shards: list[list[int]]
     """For each ``shard`` of the flow, the number of shards and the index of this one."""
     digest: str
@@ -51,22 +52,22 @@ class State(TypedDict):
 
 
 def state_of(node: AnyNode, epoch: int, position: int, mark: ResumePoint = BEGINNING) -> State:
-    """The state of a run of this flow that has delivered ``position`` elements.
+    """Return the state of a run of this flow that has delivered ``position`` elements.
 
-    ``mark`` is where the run stood at that position or before.
+    ``mark`` is the resume point of the run at that position or before.
 
     Raises:
-        NotResumable: The order of the elements is not known, or a source goes on by itself.
+        NotResumable: The order of the elements is unknown, or a source yields its elements once.
     """
     if any(isinstance(part, Unordered) for part in walk(node)):
         raise NotResumable(
-            "state_dict: after prefetch(ordered=False) a position does not tell which elements "
-            "were delivered; give ordered=True to save and resume"
+            "state_dict: after prefetch(ordered=False) a position does not identify the elements "
+            "that were delivered; use ordered=True to save and resume"
         )
     for part in walk(node):
         if isinstance(part, OneShot):
             raise NotResumable(
-                f"state_dict: {part.title} gives each element only once, so a resumed run would "
+                f"state_dict: {part.title} yields each element only once, so a resumed run would "
                 f"leave out elements that were never delivered; save and resume the flow at the "
                 f"other end, which sends or puts them"
             )
@@ -89,10 +90,10 @@ def _shards(node: AnyNode) -> Iterator[tuple[AnyNode, tuple[int, int]]]:
 
 
 def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, ResumePoint]:
-    """The epoch and position at which a flow resumes from a state, and the mark before it.
+    """Return the epoch and position at which a flow resumes from a state, and its resume point.
 
     Raises:
-        StateMismatch: It is a state of another flow, or is no state.
+        StateMismatch: The state belongs to another flow, or is not a state.
     """
     epoch, position, places, shards = _checked(state)
     here = state_of(node, 0, 0)
@@ -123,7 +124,7 @@ def _mark_of(node: AnyNode, places: list[int], position: int) -> ResumePoint:
 
 def _checked(state: Mapping[str, object]) -> tuple[int, int, list[int], list[list[int]]]:
     if not isinstance(state, Mapping) or not State.__required_keys__ <= state.keys():
-        raise StateMismatch(f"resume: state must be what state_dict() gave, got {state!r}")
+        raise StateMismatch(f"resume: state must be what state_dict() returned, got {state!r}")
     epoch, position, places, shards = (
         state[key] for key in ("epoch", "position", "places", "shards")
     )
@@ -151,7 +152,7 @@ def _is_shard(value: object) -> bool:
 
 
 def _among_others(node: AnyNode, shards: list[int], position: int) -> int:
-    """The position to resume at with another number of shards, if all stood at ``position``."""
+    """Return the position to resume at with another number of shards, all at ``position``."""
     now = same_place(node, _with_shards(node, shards), position)
     if now is None:
         here = [part for part, _ in _shards(node)]
@@ -165,7 +166,7 @@ def _among_others(node: AnyNode, shards: list[int], position: int) -> int:
 
 
 def _with_shards(node: AnyNode, numbers: Iterable[int]) -> AnyNode:
-    """The flow with these numbers of shards, as the first of each."""
+    """Return the flow with these numbers of shards, each as the first shard."""
     remaining = iter(numbers)
 
     def put(node: AnyNode) -> AnyNode:
@@ -194,7 +195,7 @@ def _difference(saved: object, here: list[str]) -> str:
 
 
 def _operators(node: AnyNode) -> list[str]:
-    """The spelling of every operator that determines the elements or their order."""
+    """Return the spelling of every operator that determines the elements or their order."""
     return [
         part.fingerprint if len(part.sources) < 2 else f"{part.fingerprint} of {len(part.sources)}"
         for part in walk(node)
@@ -207,19 +208,19 @@ def _digest(operators: list[str]) -> str:
 
 
 def _fitted(operators: list[str], most: int) -> list[str]:
-    """The operators in ``most`` characters: long ones are cut, then the last ones left out."""
-    room = max((len(one) for one in operators), default=0)
+    """Fit the operators into ``most`` characters: cut long ones, then leave out the last ones."""
+    room = max((len(operator) for operator in operators), default=0)
     fitted = operators
     while len(json.dumps(fitted)) > most and room > _LEAST:
         room = max(_LEAST, room * 3 // 4)
-        fitted = [_cut(one, room) for one in operators]
+        fitted = [_cut(operator, room) for operator in operators]
     while len(json.dumps(fitted)) > most:
         fitted = [*fitted[: len(fitted) * 3 // 4], _CUT]
     return fitted
 
 
 def _cut(text: str, size: int) -> str:
-    """The text in at most ``size`` characters, its middle replaced by ``...``."""
+    """Shorten the text to at most ``size`` characters; ``...`` replaces its middle."""
     if len(text) <= size:
         return text
     head = (size - len(_CUT) + 1) // 2

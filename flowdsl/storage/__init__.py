@@ -1,12 +1,13 @@
-"""Stored rows: a format is a reader and a writer, in a file or a folder of its name.
+"""Sources and sinks on disk: one module or package for each file format.
 
-What formats share stands beside them:
+A format is a ``from_...`` source and a ``write_...`` sink; ``formats`` is the table of all. The
+modules that formats share:
 
-``paths``       names, patterns and lists of files     ``writing``   it appears when complete
-``byte_files``  a file's bytes at an offset, anywhere  ``hidden``    where it lies till then
-``urls``        files elsewhere                        ``bars``      how far it is
-``fetching``    copies of those                        ``codec``     any element as bytes
-``index``       where each row begins                  ``declared``  an element that is declared
-``ahead``       rows that are read in order            ``libraries`` what is not installed
-``storing``     the methods of a flow
+``paths``          file names, patterns and lists      ``writing``        atomic writes of files
+``byte_files``     random access to a file's bytes     ``temp_dirs``      unfinished files
+``urls``           files read over the network         ``progress``       progress bars
+``fetching``       local copies of remote files        ``codec``          encodes any element
+``index``          the byte offset of each row         ``schema``         declared elements
+``read_ahead``     rows read in order                  ``libraries``      optional dependencies
+``write_methods``  the ``write_...`` methods of Flow
 """

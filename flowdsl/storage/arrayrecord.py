@@ -32,19 +32,19 @@ A = TypeVar("A")
 
 _MODULE = "array_record.python.array_record_module"
 _OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
-"""No threads and no buffer of its own: rows are read at random, and in many processes."""
+"""The library starts no threads and buffers nothing: reads are random, in many processes."""
 
 _MARK = b"\xc1flow"
-"""What an encoded element begins with; no MessagePack begins with 0xC1."""
+"""The prefix of an encoded element; valid MessagePack never begins with 0xC1."""
 
 _AHEAD, _AHEAD_BYTES = 256, 1 << 20
 _BLOCK, _BLOCKS = 1 << 16, 128
-"""Of a large file the digest has so many blocks, spread over it."""
+"""The digest of a large file covers 128 blocks of 64 KiB, spread over the file."""
 
 
 @attrs.frozen
 class RecordFile:
-    """One of the files."""
+    """The identity of one file: its path, size, digest and number of records."""
 
     path: str
     size: int
@@ -53,10 +53,10 @@ class RecordFile:
 
 
 class _File:
-    """A file that is open for reading.
+    """An ArrayRecord file, open for reading.
 
     Raises:
-        SourceError: It is missing, damaged or of another kind.
+        SourceError: The file is missing, damaged or not an ArrayRecord file.
     """
 
     def __init__(self, path: str) -> None:
@@ -70,18 +70,18 @@ class _File:
             length = self._reader.num_records()
         except (RuntimeError, ValueError) as error:
             raise SourceError(
-                f"from_arrayrecord: {path!r} is damaged, or no ArrayRecord file: {error}"
+                f"from_arrayrecord: {path!r} is damaged or is not an ArrayRecord file: {error}"
             ) from error
         self.part = RecordFile(path, file.size, _digest(file), length)
 
     def records(self, start: int, end: int) -> list[bytes]:
-        """The records from one number to another; raises SourceError if one is damaged."""
+        """Return the records ``start`` to ``end``; raises SourceError if one is damaged."""
         try:
             records: list[bytes] = self._reader.read(start, end)
         except (RuntimeError, ValueError, MemoryError) as error:
             raise SourceError(f"{self.path!r}: row {start} cannot be read: {error}") from error
         if len(records) != end - start:
-            raise SourceError(f"{self.path!r}: rows {start} to {end} are {len(records)}")
+            raise SourceError(f"{self.path!r}: rows {start} to {end} are {len(records)} rows")
         return records
 
 
@@ -95,7 +95,7 @@ def _digest(file: ByteFile) -> str:
 
 @attrs.frozen(repr=False)
 class FromArrayRecord(IndexedSource[T], Generic[T]):
-    """The records of ArrayRecord files, by number."""
+    """The source of ``from_arrayrecord``: records of ArrayRecord files, by index."""
 
     parts: tuple[RecordFile, ...]
     row_spec: Spec
@@ -119,10 +119,10 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
 
     def open(self) -> Callable[[int], T]:
         shards = Shards([part.length for part in self.parts])
-        files = {0: self._opened(self.parts[0])}  # one that was written again is told at once
-        made = _same if self.row_spec == ValueSpec(bytes) else _Decoder(self.row_spec)
+        files = {0: self._opened(self.parts[0])}  # fails at once if it was rewritten
+        decoder = _same if self.row_spec == ValueSpec(bytes) else _Decoder(self.row_spec)
 
-        def some(i: int, in_order: bool) -> list[T]:
+        def rows(i: int, in_order: bool) -> list[T]:
             k, j = shards.find(i)
             part = self.parts[k]
             if k not in files:
@@ -131,11 +131,11 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
             end = min(j + max(1, min(ahead, _AHEAD)), part.length)
             try:
                 records = enumerate(files[k].records(j, end), j)
-                return [made(record, part.path, n) for n, record in records]
-            except Exception:  # if it is of a row further on, it is for later
-                return [made(files[k].records(j, j + 1)[0], part.path, j)]
+                return [decoder(record, part.path, n) for n, record in records]
+            except Exception:  # a later row may have failed: read this one alone
+                return [decoder(files[k].records(j, j + 1)[0], part.path, j)]
 
-        return by_number(some)
+        return by_number(rows)
 
     def _opened(self, part: RecordFile) -> _File:
         file = _File(part.path)
@@ -156,22 +156,22 @@ def _same(record: bytes, path: str, i: int) -> Any:
 
 
 class _Decoder:
-    """Makes elements of what ``write_arrayrecord`` encoded, held to what was declared."""
+    """Decodes elements of ``write_arrayrecord`` and checks them against the declared spec."""
 
     def __init__(self, declared: Spec) -> None:
-        self._held = lru_cache(partial(SchemaRows, "from_arrayrecord", held=declared))
+        self._checked = lru_cache(partial(SchemaRows, "from_arrayrecord", declared=declared))
 
     def __call__(self, record: bytes, path: str, i: int) -> Any:
         if not record.startswith(_MARK):
             raise SourceError(
-                f"{path!r}: record {i} is no element that flow.write_arrayrecord(path) encoded; to "
-                f"read records as bytes, declare no element"
+                f"{path!r}: record {i} is not an element that flow.write_arrayrecord(path) "
+                f"encoded; to read records as bytes, declare no element"
             )
         try:
             row = decode(memoryview(record)[len(_MARK) :])
         except SourceError as error:
             raise SourceError(f"{path!r}: record {i}: {error}") from error
-        return self._held(path).row(i, row)
+        return self._checked(path).row(i, row)
 
 
 @overload
@@ -179,23 +179,24 @@ def from_arrayrecord(paths: Paths) -> Flow[bytes, Exact]: ...
 @overload
 def from_arrayrecord(paths: Paths, element: TypeForm[A]) -> Flow[A, Exact]: ...
 def from_arrayrecord(paths: Paths, element: Any = bytes) -> Flow[Any, Exact]:
-    """The records of ArrayRecord files, by number: ``bytes``, or elements as they were written.
+    """Read the records of ArrayRecord files, by index: as ``bytes`` or as decoded elements.
 
-    ``paths`` is a path, a pattern, or a list of these; files are read in the order given. Without
-    ``element`` a record is its bytes, whoever wrote them. With one, records are decoded that
-    ``write_arrayrecord`` encoded: ``object`` for any, or a NamedTuple, record class or annotation
-    that each row is held to. Reading runs no code from the file. The library checks what it reads.
+    ``paths`` is a path, a pattern, or a list of these; files are read in the listed order. Without
+    ``element``, each record is returned as ``bytes``, whichever program wrote it. With ``element``,
+    records that ``write_arrayrecord`` encoded are decoded: ``object`` accepts any element; a
+    NamedTuple, record class or annotation is checked against each row. Reading runs no code from
+    the file. The library verifies checksums.
 
-    A position of this flow is told from one in another file by the file's size, and its bytes: in
-    a file of more than 8 MiB by some of them.
+    On resume, a changed file is detected by its size and a digest of its bytes; for files larger
+    than 8 MiB, the digest covers a sample of the bytes.
 
     Length: the number of records in the files.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once, if a file is missing, damaged or of another kind, and at the
-    row for a damaged record; ``SpecMismatch`` at the row that is not what ``element`` declares;
-    ``MissingLibrary`` without array_record.
+    Errors: ``SourceError`` when the flow is built, if a file is missing, damaged or not an
+    ArrayRecord file, and at the row for a damaged record; ``SpecMismatch`` at a row that does not
+    match ``element``; ``MissingLibrary`` without array_record.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -203,7 +204,7 @@ def from_arrayrecord(paths: Paths, element: Any = bytes) -> Flow[Any, Exact]:
     ...     fl.from_arrayrecord(f"{folder}/a.ar", tuple[int, int]).collect()
     [(0, 0), (1, 1), (2, 4)]
 
-    Source: ArrayRecord by Google, which is made of Riegeli's records.
+    Source: ArrayRecord by Google, which is built on Riegeli records.
 
     Elsewhere: tensorpack none; tf.data none; Grain ``ArrayRecordDataSource``; torchdata none.
     """
@@ -216,12 +217,12 @@ def from_arrayrecord(paths: Paths, element: Any = bytes) -> Flow[Any, Exact]:
 def write(
     flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False, group_size: int = 1
 ) -> int:
-    """Run one pass of a flow and write its elements; gives the number of rows.
+    """Run one pass of a flow, write its elements and return the number of rows.
 
     Raises:
-        EndlessFlow: It never ends.
+        EndlessFlow: The flow never ends.
         InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses.
+        SourceError: The disk refuses a write.
         SpecMismatch: An element cannot be written.
     """
     library(_MODULE, "write_arrayrecord", "arrayrecord")
@@ -246,16 +247,16 @@ def _write(path: Path, rows: Iterable[object], group_size: int) -> None:
                 )
             raw = is_raw
             if is_raw and cast("bytes", row).startswith(_MARK):
-                raise SpecMismatch("element: bytes that begin as elements that are encoded do")
+                raise SpecMismatch("element: bytes that begin with the mark of encoded elements")
             places.check(spec_of(row))
             record = cast("bytes", row) if is_raw else _MARK + encode(row)
-            _told(writer.write, record)
+            _call(writer.write, record)
     finally:
-        _told(writer.close)
+        _call(writer.close)
 
 
-def _told(write: Callable[..., object], *record: bytes) -> None:
-    """Writes; the library's errors are those of the system."""
+def _call(write: Callable[..., object], *record: bytes) -> None:
+    """Call the library's writer; its RuntimeError is re-raised as the OSError behind it."""
     try:
         write(*record)
     except RuntimeError as error:

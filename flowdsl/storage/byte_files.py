@@ -1,4 +1,4 @@
-"""The bytes of a file at an offset, wherever it lies."""
+"""Random access to the bytes of a file, on this machine or elsewhere."""
 
 from __future__ import annotations
 
@@ -12,44 +12,45 @@ from flowdsl.errors import SourceError
 from flowdsl.storage.paths import is_url
 
 _BETWEEN_LOOKS = 0.01
-"""Seconds; a look at the state of a file takes a microsecond."""
+"""Seconds between two checks of a file; a check takes a microsecond."""
 
 
 class ByteFile(Protocol):
-    """A file open for reading; any thread may read it, and it closes when it is forgotten."""
+    """A file open for reading; thread-safe, and closed when it is garbage-collected."""
 
     @property
     def path(self) -> str: ...
 
     @property
     def size(self) -> int:
-        """Its length in bytes when it was opened."""
+        """The length in bytes when the file was opened."""
         ...
 
     @property
     def stamp(self) -> str:
-        """What changes if the file is written again: an index is good for one stamp."""
+        """A mark that changes when the file is rewritten; an index is valid for one stamp."""
         ...
 
     def read(self, start: int, count: int) -> bytes:
-        """The ``count`` bytes from ``start`` on; fewer only at the end of the file.
+        """Return ``count`` bytes at offset ``start``; fewer only at the end of the file.
 
         Raises:
-            SourceError: They cannot be read; the message names the file.
+            SourceError: The bytes cannot be read; the message names the file.
         """
         ...
 
     def changed(self) -> bool:
-        """Whether it may have been written to since it was opened, as its time or size tells.
+        """Return True if the file was modified after it was opened, by its time or size.
 
-        What was read before is then of another state than what is read next. Some files elsewhere
-        never tell, and web servers by themselves: ``read`` fails.
+        Bytes that were read before then belong to another version than the bytes read next. Some
+        remote file systems never detect a change here. For web servers, ``read`` raises an error
+        instead.
         """
         ...
 
 
 class LocalFile:
-    """The bytes of a file on this machine's disk."""
+    """A file on this machine's disk."""
 
     def __init__(self, reader: str, path: str) -> None:
         self.path = path
@@ -60,7 +61,7 @@ class LocalFile:
         except OSError as error:
             raise SourceError(f"{reader}: {path!r} cannot be opened: {error.strerror}") from error
         if not stat.S_ISREG(status.st_mode):
-            what = "is a folder, and no file" if stat.S_ISDIR(status.st_mode) else "is no file"
+            what = "is a folder, not a file" if stat.S_ISDIR(status.st_mode) else "is not a file"
             raise SourceError(f"{reader}: {path!r} {what}")
         self.size = status.st_size
         self.stamp = _stamp(status)
@@ -72,7 +73,7 @@ class LocalFile:
             if len(data) == count:
                 return data
             parts = [data]
-            while data and (left := count - sum(map(len, parts))):  # Linux gives 2 GiB at most
+            while data and (left := count - sum(map(len, parts))):  # Linux reads at most 2 GiB
                 parts.append(data := os.pread(self._file, left, start + count - left))
         except OSError as error:
             raise SourceError(
@@ -97,10 +98,10 @@ def open_file(reader: str, path: str) -> ByteFile:
     """Open a path or URL for reading.
 
     Raises:
-        SourceError: It is missing, or no file; the message begins with what ``reader`` says.
+        SourceError: The file is missing, or is not a file; the message begins with ``reader``.
     """
     if is_url(path):
-        from flowdsl.storage.urls import RemoteFile  # with fsspec, which most do without
+        from flowdsl.storage.urls import RemoteFile  # needs fsspec, which local files do not
 
         return RemoteFile(reader, path)
     return LocalFile(reader, path)

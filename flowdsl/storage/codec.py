@@ -1,12 +1,12 @@
-"""The encoding of an element in a file: MessagePack, with extensions for arrays and tuples.
+"""The encoding of an element as bytes: MessagePack, with extensions for arrays and tuples.
 
-Whatever the bytes are, reading runs no code and allocates no more than they justify: there is no
-pickle, and an array is as large as its bytes. A Python object is larger than its encoding: an
-empty list, one byte, takes about a hundred, and nothing takes more for each byte.
+Decoding untrusted bytes runs no code: no pickle is loaded. It allocates no more memory than the
+bytes justify: an array is as large as its bytes. Python objects are larger than their encoding,
+by at most a factor of about one hundred, which an empty list reaches.
 
-Numbers, text, bytes, None, lists, dicts, tuples, arrays and NumPy scalars are carried; a value
-that would not be read back unchanged is refused when it is written. A record or NamedTuple is
-written as its components. Where both sides say ``trusted=True``, what is not carried is pickled.
+Supported values are numbers, text, bytes, None, lists, dicts, tuples, arrays and NumPy scalars. A
+value that would not be decoded unchanged is refused when it is encoded. A record or NamedTuple is
+encoded as its components. If both sides pass ``trusted=True``, other values are pickled.
 
 The array extension is self-describing: the dtype and shape, then the bytes in C order.
 """
@@ -40,10 +40,10 @@ _PLAIN: dict[str, type] = {
 
 
 def encode(element: object, trusted: bool = False) -> bytes:
-    """The bytes of one element; with ``trusted``, what is not carried is pickled.
+    """Return the bytes of one element; with ``trusted``, unsupported values are pickled.
 
     Raises:
-        SpecMismatch: A component has a type or value that is not carried; the message names it.
+        SpecMismatch: A component has a type or value that is not supported; the message names it.
     """
     try:
         return _encoder.encode(_to_wire(element, "element", trusted))
@@ -52,7 +52,7 @@ def encode(element: object, trusted: bool = False) -> bytes:
 
 
 def decode(data: bytes | memoryview, trusted: bool = False) -> Any:
-    """The element of these bytes; its arrays are read-only and aligned, views where possible.
+    """Return the element of these bytes; arrays are read-only and aligned, views where possible.
 
     Raises:
         SourceError: The bytes are not an element, or hold a pickle and are not ``trusted``.
@@ -67,15 +67,15 @@ _NUMBER_BYTES = 6
 
 
 def encode_numbered(i: int, element: object) -> bytes:
-    """The bytes of row ``i``: of a file whose own checksums do not tell one row from another."""
+    """Return the bytes of row ``i``, for files whose own checksums do not cover the row number."""
     return encode(element) + i.to_bytes(_NUMBER_BYTES, "little")
 
 
 def decode_numbered(i: int, data: bytes | memoryview) -> Any:
-    """The element of row ``i``.
+    """Return the element of row ``i``.
 
     Raises:
-        SourceError: The bytes are not an element, or that of another row.
+        SourceError: The bytes are not an element, or belong to another row.
     """
     element = decode(memoryview(data)[:-_NUMBER_BYTES])
     number = int.from_bytes(data[-_NUMBER_BYTES:], "little")
@@ -147,28 +147,28 @@ def _check_text(text: str, at: str) -> None:
 
 
 def _is_carried(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype's spelling defines it: not with objects, fields, or from other packages."""
+    """Return True if the dtype's spelling defines it: no objects, fields or third-party dtypes."""
     return _DTYPE.fullmatch(dtype.str) is not None and np.dtype(dtype.str) == dtype
 
 
 @lru_cache(256)
 def _dtype(code: str) -> np.dtype[Any]:
     if _DTYPE.fullmatch(code) is None:
-        raise ValueError(f"{code!r} is no dtype that is written")
+        raise ValueError(f"{code!r} is not a supported dtype")
     return np.dtype(code)
 
 
 def array_of_bytes(
     dtype: np.dtype[Any], shape: Sequence[int], content: bytes | memoryview
 ) -> NDArray[Any]:
-    """The array with this content in C order, read-only and aligned; a view where possible.
+    """Return the array with this content in C order, read-only and aligned; a view where possible.
 
     Raises:
-        ValueError: There are too few or too many bytes, or some that the dtype cannot hold.
+        ValueError: There are too few or too many bytes, or bytes that are invalid for the dtype.
     """
     try:
         array: NDArray[Any] = np.ndarray(shape, dtype, content)
-    except TypeError as error:  # NumPy itself sees that there are too few
+    except TypeError as error:  # raised by NumPy for too few bytes
         raise _not_of_size(dtype, shape, content) from error
     if array.nbytes != len(content):
         raise _not_of_size(dtype, shape, content)
@@ -176,7 +176,7 @@ def array_of_bytes(
         _check_content(dtype, content)
     if not array.flags.aligned:
         array = array.copy()
-    if array.flags.writeable:  # to ask is cheap, and most are not
+    if array.flags.writeable:  # most are read-only already, and the test is cheap
         array.flags.writeable = False
     return array
 
@@ -188,11 +188,11 @@ def _not_of_size(
 
 
 def _check_content(dtype: np.dtype[Any], content: bytes | memoryview) -> None:
-    """Refuse bytes that are invalid for a dtype; NumPy accepts them, and fails in using them."""
+    """Refuse bytes that are invalid for a dtype; NumPy accepts them and fails when it uses them."""
     if dtype.kind == "U" and content:
         points = np.frombuffer(content, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
         if points.max() > sys.maxunicode:
-            raise ValueError(f"{points.max():#x} is no character")
+            raise ValueError(f"{points.max():#x} is not a character")
     if dtype.kind == "b" and content and np.frombuffer(content, np.uint8).max() > 1:
         raise ValueError("a byte that is neither True nor False")
 
@@ -204,8 +204,8 @@ def _extension(code: int, data: memoryview) -> Any:
         return tuple(_decoder.decode(data))
     if code == _PICKLED:
         raise SourceError(
-            "it holds a pickled Python object, and to read it runs code: pass trusted=True if you "
-            "trust whoever wrote it"
+            "it holds a pickled Python object, and reading it runs code: pass trusted=True if you "
+            "trust its author"
         )
     return _value(code, data)
 
@@ -241,19 +241,20 @@ _array_decoder = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], memoryview]
 
 
 class SamePlaces:
-    """Refuses NamedTuples of other names than those before, as only their places are kept.
+    """Refuses a NamedTuple whose field names differ from the names in earlier elements.
 
-    They would come back as tuples that look alike, with one component in the place of another.
+    Files store tuples without names. NamedTuples with other names would be read back as tuples that
+    look alike, with their components swapped.
     """
 
     def __init__(self) -> None:
         self._names: dict[str, list[str]] = {}
 
     def check(self, spec: Spec, at: str = "element") -> None:
-        """Look at the spec of the next element.
+        """Check the spec of the next element.
 
         Raises:
-            SpecMismatch: A NamedTuple has as many components as before, under other names.
+            SpecMismatch: A NamedTuple has as many components as an earlier one, but other names.
         """
         if isinstance(spec, ListSpec):
             self.check(spec.item, f"{at}[]")
@@ -267,13 +268,13 @@ class SamePlaces:
         before = self._names.setdefault(f"{at}/{len(names)}", names)
         if names != before:
             raise SpecMismatch(
-                f"{at}: a NamedTuple of {', '.join(names)} after one of {', '.join(before)}: a "
-                f"tuple is kept without its names; make them alike, or dicts, with .map"
+                f"{at}: a NamedTuple of {', '.join(names)} after one of {', '.join(before)}: "
+                f"tuples are stored without names; make the names equal, or make dicts, with .map"
             )
 
 
 def spec_to_plain(spec: Spec) -> dict[str, Any]:
-    """The spec as plain values for a file's header; records and NamedTuples lose their class."""
+    """Return the spec as plain values for a file header; records and NamedTuples lose the class."""
     if not _is_plain(spec):
         return {"type": "object"}
     if isinstance(spec, ArraySpec):
@@ -287,7 +288,7 @@ def spec_to_plain(spec: Spec) -> dict[str, Any]:
 
 
 def _is_plain(spec: Spec) -> bool:
-    """Whether the codec carries such a value itself, so that reading makes it of its parts."""
+    """Return True if the codec encodes such values itself, without pickling them."""
     if isinstance(spec, ArraySpec):
         return spec.dtype is None or _is_carried(spec.dtype)
     if isinstance(spec, StructSpec):
@@ -300,7 +301,11 @@ def _is_unicode(text: str) -> bool:
 
 
 def spec_from_plain(plain: dict[str, Any]) -> Spec:
-    """A spec from plain values; KeyError, TypeError, ValueError or RecursionError on others."""
+    """Return the spec of plain values.
+
+    Raises:
+        KeyError, TypeError, ValueError, RecursionError: The values are not valid.
+    """
     if "dtype" in plain:
         dtype, shape = plain["dtype"], plain["shape"]
         return ArraySpec(dtype and _dtype(dtype), None if shape is None else tuple(shape))

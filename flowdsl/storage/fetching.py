@@ -1,4 +1,4 @@
-"""fetch: copies of files elsewhere, on this machine's disk."""
+"""fetch: local copies of remote files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from flowdsl.storage.urls import BLOCK, RemoteFile
 
 
 def fetch(paths: Paths, folder: OnePath) -> list[str]:
-    r"""Copy files from elsewhere to a folder, and give the names of the copies.
+    r"""Copy remote files into a folder, and return the paths of the copies.
 
-    ``paths`` is a URL, a pattern of URLs, or a list of them; a file of this machine is given as it
-    is. The folder is made if need be. What is there already is not read again, unless the file has
-    changed since (as its size, time or ETag tell). A copy appears when it is complete, so several
-    programs may fetch into one folder. On a terminal a bar shows how far it is.
+    ``paths`` is a URL, a pattern of URLs, or a list of these; the path of a local file is returned
+    unchanged. The folder is created if needed. A file is not copied again unless it changed, by its
+    size, time or ETag. A copy appears under its name only when it is complete, so several programs
+    may fetch into one folder. On a terminal, a progress bar is shown.
 
-    LMDB, HDF5 and ArrayRecord files are read on this machine alone; for other formats a copy pays
-    where a file is read more than once.
+    LMDB, HDF5 and ArrayRecord files can only be read locally. For other formats, a copy pays off if
+    a file is read more than once.
 
-    Errors: ``InvalidFlow`` for what is no path or folder; ``SourceError`` for a file that is
-    missing or cannot be read, or if the disk refuses.
+    Errors: ``InvalidFlow`` for an invalid path or folder; ``SourceError`` for a file that is
+    missing or cannot be read, or if the disk refuses a write.
 
     >>> import flowdsl as fl, fsspec, pathlib, tempfile
     >>> fsspec.filesystem("memory").pipe("/data/a.txt", b"one\ntwo\n")

@@ -1,12 +1,13 @@
-"""Where each row of a file begins: made by one reading, and kept beside the file.
+"""Index of a file: the byte offset of each row, computed once and stored beside the file.
 
-Formats that only say where the next row begins, such as TFRecord, tar and text, get a length and
-random access so. The index of ``a.tfrecord`` is ``.a.tfrecord.index``; it is good for one state of
-the file, and made anew for another. Where the folder cannot be written, or has another file of
-that name, it is made for each flow.
+Formats such as TFRecord, tar and text store only where the next row begins. An index gives them a
+length and random access. The index of ``a.tfrecord`` is ``.a.tfrecord.index``. It is valid for
+one version of the file and is rebuilt when the file changes. If the folder is not writable, or
+another file has that name, the index is computed for each flow.
 
-A file system's clock has ticks: a file that is written twice within one has the same time, and may
-have the same size. So an index that is hardly younger than its file is not trusted, as in Git.
+File timestamps have a limited resolution: a file that is written twice within one tick keeps its
+time and may keep its size. So an index that is hardly newer than its file is not trusted, as in
+Git.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from flowdsl.storage.byte_files import ByteFile
 from flowdsl.storage.paths import is_url
 
 _A_TICK = 2.0
-"""Seconds; the longest are those of FAT."""
+"""The resolution of file timestamps in seconds; FAT has the coarsest."""
 _MAGIC = b"flowdsl index 1\n"
 
 
 @attrs.frozen(eq=False)
 class Index:
-    """Where the rows of a file begin and end, and a digest of their bytes."""
+    """The start and end of each row in a file, and a digest of the rows' bytes."""
 
     starts: NDArray[np.int64] = attrs.field(repr=False)
     ends: NDArray[np.int64] = attrs.field(repr=False)
@@ -43,17 +44,17 @@ class Index:
 
 
 def index_of(file: ByteFile, form: str, scan: Callable[[ByteFile], Index]) -> Index:
-    """The index of a file: that beside it if it is good, or what ``scan`` makes.
+    """Return the index of a file: the stored one if it is valid, or else the result of ``scan``.
 
-    ``form`` says what the index is of, with all options that it depends on, e.g. ``"tfrecord 1"``.
+    ``form`` identifies the format with all options that affect the index, e.g. ``"tfrecord 1"``.
 
     Raises:
-        SourceError: What ``scan`` raises for a damaged file. No index is kept then.
+        SourceError: ``scan`` found a damaged file. No index is stored then.
     """
 
     def numbers(file: ByteFile) -> Table:
-        made = scan(file)
-        return Table(np.stack([made.starts, made.ends]), made.digest)
+        index = scan(file)
+        return Table(np.stack([index.starts, index.ends]), index.digest)
 
     kept = table_of(file, form, 2, numbers)
     return Index(kept.columns[0], kept.columns[1], kept.digest)
@@ -61,17 +62,17 @@ def index_of(file: ByteFile, form: str, scan: Callable[[ByteFile], Index]) -> In
 
 @attrs.frozen(eq=False)
 class Table:
-    """Numbers that one reading of a file gives, in equally long columns, and a digest of it."""
+    """Columns of numbers that are computed in one scan of a file, and a digest of the file."""
 
     columns: NDArray[np.int64] = attrs.field(repr=False)
     digest: int
 
 
 def table_of(file: ByteFile, form: str, columns: int, scan: Callable[[ByteFile], Table]) -> Table:
-    """The numbers kept beside a file if they are of its present state, or what ``scan`` makes.
+    """Return the table stored for a file's present version, or else the result of ``scan``.
 
     Raises:
-        SourceError: What ``scan`` raises for a damaged file. Nothing is kept then.
+        SourceError: ``scan`` found a damaged file. Nothing is stored then.
     """
     if is_url(file.path):
         return scan(file)
@@ -100,7 +101,7 @@ def _read(path: str, of: str, head: bytes, columns: int) -> Table | None:
 
 
 def _is_ours(path: str) -> bool:
-    """Whether an index may be written there: over an older one, or where nothing is."""
+    """Return True if an index may be written there: over an older one, or where no file is."""
     try:
         with open(path, "rb") as file:
             return file.read(len(_MAGIC)) in (b"", _MAGIC)
@@ -124,13 +125,13 @@ def _keep(path: str, head: bytes, table: Table) -> None:
             except BaseException:
                 os.unlink(new.name)
                 raise
-    except OSError:  # a folder of somebody else's, or a full disk: the index is made again
+    except OSError:  # a read-only folder or a full disk: the index is not stored
         return
 
 
 @attrs.frozen
 class Shards:
-    """The rows of several files, numbered through.
+    """Numbers the rows of several files consecutively.
 
     >>> Shards([2, 0, 3]).find(2)
     (2, 0)
@@ -147,6 +148,6 @@ class Shards:
         return self._ends[-1] if self._ends else 0
 
     def find(self, i: int) -> tuple[int, int]:
-        """The file that has row ``i``, and the row's number in it."""
+        """Return the file that has row ``i``, and the row's number in the file."""
         k = bisect_right(self._ends, i)
         return k, i - (self._ends[k - 1] if k else 0)

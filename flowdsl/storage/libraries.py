@@ -1,4 +1,4 @@
-"""The libraries of formats, each an extra: imported where it is used, missed with the command."""
+"""Optional dependencies of formats: imported on use; errors name the command to install them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowdsl.errors import MissingLibrary
 
 
 def library(module: str, operator: str, extra: str) -> Any:
-    """A module of a library that not everybody has.
+    """Import a module of an optional dependency.
 
     >>> library("no_such_module", "from_parquet", "parquet")
     Traceback (most recent call last):
@@ -18,7 +18,7 @@ def library(module: str, operator: str, extra: str) -> Any:
 pip install "flowdsl[parquet]"
 
     Raises:
-        MissingLibrary: It is not installed; the message says how to install it.
+        MissingLibrary: The library is not installed; the message says how to install it.
     """
     try:
         return import_module(module)

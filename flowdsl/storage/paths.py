@@ -1,4 +1,4 @@
-"""What names files: a path, a pattern, or a list of them in the order given; or URLs."""
+"""Arguments that name files: a path, a pattern, a list of these, or URLs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from flowdsl.errors import InvalidFlow, SourceError
 
 OnePath: TypeAlias = "str | os.PathLike[str]"
 Paths: TypeAlias = "OnePath | Sequence[OnePath]"
-"""One file, a pattern that matches several, or a list of both."""
+"""A file, a pattern that matches several files, or a list of these."""
 
 
 def is_url(path: str) -> bool:
-    """Whether it names a file elsewhere, as ``s3://bucket/key`` does."""
+    """Return True if the path is a URL, such as ``s3://bucket/key``."""
     return "://" in path
 
 
 def one_path(operator: str, path: OnePath) -> str:
-    """A path made absolute, from the user's home where it begins with ``~``; a URL as it is.
+    """Return an absolute path, with a leading ``~`` expanded; URLs are returned unchanged.
 
     Raises:
-        InvalidFlow: It is not a str or path.
+        InvalidFlow: The path is not a str or path.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
@@ -33,14 +33,14 @@ def one_path(operator: str, path: OnePath) -> str:
 
 
 WRITE_HERE = "write it here, then copy it there"
-"""What to do where a writer is given a URL."""
+"""The remedy in errors when a writer gets a URL."""
 
 
 def local_path(operator: str, path: OnePath, remedy: str = "") -> str:
-    """A path on this machine's disk; ``remedy`` is told where it is a URL.
+    """Return a path on this machine; for a URL the error suggests ``remedy``.
 
     Raises:
-        InvalidFlow: It is not a str or path, or it is a URL.
+        InvalidFlow: The path is not a str or path, or is a URL.
     """
     text = one_path(operator, path)
     if is_url(text):
@@ -52,31 +52,31 @@ def local_path(operator: str, path: OnePath, remedy: str = "") -> str:
 
 
 def all_paths(operator: str, paths: Paths) -> tuple[str, ...]:
-    """The files that are named, absolute, in the order given; those of a pattern are sorted.
+    """Return the absolute paths of the named files, in order; matches of a pattern are sorted.
 
-    In a pattern ``*`` and ``?`` stand for characters of a name, ``[ab]`` for one of these, and
-    ``**`` for any number of folders. The name of a file that exists is taken as it is.
+    In a pattern, ``*`` and ``?`` match characters of a name, ``[ab]`` one of these characters, and
+    ``**`` any number of folders. A name that exists as a file is not treated as a pattern.
 
     Raises:
-        InvalidFlow: What is given is no path, and no list of at least one.
-        SourceError: No file matches a pattern, or a path is that of a folder.
+        InvalidFlow: The argument is neither a path nor a list of at least one path.
+        SourceError: No file matches a pattern, or a path is a folder.
     """
-    given: object = [paths] if isinstance(paths, str | os.PathLike) else paths
-    if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray) or not given:
+    listed: object = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if not isinstance(listed, Sequence) or isinstance(listed, bytes | bytearray) or not listed:
         raise InvalidFlow(
             f"{operator}: path must be a str or path, or a list of at least one, got {paths!r}"
         )
-    return tuple(name for one in given for name in _named(operator, one_path(operator, one)))
+    return tuple(name for path in listed for name in _named(operator, one_path(operator, path)))
 
 
 def _named(operator: str, path: str) -> list[str]:
     if is_url(path):
-        from flowdsl.storage.urls import matching  # with fsspec, which most do without
+        from flowdsl.storage.urls import matching  # needs fsspec, which local files do not
 
         return matching(operator, path)
     if os.path.isdir(path):
         raise SourceError(
-            f"{operator}: {path!r} is a folder, and no file; for those in it, write a pattern such "
+            f"{operator}: {path!r} is a folder, not a file; for the files in it, write a pattern "
             f"as {os.path.join(path, '*')!r}"
         )
     if not glob.has_magic(path) or os.path.exists(path):
@@ -92,7 +92,7 @@ def _named(operator: str, path: str) -> list[str]:
 
 
 def title_of(operator: str, paths: Sequence[str], *options: str) -> str:
-    """How a source of these files is named in reports.
+    """Return the name of a source in reports.
 
     >>> title_of("from_parquet", ["/data/a.parquet", "/data/b.parquet"], "columns=['x']")
     "from_parquet('a.parquet', 2 files, columns=['x'])"

@@ -1,4 +1,4 @@
-"""A bar on a terminal, for what takes long: rows that are written, bytes that are fetched."""
+"""Progress bars on a terminal, for slow operations: writing rows, fetching bytes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _EVERY = 0.25
-"""Seconds between two drawings."""
+"""The minimum number of seconds between two updates."""
 
 
 @contextmanager
 def bar(what: str, total: int | None, *, of_bytes: bool = False) -> Iterator[Callable[[int], None]]:
-    """A function that is told how many are done, and draws that a few times a second.
+    """Yield a function to call with the number of finished items; it redraws a few times a second.
 
-    Where standard error is no terminal nothing is drawn.
+    Nothing is drawn if standard error is not a terminal.
     """
     if not sys.stderr.isatty():
         yield lambda _: None

@@ -1,4 +1,4 @@
-"""A declared element beside what a file says of its rows."""
+"""Checks a declared element against a file's stored spec and against its rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from flowdsl.errors import SpecMismatch
 
 
 def checked_against(reader: str, path: str, element: Any, stored: Spec) -> Spec:
-    """The spec of a file's rows as ``element`` declares them, with its classes.
+    """Return the spec of a file's rows as ``element`` declares them, with its classes.
 
     Raises:
-        SpecMismatch: The rows are not what was declared; the message has both sides.
+        SpecMismatch: The rows do not match the declaration; the message has both sides.
     """
     declared = spec_declared(f"{reader}: rows", element)
     try:
@@ -33,41 +33,40 @@ def checked_against(reader: str, path: str, element: Any, stored: Spec) -> Spec:
 
 
 class SchemaRows:
-    """Makes of each row of a file what it was declared to be, in its classes.
+    """Converts the rows of a file to the declared classes, and checks them.
 
-    Where what the file says of its rows leaves something open that was declared, each row is held
-    to it; the file's own header says the rest.
+    A row is checked only if the stored spec does not already guarantee what was declared.
     """
 
-    def __init__(self, reader: str, path: str, held: Spec, stored: Spec = UNKNOWN) -> None:
-        """``held`` is what ``checked_against`` gave, ``stored`` what the file says of its rows."""
-        self._reader, self._path, self._held = reader, path, held
-        self._checks = as_declared(stored, held) != held
-        self._classes = names_classes(held)
-        self._latest: tuple[Spec | None, Spec] = (None, held)  # together: threads may share it
+    def __init__(self, reader: str, path: str, declared: Spec, stored: Spec = UNKNOWN) -> None:
+        """``declared`` is the result of ``checked_against``; ``stored`` is the spec in the file."""
+        self._reader, self._path, self._declared = reader, path, declared
+        self._checks = as_declared(stored, declared) != declared
+        self._classes = names_classes(declared)
+        self._latest: tuple[Spec | None, Spec] = (None, declared)  # together: threads may share it
 
     @property
     def changes(self) -> bool:
-        """Whether rows have to go through this at all."""
+        """True if rows need to be checked or converted."""
         return self._checks or self._classes
 
     def row(self, i: int, x: Any) -> Any:
-        """The row of this number, which holds ``x``.
+        """Return row ``i``, read as ``x``, in the declared classes.
 
         Raises:
-            SpecMismatch: It is not what was declared; the message has both sides.
+            SpecMismatch: The row does not match the declaration; the message has both sides.
         """
         if not self._checks:
-            return in_classes(x, self._held)
+            return in_classes(x, self._declared)
         seen, spec = self._latest
         own = spec_of(x)
-        if own != seen:  # most are alike
+        if own != seen:  # most rows have equal specs
             try:
-                spec = meet(self._held, as_declared(own, self._held), "row")
+                spec = meet(self._declared, as_declared(own, self._declared), "row")
             except SpecMismatch as error:
                 raise SpecMismatch(
-                    f"{self._reader}: {self._path!r}: row {i}: {error}; declared {self._held}, "
-                    f"the row is {own}"
+                    f"{self._reader}: {self._path!r}: row {i}: {error}; declared "
+                    f"{self._declared}, the row is {own}"
                 ) from error
             self._latest = own, spec
         return in_classes(x, spec) if self._classes else x

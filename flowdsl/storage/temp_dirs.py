@@ -1,4 +1,4 @@
-"""Hidden folders for what is not complete yet, swept after writers that were killed."""
+"""Hidden folders for unfinished files; leftovers of killed writers are removed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from tempfile import TemporaryDirectory
 
 _PREFIX = ".flowdsl-"
 _MARK = ".made-by-flowdsl"
-"""An empty file in each folder: what has none is somebody else's, whatever its name."""
+"""An empty file in each such folder: a folder without it belongs to another program."""
 _YOUNG = 60.0
-"""Seconds within which a folder may not be locked yet."""
+"""The age in seconds below which a folder may be not locked yet."""
 
 
 @contextmanager
 def temporary_directory(parent: str | os.PathLike[str]) -> Iterator[Path]:
-    """A folder that is removed at the end of the block, or by the next one if it is killed.
+    """Yield a folder that is removed at the end of the block.
 
-    Its owner holds a lock on it, which ends with the process.
+    The process holds a lock on the folder. If the process is killed, the lock ends, and the next
+    call for the same parent removes the folder.
     """
     _sweep(parent)
     with TemporaryDirectory(prefix=_PREFIX, dir=parent) as name:
@@ -38,7 +39,7 @@ def _sweep(parent: str | os.PathLike[str]) -> None:
     with os.scandir(parent) as entries:
         left = [entry for entry in entries if entry.name.startswith(_PREFIX)]
     for entry in left:
-        with suppress(OSError):  # another program's, or gone meanwhile
+        with suppress(OSError):  # not readable, or removed in the meantime
             if _is_ours(entry) and time.time() - entry.stat().st_mtime > _YOUNG:
                 lock = _locked(entry.path)
                 if lock is not None:
@@ -51,15 +52,15 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 
 
 def _locked(folder: str) -> int | None:
-    """A descriptor that holds the folder's lock, unless another has it or none can be had."""
+    """Return a descriptor that locks the folder; None if it is locked or locks do not exist."""
     try:
         import fcntl  # not on Windows
     except ImportError:
         return None
-    held = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(held)
+        os.close(descriptor)
         return None
-    return held
+    return descriptor

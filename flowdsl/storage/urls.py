@@ -1,8 +1,8 @@
-"""Files elsewhere, by fsspec: ``s3://``, ``gs://``, ``https://``, ``memory://`` and others.
+"""Remote files, by fsspec: ``s3://``, ``gs://``, ``https://``, ``memory://`` and others.
 
-A file is read in blocks. Where one block follows the other, the next ones are on their way while
-the caller works. A read that fails, stalls or is cut short is tried again a few times, later each
-time; what is missing or forbidden is told at once.
+A file is read in blocks. When blocks are read in order, the next ones are fetched in the
+background. A read that fails, stalls or is truncated is retried a few times, with growing delays;
+missing and forbidden files raise an error at once.
 
 ``fl.fetch`` makes copies on the local disk.
 """
@@ -22,18 +22,18 @@ R = TypeVar("R")
 
 TRIES = 4
 FIRST_WAIT = 0.1
-"""Seconds before the second try; before each further one three times as many."""
+"""Seconds before the second try; the delay triples before each further try."""
 SECONDS = 60.0
-"""How long one read may take."""
+"""The time limit of one read."""
 BLOCK = 1 << 20
 AHEAD = 4
-"""How many blocks are on their way beyond the one that is read."""
+"""The number of blocks that are fetched ahead."""
 KEPT = 8
-"""How many blocks are kept: more than are on their way, and so at most 8 MB for a file."""
+"""The number of cached blocks: more than are fetched ahead, and at most 8 MB for a file."""
 
 
 class RemoteFile:
-    """A file elsewhere, read by blocks."""
+    """A remote file, read in blocks."""
 
     def __init__(self, reader: str, path: str) -> None:
         self.path = path
@@ -41,9 +41,9 @@ class RemoteFile:
         self._fs, self._name = _filesystem(reader, path)
         info = self._info()
         if info.get("type") == "directory":
-            raise SourceError(f"{reader}: {path!r} is no file")
+            raise SourceError(f"{reader}: {path!r} is not a file")
         if info.get("size") is None:
-            raise SourceError(f"{reader}: {path!r} has no known size, so no part of it can be read")
+            raise SourceError(f"{reader}: {path!r} has no known size, so parts cannot be read")
         self.size = int(info["size"])
         self.stamp = _stamp(info)
         self._condition = _if_unchanged(self._fs, info)
@@ -71,14 +71,14 @@ class RemoteFile:
     def _block(self, k: int) -> bytes:
         with self._lock:
             wanted = [k]
-            if k in (self._last, self._last + 1):  # they are read in order
+            if k in (self._last, self._last + 1):  # blocks are read in order
                 most = min(k + AHEAD, (self.size - 1) // BLOCK)
                 wanted += range(k + 1, most + 1)
             self._last = k
-            for one in reversed(wanted):
-                if one not in self._blocks:
-                    self._blocks[one] = _Started(self._fetch(one))
-                self._blocks.move_to_end(one)
+            for number in reversed(wanted):
+                if number not in self._blocks:
+                    self._blocks[number] = _Started(self._fetch(number))
+                self._blocks.move_to_end(number)
             started = self._blocks[k]
             while len(self._blocks) > KEPT:
                 self._blocks.popitem(last=False)
@@ -97,25 +97,25 @@ class RemoteFile:
         data: bytes
         try:
             data = self._fs.cat_file(self._name, start=start, end=end, **self._condition)
-        except Exception as error:  # each file system has errors of its own
-            if getattr(error, "status", None) != _NOT_AS_IT_WAS:
+        except Exception as error:  # each file system raises its own errors
+            if getattr(error, "status", None) != _PRECONDITION_FAILED:
                 raise
             if _stamp(self._info()) != self.stamp:
                 raise SourceError(
                     f"{self.path!r} was written again since it was opened: build a new flow"
                 ) from error
-            self._condition = {}  # of several servers, which do not agree on a file's time
+            self._condition = {}  # servers that disagree on a file's time
             data = self._fs.cat_file(self._name, start=start, end=end)
-        if len(data) == self.size != end - start:  # a server that knows no ranges
+        if len(data) == self.size != end - start:  # a server without support for ranges
             data = data[start:end]
         if len(data) != end - start:
-            raise OSError(f"{len(data)} bytes came where {end - start} were asked for")
+            raise OSError(f"{len(data)} bytes were received instead of {end - start}")
         return data
 
 
 _MARKS = ("ETag", "etag", "Last-Modified", "LastModified", "mtime", "created")
-_NOT_AS_IT_WAS = 412
-"""What a web server answers where a condition does not hold."""
+_PRECONDITION_FAILED = 412
+"""The HTTP status for a condition that does not hold."""
 
 
 def _stamp(info: dict[str, Any]) -> str:
@@ -124,9 +124,9 @@ def _stamp(info: dict[str, Any]) -> str:
 
 
 def _if_unchanged(fs: Any, info: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a read by which a web server refuses it if the file has changed since.
+    """Return arguments of a read with which a web server refuses a file that has changed.
 
-    By its time, as its ETag may depend on how an answer is compressed.
+    The condition uses the file's time, as its ETag may depend on the compression of an answer.
     """
     since = info.get("Last-Modified")
     if since is None or "https" not in fs.protocol:
@@ -135,21 +135,21 @@ def _if_unchanged(fs: Any, info: dict[str, Any]) -> dict[str, Any]:
 
 
 def matching(reader: str, pattern: str) -> list[str]:
-    """The URLs that a pattern matches, sorted; one without a pattern as it is.
+    """Return the URLs that match a pattern, sorted; a URL without a pattern is returned unchanged.
 
     ``*`` and ``[ab]`` make a pattern; a ``?`` begins the query of a URL.
     """
     if not any(c in pattern for c in "*["):
         return [pattern]
     fs, name = _filesystem(reader, pattern)
-    found: list[str] = sorted(tried(reader, pattern, lambda: fs.glob(name)))
-    if not found:
+    names: list[str] = sorted(tried(reader, pattern, lambda: fs.glob(name)))
+    if not names:
         raise SourceError(f"{reader}: no file matches {pattern!r}")
-    return [fs.unstrip_protocol(one) for one in found]
+    return [fs.unstrip_protocol(name) for name in names]
 
 
 def tried(reader: str, path: str, read: Callable[[], R]) -> R:
-    """What a function gives; it is called again, a few times, if it fails or takes too long.
+    """Call a function and return its result; retry a few times if it fails or takes too long.
 
     Raises:
         SourceError: The file is missing or forbidden, or every try failed.
@@ -162,8 +162,8 @@ def tried(reader: str, path: str, read: Callable[[], R]) -> R:
             return _Started(read).result(SECONDS)
         except SourceError:
             raise
-        except Exception as error:  # each file system has errors of its own
-            failed = _as_it_was(error)
+        except Exception as error:  # each file system raises its own errors
+            failed = _cause_of(error)
         refused = _refused(failed)
         if refused:
             raise SourceError(f"{reader}: {path!r} {refused}") from failed
@@ -172,29 +172,29 @@ def tried(reader: str, path: str, read: Callable[[], R]) -> R:
     ) from failed
 
 
-def _as_it_was(error: Exception) -> Exception:
-    """The error of the server or the network, where fsspec calls every one a missing file."""
+def _cause_of(error: Exception) -> Exception:
+    """Return the server's or network's error behind fsspec's FileNotFoundError, if there is one."""
     cause = error.__cause__
     known = isinstance(cause, OSError) or hasattr(cause, "status")
     return cause if isinstance(error, FileNotFoundError) and known else error  # type: ignore[return-value]  # an Exception, if known
 
 
 def _refused(error: Exception) -> str | None:
-    """Why it is no use to try again."""
+    """Return the reason why retrying is useless, or None."""
     status = getattr(error, "status", None)
     if isinstance(error, FileNotFoundError) or status in (404, 410):
         return "is missing"
     if isinstance(error, PermissionError) or status in (401, 403):
         return f"may not be read: {error}"
     if isinstance(error, IsADirectoryError):
-        return "is no file"
+        return "is not a file"
     return None
 
 
 class _Started(Generic[R]):
-    """A call in a thread of its own, which does not hold up the program's end.
+    """A call in a daemon thread, which does not delay the exit of the program.
 
-    A thread of a pool would: the interpreter waits for those, and a read that stalls never ends.
+    The interpreter waits for threads of a pool at exit, and a stalled read never ends.
     """
 
     def __init__(self, call: Callable[[], R]) -> None:

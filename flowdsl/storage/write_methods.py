@@ -1,4 +1,4 @@
-"""What keeps the elements of a flow: a method for each format."""
+"""The ``write_...`` methods of Flow: sinks, one for each format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class WriteMethods(FlowBase[T, E]):
-    """Operators that run a flow and keep its elements."""
+    """Operators that run a flow and write its elements to a file."""
 
     def write_lmdb(
         self: FlowBase[T, Finite],
@@ -24,28 +24,29 @@ class WriteMethods(FlowBase[T, E]):
         append: bool = False,
         trusted: bool = False,
     ) -> int:
-        """Run one pass and write its elements to an LMDB store; gives the number of rows.
+        """Run one pass, write its elements to an LMDB file and return the number of rows.
 
-        ``path`` is the file to write; or a folder, as LMDB's own tools make it, where it ends in
-        ``/`` or is one that is empty or holds a store. The store appears under its name only when
-        it is complete; after an error there is none. It grows as needed: there is no size to guess.
+        ``path`` is the file to write. If it ends in ``/``, or is a folder that is empty or contains
+        a store, the file is written as ``data.mdb`` in this folder, as LMDB's own tools do. The
+        file appears under its name only when it is complete; after an error there is no file. It
+        grows as needed: no size has to be chosen.
 
-        ``append=True`` adds rows to a store, or begins one, in its place: in transactions, each on
-        the disk before the next begins, every 16 MB, 1,024 rows or 5 seconds. If this is stopped
-        at any moment, the store has what it had before, or is incomplete and has the first of the
-        new rows: ``from_lmdb`` refuses it then, and says how many rows there are. ``append=True``
-        goes on after these, with the rows that the flow gives: ``rest = flow.skip(n)``, where ``n``
-        is ``len(fl.from_lmdb(path, partial=True))``. Passes that read the store in other processes
-        read on, and new ones begin when it is complete.
+        ``append=True`` adds rows to a file in place, or creates it. Rows are committed to disk in
+        transactions, every 16 MB, 1,024 rows or 5 seconds. A writer that is stopped at any moment
+        leaves the file unchanged, or incomplete with the first of the new rows: ``from_lmdb`` then
+        refuses it and reports the number of rows. ``append=True`` continues after these rows with
+        the elements of the flow: use ``rest = flow.skip(n)``, where ``n`` is
+        ``len(fl.from_lmdb(path, partial=True))``. Passes that read the file in other processes
+        continue to read; new ones can begin when it is complete.
 
-        Elements of numbers, text, bytes, None, arrays, and of lists, dicts, tuples and records of
-        them are written. ``trusted=True`` also writes other Python objects, pickled, which only
+        Elements may consist of numbers, text, bytes, None, arrays, and of lists, dicts, tuples and
+        records of these. ``trusted=True`` also pickles other Python objects, which only
         ``from_lmdb(path, trusted=True)`` reads.
 
-        Errors: ``EndlessFlow``; ``InvalidFlow`` if the store exists (unless ``overwrite`` or
-        ``append``), if another writer adds to it, or if this process reads what it is to add to;
-        ``SpecMismatch`` for an element that cannot be written, with its row; ``SourceError`` if
-        the disk refuses; whatever the flow raises.
+        Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite`` or
+        ``append``), if another writer appends to it, or if this process reads the file that it
+        should append to; ``SpecMismatch``, with its row, for an element that cannot be written;
+        ``SourceError`` if the disk refuses a write; any error of the flow.
 
         >>> import flowdsl as fl, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -54,22 +55,22 @@ class WriteMethods(FlowBase[T, E]):
 
         Source: ``LMDBSerializer.save`` in tensorpack, which loses the rows of a full map.
         """
-        from flowdsl.storage.lmdb.writing import write  # with LMDB, which most do without
+        from flowdsl.storage.lmdb.writing import write  # needs LMDB
 
         return write(self, path, overwrite, append, trusted)
 
     def write_text(
         self: FlowBase[str, Finite], path: str | os.PathLike[str], *, overwrite: bool = False
     ) -> int:
-        r"""Run one pass of a flow of text and write each element as a line; gives their number.
+        r"""Run one pass of a flow of text, write each element as a line and return their number.
 
         The file is UTF-8, and each line ends with ``\n``. It appears under its name only when it
-        is complete; after an error there is none.
+        is complete; after an error there is no file.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
-        ``SpecMismatch``, with its row, for an element that is no str, holds ``\n``, or ends with
-        ``\r``, as it would not come back; ``SourceError`` if the disk refuses; whatever the flow
-        raises.
+        ``SpecMismatch``, with its row, for an element that is not a str, contains ``\n``, or ends
+        with ``\r``, as it would not be read back; ``SourceError`` if the disk refuses a write; any
+        error of the flow.
 
         >>> import flowdsl as fl, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -85,20 +86,20 @@ class WriteMethods(FlowBase[T, E]):
     def write_csv(
         self: FlowBase[T, Finite], path: str | os.PathLike[str], *, overwrite: bool = False
     ) -> int:
-        r"""Run one pass and write each element as a line of a CSV file; gives their number.
+        r"""Run one pass, write each element as a line of a CSV file and return their number.
 
         A NamedTuple, record, dataclass or dict is written below a header with the names of its
         components; a tuple has no names, so its file has no header. A component is text, a number,
-        a bool or None, or a NumPy scalar. ``from_csv(path, Sample)`` gives back the same values,
-        floats too: each is written with as many digits as tell it from others. None is an empty
-        cell, as is ``""``, so a column holds one of the two only. The file is UTF-8 as in RFC 4180:
-        commas, lines that end with ``\r\n``, and quotes where a cell needs them. It appears under
-        its name only when it is complete; after an error there is none.
+        a bool, None, or a NumPy scalar. ``from_csv(path, Sample)`` reads the same values back,
+        including floats, which are written with enough digits. None and ``""`` are both an empty
+        cell, so a column may contain only one of the two. The file is UTF-8 as in RFC 4180: commas,
+        lines that end with ``\r\n``, and quotes where a cell needs them. It appears under its name
+        only when it is complete; after an error there is no file.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
-        ``SpecMismatch``, with its row and component, for an array or anything else that no cell
-        holds, and for a row of other columns than the first; ``SourceError`` if the disk refuses;
-        whatever the flow raises.
+        ``SpecMismatch``, with its row and component, for an array or any other value that a cell
+        cannot hold, and for a row with other columns than the first; ``SourceError`` if the disk
+        refuses a write; any error of the flow.
 
         >>> import flowdsl as fl, tempfile
         >>> from pathlib import Path
@@ -121,19 +122,19 @@ class WriteMethods(FlowBase[T, E]):
         compression: Compression | None = None,
         overwrite: bool = False,
     ) -> int:
-        """Run one pass and write its elements to a TFRecord file; gives the number of rows.
+        """Run one pass, write its elements to a TFRecord file and return the number of rows.
 
-        Elements that are ``bytes`` are written as they are, a record each, as TensorFlow does: map
-        them before, as ``flow.map(fl.to_example)`` does. Any others are encoded, as in
-        ``write_lmdb``, and followed by one record that says what they are; ``fl.from_tfrecord(path,
-        Sample)`` reads them. If there are none, the flow's spec says whether it is of bytes. The
-        file appears under its name only when it is complete; after an error there is none. For
-        several files, write ``flow.split`` or ``flow.shard`` parts.
+        ``bytes`` elements are written unchanged, one per record, as in TensorFlow: encode them
+        before, e.g. with ``flow.map(fl.to_example)``. Other elements are encoded, as in
+        ``write_lmdb``, and followed by one record with their spec; ``fl.from_tfrecord(path,
+        Sample)`` reads them. If there are no elements, the flow's spec decides between the two. The
+        file appears under its name only when it is complete; after an error there is no file. For
+        several files, write the parts of ``flow.split`` or ``flow.shard``.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
-        ``SpecMismatch`` for an element that cannot be written, or for bytes among others, with its
-        row; ``SourceError`` if the disk refuses; ``MissingLibrary``, if google-crc32c is not
-        installed; whatever the flow raises.
+        ``SpecMismatch``, with its row, for an element that cannot be written, or for bytes mixed
+        with other elements; ``SourceError`` if the disk refuses a write; ``MissingLibrary`` if
+        google-crc32c is not installed; any error of the flow.
 
         >>> import flowdsl as fl, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +143,7 @@ class WriteMethods(FlowBase[T, E]):
 
         Source: ``TFRecordSerializer.save`` in tensorpack; ``tf.io.TFRecordWriter``.
         """
-        from flowdsl.storage.tfrecord.writing import write  # with what only it needs
+        from flowdsl.storage.tfrecord.writing import write  # its imports are needed only here
 
         return write(self, path, compression, overwrite)
 
@@ -153,21 +154,21 @@ class WriteMethods(FlowBase[T, E]):
         overwrite: bool = False,
         row_group: int = 4096,
     ) -> int:
-        """Run one pass and write its elements to a Parquet file; gives the number of rows.
+        """Run one pass, write its elements to a Parquet file and return the number of rows.
 
-        A component is a column: of ``bool``, ``int``, ``float``, ``str`` or ``bytes``, of NumPy
-        scalars, of lists of the former, or of arrays. Arrays of one dimension may differ in length;
-        those of more have the shape of the first one, and become tensors of Arrow. A value may be
-        None, except for these tensors. All rows have the same columns. ``row_group`` rows are
-        read as a whole: a small one is better for shuffled rows, a large one for the whole table;
-        one of 64 MiB ends sooner.
+        A component is a column of ``bool``, ``int``, ``float``, ``str`` or ``bytes``, of NumPy
+        scalars, of lists of the former, or of arrays. One-dimensional arrays may differ in length;
+        others must have the shape of the first one, and become Arrow tensors. A value may be None,
+        except for these tensors. All rows have the same columns. ``row_group`` rows are read as a
+        unit: small groups suit shuffled rows, large ones reading the whole table. A group also ends
+        at 64 MiB.
 
-        Other programs read the file too. flowdsl reads it back as it was, to the dtype, and checks
-        it by digests that stand in its footer.
+        Other programs can read the file. flowdsl reads the same values back, with their dtypes, and
+        verifies them with digests in the footer.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
-        ``SpecMismatch`` for an element that cannot be written, with its row; ``SourceError`` if
-        the disk refuses; ``MissingLibrary`` without pyarrow; whatever the flow raises.
+        ``SpecMismatch``, with its row, for an element that cannot be written; ``SourceError`` if
+        the disk refuses a write; ``MissingLibrary`` without pyarrow; any error of the flow.
 
         >>> import flowdsl as fl, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -176,7 +177,7 @@ class WriteMethods(FlowBase[T, E]):
 
         Source: Apache Parquet, and ``pyarrow.parquet``.
         """
-        from flowdsl.storage.parquet.writing import write  # with msgspec, which most do without
+        from flowdsl.storage.parquet.writing import write  # needs msgspec
 
         return write(self, path, overwrite, row_group)
 
@@ -187,16 +188,16 @@ class WriteMethods(FlowBase[T, E]):
         overwrite: bool = False,
         group_size: int = 1,
     ) -> int:
-        """Run one pass and write its elements to an ArrayRecord file; gives the number of rows.
+        """Run one pass, write its elements to an ArrayRecord file and return the number of rows.
 
-        Elements that are ``bytes`` are written as they are, for any reader of the format; all
-        others are encoded, and ``from_arrayrecord(path, element)`` decodes them. They do not mix.
-        ``group_size`` records are compressed together: more of them take less space, and one by
-        itself is read the slower.
+        ``bytes`` elements are written unchanged, for any reader of the format. Other elements are
+        encoded, and ``from_arrayrecord(path, element)`` decodes them. A file cannot contain both.
+        ``group_size`` records are compressed together: larger groups take less space, but reading a
+        single record takes longer.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
-        ``SpecMismatch`` for an element that cannot be written, with its row; ``SourceError`` if
-        the disk refuses; ``MissingLibrary`` without array_record; whatever the flow raises.
+        ``SpecMismatch``, with its row, for an element that cannot be written; ``SourceError`` if
+        the disk refuses a write; ``MissingLibrary`` without array_record; any error of the flow.
 
         >>> import flowdsl as fl, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -205,23 +206,23 @@ class WriteMethods(FlowBase[T, E]):
 
         Source: ``ArrayRecordWriter`` in ArrayRecord.
         """
-        from flowdsl.storage.arrayrecord import write  # with msgspec, which most do without
+        from flowdsl.storage.arrayrecord import write  # needs msgspec
 
         return write(self, path, overwrite, group_size)
 
     def write_webdataset(
         self: FlowBase[T, Finite], path: str | os.PathLike[str], *, overwrite: bool = False
     ) -> int:
-        """Run one pass and write its samples to a WebDataset tar file; gives their number.
+        """Run one pass, write its samples to a WebDataset tar file and return their number.
 
-        An element is a dict: ``"__key__"`` is the name that its files have in common, without a dot
-        in its last part, and each other component is a file by its extension: ``bytes`` as they
-        are, ``str`` in UTF-8, ``int`` in digits. They are read back as bytes, or as declared. Each
-        file has a checksum in its header, which other programs pass over.
+        An element is a dict: ``"__key__"`` is the common name of its files, without a dot in its
+        last part, and each other component is a file, named by its extension: ``bytes`` unchanged,
+        ``str`` in UTF-8, ``int`` in digits. They are read back as bytes, or as declared. Each file
+        has a checksum in its header, which other programs ignore.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
-        ``SpecMismatch`` for an element that cannot be written, with its row, and for a key that an
-        earlier row has; ``SourceError`` if the disk refuses; whatever the flow raises.
+        ``SpecMismatch``, with its row, for an element that cannot be written and for a key that an
+        earlier row has; ``SourceError`` if the disk refuses a write; any error of the flow.
 
         >>> import flowdsl as fl, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -231,7 +232,7 @@ class WriteMethods(FlowBase[T, E]):
 
         Source: ``TarWriter`` in WebDataset.
         """
-        from flowdsl.storage.webdataset.samples import write  # with tarfile, which most do without
+        from flowdsl.storage.webdataset.samples import write  # loads tarfile
 
         return write(self, path, overwrite)
 
@@ -242,21 +243,20 @@ class WriteMethods(FlowBase[T, E]):
         *,
         overwrite: bool = False,
     ) -> int:
-        """Run one pass and write its elements to an HDF5 file; gives the number of rows.
+        """Run one pass, write its elements to an HDF5 file and return the number of rows.
 
         ``data_paths`` names a dataset for each component of the tuples, NamedTuples or records; a
-        single name takes elements that have no components. A component is an array, a number or
-        text, and has the same type, dtype and shape in all rows; it comes back as it was. Rows are
-        written in blocks, so they need not fit into memory, and have checksums, which ``from_hdf5``
-        verifies. They lie in a dataset ``__flowdsl__``, which other readers may ignore. Without
-        elements nothing says what datasets hold: the file has none, and only ``from_hdf5`` knows
-        their names. The file appears under its name only when it is complete; after an error there
-        is none.
+        single name is for elements without components. A component is an array, a number or text,
+        has the same type, dtype and shape in all rows, and is read back unchanged. Rows are written
+        in blocks, so they may exceed memory. Their checksums, which ``from_hdf5`` verifies, are in
+        a dataset ``__flowdsl__``, which other readers may ignore. Without elements, the types of
+        datasets are unknown: the file then has no datasets, only their names for ``from_hdf5``. The
+        file appears under its name only when it is complete; after an error there is no file.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``) or
-        ``data_paths`` are no names; ``SpecMismatch``, with its row and component, for an element
-        that cannot be written or is unlike the first; ``SourceError`` if the disk refuses;
-        ``MissingLibrary`` without h5py; whatever the flow raises.
+        ``data_paths`` is not a list of names; ``SpecMismatch``, with its row and component, for an
+        element that cannot be written or differs from the first; ``SourceError`` if the disk
+        refuses a write; ``MissingLibrary`` without h5py; any error of the flow.
 
         >>> import flowdsl as fl, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -265,26 +265,27 @@ class WriteMethods(FlowBase[T, E]):
 
         Source: ``HDF5Serializer.save`` in tensorpack, which keeps all rows in memory first.
         """
-        from flowdsl.storage.arrays.hdf5_writing import write  # with h5py, which most do without
+        from flowdsl.storage.arrays.hdf5_writing import write  # needs h5py
 
         return write(self, path, data_paths, overwrite)
 
     def write_npz(
         self: FlowBase[T, Finite], path: str | os.PathLike[str], *, overwrite: bool = False
     ) -> int:
-        """Run one pass and write its elements to a ``.npz`` file; gives the number of rows.
+        """Run one pass, write its elements to a ``.npz`` file and return the number of rows.
 
-        There is an array for each component, with a row for each element: ``np.load`` reads it. Its
-        name is the key of a dict, the field of a NamedTuple or record, or else ``arr_0``,
-        ``arr_1``, as ``np.savez`` gives them. A component is an array or a number, and has the same
-        type, dtype and shape in all rows; ``from_npz`` gives back what it was. Rows go to the disk
-        as they come, so they need not fit into memory: for a moment the file is there twice. Their
-        checksums lie in ``__flowdsl__``, which other readers may ignore. The file appears under its
-        name only when it is complete; after an error there is none.
+        There is an array for each component, with a row for each element, which ``np.load`` reads.
+        Its name is the key of a dict, the field of a NamedTuple or record, or else ``arr_0``,
+        ``arr_1``, as in ``np.savez``. A component is an array or a number, has the same type, dtype
+        and shape in all rows, and is read back unchanged by ``from_npz``. Rows are written to disk
+        as they arrive, so they may exceed memory; at the end the disk briefly needs twice the
+        space. The checksums of rows are in ``__flowdsl__``, which other readers may ignore. The
+        file appears under its name only when it is complete; after an error there is no file.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
-        ``SpecMismatch``, with its row and component, for text, an element that cannot be written,
-        or one unlike the first; ``SourceError`` if the disk refuses; whatever the flow raises.
+        ``SpecMismatch``, with its row and component, for text, for an element that cannot be
+        written, or for one that differs from the first; ``SourceError`` if the disk refuses a
+        write; any error of the flow.
 
         >>> import flowdsl as fl, numpy as np, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""What all writers share: a file that appears when it is complete, rows that are counted and named.
+"""The shared part of all writers: atomic creation of files, counting of rows, and errors.
 
-A file is written in a hidden folder beside its place and renamed when it is complete. So a writer
-that fails, or is killed at any moment, leaves what was there before.
+A file is written in a hidden folder beside its final place and renamed when it is complete. A
+writer that fails, or is killed at any moment, therefore leaves any existing file unchanged.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _SAMPLE = 64
-"""How many rows tell how large all will be."""
+"""The number of rows from which the size of all rows is estimated."""
 NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
-"""What a full disk may be told as; a library tells a write that ends too early as EIO."""
+"""Error codes of a full disk; some libraries report an incomplete write as EIO."""
 
 
 def write_file(
@@ -40,16 +40,16 @@ def write_file(
     overwrite: bool,
     write: Callable[[Path, Iterable[T]], None],
 ) -> int:
-    """Run one pass of a flow and write its elements to a new file; gives their number.
+    """Run one pass of a flow, write its elements to a new file and return their number.
 
-    ``write`` is given a path to write to and the rows. A ``SpecMismatch`` that it raises is told
-    with the number of the row that it had taken last; an ``OSError`` becomes a ``SourceError``. On
-    a terminal a bar shows how far it is.
+    ``write`` is called with a path to write to and the rows. If it raises ``SpecMismatch``, the
+    number of the last row is added to the message; an ``OSError`` becomes a ``SourceError``. On a
+    terminal, a progress bar is shown.
 
     Raises:
-        EndlessFlow: It never ends.
-        InvalidFlow: The file exists and is to be kept, or its folder does not.
-        SourceError: The disk refuses.
+        EndlessFlow: The flow never ends.
+        InvalidFlow: The file exists and must not be overwritten, or its folder does not.
+        SourceError: The disk refuses a write.
         SpecMismatch: An element cannot be written.
     """
     never_ends(writer, flow)
@@ -72,13 +72,13 @@ def write_file(
                 os.replace(partial, target)
             else:
                 _appear(writer, partial, target, os.fspath(path))
-    except OSError as error:  # of the folder
+    except OSError as error:  # raised for the temporary folder
         raise rows.refused(error) from error
     return rows.count
 
 
 def of_the_system(error: Exception) -> OSError:
-    """The error of the system that a library tells in words of its own."""
+    """Return the OSError behind a library's own error, by its message."""
     for code in NO_SPACE:
         if os.strerror(code) in str(error):
             return OSError(code, os.strerror(code))
@@ -96,13 +96,13 @@ def never_ends(writer: str, flow: FlowBase[T, Finite]) -> None:
         )
 
 
-def _appear(writer: str, partial: Path, target: Path, told: str) -> None:
-    """Give a file its name, unless another has it by now."""
+def _appear(writer: str, partial: Path, target: Path, name: str) -> None:
+    """Rename the finished file, unless its final name exists by now."""
     try:
         os.link(partial, target)
     except FileExistsError as error:
         raise InvalidFlow(
-            f"{writer}: {told!r} was made by another program meanwhile, and is kept; pass "
+            f"{writer}: {name!r} was made by another program meanwhile, and is kept; pass "
             f"overwrite=True"
         ) from error
     except OSError:  # a file system without links
@@ -119,53 +119,53 @@ def _flush(path: Path) -> None:
 
 @attrs.define(eq=False)
 class RowsToWrite(Generic[T]):
-    """The rows of one pass on their way to a file."""
+    """The rows of one pass as a writer consumes them, with the context for errors."""
 
     writer: str
     flow: FlowBase[T, Finite]
-    told: str
-    """The path as the user gave it."""
+    name: str
+    """The path as the user passed it."""
     place: Path | None = None
-    """The file or folder that the bytes go to, whose number an error tells."""
+    """The file or folder that is written, whose size an error reports."""
     before: int = 0
-    """How many bytes were there before."""
+    """The size of the file before it was written to."""
     count: int = 0
-    """How many rows were taken."""
-    _making: bool = False
+    """The number of rows consumed."""
+    _in_flow: bool = False
     _sampled: int = 0
-    """The bytes in the first rows, which a writer may hold back for a while."""
+    """The bytes in the first rows, which a writer may buffer for a while."""
 
     def drawn(self) -> Generator[T]:
-        """The rows; on a terminal, with a bar that shows how many were written."""
+        """Yield the rows; on a terminal, with a progress bar."""
         flow = self.flow
         with closing(iter(flow)) as elements, bar(self.writer, flow.node.length) as draw:
             while True:
-                self._making = True
+                self._in_flow = True
                 row = next(elements, _END)
-                self._making = False
+                self._in_flow = False
                 if row is _END:
                     return
                 self.count += 1
                 if self.count <= _SAMPLE:
                     self._sampled += nbytes_of(row)
-                yield row  # type: ignore[misc]  # mypy does not see that it is no _END
+                yield row  # type: ignore[misc]  # mypy does not exclude _END
                 del row
                 draw(self.count)
 
     def refusals(self) -> AbstractContextManager[None]:
-        """Tells errors of the format and of the disk with the row and the file."""
+        """Return a context that adds the row and file to errors of the format and the disk."""
         return _Refusals(self)
 
     def refused(self, error: Exception) -> SourceError:
-        """The error for what the disk refused."""
+        """Return the error for a write that the disk refused."""
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        text = f"{self.writer}: {self.told!r} cannot be written: {reason}"
+        text = f"{self.writer}: {self.name!r} cannot be written: {reason}"
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             text += self._needed()
         return SourceError(text)
 
     def _needed(self) -> str:
-        """How much space was needed, as far as it can be told."""
+        """Return a message about the space needed, as far as it is known."""
         place = self.place
         if place is None:
             return ""
@@ -175,11 +175,11 @@ class RowsToWrite(Generic[T]):
             free = shutil.disk_usage(place.parent).free
         except OSError:
             return ""
-        length, told = self.flow.node.length, f"; {written:,} bytes were written"
+        length, message = self.flow.node.length, f"; {written:,} bytes were written"
         if length and self.count:
             each = max(written / self.count, self._sampled / min(self.count, _SAMPLE))
-            told += f", about {round(each * length):,} are needed for {length} rows"
-        return f"{told}, and {free:,} are free"
+            message += f", about {round(each * length):,} are needed for {length} rows"
+        return f"{message}, and {free:,} are free"
 
 
 _END: object = object()
@@ -194,7 +194,7 @@ class _Refusals(Generic[T]):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         rows = self.rows
-        if rows._making:  # the flow's own error, told as it is
+        if rows._in_flow:  # the flow's own error is not changed
             return
         if isinstance(error, SpecMismatch):
             raise SpecMismatch(f"{rows.writer}: row {rows.count - 1}: {error}") from error

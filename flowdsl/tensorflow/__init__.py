@@ -1,16 +1,16 @@
-"""TensorFlow: its input sources, the queues of TensorFlow 1, and trainers, all fed from a Flow.
+"""TensorFlow integration: input sources, TensorFlow 1 queues and trainers, all fed by a Flow.
 
 inputs/  how data enters a step function: QueueInput, FeedInput, TFDatasetInput, StagingInput, ...
-queues/  tf.train's input pipelines, on tensors
+queues/  the input pipelines of tf.train, as lazy tensors
 train/   trainers, callbacks and checkpoints
 
-``flowdsl.graph`` and ``flowdsl.train`` are the older names of ``inputs`` and ``train``.
+``flowdsl.graph`` and ``flowdsl.train`` are older names of ``inputs`` and ``train``.
 """
 
 from __future__ import annotations
 
 try:
-    import tensorflow as _  # noqa: F401  # first, so that the message below comes before others
+    import tensorflow as _  # noqa: F401  # imported first, for the message below
 except ModuleNotFoundError as error:
     if error.name != "tensorflow":
         raise

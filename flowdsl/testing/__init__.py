@@ -1,19 +1,21 @@
-"""The laws that flowdsl's own operators are tested against, for your operators too.
+"""Property-based tests of your own operators, sources and formats, as for flowdsl's own.
 
-``check_operator``  an operator, on random chains     ``check_source``  a source, by its rows
-``check_format``    a reader and a writer of files    ``check_input``   the input of a step function
-``check_other_input``  such an input, of other data than a flow
-``check_consumer``  what feeds another framework
+``check_operator``     tests an operator, on random chains of operators
+``check_source``       tests a source against its rows
+``check_format``       tests a reader and a writer of a file format
+``check_input``        tests an input source of a step function, which reads a flow
+``check_other_input``  tests an input source that does not read a flow
+``check_consumer``     tests a loader for another framework
 
-Call them in tests of your own. They are made of these modules:
+Call them in your tests. They are implemented by these modules:
 
-``laws``       each law a sentence, and a function that fails when it is broken
-``outcomes``   what a pass gave, and how it differs from what was expected
-``model``      what a flow means, in plain Python           ``models``     of some operators
-``recipes``    a flow and its model, side by side           ``elements``   rows with identities
+``laws``       the laws of flows: functions that fail if a property does not hold
+``outcomes``   the outcome of a pass, and comparisons of outcomes
+``model``      the meaning of a flow in plain Python        ``models``     models of operators
+``recipes``    a flow together with its model               ``elements``   rows with identities
 ``catalogue``  random chains of sources and operators       ``standard``   flowdsl's own catalogue
-``sources``, ``operators``, ``combining``                   how sources and operators are drawn
-``functions``  functions of chains                          ``endings``    what is left behind
+``sources``, ``operators``, ``combining``                   random sources and operators
+``functions``  functions used in chains                     ``endings``    errors and left threads
 ``checks``, ``formats``, ``inputs``, ``other_inputs``, ``consumers``   the six calls above
 
 Hypothesis draws the chains: ``pip install "flowdsl[testing]"``.
@@ -27,7 +29,7 @@ from typing import TYPE_CHECKING
 
 
 def _is_installed(package: str) -> bool:
-    """Whether a package is installed; imports nothing."""
+    """Return True if a package is installed, without importing it."""
     try:
         return find_spec(package) is not None
     except ValueError:  # the package is known to be missing

@@ -1,4 +1,4 @@
-"""The sources and operators of random chains, and how chains are drawn."""
+"""The catalogue: the sources and operators of random chains, and the strategy that draws chains."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from flowdsl.testing.recipes import Part, Recipe, Source
 Draw: TypeAlias = st.DrawFn
 
 DrawSource: TypeAlias = Callable[[Draw, str, int, int], Source]
-"""Draws a source, given a form, the number of its first row, and how many rows it has."""
+"""Draws a source; the arguments are the form, the number of its first row and of its rows."""
 
 DrawOperator: TypeAlias = Callable[[Draw, Recipe], Recipe]
-"""Draws the arguments of an operator, and chains the operator to a flow and its model."""
+"""Draws the arguments of an operator, and adds the operator to a flow and its model."""
 
 Theme: TypeAlias = tuple[str | None, tuple[tuple[str, ...], ...]]
-"""A source, or None for any, and for each place above it the operators to choose from."""
+"""A source, or None for any, and the operators to choose from for each place above it."""
 
 MOST_ROWS = 24
 
@@ -30,22 +30,22 @@ _sizes = st.sampled_from([*range(MOST_ROWS + 1), *range(MOST_ROWS // 2, MOST_ROW
 
 @attrs.frozen
 class Catalogue:
-    """Sources and operators by name, and the random chains that they make."""
+    """Sources and operators by name, from which random chains are drawn."""
 
     sources: Mapping[str, DrawSource]
     operators: Mapping[str, DrawOperator]
     one_pass: frozenset[str]
-    """Sources that give only one pass each time they are built."""
+    """Sources that support only one pass each time they are built."""
     reshaping: frozenset[str]
     """Operators that change the structure of elements, or combine flows."""
     moving: frozenset[str]
     """Operators above which no flow can be zipped."""
     themes: tuple[Theme, ...] = ()
-    """Operators that belong together, and are seldom drawn one after another by chance."""
+    """Operators that belong together, but are rarely drawn in sequence by chance."""
     sizes: st.SearchStrategy[int] = _sizes
-    """How many rows a source has."""
+    """Draws the number of rows of a source."""
     slow: frozenset[str] = frozenset()
-    """Sources that take long, and are drawn less often."""
+    """Slow sources, which are drawn less often."""
 
     @property
     def alone(self) -> list[str]:
@@ -64,7 +64,7 @@ class Catalogue:
         number: int = 0,
         one_pass: bool = False,
     ) -> st.SearchStrategy[Recipe]:
-        """A random source; sources of different numbers have different rows."""
+        """Draw a random source; sources with different ``number`` have different rows."""
         return _begun(self, name, form, number, one_pass)
 
     def chains(
@@ -76,9 +76,9 @@ class Catalogue:
         form: str | None = None,
         source: str | None = None,
     ) -> st.SearchStrategy[Recipe]:
-        """A random source and up to ``most`` random operators, ending with ``last`` and a prefetch.
+        """Draw a source and up to ``most`` operators, ending with ``last`` and a prefetch.
 
-        With ``one_pass`` the source may give only one pass. ``form`` is the structure of the
+        With ``one_pass`` the source may support only one pass. ``form`` is the structure of the
         elements, one of ``FORMS``, or any by default. ``source`` names the source to use.
         """
         return _chains(self, most, last, prefetched, one_pass, form, source)

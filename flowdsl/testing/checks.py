@@ -1,4 +1,4 @@
-"""Check an operator or a source against all laws, in one call."""
+"""check_operator and check_source: check an operator or a source against all laws."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flowdsl.testing.catalogue import Draw
 from flowdsl.testing.elements import make, same
 from flowdsl.testing.laws import (
     LAWS,
-    changing_a_row_changes_what_names_it,
+    changing_a_row_changes_exactly_its_elements,
     origins_name_the_rows,
     resuming_gives_the_rest,
     rows_keep_the_effects,
@@ -40,21 +40,22 @@ def check_operator(
     examples: int = 50,
     **facts: Unpack[Facts],
 ) -> None:
-    """Hold an operator to all laws: on random flows, below other operators, and in workers.
+    """Check an operator against all laws: on random flows, below other operators, and in workers.
 
-    ``chain`` chains it to a flow, and ``model`` says what it means, in plain Python. ``below`` are
-    the flows that it is chained to, such as ``chains(most=3, form="tuple")``; where none are
-    given, they are of any form, and some have only one pass. Those that the operator refuses with
-    an ``InvalidFlow`` are left out.
-    The ``facts`` say what the laws cannot know: ``chooses=True`` that it may leave rows out,
-    ``judges=True`` that it does so for what is in them, ``repeats=True`` that a row may come more
-    than once, ``reshapes=True`` that its elements have another structure than those below it,
-    ``ragged=True`` that they differ in shape, and ``forgets=True`` that one may not show all rows
-    that it is made of.
+    ``chain`` adds the operator to a flow, and ``model`` implements its meaning in plain Python.
+    ``below`` draws the flows that it is added to, such as ``chains(most=3, form="tuple")``; by
+    default they have elements of any form, and some support only one pass. Flows that the operator
+    refuses with an ``InvalidFlow`` are skipped.
 
-    The elements are marked with the rows that they are made of (``flowdsl.testing.elements``). An
-    operator that calls a function on elements is given one that keeps the marks, such as those
-    of ``flowdsl.testing.functions``.
+    The ``facts`` are properties that the laws cannot determine. ``chooses=True``: the operator may
+    leave rows out. ``judges=True``: it may leave rows out because of their content.
+    ``repeats=True``: a row may occur more than once. ``reshapes=True``: it changes the structure of
+    elements. ``ragged=True``: its elements differ in shape. ``forgets=True``: an element may not
+    contain the marks of all rows it was computed from.
+
+    Each element is marked with the rows it was computed from (``flowdsl.testing.elements``). If the
+    operator calls a function on elements, pass a function that preserves the marks, such as the
+    functions in ``flowdsl.testing.functions``.
 
     >>> from itertools import islice
     >>> from flowdsl.testing import Model, check_operator
@@ -76,8 +77,8 @@ def check_operator(
     a law is broken
 
     Raises:
-        AssertionError: A law is broken; it says which, on which flow, and what came.
-        hypothesis.errors.Unsatisfiable: The operator refuses all of the flows.
+        AssertionError: A law is broken; the error names the law, the flow and the difference.
+        hypothesis.errors.Unsatisfiable: The operator refuses all flows.
     """
     flows = chains(most=3, one_pass=True) if below is None else below
 
@@ -95,11 +96,12 @@ def check_operator(
 def check_source(
     make_flow: Callable[[], AnyFlow], rows: Sequence[object], *, examples: int = 25
 ) -> None:
-    """Hold a source to all laws: by itself, below random operators, and in workers.
+    """Check a source against all laws: alone, below random operators, and in workers.
 
-    ``make_flow`` makes a flow over it, and ``rows`` are those that a pass has to give, of which no
-    two are alike; at most 60, which is how far the laws look. A source that gives only one pass
-    is made anew for each. Of one that never ends, give a flow of its first rows, by ``take``.
+    ``make_flow`` creates a flow over the source. ``rows`` are the expected rows of a pass, all
+    different, and at most 60, the number that the laws look at. If a source supports only one
+    pass, ``make_flow`` is called for each pass. For an endless source, return a flow of its first
+    rows, with ``take``.
 
     >>> import flowdsl as fl
     >>> from flowdsl.testing import check_source
@@ -107,21 +109,23 @@ def check_source(
     >>> try:
     ...     check_source(lambda: fl.from_items("abc"), ["a", "c", "b"], examples=5)
     ... except AssertionError as error:
-    ...     for told in (error, *error.__notes__):
-    ...         print(told)
+    ...     for line in (error, *error.__notes__):
+    ...         print(line)
     epoch 0 of the reference: element 1 is 'b', and not 'c'
-    the law: The reference gives what a model of the operators gives, at the same positions.
+    the law: The reference equals the model of the operators, at the same positions.
     the flow: from_items(3 items)
 
     Raises:
-        AssertionError: A law is broken; it says which, on which flow, and what came.
-        ValueError: Two of the rows are alike, or they are too many, or without end.
+        AssertionError: A law is broken; the error names the law, the flow and the difference.
+        ValueError: Two rows are equal, or there are too many rows, or the source is endless.
     """
     flow = make_flow()
     effects, replayable = flow.effects, flow.node.replayable
     if Endless in effects:
-        raise ValueError(f"{flow.node.title} never ends: give a flow of its first rows, by take(n)")
-    _can_be_told(rows)
+        raise ValueError(
+            f"{flow.node.title} never ends: return a flow of its first rows, by take(n)"
+        )
+    _check_rows(rows)
 
     def bare() -> Model:
         model = models.rows(rows) if replayable else models.one_pass(rows)
@@ -145,7 +149,7 @@ def check_source(
     _check(st.just(marked), examples)
 
 
-def _can_be_told(rows: Sequence[object]) -> None:
+def _check_rows(rows: Sequence[object]) -> None:
     if len(rows) > MOST_ELEMENTS:
         raise ValueError(f"at most {MOST_ELEMENTS} rows are looked at, got {len(rows)}")
     for i, row in enumerate(rows):
@@ -186,7 +190,7 @@ def _check(flows: st.SearchStrategy[Recipe], examples: int) -> None:
     def here(recipe: Recipe, row: int) -> None:
         for law in LAWS:
             keep(law, recipe)
-        keep(changing_a_row_changes_what_names_it, recipe, row)
+        keep(changing_a_row_changes_exactly_its_elements, recipe, row)
 
     @quiet
     @given(flows | _below_others(flows), _places, st.integers(1, 3), _places)

@@ -20,14 +20,14 @@ from flowdsl.testing.recipes import AnyFlow, Facts, Recipe
 
 
 def _other(draw: Draw, recipe: Recipe, taken: int = 0) -> Recipe:
-    """Another flow, with different rows, and elements of the first flow's structure."""
+    """Draw another flow, with different rows, and elements of the first flow's structure."""
     catalogue, number = recipe.drawn_from, len(recipe.parts) + taken
     name = recipe.name if recipe.name in catalogue.sources else None
     name = draw(st.sampled_from([name, None]))
     one_pass = draw(st.integers(0, 5)) == 0
     other = draw(catalogue.begun(name, recipe.form, number, one_pass))
     if any(isinstance(node, Joining) for node in walk(recipe.flow.node)):
-        return other  # a flow used in two places gives its rows twice
+        return other  # a flow used in two places has its rows twice
     for step in recipe.steps:
         if step.reshapes:
             other = attrs.evolve(other, steps=(*other.steps, step), names=(*other.names, step.name))
@@ -37,7 +37,7 @@ def _other(draw: Draw, recipe: Recipe, taken: int = 0) -> Recipe:
 
 
 def _like(recipes: list[Recipe]) -> list[Recipe]:
-    """These flows, with elements of one structure."""
+    """Convert the flows so that their elements have the same structure."""
     kinds = [ranks(x) for recipe in recipes for x in recipe.first[:1]]
     if len(kinds) == len(recipes) and all(kind == kinds[0] for kind in kinds):
         return recipes
@@ -56,12 +56,12 @@ def _into_one_form(recipe: Recipe) -> Recipe:
 
 
 def zip_(draw: Draw, recipe: Recipe) -> Recipe:
-    """The elements of another flow beside those of this one."""
+    """Add a zip with another flow."""
     if recipe.is_large or Reordered in recipe.flow.effects:
         return enumerate_(draw, recipe)
     catalogue, one_pass = recipe.drawn_from, draw(st.integers(0, 5)) == 0
     other = draw(catalogue.begun(number=len(recipe.parts), one_pass=one_pass))
-    if Reordered in other.flow.effects:  # as what several senders send
+    if Reordered in other.flow.effects:  # such as elements of several senders
         return enumerate_(draw, recipe)
     for name in draw(st.lists(st.sampled_from(catalogue.in_place), max_size=2)):
         other = catalogue.operators[name](draw, other)
@@ -100,7 +100,7 @@ def combined(
     model: Callable[..., Model],
     **facts: Unpack[Facts],
 ) -> Recipe:
-    """A recipe that combines several, chained and modelled by functions of all of them."""
+    """Combine several recipes by a function of their flows and a function of their models."""
     return recipe.then(
         f"{name}({', '.join(str(other.names) for other in others)})",
         lambda f, procs: chain(f, *(other.build(procs) for other in others)),
@@ -111,7 +111,7 @@ def combined(
 
 
 def with_others(draw: Draw, recipe: Recipe) -> tuple[Recipe, list[Recipe]]:
-    """The first recipe, changed to fit, and one or two others to combine it with."""
+    """Return the first recipe, adapted, and one or two others to combine it with."""
     others: list[Recipe] = []
     for _ in range(draw(st.integers(1, 2))):
         others.append(_other(draw, recipe, sum(len(other.parts) for other in others)))
@@ -120,7 +120,7 @@ def with_others(draw: Draw, recipe: Recipe) -> tuple[Recipe, list[Recipe]]:
 
 
 def concat(draw: Draw, recipe: Recipe) -> Recipe:
-    """The rows of other flows after those of this one."""
+    """Add a concat with other flows."""
     if recipe.is_long or recipe.endless:
         recipe = take(draw, recipe)
     recipe, others = with_others(draw, recipe)
@@ -129,6 +129,6 @@ def concat(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def interleave(draw: Draw, recipe: Recipe) -> Recipe:
-    """The rows of several flows in turn."""
+    """Add an interleave with other flows."""
     recipe, others = with_others(draw, recipe)
     return combined(recipe, "interleave", others, lambda f, *o: f.interleave(*o), models.interleave)

@@ -1,4 +1,4 @@
-"""The laws of consumers: a framework is fed exactly the elements of the flow, epoch by epoch."""
+"""The laws of consumers: a framework gets exactly the elements of the flow, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ from flowdsl.testing.recipes import AnyFlow
 _N = 11
 _BATCH = 2
 _BAD = 3
-"""The batch that fails, where one does."""
+"""The batch that fails, in flows that fail."""
 _WIDTH = 20_000
 _ALIGNMENT = 64
-"""That of the memory which workers fill: what a framework needs to share it."""
+"""The alignment that a framework needs to share memory, as in the slabs of workers."""
 
 
 class Consumer(Protocol):
-    """What feeds a framework from a flow: each ``iter`` goes through the next epoch."""
+    """A loader that feeds a framework from a flow: each ``iter`` is the next epoch."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
     def state_dict(self) -> dict[str, Any]:
-        """The place after the last element that was taken, as JSON values."""
+        """Return the state after the last element taken, as JSON values."""
         ...
 
     def load_state_dict(self, state: Mapping[str, object], /) -> None:
-        """Go on from there at the next ``iter``."""
+        """Resume from a state at the next ``iter``."""
         ...
 
     def close(self) -> None:
-        """End the pass that is under way."""
+        """End the current pass."""
         ...
 
 
 @attrs.frozen
 class ConsumerKind:
-    """A kind of consumers, and what it promises besides."""
+    """A kind of consumer, and its optional guarantees."""
 
     make: Callable[[AnyFlow], Consumer]
-    """Makes one from a flow whose elements are pairs of arrays, int32 and float32."""
+    """Creates a consumer from a flow whose elements are pairs of arrays, int32 and float32."""
     address: Callable[[Any], int] | None = None
-    """Where an array that came lies in memory; None if the memory of the flow is not shared."""
+    """Returns the memory address of a delivered array; None if memory is not shared."""
     use: Callable[[Any], object] | None = None
-    """What programs do with an element, such as writing into it: no other element may notice."""
+    """Uses an element as programs do, such as writing into it; must not affect other elements."""
     ahead: int | None = None
-    """The most elements that are made ahead of those taken; None if that is not promised."""
+    """The maximum number of elements computed ahead; None if it is not guaranteed."""
 
 
 ConsumerLaw: TypeAlias = Callable[[ConsumerKind], None]
@@ -89,91 +89,93 @@ def _procs() -> tuple[int, ...]:
     return (0, 2) if hasattr(os, "memfd_create") else (0,)
 
 
-def _are(what: str, got: Iterator[Any] | list[Any], expected: Any) -> None:
+def _check_equal(what: str, got: Iterator[Any] | list[Any], expected: Any) -> None:
     arrays = [tuple(np.asarray(part) for part in element) for element in got]
-    wanted = [tuple(np.asarray(part) for part in element) for element in expected]
-    found = element_difference(arrays, wanted)
+    expected_arrays = [tuple(np.asarray(part) for part in element) for element in expected]
+    found = element_difference(arrays, expected_arrays)
     require(found is None, f"{what}: {found}")
 
 
-# -- what comes ------------------------------------------------------------------------------------
+# -- elements --------------------------------------------------------------------------------------
 
 
 def elements_come_once_and_in_order(kind: ConsumerKind) -> None:
     """A pass is the elements of the flow: each once, in order, unchanged, the small last one too.
 
-    That holds with workers and without, and where the length is not known.
+    This holds with and without workers, and for flows of unknown length.
     """
     for n in (0, 1, _N):
         for procs in _procs():
             for flow in (_rows(n, procs), _rows(n, procs).filter(_is_there)):
                 consumer = kind.make(flow)
-                _are(f"a pass of {n} rows, procs={procs}", [*consumer], flow)
+                _check_equal(f"a pass of {n} rows, procs={procs}", [*consumer], flow)
                 consumer.close()
 
 
 def each_pass_is_the_next_epoch(kind: ConsumerKind) -> None:
-    """The first pass is epoch 0 of the flow, the next one epoch 1, wherever the last one ended."""
+    """The first pass is epoch 0 of the flow and the next one epoch 1, even after a partial pass."""
     flow = _shuffled()
     consumer = kind.make(flow)
     for epoch, most in enumerate((None, 2, 1, None, None)):
         got = [*islice(iter(consumer), most)]
-        _are(f"epoch {epoch}", got, islice(flow.epoch(epoch), most))
+        _check_equal(f"epoch {epoch}", got, islice(flow.epoch(epoch), most))
     consumer.close()
 
 
-def an_unasked_pass_is_none(kind: ConsumerKind) -> None:
-    """A pass that gave no element, since none was asked for, does not count as an epoch.
+def a_pass_without_elements_does_not_count(kind: ConsumerKind) -> None:
+    """A pass of which no element was taken does not count as an epoch.
 
-    What wraps a consumer may begin one only to look at it, as torchdata does.
+    Wrappers of a consumer, such as torchdata, may begin a pass without reading from it.
     """
     flow = _shuffled()
     consumer = kind.make(flow)
     iter(consumer)
-    _are("the pass after one that was not asked", [*consumer], flow)
+    _check_equal("the pass after one without elements", [*consumer], flow)
     iter(consumer)
-    _are("the second", [*consumer], flow.epoch(1))
+    _check_equal("the second", [*consumer], flow.epoch(1))
     consumer.close()
 
 
-def an_endless_flow_goes_on(kind: ConsumerKind) -> None:
-    """A pass over an endless flow gives as many elements as are asked for."""
+def an_endless_flow_never_stops(kind: ConsumerKind) -> None:
+    """A pass over an endless flow yields any number of elements."""
     flow = _shuffled().repeat()
     consumer = kind.make(flow)
-    _are("an endless pass", [*islice(iter(consumer), 2 * _N)], islice(iter(flow), 2 * _N))
+    _check_equal("an endless pass", [*islice(iter(consumer), 2 * _N)], islice(iter(flow), 2 * _N))
     consumer.close()
 
 
-def an_error_comes_at_its_place(kind: ConsumerKind) -> None:
-    """The elements before an error come first; then it is raised as itself, at every call.
+def an_error_is_raised_at_its_position(kind: ConsumerKind) -> None:
+    """The elements before an error come first; then the error is raised unchanged, at every call.
 
-    It is never the end of the pass, which would look as if there were no more.
+    It never ends the pass, which would look like a complete pass.
     """
     for procs in _procs():
         flow: AnyFlow = from_range(_N).map(_fails).batch(_BATCH)
         consumer = kind.make(flow.prefetch(procs=procs))
         elements = iter(consumer)
-        _are("before the error", [*islice(elements, _BAD)], islice(iter(_rows()), _BAD))
+        _check_equal("before the error", [*islice(elements, _BAD)], islice(iter(_rows()), _BAD))
         for _ in range(2):
             error = error_of(partial(next, elements))
-            told = isinstance(error, ElementError) and isinstance(error.__cause__, ValueError)
-            require(told, f"a flow that fails raised {error!r}")
+            is_unchanged = isinstance(error, ElementError) and isinstance(
+                error.__cause__, ValueError
+            )
+            require(is_unchanged, f"a flow that fails raised {error!r}")
         consumer.close()
 
 
-def what_is_held_stays(kind: ConsumerKind) -> None:
-    """Elements that are kept to the end of the pass, and after ``close``, are what they were."""
+def kept_elements_stay_valid(kind: ConsumerKind) -> None:
+    """Elements that are kept until the end of the pass, and after ``close``, do not change."""
     for procs in _procs():
         flow = _rows(procs=procs)
         consumer = kind.make(flow)
         held = [*consumer]
-        _are("held to the end", held, flow)
+        _check_equal("held to the end", held, flow)
         consumer.close()
-        _are("held after close", held, flow)
+        _check_equal("held after close", held, flow)
 
 
-def it_makes_few_ahead(kind: ConsumerKind) -> None:
-    """No more elements are made ahead of the consumer than is promised."""
+def few_elements_are_computed_ahead(kind: ConsumerKind) -> None:
+    """The number of elements computed ahead of the consumer is limited as guaranteed."""
     if kind.ahead is None:
         return
     made: list[int] = []
@@ -185,11 +187,11 @@ def it_makes_few_ahead(kind: ConsumerKind) -> None:
     consumer = kind.make(from_range(100).map(row).batch(1))
     next(iter(consumer))
     before = -1
-    while before != len(made):  # until it has made all that it will
+    while before != len(made):  # until it computes no further elements
         before = len(made)
         sleep(0.1)
-    most = 1 + kind.ahead + 1  # what was taken, what is ready, and what is being put there
-    require(len(made) <= most, f"{len(made)} elements were made for one that was taken")
+    most = 1 + kind.ahead + 1  # one taken, some ready, and one being added
+    require(len(made) <= most, f"{len(made)} elements were computed for one that was taken")
     consumer.close()
 
 
@@ -197,9 +199,9 @@ def it_makes_few_ahead(kind: ConsumerKind) -> None:
 
 
 def no_memory_is_copied(kind: ConsumerKind) -> None:
-    """What is promised to share the memory of the flow, does: arrays lie where they were made.
+    """If sharing is guaranteed, arrays are not copied on the way from the flow to the consumer.
 
-    That is in this process, or in the shared memory that a worker has filled.
+    They keep their address in this process, or are in the shared memory that a worker has filled.
     """
     if kind.address is None:
         return
@@ -210,8 +212,10 @@ def no_memory_is_copied(kind: ConsumerKind) -> None:
         return made[-2], made[-1]
 
     consumer = kind.make(from_range(_N).map(row))
-    lie = [kind.address(part) for element in consumer for part in element]
-    require(lie == [array.ctypes.data for array in made], "arrays of this process were copied")
+    addresses = [kind.address(part) for element in consumer for part in element]
+    require(
+        addresses == [array.ctypes.data for array in made], "arrays of this process were copied"
+    )
     consumer.close()
     if 2 not in _procs():
         return
@@ -222,9 +226,9 @@ def no_memory_is_copied(kind: ConsumerKind) -> None:
 
 
 def no_use_of_an_element_shows_in_another(kind: ConsumerKind) -> None:
-    """What programs and frameworks do with an element changes no other, and no file.
+    """Using an element does not change other elements or files.
 
-    The others are those held already, those to come, and those of the next pass.
+    Other elements are the earlier and later elements of the pass, and all elements of the next one.
     """
     if kind.use is None:
         return
@@ -243,7 +247,7 @@ def no_use_of_an_element_shows_in_another(kind: ConsumerKind) -> None:
                     else:
                         held.append((i, element))
                 numbers, elements = [i for i, _ in held], [element for _, element in held]
-                _are("held", elements, [x for i, x in enumerate(flow) if i in numbers])
+                _check_equal("held", elements, [x for i, x in enumerate(flow) if i in numbers])
             consumer.close()
         require(stored.read_bytes() == before, "the file has changed")
 
@@ -252,9 +256,9 @@ def no_use_of_an_element_shows_in_another(kind: ConsumerKind) -> None:
 
 
 def resuming_gives_the_rest(kind: ConsumerKind) -> None:
-    """A state is the place after the last element taken; from there any other consumer goes on.
+    """A state is the position after the last element taken, and any other consumer resumes from it.
 
-    Elements that were made ahead count as not taken, and the epochs after it are those after it.
+    Elements computed ahead count as not taken, and the following epochs continue normally.
     """
     for flow in (_shuffled(), _rows().filter(_is_there)):
         for epoch, taken in ((0, 0), (0, 1), (1, 3), (2, 6)):
@@ -268,25 +272,25 @@ def resuming_gives_the_rest(kind: ConsumerKind) -> None:
             other = kind.make(flow)
             other.load_state_dict(state)
             where = f"{taken} elements of epoch {epoch} and the rest"
-            _are(where, [*first, *other], flow.epoch(epoch))
-            _are(f"the epoch after {where}", [*other], flow.epoch(epoch + 1))
+            _check_equal(where, [*first, *other], flow.epoch(epoch))
+            _check_equal(f"the epoch after {where}", [*other], flow.epoch(epoch + 1))
             other.close()
 
 
 def a_state_at_the_end_begins_the_next_epoch(kind: ConsumerKind) -> None:
-    """Once a pass has ended, the state is the beginning of the next one."""
+    """After the end of a pass, the state is the beginning of the next one."""
     flow = _shuffled()
     consumer, other = kind.make(flow), kind.make(flow)
     for _ in consumer:
         pass
     other.load_state_dict(consumer.state_dict())
-    _are("from the end of epoch 0", [*other], flow.epoch(1))
+    _check_equal("from the end of epoch 0", [*other], flow.epoch(1))
     consumer.close()
     other.close()
 
 
 def a_state_of_another_flow_is_refused(kind: ConsumerKind) -> None:
-    """It is a ``StateMismatch``, and the consumer stays where it was."""
+    """A state of another flow is a ``StateMismatch``, and the consumer does not change."""
     flow = _shuffled()
     consumer, other = kind.make(flow), kind.make(_rows(2 * _N))
     elements = iter(consumer)
@@ -294,7 +298,7 @@ def a_state_of_another_flow_is_refused(kind: ConsumerKind) -> None:
     for wrong in (other.state_dict(), {}, {"epoch": 1}):
         error = error_of(partial(consumer.load_state_dict, wrong))
         require(isinstance(error, StateMismatch), f"a wrong state raised {error!r}")
-    _are("after wrong states", [*elements], islice(iter(flow), 1, None))
+    _check_equal("after wrong states", [*elements], islice(iter(flow), 1, None))
     consumer.close()
     other.close()
 
@@ -303,10 +307,10 @@ def a_state_of_another_flow_is_refused(kind: ConsumerKind) -> None:
 
 
 def closing_leaves_nothing(kind: ConsumerKind) -> None:
-    """After ``close`` no thread and no worker is left, and what the flow reads is closed.
+    """After ``close`` no thread and no worker is left, and the sources of the flow are closed.
 
-    The pass may not have begun, be in its middle, at its end or at an error; ``close`` may be
-    called twice, and another pass may follow.
+    This holds before a pass, during it, at its end and after an error; ``close`` may be called
+    twice, and another pass may follow.
     """
     opened: list[int] = []
 
@@ -334,14 +338,14 @@ def closing_leaves_nothing(kind: ConsumerKind) -> None:
                 error_of(partial(next, elements))
             consumer.close()
             consumer.close()
-        require(not opened, "after close, what the flow reads is still open")
+        require(not opened, "after close, a source of the flow is still open")
         if flow is not failing:
             require(next(iter(consumer), None) is not None, "after close there is no other pass")
         consumer.close()
 
 
-def nobody_keeps_it(kind: ConsumerKind) -> None:
-    """A consumer that is given up in the middle of a pass ends it, and nobody keeps it."""
+def an_abandoned_consumer_is_collected(kind: ConsumerKind) -> None:
+    """A consumer that is abandoned in the middle of a pass is collected, and ends the pass."""
     for procs in _procs():
         with no_thread_is_left():
             consumer = kind.make(_rows(procs=procs).repeat())
@@ -350,13 +354,13 @@ def nobody_keeps_it(kind: ConsumerKind) -> None:
             gone = weakref.ref(consumer)
             del consumer, elements
             gc.collect()
-            require(gone() is None, "a consumer that was given up is kept by someone")
+            require(gone() is None, "an abandoned consumer is still referenced")
 
 
-def an_interrupt_comes_at_once(kind: ConsumerKind) -> None:
-    """Ctrl-C while an element is waited for is a KeyboardInterrupt; then another pass may begin.
+def an_interrupt_is_immediate(kind: ConsumerKind) -> None:
+    """Ctrl-C while waiting for an element raises KeyboardInterrupt; then another pass may begin.
 
-    It is sent to this process, and so is left out where another thread than the main one checks.
+    The signal is sent to this process, so this is checked only in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -376,7 +380,7 @@ def an_interrupt_comes_at_once(kind: ConsumerKind) -> None:
             require(interrupted, "the wait for an element was not interrupted")
             gate.set()
             expected = [*from_range(_N).map(_row).batch(1)]
-            _are("the pass after an interrupt", [*iter(consumer)], expected)
+            _check_equal("the pass after an interrupt", [*iter(consumer)], expected)
             consumer.close()
     finally:
         gate.set()
@@ -403,7 +407,7 @@ def _aligned(n: int, dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def _is_shared(address: int) -> bool:
-    """Whether there is memory at this address that another process can see, too."""
+    """Return True if the memory at this address is shared with other processes."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, access, _ = line.split(" ", 2)
         begin, end = (int(part, 16) for part in span.split("-"))
@@ -415,19 +419,19 @@ def _is_shared(address: int) -> bool:
 CONSUMER_LAWS: tuple[ConsumerLaw, ...] = (
     elements_come_once_and_in_order,
     each_pass_is_the_next_epoch,
-    an_unasked_pass_is_none,
-    an_endless_flow_goes_on,
-    an_error_comes_at_its_place,
-    what_is_held_stays,
-    it_makes_few_ahead,
+    a_pass_without_elements_does_not_count,
+    an_endless_flow_never_stops,
+    an_error_is_raised_at_its_position,
+    kept_elements_stay_valid,
+    few_elements_are_computed_ahead,
     no_memory_is_copied,
     no_use_of_an_element_shows_in_another,
     resuming_gives_the_rest,
     a_state_at_the_end_begins_the_next_epoch,
     a_state_of_another_flow_is_refused,
     closing_leaves_nothing,
-    nobody_keeps_it,
-    an_interrupt_comes_at_once,
+    an_abandoned_consumer_is_collected,
+    an_interrupt_is_immediate,
 )
 
 
@@ -438,18 +442,19 @@ def check_consumer(
     use: Callable[[Any], object] | None = None,
     ahead: int | None = None,
 ) -> None:
-    """Check what feeds a framework against all of its laws; ``make`` makes one from a flow.
+    """Check a loader for a framework against all laws; ``make`` creates a loader from a flow.
 
-    The flows are of pairs, arrays of int32 and float32, which ``np.asarray`` has to give back from
-    what comes. ``address`` tells where an array lies, if it shares memory; ``use`` does with an
-    element what programs do; ``ahead`` is how many elements may be made ahead.
+    The elements of the flows are pairs of int32 and float32 arrays; ``np.asarray`` must convert the
+    delivered arrays back. ``address`` returns the memory address of a delivered array, if memory is
+    shared. ``use`` uses an element as programs do. ``ahead`` is the maximum number of elements
+    computed ahead.
 
     >>> from flowdsl.feeding.loader import Loader
     >>> from flowdsl.testing import check_consumer
     >>> check_consumer(lambda flow: Loader(flow, lambda element, position: element), ahead=2)
 
     Raises:
-        AssertionError: A law is broken; a note says which.
+        AssertionError: A law is broken; a note names the law.
     """
     kind = ConsumerKind(make, address, use, ahead)
     for law in CONSUMER_LAWS:

@@ -1,9 +1,10 @@
-"""The elements that the laws are checked with: each carries the identity of its source rows.
+"""Test elements: each carries the identities of its source rows.
 
-Row ``i`` is marked ``i + 1``, in a component of int32, or in an array of float64 as the one entry
-that is a whole number. The marks in the result of an operator tell the rows that went into it.
-Other components are float32, numbers that operators add are of other types, and padding is 0 or
-less, so none of these is a mark.
+The laws must know from which rows an element was computed, for arbitrary chains of operators. So
+row ``i`` contains a mark ``i + 1``: in a component of dtype int32, or in a float64 array as the
+only entry that is a whole number. The marks in the result of an operator identify its rows. Other
+components are float32, numbers that operators add have other types, and padding is at most 0, so
+they are never taken for marks.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from flowdsl import Record
 
 FORMS = ("tuple", "named", "record", "dict", "array", "listed")
-"""The structures that a row may have."""
+"""The structures that a row can have."""
 
 
 class Named(NamedTuple):
@@ -47,7 +48,7 @@ class Row(Record[RowBatch]):
 
 @dataclass(frozen=True)
 class Listed:
-    """A row as tokenizers give it: lists of numbers, and text."""
+    """A row as a tokenizer returns it: lists of numbers, and text."""
 
     id: np.int32
     data: list[float]
@@ -55,7 +56,7 @@ class Listed:
 
 
 def formed(form: str, number: np.int32, data: NDArray[np.float32]) -> Any:
-    """A row with this mark and data."""
+    """Create a row with this mark and data."""
     if form == "array":
         return np.array([number, 0.25, -0.25])
     if form == "listed":
@@ -70,7 +71,7 @@ def formed(form: str, number: np.int32, data: NDArray[np.float32]) -> Any:
 
 
 def make(form: str, i: int) -> Any:
-    """Row ``i`` in a form; its data depends on ``i`` alone.
+    """Create row ``i`` in a form; its data depends only on ``i``.
 
     >>> make("tuple", 3)
     (np.int32(4), array([ 3. ,  1.5, -1. ], dtype=float32))
@@ -79,9 +80,9 @@ def make(form: str, i: int) -> Any:
 
 
 def parts_of(element: Any) -> list[tuple[Any, Any]] | None:
-    """The components of an element by name, or None for a single value.
+    """Return the components of an element by name, or None for a single value.
 
-    A list of numbers or of text is a single value; the components of any other are its items.
+    A list of numbers or text is a single value; the components of any other list are its items.
     """
     if isinstance(element, list) and is_plain(element):
         return None
@@ -98,17 +99,17 @@ def parts_of(element: Any) -> list[tuple[Any, Any]] | None:
 
 
 def is_plain(items: list[Any]) -> bool:
-    """Whether these items are numbers or text."""
+    """Return True if all items are numbers or text."""
     return bool(items) and all(type(x) in (int, float, str) for x in items)
 
 
 def is_text(leaf: Any) -> bool:
-    """Whether a value is text, or a list of text."""
+    """Return True if a value is text, or a list of text."""
     return isinstance(leaf, str) or (isinstance(leaf, list) and isinstance(leaf[0], str))
 
 
 def rebuilt(element: Any, values: list[Any]) -> Any:
-    """An element of the same form with other components."""
+    """Return an element of the same form with other components."""
     if isinstance(element, dict):
         return dict(zip(element, values, strict=True))
     if attrs.has(type(element)) or is_dataclass(element) or hasattr(element, "_fields"):
@@ -117,7 +118,7 @@ def rebuilt(element: Any, values: list[Any]) -> Any:
 
 
 def leaves(element: Any) -> Iterator[Any]:
-    """Every single value in an element, in order."""
+    """Yield every single value of an element, in order."""
     parts = parts_of(element)
     if parts is None:
         yield element
@@ -127,7 +128,7 @@ def leaves(element: Any) -> Iterator[Any]:
 
 
 def with_leaves(element: Any, change: Callable[[Any], Any]) -> Any:
-    """The element with every single value in it changed."""
+    """Return the element with every single value changed."""
     parts = parts_of(element)
     if parts is None:
         return change(element)
@@ -135,7 +136,7 @@ def with_leaves(element: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _is_mark(leaf: Any) -> Any:
-    """A mask of the marks in a value."""
+    """Return a mask of the marks in a value."""
     dtype = getattr(leaf, "dtype", None)
     if dtype == np.int32:
         return leaf > 0
@@ -145,17 +146,17 @@ def _is_mark(leaf: Any) -> Any:
 
 
 def ids(element: Any) -> list[int]:
-    """The source rows in an element, in order.
+    """Return the source rows of an element, in order.
 
     >>> ids([make("tuple", 3), make("array", 7)])
     [3, 7]
     """
     marks = (np.ravel(leaf)[np.ravel(_is_mark(leaf))] for leaf in leaves(element))
-    return [int(i) - 1 for found in marks for i in found]
+    return [int(i) - 1 for leaf_marks in marks for i in leaf_marks]
 
 
 def without_ids(element: Any) -> Any:
-    """The element without the marks of its rows."""
+    """Return the element without the marks of its rows."""
     return with_leaves(
         element,
         lambda leaf: (
@@ -167,9 +168,9 @@ def without_ids(element: Any) -> Any:
 
 
 def with_data(element: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
-    """The element with its data changed and its identity kept.
+    """Return the element with its data changed and its marks preserved.
 
-    ``change`` must turn no other number into a positive whole one, which would be a mark.
+    ``change`` must not return positive whole numbers, which would be marks.
     """
 
     def changed(leaf: Any) -> Any:
@@ -182,7 +183,7 @@ def with_data(element: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
 
 
 def with_other_data(element: Any) -> Any:
-    """The element with every number of its data changed, and its identity kept.
+    """Return the element with every number of its data changed, and its marks preserved.
 
     >>> with_other_data(make("tuple", 3))
     (np.int32(4), array([ 3.5,  2. , -0.5], dtype=float32))
@@ -198,7 +199,9 @@ def with_other_data(element: Any) -> Any:
 
 
 def same(a: object, b: object) -> bool:
-    """Equal in type, structure, dtype, shape and value; NaN equals itself.
+    """Return True if two values are equal in type, structure, dtype, shape and value.
+
+    NaN is equal to itself.
 
     >>> same((1, np.float32("nan")), (1, np.float32("nan")))
     True

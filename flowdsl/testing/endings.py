@@ -1,4 +1,4 @@
-"""How the laws look at errors, and at what is left behind."""
+"""Helpers of the laws for errors, threads that are left behind, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from time import monotonic, sleep
 
 PATIENCE = 20.0
-"""Seconds that a thread may take to end: far more than it needs on a busy machine."""
+"""Seconds to wait until a thread ends: far more than it needs on a busy machine."""
 
 
 def error_of(use: Callable[[], object]) -> Exception | None:
-    """The error that a call ends with, if it does."""
+    """Return the error that a call raises, or None."""
     try:
         use()
     except Exception as error:
@@ -24,18 +24,18 @@ def error_of(use: Callable[[], object]) -> Exception | None:
 
 @contextmanager
 def no_thread_is_left() -> Iterator[None]:
-    """Require that threads begun in the block have ended after it, or soon after."""
+    """Require that threads started in the block end soon after it."""
     before = {*threading.enumerate()}
     yield
     until = monotonic() + PATIENCE
-    while left := [one for one in threading.enumerate() if one not in before and one.is_alive()]:
+    while left := [t for t in threading.enumerate() if t not in before and t.is_alive()]:
         if monotonic() > until:
             raise AssertionError(f"after close there are the threads {left}")
         sleep(0.01)
 
 
 def is_interrupted(use: Callable[[], object]) -> bool:
-    """Whether Ctrl-C, once this thread waits within a call, ends that call; only the main thread's.
+    """Return True if Ctrl-C ends a call while it waits; works only in the main thread.
 
     The signal is sent to this process.
     """
@@ -59,7 +59,7 @@ def is_interrupted(use: Callable[[], object]) -> bool:
 
 
 def _until_it_waits(thread: threading.Thread) -> None:
-    """Return once a thread has stood at one place for a while."""
+    """Return when a thread has stayed at the same instruction for a while."""
     times, before = 0, None
     while times < 10:
         frame = sys._current_frames()[thread.ident or 0]

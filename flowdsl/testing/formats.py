@@ -1,4 +1,4 @@
-"""The laws of storage formats: what is written is read back, or an error says why not."""
+"""The laws of storage formats: rows are read back as written, or an error explains the failure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DTYPES = hnp.boolean_dtypes() | hnp.integer_dtypes() | hnp.floating_dtypes(size
 _SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
 _ARRAYS = hnp.arrays(_COMMON, _SHAPES) | hnp.arrays(_DTYPES, _SHAPES)
 ARRAYS = _rows(_ARRAYS | st.tuples(_ARRAYS, _ARRAYS))
-"""Rows of arrays, whose shapes and dtypes may differ: what any format should hold."""
+"""Rows of arrays with varying shapes and dtypes, which every format should support."""
 
 ANY_ROWS = ARRAYS | _rows(
     st.recursive(
@@ -53,12 +53,12 @@ ANY_ROWS = ARRAYS | _rows(
         max_leaves=5,
     )
 )
-"""Rows of arrays, numbers, text, and of lists, tuples and dicts of them."""
+"""Rows of arrays, numbers and text, and of lists, tuples and dicts of these."""
 
 
 @attrs.frozen
 class Format:
-    """A reader and a writer, and the rows to test them with."""
+    """A reader and a writer of a format, and rows for tests."""
 
     write: Callable[[AnyFlow, Path], int]
     """Writes a flow's elements and returns their number: ``lambda f, p: f.write_mine(p)``."""
@@ -66,19 +66,19 @@ class Format:
     suffix: str = ""
     """The ending of file names."""
     rows: st.SearchStrategy[list[object]] = attrs.field(default=ANY_ROWS, repr=False)
-    """Draws lists of elements that the format can hold."""
+    """Draws lists of elements that the format supports."""
     refused: Sequence[object] = (object(),)
-    """Elements that the format cannot hold; each is written after some that it can hold."""
+    """Elements that the format does not support; each is written after supported elements."""
     some: Sequence[object] = attrs.field(default=_SOME, repr=False)
-    """Twelve rows, no two alike, for the laws that take the same rows each time."""
+    """Twelve different rows, for the laws that use fixed rows."""
     checked: bool = True
-    """Whether damage is found out. A text file has no checksum: a damaged line is another line, and
-    one that is cut off has fewer lines. Then the rows before the damage are held to be right."""
+    """True if the format detects damage. A text file has no checksum: a damaged line is another
+    line, and a truncated file has fewer lines. Then only the rows before the damage are checked."""
 
     def written(self, rows: Sequence[object], path: Path) -> AnyFlow:
-        """Write these rows to a file, and return a flow over it."""
+        """Write rows to a file, and return a flow over it."""
         n = self.write(from_items(list(rows)), path)
-        require(n == len(rows), f"of {len(rows)} rows, write counts {n}")
+        require(n == len(rows), f"write returned {n} for {len(rows)} rows")
         return self.read(path)
 
 
@@ -86,7 +86,7 @@ FormatLaw: TypeAlias = Callable[[Format, Path], None]
 """A function that checks a format, in an empty folder."""
 
 
-# -- what is written is read -----------------------------------------------------------------------
+# -- writing and reading ---------------------------------------------------------------------------
 
 
 def rows_come_back(format_: Format, folder: Path) -> None:
@@ -110,7 +110,7 @@ def _reads(flow: AnyFlow, rows: Sequence[object]) -> None:
 
 
 def it_is_a_source(format_: Format, folder: Path) -> None:
-    """A flow over a file keeps the laws of flows, in several processes too."""
+    """A flow over a file obeys the laws of flows, also in several processes."""
     path = _path(format_, folder)
     format_.written(format_.some, path)
     check_source(partial(format_.read, path), format_.some, examples=10)
@@ -129,8 +129,8 @@ def any_row_is_read_by_its_number(format_: Format, folder: Path) -> None:
             require(same(row(i), some[i]), f"row {i} is {row(i)!r}, and not {some[i]!r}")
 
 
-def a_position_tells_its_file(format_: Format, folder: Path) -> None:
-    """A state that was saved over one file is refused over another one that holds other rows."""
+def a_state_identifies_its_file(format_: Format, folder: Path) -> None:
+    """A state saved over one file is refused over a file with other rows."""
     path = _path(format_, folder)
     flow = format_.written(format_.some, path)
     with flow.epoch(0) as run:
@@ -148,17 +148,17 @@ def a_position_tells_its_file(format_: Format, folder: Path) -> None:
 
 
 def _others(format_: Format) -> list[object]:
-    """As many other rows: the first one alone is in another place."""
+    """Return the same rows, with the first one moved to the end."""
     return [*format_.some[1:], format_.some[0]]
 
 
-# -- what is no whole file -------------------------------------------------------------------------
+# -- missing and damaged files ---------------------------------------------------------------------
 
 
 def a_missing_file_is_named(format_: Format, folder: Path) -> None:
     """Reading a missing file is a SourceError that names it, at once or at the first row.
 
-    Reading an empty file is too, or it has no rows, if the format is not checked.
+    The same holds for an empty file, which may also have no rows if the format is not checked.
     """
     path = _path(format_, folder)
     _fails(format_, path, "it is missing")
@@ -166,13 +166,13 @@ def a_missing_file_is_named(format_: Format, folder: Path) -> None:
     if format_.checked:
         _fails(format_, path, "it is empty")
     else:
-        _gives(format_, path, [], 0, "it is empty")
+        _check_prefix(format_, path, [], 0, "it is empty")
 
 
 def a_file_that_is_cut_off_is_named(format_: Format, folder: Path) -> None:
-    """A file that ends too early is a SourceError that names it, and never fewer rows.
+    """A truncated file is a SourceError that names it, and never a file with fewer rows.
 
-    If the format is not checked, it may also have the rows that are whole, and one that is not.
+    If the format is not checked, it may also have the complete rows, and an incomplete one.
     """
     path = _path(format_, folder)
     ends = _ends(format_, path)
@@ -184,27 +184,27 @@ def a_file_that_is_cut_off_is_named(format_: Format, folder: Path) -> None:
             if format_.checked:
                 _fails(format_, path, what)
             else:
-                _gives(format_, path, format_.some[: bisect_right(ends, size)], 1, what)
+                _check_prefix(format_, path, format_.some[: bisect_right(ends, size)], 1, what)
         _replace(file, content)
 
 
 def damage_is_never_another_row(format_: Format, folder: Path) -> None:
-    """Where bytes are changed, a row is what was written, or a SourceError that names the file.
+    """If a byte changes, each row is as written, or a SourceError that names the file is raised.
 
-    If the format is not checked, the rows before the changed byte are.
+    If the format is not checked, this holds for the rows before the changed byte.
     """
     path, some = _path(format_, folder), format_.some
     ends = _ends(format_, path)
     format_.written(some, path)
     for file, content in _contents(path):
-        used = [i for i, byte in enumerate(content) if byte]  # few others: most mean nothing
+        used = [i for i, byte in enumerate(content) if byte]  # most zero bytes are padding
         for k in {*_places(len(content)), *used[:: max(1, len(used) // 150)]} - {len(content)}:
             changed = bytearray(content)
             changed[k] ^= 0x41
             _replace(file, bytes(changed))
             what = f"byte {k} of {file.name} was changed"
             if not format_.checked:
-                _gives(format_, path, some[: bisect_right(ends, k)], None, what)
+                _check_prefix(format_, path, some[: bisect_right(ends, k)], None, what)
                 continue
             got, error = _outcome(format_, path)
             found = element_difference(got, some[: len(got)])
@@ -217,7 +217,7 @@ def damage_is_never_another_row(format_: Format, folder: Path) -> None:
 
 
 def _ends(format_: Format, path: Path) -> list[int]:
-    """Where each row ends in a file, if it is not checked: how large one of the first rows is."""
+    """Return the offset of each row's end in an unchecked file, from files with fewer rows."""
     if format_.checked:
         return []
     sizes: list[int] = []
@@ -228,10 +228,10 @@ def _ends(format_: Format, path: Path) -> list[int]:
     return sizes
 
 
-def _gives(
+def _check_prefix(
     format_: Format, path: Path, rows: Sequence[object], more: int | None, what: str
 ) -> None:
-    """The file has these rows first, and at most so many more; or reading it is an error."""
+    """Check that a file begins with these rows and has at most ``more`` others, or an error."""
     got, error = _outcome(format_, path)
     found = element_difference(got[: len(rows)], rows[: len(got)])
     require(found is None, f"{what}: before that, {found}")
@@ -247,7 +247,7 @@ def _outcome(format_: Format, path: Path) -> tuple[list[Any], FlowError | None]:
     got: list[Any] = []
     try:
         for row in format_.read(path):
-            got.append(row)  # noqa: PERF402  # what came before an error counts too
+            got.append(row)  # noqa: PERF402  # rows before an error count, too
     except FlowError as error:
         return got, error.with_traceback(None)
     return got, None
@@ -264,8 +264,8 @@ def _is_named(error: FlowError, path: Path, what: str, *kinds: type[FlowError]) 
     causes: list[BaseException] = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
-    told = any(isinstance(one, kinds or SourceError) and str(path) in str(one) for one in causes)
-    require(told, f"{what}: no SourceError names {str(path)!r}: {error!r}")
+    is_named = any(isinstance(e, kinds or SourceError) and str(path) in str(e) for e in causes)
+    require(is_named, f"{what}: no SourceError names {str(path)!r}: {error!r}")
 
 
 def _path(format_: Format, folder: Path) -> Path:
@@ -273,40 +273,40 @@ def _path(format_: Format, folder: Path) -> Path:
 
 
 def _contents(path: Path) -> list[tuple[Path, bytes]]:
-    """The file, or the files in a folder, with their contents."""
+    """Return the file, or the files in a folder, with their contents."""
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     return [(file, file.read_bytes()) for file in files]
 
 
 def _places(size: int) -> list[int]:
-    """Some offsets in a file: its two ends, and some between them."""
+    """Return some offsets in a file: its two ends, and some between them."""
     some = {0, 1, size // 2, size - 1, *range(0, size, max(1, size // 20))}
     return sorted(k for k in some if 0 <= k < size)
 
 
 def _replace(file: Path, content: bytes) -> None:
-    """Put a new file in the place of this one: an open file must not be written to."""
+    """Replace a file by a new one, since an open file must not be overwritten."""
     file.unlink(missing_ok=True)
     file.write_bytes(content)
 
 
-# -- what cannot be written ------------------------------------------------------------------------
+# -- writes that fail ------------------------------------------------------------------------------
 
 
-def what_it_cannot_hold_is_refused(format_: Format, folder: Path) -> None:
-    """An element that cannot be held is a SpecMismatch that names its row, and leaves nothing."""
+def unsupported_elements_are_refused(format_: Format, folder: Path) -> None:
+    """An unsupported element is a SpecMismatch that names its row, and leaves no file."""
     for element in format_.refused:
         flow = from_items([*format_.some[:2], element])
         error = _refusal(format_, flow, folder)
-        what = f"{element!r} was to be refused"
+        what = f"{element!r} must be refused"
         require(isinstance(error, SpecMismatch), f"{what}, with a SpecMismatch: {error!r}")
         require("row 2" in str(error), f"{what}, as row 2: {error}")
 
 
 def a_flow_that_fails_leaves_nothing(format_: Format, folder: Path) -> None:
-    """The writer raises what the flow raises, and leaves no file, whole or partial.
+    """The writer raises the error of the flow, and leaves no file, complete or partial.
 
-    A file that was there before is unchanged, if it was to be kept.
+    An existing file is either unchanged or completely replaced.
     """
     failing = from_iterable(partial(_failing, format_.some))
     error = _refusal(format_, failing, folder)
@@ -324,14 +324,14 @@ def a_flow_that_fails_leaves_nothing(format_: Format, folder: Path) -> None:
 
 
 def a_flow_that_never_ends_is_refused(format_: Format, folder: Path) -> None:
-    """An endless flow is refused before any row is made: no disk can hold it."""
+    """An endless flow is refused before any row is computed."""
 
     def made(x: object) -> object:
-        raise RuntimeError("a row was made of a flow that never ends")
+        raise RuntimeError("a row of an endless flow was computed")
 
     error = _refusal(format_, from_items(list(format_.some)).map(made).repeat(), folder)
-    told = isinstance(error, FlowError) and not isinstance(error.__cause__, RuntimeError)
-    require(told, f"a flow that never ends was to be refused: {error!r}")
+    is_refused = isinstance(error, FlowError) and not isinstance(error.__cause__, RuntimeError)
+    require(is_refused, f"a flow that never ends was not refused: {error!r}")
 
 
 def _failing(rows: Sequence[object]) -> Iterator[object]:
@@ -340,13 +340,13 @@ def _failing(rows: Sequence[object]) -> Iterator[object]:
 
 
 def _refusal(format_: Format, flow: AnyFlow, folder: Path) -> Exception:
-    """The error that the writer raises, after a check that it left no file."""
+    """Return the error that the writer raises; check that it left no file."""
     before = sorted(folder.rglob("*"))
     try:
         format_.write(flow, _path(format_, folder))
     except Exception as error:
         left = sorted({*folder.rglob("*")} - {*before})
-        require(not left, f"after {error!r} there is left: {', '.join(map(str, left))}")
+        require(not left, f"after {error!r} these files are left: {', '.join(map(str, left))}")
         return error
     raise AssertionError("it was written")
 
@@ -355,11 +355,11 @@ FORMAT_LAWS: tuple[FormatLaw, ...] = (
     rows_come_back,
     it_is_a_source,
     any_row_is_read_by_its_number,
-    a_position_tells_its_file,
+    a_state_identifies_its_file,
     a_missing_file_is_named,
     a_file_that_is_cut_off_is_named,
     damage_is_never_another_row,
-    what_it_cannot_hold_is_refused,
+    unsupported_elements_are_refused,
     a_flow_that_fails_leaves_nothing,
     a_flow_that_never_ends_is_refused,
 )
@@ -377,11 +377,11 @@ def check_format(
 ) -> None:
     """Check a storage format against all of its laws.
 
-    ``write`` runs a pass and writes its elements to a path, and gives their number; ``read`` makes
-    a flow over it. ``rows`` draws lists of elements that the format holds: ``formats.ARRAYS`` if
-    it holds arrays and pairs of them only. ``refused`` are elements that it cannot hold. ``some``
-    are twelve rows for a format that holds no arrays. With ``checked=False`` damage need not be
-    found out, as in a text file without a checksum: the rows before it have to be right.
+    ``write`` runs a pass, writes its elements to a path, and returns their number; ``read`` creates
+    a flow over it. ``rows`` draws lists of elements that the format supports: ``formats.ARRAYS`` if
+    it supports only arrays and pairs of arrays. ``refused`` are elements that it does not support.
+    ``some`` are twelve rows, for a format without arrays. With ``checked=False`` damage need not be
+    detected, as in a text file without a checksum: only the rows before it must be correct.
 
     >>> import flowdsl as fl
     >>> from flowdsl.testing import check_format
@@ -390,7 +390,7 @@ def check_format(
     ... )
 
     Raises:
-        AssertionError: A law is broken; a note says which.
+        AssertionError: A law is broken; a note names the law.
     """
     format_ = Format(write, read, suffix, rows, refused, some, checked)
     for law in FORMAT_LAWS:

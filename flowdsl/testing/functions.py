@@ -1,6 +1,6 @@
-"""The functions that random chains call: workers import them by name, so this imports little.
+"""The functions that random chains call; workers import this module, so it imports little.
 
-Each leaves the marks in an element alone (``elements``), or makes elements without marks.
+Each function preserves the marks of an element (see ``elements``), or returns it without marks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flowdsl.testing.elements import ids, make, with_data, with_leaves, without_
 
 
 def make_rows(form: str, first: int, n: int) -> Iterator[Any]:
-    """``n`` rows of a form, from number ``first`` on."""
+    """Yield ``n`` rows of a form, beginning with number ``first``."""
     return (make(form, first + i) for i in range(n))
 
 
@@ -34,51 +34,51 @@ class Damaged:
 
 
 def damaged(rows: list[Any], bad: int) -> Any:
-    """The rows, of which one cannot be read; typed as any sequence."""
+    """Return the rows as a sequence of which one row cannot be read."""
     return Damaged(rows, bad)
 
 
 def read_rows(rows: Any) -> Iterator[Any]:
-    """The rows, as a stream."""
+    """Yield the rows as a stream."""
     return (rows[i] for i in range(len(rows)))
 
 
 def fail_if(bad: bool, element: Any) -> Any:
-    """The element, or an error that names its row."""
+    """Return the element, or raise an error that names its row."""
     if bad:
         raise ValueError(f"row {ids(element)[0]} is bad")
     return element
 
 
 def make_from(form: str, first: int, i: int) -> Any:
-    """The row with number ``first + i``."""
+    """Return the row with number ``first + i``."""
     return make(form, first + i)
 
 
 def scale(element: Any) -> Any:
-    """The element with its data scaled."""
+    """Return the element with its data scaled."""
     return with_data(element, lambda data: data * 3 + 1)
 
 
 def noise(element: Any, rng: np.random.Generator) -> Any:
-    """The element with random data."""
+    """Return the element with random data."""
     return with_data(element, lambda data: data + rng.random(data.shape))
 
 
 def keep(modulus: int, rest: int, element: Any) -> bool:
-    """Whether a filter keeps the element."""
+    """Return True if a filter keeps the element."""
     return sum(ids(element)) % modulus != rest
 
 
 def fail_on(bad: int, element: Any) -> Any:
-    """The element, or an error if a row is in it."""
+    """Return the element, or raise an error if it contains row ``bad``."""
     if bad in ids(element):
         raise ValueError(f"row {bad} is bad")
     return element
 
 
 def ragged(element: Any) -> Any:
-    """The last axis of each array cut to a length of the element's own."""
+    """Cut the last axis of each array to a length that depends on the element."""
     most = 1 + sum(ids(element)) % 3
 
     def cut(leaf: Any) -> Any:
@@ -92,25 +92,25 @@ def ragged(element: Any) -> Any:
 
 
 def burst(least: int, element: Any) -> Iterator[Any]:
-    """The element and some without a row; or nothing, where ``least`` is negative."""
+    """Yield the element and some without a row; or nothing, if ``least`` is negative."""
     for k in range(1 + max(-1, sum(ids(element)) % 3 + least)):
         yield without_ids(element) if k else element
 
 
 def broken_burst(bad: int, element: Any) -> Iterator[Any]:
-    """An element without a row, and then the element or an error."""
+    """Yield an element without a row, and then the element or an error."""
     yield without_ids(element)
     yield fail_on(bad, element)
 
 
 def in_one_form(element: Any) -> Any:
-    """The element as a pair, whatever its form."""
+    """Return an element of any form as a pair."""
     marks = ids(element)
     return np.int32(marks[0] + 1 if marks else 0), np.array([len(marks)], np.float32)
 
 
 def renamed(suffix: str, element: Any) -> Any:
-    """The dict with other names."""
+    """Return a dict with other names."""
     if not isinstance(element, dict):
         return element
     return {f"{name}{suffix}": value for name, value in element.items()}

@@ -1,6 +1,6 @@
-"""The laws of input sources: a step function is fed exactly the elements of the flow.
+"""The laws of input sources: a step function gets exactly the elements of the flow.
 
-TensorFlow is imported where an input is checked, and not before.
+TensorFlow is imported only when an input source is checked.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def _fails(i: int) -> Any:
 
 @attrs.define
 class Feeding:
-    """An input and a step function over it, which counts how often it is traced."""
+    """An input source with a step function, which counts its traces."""
 
     source: InputSource
     together: int = 1
-    """How many elements a step takes."""
+    """The number of elements that a step takes."""
     prepare: Callable[[InputSource], object] = attrs.field(default=lambda _: None)
     """Called before each step."""
     traced: int = 0
@@ -67,17 +67,17 @@ class Feeding:
         self._step = step
 
     def step(self) -> list[Any]:
-        """The elements of one step."""
+        """Run one step, and return its elements."""
         self.prepare(self.source)
         taken = self._step(*self.source.next_args(self.together))
         return [tuple(part.numpy() for part in element) for element in taken]
 
     def take(self, steps: int) -> list[Any]:
-        """The elements of some steps."""
+        """Run some steps, and return their elements."""
         return [element for _ in range(steps) for element in self.step()]
 
     def drain(self) -> tuple[list[Any], int]:
-        """The elements up to the end of the pass, and how many it reports as left over."""
+        """Return the elements until the end of the pass, and the number reported as left over."""
         from flowdsl.tensorflow.inputs import EndOfPass
 
         got: list[Any] = []
@@ -89,10 +89,12 @@ class Feeding:
         raise AssertionError(f"{len(got)} elements came of {_N}, and no end")
 
 
-def _are(what: str, got: Sequence[Any], expected: Iterator[object] | Sequence[object]) -> None:
+def _check_equal(
+    what: str, got: Sequence[Any], expected: Iterator[object] | Sequence[object]
+) -> None:
     arrays = [tuple(np.asarray(part) for part in element) for element in got]
-    wanted = [tuple(np.asarray(part) for part in element) for element in _each(expected)]
-    found = element_difference(arrays, wanted)
+    expected_arrays = [tuple(np.asarray(part) for part in element) for element in _each(expected)]
+    found = element_difference(arrays, expected_arrays)
     require(found is None, f"{what}: {found}")
 
 
@@ -100,11 +102,11 @@ def _each(elements: Any) -> Iterator[Any]:
     return iter(elements)
 
 
-# -- what enters a step ----------------------------------------------------------------------------
+# -- steps -----------------------------------------------------------------------------------------
 
 
 def arguments_are_of_the_signature(make: MakeInput) -> None:
-    """The values of next_args match the signature, and a step's elements match the specs."""
+    """The values of next_args match the signature, and the elements of a step match the specs."""
     with make(_flow()) as source:
         source.reset()
         args = source.next_args()
@@ -126,14 +128,14 @@ def elements_come_once_and_in_order(make: MakeInput) -> None:
         with make(from_range(n).map(_element)) as source:
             source.reset()
             got, left = Feeding(source).drain()
-            _are(f"a pass of {n}", got, [_element(i) for i in range(n)])
+            _check_equal(f"a pass of {n}", got, [_element(i) for i in range(n)])
             require(left == 0, f"at the end of a pass of {n}, {left} are said to be left")
 
 
 def the_end_is_exact(make: MakeInput) -> None:
-    """A step of several elements gets all of them, or is not run, and learns how many are left.
+    """A step of several elements gets all, or does not run; the error says how many are left.
 
-    A smaller step may still take those.
+    A smaller step may still take the remaining elements.
     """
     from flowdsl.tensorflow.inputs import EndOfPass
 
@@ -141,10 +143,10 @@ def the_end_is_exact(make: MakeInput) -> None:
         source.reset()
         n = min(3, source.most_a_step or 3)
         got, left = Feeding(source, together=n).drain()
-        _are(f"steps of {n}", got, [_element(i) for i in range(_N - _N % n)])
+        _check_equal(f"steps of {n}", got, [_element(i) for i in range(_N - _N % n)])
         require(left == _N % n, f"{_N % n} elements are left, and it says {left}")
         rest = [_element(i) for i in range(_N - left, _N)]
-        _are("what was left", Feeding(source).take(left), rest)
+        _check_equal("what was left", Feeding(source).take(left), rest)
         try:
             source.next_args()
         except EndOfPass as end:
@@ -153,16 +155,16 @@ def the_end_is_exact(make: MakeInput) -> None:
         raise AssertionError("after the end there is one more step")
 
 
-def resetting_traces_nothing_again(make: MakeInput) -> None:
-    """A step is traced once, whatever pass it is in: after reset, and after restore."""
+def a_step_is_traced_once(make: MakeInput) -> None:
+    """A step is traced only once, also after reset and after restore."""
     with make(_flow()) as source:
         source.reset()
         feeding = Feeding(source)
         for epoch in range(3):
             source.reset(epoch)
-            _are(f"pass {epoch}", feeding.take(2), [_element(0), _element(1)])
+            _check_equal(f"pass {epoch}", feeding.take(2), [_element(0), _element(1)])
         source.restore(source.state_dict())
-        _are("after restore", feeding.take(2), [_element(2), _element(3)])
+        _check_equal("after restore", feeding.take(2), [_element(2), _element(3)])
         require(feeding.traced == 1, f"the step was traced {feeding.traced} times")
 
 
@@ -170,7 +172,7 @@ def resetting_traces_nothing_again(make: MakeInput) -> None:
 
 
 def each_pass_is_its_epoch(make: MakeInput) -> None:
-    """After reset(k), a pass is the k-th epoch of the flow, and the source says so."""
+    """After reset(k), a pass is the k-th epoch of the flow, and ``epoch`` is k."""
     flow = _flow().shuffle(seed=3)
     with make(flow) as source:
         source.reset()
@@ -178,37 +180,43 @@ def each_pass_is_its_epoch(make: MakeInput) -> None:
         for epoch in (0, 2, 1):
             source.reset(epoch)
             require(source.epoch == epoch, f"epoch {epoch} is said to be {source.epoch}")
-            _are(f"epoch {epoch}", feeding.drain()[0], flow.epoch(epoch))
+            _check_equal(f"epoch {epoch}", feeding.drain()[0], flow.epoch(epoch))
 
 
-def a_reset_drops_what_was_left(make: MakeInput) -> None:
-    """A pass that was begun anew begins with its first element, wherever the last one stood."""
+def a_reset_begins_with_the_first_element(make: MakeInput) -> None:
+    """After a reset, a pass begins with its first element, even after a partial pass."""
     with make(_flow()) as source:
         source.reset()
         feeding = Feeding(source)
         for taken in (0, 3, _N):
             feeding.take(taken)
             source.reset()
-            _are(f"anew after {taken}", feeding.drain()[0], [_element(i) for i in range(_N)])
+            _check_equal(
+                f"after {taken} elements and a reset",
+                feeding.drain()[0],
+                [_element(i) for i in range(_N)],
+            )
             source.reset()
 
 
-def an_error_comes_at_its_place(make: MakeInput) -> None:
+def an_error_is_raised_at_its_position(make: MakeInput) -> None:
     """The elements before an error come first; then it is raised unchanged, at every call."""
     with make(from_range(_N).map(_fails)) as source:
         source.reset()
         feeding = Feeding(source)
-        _are("before the error", feeding.take(_BAD), [_element(i) for i in range(_BAD)])
+        _check_equal("before the error", feeding.take(_BAD), [_element(i) for i in range(_BAD)])
         for _ in range(2):
             error = error_of(feeding.step)
-            told = isinstance(error, ElementError) and isinstance(error.__cause__, ValueError)
-            require(told, f"a flow that fails raised {error!r}")
+            is_unchanged = isinstance(error, ElementError) and isinstance(
+                error.__cause__, ValueError
+            )
+            require(is_unchanged, f"a flow that fails raised {error!r}")
         source.reset()
-        _are("anew after the error", feeding.take(1), [_element(0)])
+        _check_equal("after the error and a reset", feeding.take(1), [_element(0)])
 
 
 def nothing_works_before_a_pass(make: MakeInput) -> None:
-    """Before reset or restore, and after close, a step and a state are a FlowError."""
+    """Before reset or restore, and after close, a step and ``state_dict`` raise a FlowError."""
     source = make(_flow())
     for when in ("before reset", "after close"):
         for use in (source.next_args, source.state_dict):
@@ -218,12 +226,12 @@ def nothing_works_before_a_pass(make: MakeInput) -> None:
         source.close()
 
 
-def size_is_that_of_the_flow(make: MakeInput) -> None:
-    """It is the length of a pass; where that is not known, it is the error that the flow has."""
+def size_is_the_length_of_the_flow(make: MakeInput) -> None:
+    """It is the length of a pass; if that is unknown, ``size`` raises the error of the flow."""
     for flow, kind in ((_flow().filter(bool), UnknownLength), (_flow().repeat(), EndlessFlow)):
         with make(flow) as source:
             error = error_of(source.size)
-            require(isinstance(error, kind), f"size raised {error!r}, and no {kind.__name__}")
+            require(isinstance(error, kind), f"size raised {error!r}, not {kind.__name__}")
     with make(_flow()) as source:
         require(source.size() == _N, f"a flow of {_N} elements is said to have {source.size()}")
 
@@ -232,9 +240,9 @@ def size_is_that_of_the_flow(make: MakeInput) -> None:
 
 
 def resuming_gives_the_rest(make: MakeInput) -> None:
-    """A state is the position after the last step; restored in any process, the pass continues.
+    """A state is the position after the last step, and can be restored in any process.
 
-    Elements that wait for a step count as not yet read, and the epoch is kept.
+    Elements that wait for a step count as not read, and the epoch is preserved.
     """
     import json
 
@@ -250,17 +258,17 @@ def resuming_gives_the_rest(make: MakeInput) -> None:
             require(source.epoch == 2, f"epoch 2 was restored as {source.epoch}")
             require(source.state_dict() == state, "a state that was restored is another one")
             rest, _ = Feeding(source).drain()
-            _are(f"restored after {position}", [*taken, *rest], expected)
+            _check_equal(f"restored after {position}", [*taken, *rest], expected)
 
 
 # -- what is left behind ---------------------------------------------------------------------------
 
 
 def closing_leaves_nothing(make: MakeInput) -> None:
-    """After close no thread is left, and the flow is closed, wherever the pass was.
+    """After close no thread is left, and the sources of the flow are closed.
 
-    It may be before its beginning, in the middle, at its end or at an error; close may be called
-    twice, and a reset may follow.
+    This holds before a pass, during it, at its end and after an error; close may be called twice,
+    and a reset may follow.
     """
     opened: list[int] = []
     closed: list[int] = []
@@ -288,11 +296,11 @@ def closing_leaves_nothing(make: MakeInput) -> None:
     with no_thread_is_left(), make(_of_arrays(from_iterable(rows))) as source:
         source.reset()
         Feeding(source).take(2)
-    require(closed == opened, "after close, what the flow reads is still open")
+    require(closed == opened, "after close, a source of the flow is still open")
 
 
-def nobody_keeps_it(make: MakeInput) -> None:
-    """A source that is given up in the middle of a pass ends it, and nobody keeps the source."""
+def an_abandoned_source_is_collected(make: MakeInput) -> None:
+    """A source that is abandoned in the middle of a pass is collected, and ends the pass."""
     with no_thread_is_left():
         source = make(_flow().repeat())
         source.reset()
@@ -300,13 +308,13 @@ def nobody_keeps_it(make: MakeInput) -> None:
         gone = weakref.ref(source)
         del source
         gc.collect()
-        require(gone() is None, "a source that was given up is kept by someone")
+        require(gone() is None, "an abandoned source is still referenced")
 
 
-def an_interrupt_comes_at_once(make: MakeInput) -> None:
-    """Ctrl-C while a step waits for data is a KeyboardInterrupt; then a new pass may begin.
+def an_interrupt_is_immediate(make: MakeInput) -> None:
+    """Ctrl-C while a step waits for data raises KeyboardInterrupt; then a new pass may begin.
 
-    It is sent to this process, and so is left out where another thread than the main one checks.
+    The signal is sent to this process, so this is checked only in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -326,17 +334,17 @@ def an_interrupt_comes_at_once(make: MakeInput) -> None:
             require(interrupted, "a step that waited for data was not interrupted")
             gate.set()
             source.reset()
-            _are("after an interrupt", feeding.take(_N), [_element(i) for i in range(_N)])
+            _check_equal("after an interrupt", feeding.take(_N), [_element(i) for i in range(_N)])
     finally:
         gate.set()
 
 
 def _of_arrays(flow: AnyFlow) -> AnyFlow:
-    """The flow with the dtypes of its elements declared, so that a stream can be an input."""
-    return flow.map(_as_it_is)
+    """Declare the dtypes of a flow's elements, so that a stream can be an input source."""
+    return flow.map(_declared)
 
 
-def _as_it_is(x: Any) -> tuple[np.int64, Any]:
+def _declared(x: Any) -> tuple[np.int64, Any]:
     number, array = x
     return np.int64(number), array
 
@@ -345,31 +353,32 @@ INPUT_LAWS: tuple[InputLaw, ...] = (
     arguments_are_of_the_signature,
     elements_come_once_and_in_order,
     the_end_is_exact,
-    resetting_traces_nothing_again,
+    a_step_is_traced_once,
     each_pass_is_its_epoch,
-    a_reset_drops_what_was_left,
-    an_error_comes_at_its_place,
+    a_reset_begins_with_the_first_element,
+    an_error_is_raised_at_its_position,
     nothing_works_before_a_pass,
-    size_is_that_of_the_flow,
+    size_is_the_length_of_the_flow,
     resuming_gives_the_rest,
     closing_leaves_nothing,
-    nobody_keeps_it,
-    an_interrupt_comes_at_once,
+    an_abandoned_source_is_collected,
+    an_interrupt_is_immediate,
 )
 
 
 def check_input(make: MakeInput) -> None:
-    """Check an input source against all of its laws; ``make`` makes one from a flow.
+    """Check an input source against all laws; ``make`` creates one from a flow.
 
-    The flows are of pairs, an int64 and three of float32; steps take up to three of them.
+    The elements of the flows are pairs: an int64, and an array of three float32. A step takes up to
+    three elements.
 
     >>> from flowdsl.tensorflow.inputs import QueueInput
     >>> from flowdsl.testing import check_input
     >>> check_input(QueueInput)
 
     Raises:
-        AssertionError: A law is broken; a note says which.
-        ImportError: There is no TensorFlow.
+        AssertionError: A law is broken; a note names the law.
+        ImportError: TensorFlow is not installed.
     """
     for law in INPUT_LAWS:
         try:

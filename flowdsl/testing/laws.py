@@ -1,4 +1,4 @@
-"""The laws of flows: each a sentence, and a function that fails when it is broken."""
+"""The laws of flows: functions that fail if a law is broken; their docstrings state the laws."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ Law: TypeAlias = Callable[[Recipe], None]
 
 EPOCHS = range(3)
 MOST_RESUMED = 8
-"""The number of first elements after each of which a pass is resumed."""
+"""The number of positions, from the first on, at which a pass is resumed."""
 MOST_TRACED = 6
-"""The number of elements of a pass whose origins are asked for."""
+"""The number of elements of a pass whose origins are checked."""
 
 
-# -- what a flow means -----------------------------------------------------------------------------
+# -- the meaning of a flow -------------------------------------------------------------------------
 
 
 def reference_is_the_model(recipe: Recipe) -> None:
-    """The reference gives what a model of the operators gives, at the same positions."""
+    """The reference equals the model of the operators, at the same positions."""
     for epoch in EPOCHS:
         got, error = _until_error(lambda: reference_rows(recipe.build().node, epoch))  # noqa: B023
         expected, model_error = _until_error(lambda: recipe.model().rows(epoch))  # noqa: B023
@@ -69,14 +69,14 @@ def _until_error(
     got: list[Any] = []
     try:
         for row in islice(rows(), MOST_ELEMENTS):
-            got.append(row)  # noqa: PERF402  # what came before an error counts too
-    except Exception as error:  # a model raises what it likes
-        return got, error.with_traceback(None)  # whose frames would keep open what they read
+            got.append(row)  # noqa: PERF402  # rows before an error count, too
+    except Exception as error:  # a model may raise any error
+        return got, error.with_traceback(None)  # its frames would keep sources open
     return got, None
 
 
 def passes_are_pure(recipe: Recipe) -> None:
-    """A second iteration gives what the first one gave, or says that it cannot."""
+    """A second iteration yields the same elements as the first, or raises a SourceError."""
     flow = recipe.build()
     if not recipe.is_in_order(0):
         return
@@ -86,21 +86,21 @@ def passes_are_pure(recipe: Recipe) -> None:
         if flow.node.replayable:
             require(found is None, f"the second pass of epoch {epoch}: {found}")
         elif element_difference(second.elements, first.elements) is not None:
-            said = (second.error or "").startswith(SourceError.__name__)
-            require(said, f"a second pass, which is not possible, is no SourceError: {found}")
+            is_refused = (second.error or "").startswith(SourceError.__name__)
+            require(is_refused, f"a second pass, which is not possible, is not refused: {found}")
             return
 
 
-# -- what a flow promises --------------------------------------------------------------------------
+# -- effects, length and spec ----------------------------------------------------------------------
 
 
-def promises_are_those_of_the_model(recipe: Recipe) -> None:
-    """The effects and the length are those of the model."""
+def promises_match_the_model(recipe: Recipe) -> None:
+    """The effects and the length equal the effects and length of the model."""
     flow, model = recipe.build(), recipe.model()
     ours, theirs = describe(flow.effects), describe(model.tags)
-    require(flow.effects == model.tags, f"the effects are {ours}, and those of the model {theirs}")
+    require(flow.effects == model.tags, f"the effects are {ours}, but {theirs} in the model")
     length = flow.node.length
-    require(length == model.length, f"the length is {length}, and that of the model {model.length}")
+    require(length == model.length, f"the length is {length}, but {model.length} in the model")
 
 
 def length_is_true(recipe: Recipe) -> None:
@@ -109,8 +109,8 @@ def length_is_true(recipe: Recipe) -> None:
     got, length = reference(flow.node), flow.node.length
     if Endless in flow.effects:
         require(length is None, f"a flow that is Endless has the length {length}")
-        goes_on = not got.ended or got.error is not None
-        require(goes_on, f"a flow that is Endless ended after {len(got)} elements")
+        is_endless = not got.ended or got.error is not None
+        require(is_endless, f"a flow that is Endless ended after {len(got)} elements")
     elif Unsized not in flow.effects:
         require(length is not None, "a flow that is not Unsized has no length")
     if length is not None and got.error is None:
@@ -122,13 +122,13 @@ def length_is_true(recipe: Recipe) -> None:
 def rows_keep_the_effects(recipe: Recipe) -> None:
     """Without Resampled, every epoch has the same rows, each once; without Reordered, in order.
 
-    They are all rows of every source, where no operator leaves rows out.
+    If no operator leaves rows out, these are all rows of every source.
     """
     effects = recipe.flow.effects
     passes = [reference(recipe.build().node, epoch) for epoch in EPOCHS]
-    if Resampled in effects or any(one.error or not one.ended for one in passes):
+    if Resampled in effects or any(got.error or not got.ended for got in passes):
         return
-    rows = [[i for element in one.elements for i in ids(element)] for one in passes]
+    rows = [[i for element in got.elements for i in ids(element)] for got in passes]
     for seen in rows:
         often = [i for i, times in Counter(seen).items() if times > 1]
         require(not often, f"without Resampled, these rows come more than once: {often}")
@@ -146,17 +146,19 @@ def rows_keep_the_effects(recipe: Recipe) -> None:
 
 
 def spec_is_true(recipe: Recipe) -> None:
-    """Every element is what the spec says."""
+    """Every element matches the spec."""
     got = reference(recipe.build().node)
     if got.error is not None or not got.elements:
         return
     try:
         spec = recipe.build().spec
-    except FlowError as error:  # a probe ignores the shuffle, and may meet a row that take left out
+    except (
+        FlowError
+    ) as error:  # a probe ignores the shuffle, and may use a row that take leaves out
         may_differ = Reordered in recipe.flow.effects or recipe.is_combined
-        require(may_differ and recipe.chooses, f"the spec is not known: {error}")
+        require(may_differ and recipe.chooses, f"the spec is unknown: {error}")
         return
-    if recipe.is_ragged or recipe.is_combined:  # one element does not tell other sizes
+    if recipe.is_ragged or recipe.is_combined:  # the probed element may differ in size
         spec = with_sizes(spec, UNKNOWN)
     for element in got.elements:
         try:
@@ -166,7 +168,7 @@ def spec_is_true(recipe: Recipe) -> None:
 
 
 def errors_name_the_row(recipe: Recipe) -> None:
-    """An element that fails is named by the rows it came from, where positions tell them."""
+    """An error names the rows of the failed element, if positions determine them."""
     flow = recipe.build()
     try:
         for _ in islice(iter(flow), MOST_ELEMENTS):
@@ -184,7 +186,7 @@ _ROW = re.compile(r"row (\d+) of (.*?)(?= and row| to row| and \d+ more|$)")
 
 
 def _is_named(recipe: Recipe, bad: int, origin: str) -> bool:
-    """Whether the row ``bad`` is among the rows that an error names, or between them."""
+    """Return True if the row ``bad`` is among the rows that an error names, or between them."""
     begin, _, end = origin.partition(" to row ")
     first = [(int(i), title) for i, title in _ROW.findall(begin)]
     last = [(int(i), title) for i, title in _ROW.findall(f"row {end}")] if end else first
@@ -194,8 +196,8 @@ def _is_named(recipe: Recipe, bad: int, origin: str) -> bool:
     if Reordered in recipe.flow.effects and (end or " more of " in origin):
         return True
     between = any(
-        any(title == one and i >= low for low, one in first)
-        or any(title == one and i <= high for high, one in last)
+        any(title == named and i >= low for low, named in first)
+        or any(title == named and i <= high for high, named in last)
         for i, title in places
     )
     exactly = bool(end) or any(place in first for place in places)
@@ -205,11 +207,11 @@ def _is_named(recipe: Recipe, bad: int, origin: str) -> bool:
     return between and exactly
 
 
-# -- where an element is from ----------------------------------------------------------------------
+# -- origins ---------------------------------------------------------------------------------------
 
 
 def origins_name_the_rows(recipe: Recipe) -> None:
-    """The origins of an element are the rows that it is marked with: each as often, no others."""
+    """The origins of an element are exactly the rows it is marked with, each equally often."""
     flow, leaves = recipe.build(), _leaves(recipe)
     for position, element, origins in _origins(recipe, flow, 0):
         named = Counter(leaves[origin.step].ids[origin.row] for origin in origins)
@@ -219,8 +221,8 @@ def origins_name_the_rows(recipe: Recipe) -> None:
         require(fits, f"element {position} has the rows {its}, and its origins are {origins}")
 
 
-def changing_a_row_changes_what_names_it(recipe: Recipe, row: int, epoch: int = 0) -> None:
-    """Those elements change with a row of a source whose origins it is among, and no others."""
+def changing_a_row_changes_exactly_its_elements(recipe: Recipe, row: int, epoch: int = 0) -> None:
+    """If a source row changes, exactly the elements change that have it among their origins."""
     rows = [(step, i) for step, part in _leaves(recipe).items() for i in range(len(part.ids))]
     if not rows:
         return
@@ -228,7 +230,7 @@ def changing_a_row_changes_what_names_it(recipe: Recipe, row: int, epoch: int = 
     flow = recipe.build()
     changed = reference(_with_a_change(steps_of(recipe.build().node), step, row), epoch).elements
     for position, element, origins in _origins(recipe, flow, epoch):
-        if position < len(changed):  # else it reads ahead, and fails on what it reads
+        if position < len(changed):  # else an operator fails on an element it reads ahead
             differs = not same(element, changed[position])
             named = (step, row) in {(origin.step, origin.row) for origin in origins}
             does = f"element {position} {'changes' if differs else 'does not change'}"
@@ -240,7 +242,7 @@ def changing_a_row_changes_what_names_it(recipe: Recipe, row: int, epoch: int = 
 
 
 def _origins(recipe: Recipe, flow: AnyFlow, epoch: int) -> Iterator[tuple[int, Any, list[Origin]]]:
-    """Some positions of a pass with their elements and origins, if these can be asked for."""
+    """Yield some positions of a pass with elements and origins, if the flow supports origins."""
     if recipe.is_unordered or not flow.node.replayable:
         return
     elements = reference(recipe.build().node, epoch).elements
@@ -249,14 +251,14 @@ def _origins(recipe: Recipe, flow: AnyFlow, epoch: int) -> Iterator[tuple[int, A
 
 
 def _leaves(recipe: Recipe) -> dict[int, Part]:
-    """The rows of each source by its number in the flow."""
+    """Return the rows of each source, by its number in the flow."""
     steps = (step for step in walk(steps_of(recipe.flow.node)) if not step.sources)
     return {step.number: part for step, part in zip(steps, recipe.parts, strict=True)}
 
 
 @attrs.frozen(repr=False)
 class _Changed(Elementwise[Any, Any, Effect]):
-    """The elements of a source, one of which has other data; its mark stays."""
+    """The elements of a source, one of them with other data and the same mark."""
 
     row: int
 
@@ -276,9 +278,9 @@ class _Changed(Elementwise[Any, Any, Effect]):
 
 
 def _with_a_change(step: Step, number: int, row: int) -> AnyNode:
-    """The flow over a source of which one row has other data.
+    """Return the flow over a source of which one row has other data.
 
-    It is changed above the functions that make the elements of the rows, which have no marks yet.
+    The row is changed above the functions that add marks to the rows.
     """
     below = step
     while isinstance(below.node, Elementwise) and not below.node.drops:
@@ -290,19 +292,22 @@ def _with_a_change(step: Step, number: int, row: int) -> AnyNode:
     )
 
 
-# -- however it is run -----------------------------------------------------------------------------
+# -- plans and runs --------------------------------------------------------------------------------
 
 
 def planning_keeps_the_meaning(recipe: Recipe, epoch: int = 0) -> None:
-    """The result of each rule and of the lowering means the same as the chain as written."""
+    """The results of each rule and of the lowering have the same meaning as the original chain."""
     expected = reference(recipe.build(procs=2).node, epoch)
     for rewritten in REWRITES:
-        before = recipe.build(procs=2).node  # anew: a flow may hold state of a pass
+        before = recipe.build(procs=2).node  # built again, since a flow may have state of a pass
         after = rewritten(before)
         if after is before:
             continue
         promises = [(describe(node.effects), node.length) for node in (after, before)]
-        require(promises[0] == promises[1], "a plan promises {}, and not {}".format(*promises))
+        require(
+            promises[0] == promises[1],
+            "a plan has the effects and length {}, and not {}".format(*promises),
+        )
         found = difference(reference(after, epoch), expected)
         require(found is None, f"a plan means something else: {found}\n{after}")
     rows = plan_rows(recipe.build(procs=2).node, epoch)
@@ -311,7 +316,7 @@ def planning_keeps_the_meaning(recipe: Recipe, epoch: int = 0) -> None:
 
 
 def running_gives_the_reference(recipe: Recipe, procs: int = 0, epoch: int = 0) -> None:
-    """A run gives the elements of the reference, and its error at the same position."""
+    """A run yields the elements of the reference, and its error at the same position."""
     if not recipe.is_in_order(procs):
         return
     node = recipe.build(procs).node
@@ -323,16 +328,16 @@ def running_gives_the_reference(recipe: Recipe, procs: int = 0, epoch: int = 0) 
 def resuming_gives_the_rest(
     recipe: Recipe, position: int, procs: int = 0, then_procs: int = 0, epoch: int = 0
 ) -> None:
-    """A resumed run gives the rest of the first run, on any number of procs, or is refused.
+    """A resumed run yields the rest of the first run, with any number of procs, or is refused.
 
-    So does a run that is resumed from the resumed one. A state is refused where the order is not
-    known, or a source says that it is not resumable.
+    This also holds for a run resumed from the state of a resumed run. A state is refused if the
+    order is unknown, or if a source is not resumable.
     """
     node = recipe.build(procs).node
     if recipe.is_unordered:
         return
     if any(isinstance(part, OneShot) for part in walk(node)):
-        _no_state_is_given(recipe, procs, epoch)
+        _state_is_refused(recipe, procs, epoch)
         return
     whole = reference(node, epoch)
     if position > len(whole):
@@ -356,23 +361,23 @@ def resuming_gives_the_rest(
     agree(f"resumed after {position}, and again after {further} elements", got, expected, node)
 
 
-def _no_state_is_given(recipe: Recipe, procs: int, epoch: int) -> None:
+def _state_is_refused(recipe: Recipe, procs: int, epoch: int) -> None:
     with recipe.build(procs).epoch(epoch) as run:
         try:
             run.state_dict()
         except NotResumable:
             return
-    raise AssertionError("a source that is not resumable gave a state")
+    raise AssertionError("a source that is not resumable returned a state")
 
 
 def resuming_anywhere_gives_the_rest(recipe: Recipe) -> None:
-    """After each of its first elements, a resumed run gives the rest, or is refused."""
+    """After each of the first elements, a resumed run yields the rest, or is refused."""
     for position in range(MOST_RESUMED):
         resuming_gives_the_rest(recipe, position)
 
 
 def prefetch_changes_nothing(recipe: Recipe, place: int, procs: int, epoch: int = 0) -> None:
-    """A prefetch anywhere in a chain changes no element: not even a random draw above it."""
+    """A prefetch anywhere in a chain changes no element, not even random ones above it."""
     if not recipe.is_in_order(procs):
         return
     with_prefetch = recipe.with_prefetch(place)
@@ -385,7 +390,7 @@ def prefetch_changes_nothing(recipe: Recipe, place: int, procs: int, epoch: int 
 
 
 def unordered_is_a_permutation(recipe: Recipe, procs: int, threads: int, epoch: int = 0) -> None:
-    """With ordered=False every element comes once, at any position."""
+    """With ordered=False every element occurs once, at any position."""
     expected = reference(recipe.build(procs).node, epoch)
     if recipe.is_unordered or expected.error is not None or not expected.ended:
         return
@@ -394,14 +399,14 @@ def unordered_is_a_permutation(recipe: Recipe, procs: int, threads: int, epoch: 
         left = expected.elements
         for x in run:
             place = next((i for i, y in enumerate(left) if same(x, y)), None)
-            require(place is not None, f"{x!r} came twice, or is no element of the reference")
+            require(place is not None, f"{x!r} came twice, or is not in the reference")
             del left[place or 0]
         require(not left, f"these elements did not come: {left}")
 
 
 LAWS: tuple[Law, ...] = (
     reference_is_the_model,
-    promises_are_those_of_the_model,
+    promises_match_the_model,
     passes_are_pure,
     length_is_true,
     rows_keep_the_effects,
@@ -412,4 +417,4 @@ LAWS: tuple[Law, ...] = (
     running_gives_the_reference,
     resuming_anywhere_gives_the_rest,
 )
-"""The laws that need only a recipe; the others also need where it is run, or resumed."""
+"""The laws with only a recipe as argument; the others also need a number of procs or a position."""

@@ -1,6 +1,7 @@
-"""A model: what a flow means, in plain Python, and what is known before a pass.
+"""Models: the meaning of a flow in plain Python.
 
-A model is a function from an epoch to positions and elements. None of it uses a node of flowdsl.
+A model is a function from an epoch to positions and elements, with the length and effects known
+before a pass. Models do not use nodes of flowdsl.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ Rows: TypeAlias = Iterator[tuple[int, Any]]
 
 
 class Failed(Exception):
-    """Raised by a model where its flow raises an error."""
+    """Raised by a model when its flow raises an error."""
 
 
 class Bad:
-    """Stands for an element that fails."""
+    """The placeholder of an element that fails."""
 
 
 BAD = Bad()
@@ -28,7 +29,7 @@ BAD = Bad()
 
 @attrs.frozen
 class Model:
-    """What a flow means, and what is known before a pass.
+    """The meaning of a flow, and its properties known before a pass.
 
     >>> from flowdsl.testing import models
     >>> def reversed_model(source: Model) -> Model:
@@ -42,33 +43,34 @@ class Model:
     rows: Callable[[int], Rows]
     """The positions and elements of an epoch."""
     length: int | None
-    """The number of elements of a pass; None where it is not known beforehand."""
+    """The number of elements of a pass; None if it is not known before."""
     tags: frozenset[Tag] = frozenset()
     """The effects of the flow."""
     depth: int = 1
     """The number of operators that change elements: part of the seed of random operators."""
     careful: bool = False
-    """Whether an element that fails is ``BAD`` rather than an error."""
+    """True if a failed element is ``BAD`` instead of an error."""
     may_be_bad: bool = False
-    """Whether some elements may be ``BAD``."""
+    """True if some elements may be ``BAD``."""
     leaves_out: bool = False
-    """Whether ``BAD`` elements were left out somewhere in the flow."""
+    """True if ``BAD`` elements were left out somewhere in the flow."""
     read: Callable[[int], Rows] | None = None
-    """The rows with ``BAD`` for unreadable ones, of a source that can go on after these."""
+    """The rows with ``BAD`` for unreadable ones, for a source that can continue after them."""
 
     @property
     def endless(self) -> bool:
-        """Whether a pass never ends."""
+        """True if a pass never ends."""
         return Endless in self.tags
 
     def elements(self, epoch: int) -> Iterator[Any]:
-        """The elements of an epoch."""
+        """Iterate over the elements of an epoch."""
         return (x for _, x in self.rows(epoch))
 
     def then(self, rows: Callable[[int], Rows], length: int | None, *tags: Tag) -> Model:
-        """Add an operator, whose ``rows`` have positions, and which adds tags.
+        """Add an operator, whose ``rows`` yield positions and elements, and which adds ``tags``.
 
-        They are asked for where the first is read: a flow of which nothing is taken reads nothing.
+        ``rows`` is called when the first row is read: a flow from which nothing is read reads
+        nothing.
         """
 
         def late(epoch: int) -> Rows:
@@ -90,20 +92,20 @@ class Model:
         return self.then(lambda epoch: enumerate(elements(epoch)), length, *tags)
 
     def carefully(self) -> Model:
-        """This source, with ``BAD`` for rows that cannot be read."""
+        """Return this source with ``BAD`` for rows that cannot be read."""
         tries = not self.leaves_out and (self.read is not None or self.depth > 1)
         return attrs.evolve(self, rows=self.read or self.rows, careful=True, may_be_bad=tries)
 
     def tried(self) -> Model:
-        """The model after an operator that calls a function on each element."""
+        """Return the model after an operator that calls a function on each element."""
         return attrs.evolve(self, may_be_bad=self.careful or self.may_be_bad)
 
     def good(self) -> Model:
-        """The model without ``BAD`` elements, if it may have any."""
+        """Return the model without ``BAD`` elements, if it may have any."""
         return self.left_out() if self.may_be_bad else self
 
     def left_out(self) -> Model:
-        """The model without ``BAD`` elements, and with the effects of leaving them out."""
+        """Return the model without ``BAD`` elements, with the effects of leaving them out."""
         return attrs.evolve(
             self,
             rows=lambda epoch: (row for row in self.rows(epoch) if row[1] is not BAD),
@@ -115,20 +117,20 @@ class Model:
         )
 
     def bounded(self) -> Model:
-        """The model cut to a number of elements: known beforehand if it was endless."""
+        """Return the model limited to a number of elements: no longer endless or unsized."""
         ends = self.tags - {Endless, Unsized} if self.endless else self.tags
         return attrs.evolve(self, tags=ends)
 
     def by_place(self) -> Model:
-        """The model with rows chosen by position: chosen by chance, if their order is random."""
+        """Return the model with rows selected by position: randomly, if their order is random."""
         return attrs.evolve(
             self, tags=self.tags | ({Resampled} if Reordered in self.tags else set())
         )
 
     def at_depth(self, depth: int) -> Model:
-        """The model with the random seeds of this depth."""
+        """Return the model with the random seeds of this depth."""
         return attrs.evolve(self, depth=depth)
 
     def times(self, n: int) -> int | None:
-        """The length of ``n`` passes."""
+        """Return the length of ``n`` passes."""
         return None if self.length is None else n * self.length

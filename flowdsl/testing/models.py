@@ -1,10 +1,10 @@
-"""Models: what operators mean, in plain Python and NumPy; the laws compare operators with them.
+"""Models of operators in plain Python and NumPy, which the laws compare with the operators.
 
-No model uses a node of flowdsl. Only randomness is taken from it: a model is given the generator,
-permutation or sequence of draws.
+Models do not use nodes of flowdsl. They use only its random numbers: generators, permutations and
+sequences of draws.
 
-These models are of the parts of random chains (``sources``, ``operators``, ``combining``). A model
-of your own operator is a few lines on ``Model.then`` or ``Model.then_anew``.
+These models cover the parts of random chains (``sources``, ``operators``, ``combining``). A model
+of your own operator takes a few lines with ``Model.then`` or ``Model.then_anew``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from flowdsl.testing.model import BAD, Failed, Model, Rows
 
 
 def rows(elements: Sequence[Any]) -> Model:
-    """A source of numbered rows."""
+    """Create a source of numbered rows."""
     places = range(len(elements))
     return Model(
         lambda epoch: ((i, elements[i]) for i in places),
@@ -36,12 +36,12 @@ def rows(elements: Sequence[Any]) -> Model:
 
 
 def stream(elements: Sequence[Any]) -> Model:
-    """A source that is read from its beginning, any number of times."""
+    """Create a source that can be read from its beginning any number of times."""
     return Model(lambda epoch: enumerate(elements), None, frozenset({Unsized}))
 
 
 def one_pass(elements: Sequence[Any]) -> Model:
-    """A source that is spent by a pass, from the first row that is asked for on."""
+    """Create a source that supports only one pass, which begins when its first row is read."""
     spent: list[int] = []
 
     def once(epoch: int) -> Rows:
@@ -57,7 +57,7 @@ def one_pass(elements: Sequence[Any]) -> Model:
 
 
 def made(func: Callable[..., Any], *args: Any) -> Any:
-    """The result of a function; ``BAD`` if it fails or gets ``BAD``."""
+    """Return the result of a function; ``BAD`` if it fails or its argument is ``BAD``."""
     if args[0] is BAD:
         return BAD
     try:
@@ -129,7 +129,7 @@ Gather: TypeAlias = Callable[[list[Any]], Any]
 
 
 def groups(source: Model, n: int, drop: bool, gather: Gather) -> Model:
-    """The model of ``batch``, with any way to gather a group."""
+    """The model of ``batch``, with any function that gathers a group."""
     source = source.good()
 
     def gathered(epoch: int) -> Iterator[Any]:
@@ -146,12 +146,12 @@ def groups(source: Model, n: int, drop: bool, gather: Gather) -> Model:
 
 
 def stacked(group: list[Any]) -> Any:
-    """A batch, component by component."""
+    """Stack a batch, component by component."""
     return column_by_column(group, np.stack)
 
 
 def column_by_column(group: list[Any], gather: Callable[[list[Any]], Any]) -> Any:
-    """A batch of elements with components: a batch of each component."""
+    """Create a batch of elements with components: a batch of each component."""
     parts = parts_of(group[0])
     if parts is None and is_text(group[0]):
         return list(group)
@@ -165,14 +165,14 @@ def column_by_column(group: list[Any], gather: Callable[[list[Any]], Any]) -> An
 
 
 def of_one_dtype(rows: list[Any], gather: Callable[[list[Any]], Any]) -> Any:
-    """A batch of arrays, which must not differ in dtype."""
+    """Create a batch of arrays, which must have the same dtype."""
     if len({row.dtype for row in rows}) > 1 or rows[0].dtype == object:
         raise Failed
     return gather(rows)
 
 
 def batch_of(row: Any, values: list[Any]) -> Any:
-    """A batch of these columns, in the structure that a row asks for."""
+    """Create a batch of these columns, in the structure of a row."""
     if isinstance(row, dict):
         return dict(zip(row, values, strict=True))
     if isinstance(row, list):
@@ -180,7 +180,7 @@ def batch_of(row: Any, values: list[Any]) -> Any:
     return RowBatch(*values) if isinstance(row, Row) else tuple(values)
 
 
-# -- how many --------------------------------------------------------------------------------------
+# -- number of elements ----------------------------------------------------------------------------
 
 
 def take(source: Model, n: int) -> Model:
@@ -208,16 +208,16 @@ def repeat(source: Model, n: int | None = None) -> Model:
 
 
 def one_pass_of(source: Model, epoch: int, may_be_empty: bool = False) -> Iterator[Any]:
-    """One pass of many; an empty one is an error, since the passes would never end."""
+    """Yield one of many passes; an empty pass is an error, since the passes would never end."""
     k = -1
-    for k, x in enumerate(source.elements(epoch)):  # noqa: B007  # whether there was one
+    for k, x in enumerate(source.elements(epoch)):  # noqa: B007  # k is used after the loop
         yield x
     if k < 0 and not may_be_empty:
         raise Failed
 
 
 def inner_epoch(epoch: int, k: int) -> int:
-    """The epoch of the ``k``-th pass within one."""
+    """Return the epoch of the ``k``-th pass within one."""
     return int(epoch_of_pass(np.array([epoch]), np.array([k]))[0])
 
 
@@ -225,7 +225,7 @@ def inner_epoch(epoch: int, k: int) -> int:
 
 
 def shuffle(source: Model, seed: int, block: int = 1) -> Model:
-    """The model of ``shuffle`` of a whole pass, or of its blocks."""
+    """The model of ``shuffle`` over a whole pass, or over its blocks."""
     salt = source.depth
 
     def shuffled(epoch: int) -> Iterator[Any]:
@@ -263,7 +263,7 @@ def window_shuffle(source: Model, buffer: int, seed: int) -> Model:
 def cache(source: Model) -> Model:
     """The model of ``cache``.
 
-    It keeps a pass, since a source may give only one; any pass is epoch 0.
+    It stores one pass, since a source may support only one; every pass is epoch 0.
     """
     source = source.good()
     kept: list[list[Any]] = []
@@ -281,7 +281,7 @@ def cache(source: Model) -> Model:
     return source.then(rows, source.length)
 
 
-# -- several ---------------------------------------------------------------------------------------
+# -- several flows ---------------------------------------------------------------------------------
 
 
 def of_several(
@@ -290,7 +290,7 @@ def of_several(
     length: int | None,
     *tags: Tag,
 ) -> Model:
-    """The model of an operator on several flows, with the tags of all of them."""
+    """Create the model of an operator on several flows, with the tags of all flows."""
     either = frozenset(tags).union(*(part.tags for part in parts))
     return Model(
         lambda epoch: enumerate(elements(epoch)),
@@ -304,20 +304,20 @@ def of_several(
 
 
 def total_length(parts: Sequence[Model]) -> int | None:
-    """The total number of elements; None unless every part knows its own."""
+    """Return the total number of elements; None if the length of a part is unknown."""
     lengths = [part.length for part in parts]
     return None if None in lengths else sum(length or 0 for length in lengths)
 
 
 def skip_bad(source: Model, careful: bool) -> Model:
-    """The model of a carefully built flow, without the elements that fail."""
+    """Return the model of a flow without the elements that fail."""
     good = source.good()
     good = good if good.leaves_out else good.left_out()
     return attrs.evolve(good, careful=careful)
 
 
 def ending_with_any(model: Model, parts: Sequence[Model]) -> Model:
-    """The model of an operator that is endless only if all of its parts are."""
+    """Adjust the model of an operator that is endless only if all of its parts are endless."""
     ends = not all(part.endless for part in parts)
     return attrs.evolve(model, tags=model.tags - {Endless}) if ends else model
 
@@ -328,12 +328,12 @@ def zip_(*parts: Model) -> Model:
     def joined(epoch: int) -> Iterator[Any]:
         streams = [part.elements(epoch) for part in parts]
         while True:
-            found = [list(islice(stream, 1)) for stream in streams]
-            if not all(found):
-                if any(found) and not any(part.endless for part in parts):
+            heads = [list(islice(stream, 1)) for stream in streams]
+            if not all(heads):
+                if any(heads) and not any(part.endless for part in parts):
                     raise Failed
                 return
-            yield _joined(*(x for one in found for x in one))
+            yield _joined(*(x for head in heads for x in head))
 
     zipped = ending_with_any(of_several(parts, joined, None), parts)
     known = [part.length for part in parts if part.length is not None]

@@ -1,4 +1,4 @@
-"""Random operators on one flow: each chains an operator to a flow and to the flow's model."""
+"""Random operators on one flow: each adds an operator to a flow and to the flow's model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = st.integers(1, 4)
 
 
 def map_(draw: Draw, recipe: Recipe) -> Recipe:
-    """A map; sometimes its function fails, or gives elements of varying shapes."""
+    """Add a map; sometimes its function fails, or returns elements of varying shapes."""
     choice = draw(st.integers(0, 11))
     if choice == 0:
         return map_failing(recipe, a_row(draw, recipe))
@@ -34,7 +34,7 @@ def map_(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def map_failing(recipe: Recipe, bad: int) -> Recipe:
-    """A map whose function fails on one row."""
+    """Add a map whose function fails on one row."""
     func = partial(functions.fail_on, bad)
     return recipe.then(
         f"map(fail on {bad})", lambda f, _: f.map(func), lambda m: models.map_(m, func)
@@ -42,12 +42,12 @@ def map_failing(recipe: Recipe, bad: int) -> Recipe:
 
 
 def a_row(draw: Draw, recipe: Recipe) -> int:
-    """The number of a row that may be in the flow."""
+    """Draw the number of a row that may be in the flow."""
     return draw(st.sampled_from([0, *(i for part in recipe.parts for i in part.ids)]))
 
 
 def map_ragged(recipe: Recipe) -> Recipe:
-    """A map whose results differ in shape."""
+    """Add a map whose results differ in shape."""
     return recipe.then(
         "map(ragged)",
         lambda f, _: f.map(functions.ragged),
@@ -58,17 +58,17 @@ def map_ragged(recipe: Recipe) -> Recipe:
 
 
 def all_are(recipe: Recipe, kind: type) -> bool:
-    """Whether there are elements, and all are of a kind."""
+    """Return True if there are elements, and all are instances of a type."""
     return bool(recipe.first) and all(isinstance(x, kind) for x in recipe.first)
 
 
 def may_be(recipe: Recipe, kind: type) -> bool:
-    """Whether elements may be of a kind: a flow may know it even where all of them fail."""
+    """Return True if elements may be instances of a type, also if all elements fail."""
     return not recipe.first or any(isinstance(x, kind) for x in recipe.first)
 
 
 def random_map(draw: Draw, recipe: Recipe) -> Recipe:
-    """A random map."""
+    """Add a random map."""
     seed = draw(SEEDS)
     return recipe.then(
         f"random_map({seed})",
@@ -81,7 +81,7 @@ MODULI = st.tuples(st.sampled_from([2, 3, 4, 5, 1]), st.integers(0, 2))
 
 
 def filter_(draw: Draw, recipe: Recipe) -> Recipe:
-    """A filter that leaves out rows by their marks."""
+    """Add a filter that leaves out rows by their marks."""
     if recipe.endless:  # a filter that keeps nothing would never end
         return map_(draw, recipe)
     keep = partial(functions.keep, *draw(MODULI))
@@ -94,7 +94,7 @@ def filter_(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def flat_map(draw: Draw, recipe: Recipe) -> Recipe:
-    """A flat map that gives several elements for each, or none, or an error after the first."""
+    """Add a flat map that yields several elements, none, or an error after the first."""
     least = 0 if recipe.endless else draw(st.integers(-1, 0))
     func: Any = partial(functions.burst, least)
     if draw(st.integers(0, 7)) == 0:
@@ -109,7 +109,7 @@ def flat_map(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def enumerate_(draw: Draw, recipe: Recipe) -> Recipe:
-    """Each element with its number."""
+    """Add an enumerate."""
     start = draw(st.integers(0, 3))
     return recipe.then(
         f"enumerate({start})",
@@ -123,7 +123,7 @@ def enumerate_(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def shapes(element: Any) -> Any:
-    """The properties that elements must share to be stacked."""
+    """Return the properties that elements must share to be stacked."""
     parts = parts_of(element)
     if parts is not None:
         return type(element), [(name, shapes(part)) for name, part in parts]
@@ -133,7 +133,7 @@ def shapes(element: Any) -> Any:
 
 
 def ranks(element: Any) -> Any:
-    """The properties that elements must share to be padded."""
+    """Return the properties that elements must share to be padded."""
     parts = parts_of(element)
     if parts is not None:
         return type(element), [(name, ranks(part)) for name, part in parts]
@@ -143,20 +143,20 @@ def ranks(element: Any) -> Any:
 
 
 def alike(recipe: Recipe, kind: Callable[[Any], Any]) -> bool:
-    """Whether there are elements, and the first of them stack."""
+    """Return True if there are elements, and the first elements can be stacked."""
     kinds = [kind(x) for x in recipe.first]
     return bool(kinds) and all(k == kinds[0] for k in kinds) and not holds(kinds[0], list)
 
 
 def holds(kind: Any, form: type) -> bool:
-    """Whether a type occurs anywhere in the result of ``shapes`` or ``ranks``."""
+    """Return True if a type occurs anywhere in the result of ``shapes`` or ``ranks``."""
     if isinstance(kind, tuple | list):
         return any(holds(part, form) for part in kind)
     return kind is form
 
 
 def batch(draw: Draw, recipe: Recipe) -> Recipe:
-    """Batches of elements; lists of them, if they do not stack."""
+    """Add a batch; of lists, if the elements cannot be stacked."""
     if recipe.is_large:
         return take(draw, recipe)
     n, drop, as_list = draw(st.tuples(NUMBERS, st.booleans(), st.booleans()))
@@ -179,11 +179,11 @@ def batch(draw: Draw, recipe: Recipe) -> Recipe:
     )
 
 
-# -- how many --------------------------------------------------------------------------------------
+# -- number of elements ----------------------------------------------------------------------------
 
 
 def take(draw: Draw, recipe: Recipe) -> Recipe:
-    """The first elements."""
+    """Add a take."""
     n = draw(st.integers(0, 30))
     return recipe.then(
         f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), chooses=True
@@ -191,7 +191,7 @@ def take(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def skip(draw: Draw, recipe: Recipe) -> Recipe:
-    """All but the first elements."""
+    """Add a skip."""
     n = draw(st.integers(0, 8))
     return recipe.then(
         f"skip({n})", lambda f, _: f.skip(n), lambda m: models.skip(m, n), chooses=True
@@ -199,7 +199,7 @@ def skip(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def repeat(draw: Draw, recipe: Recipe) -> Recipe:
-    """Several passes."""
+    """Add a repeat of several passes."""
     if recipe.is_long:
         return take(draw, recipe)
     n = draw(st.integers(1, 3))
@@ -209,7 +209,7 @@ def repeat(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def repeat_forever(draw: Draw, recipe: Recipe) -> Recipe:
-    """Passes without end."""
+    """Add an endless repeat."""
     if recipe.flow.node.length == 0:
         return repeat(draw, recipe)
     return recipe.then("repeat()", lambda f, _: f.repeat(), models.repeat, repeats=True)
@@ -219,7 +219,7 @@ def repeat_forever(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def shuffle(draw: Draw, recipe: Recipe) -> Recipe:
-    """A shuffle, perhaps of blocks; within a buffer, if the length is unknown."""
+    """Add a shuffle, sometimes of blocks; within a buffer, if the length is unknown."""
     if recipe.flow.node.length is None:
         return window_shuffle(draw, recipe)
     seed, block = draw(SEEDS), draw(st.sampled_from([1, 1, 2, 3, 7]))
@@ -231,7 +231,7 @@ def shuffle(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def window_shuffle(draw: Draw, recipe: Recipe) -> Recipe:
-    """A shuffle within a buffer."""
+    """Add a shuffle within a buffer."""
     buffer, seed = draw(st.integers(1, 6)), draw(SEEDS)
     return recipe.then(
         f"shuffle({buffer}, {seed})",
@@ -241,24 +241,24 @@ def window_shuffle(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def cache(draw: Draw, recipe: Recipe) -> Recipe:
-    """A cache."""
+    """Add a cache."""
     if recipe.endless:
         return take(draw, recipe)
     return recipe.then("cache", lambda f, _: f.cache(), models.cache)
 
 
 def prefetch(draw: Draw, recipe: Recipe) -> Recipe:
-    """A prefetch in processes."""
+    """Add a prefetch in processes."""
     return recipe.with_prefetch(len(recipe.steps))
 
 
 def threads(draw: Draw, recipe: Recipe) -> Recipe:
-    """A prefetch in threads."""
+    """Add a prefetch in threads."""
     return recipe.with_prefetch(len(recipe.steps), threads=True)
 
 
 def on_error(draw: Draw, recipe: Recipe) -> Recipe:
-    """A prefetch that skips elements that fail."""
+    """Add a prefetch that skips failed elements."""
     if recipe.never_ends:  # if all elements fail, it never ends
         return prefetch(draw, recipe)
     if draw(st.booleans()):
@@ -267,7 +267,7 @@ def on_error(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def skip_bad(draw: Draw, recipe: Recipe) -> Recipe:
-    """A prefetch that skips elements that fail, if the flow may have fewer elements there."""
+    """Add a prefetch that skips failed elements, if the flow may have fewer elements there."""
     if not can_skip(recipe):
         return prefetch(draw, recipe)
     threads = draw(st.booleans())
@@ -286,7 +286,7 @@ def skip_bad(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def can_skip(recipe: Recipe) -> bool:
-    """Whether no operator above a batch needs the number of rows."""
+    """Return True unless an operator above a batch needs the number of rows."""
     try:
         recipe.flow.prefetch(on_error="skip")
     except InvalidFlow:

@@ -1,6 +1,6 @@
-"""The laws of input sources whose elements come from elsewhere than a flow.
+"""The laws of input sources that do not read a flow.
 
-TensorFlow is imported where an input is checked, and not before.
+TensorFlow is imported only when an input source is checked.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class OtherInput:
-    """An input source that is not made of a flow, and what it gives."""
+    """An input source that does not read a flow, with its expected elements."""
 
     make: Callable[[], InputSource]
     elements: Sequence[Sequence[object]] | None = None
-    """The first elements of a pass, three or more; None if others decide what comes."""
+    """The first elements of a pass, three or more; None if they are unknown."""
     prepare: Callable[[InputSource], object] = attrs.field(default=lambda _: None)
-    """Called before each step, for what a step needs from outside: feeding it, sending to it."""
+    """Called before each step, to supply the data that a step needs from outside."""
 
     def feeding(self, source: InputSource, together: int = 1) -> Feeding:
         return Feeding(source, together, self.prepare)
 
     def expect(self, what: str, got: Sequence[Any], first: int = 0) -> None:
-        """Require that these are the elements from the ``first`` on, if it is known."""
+        """Require that these are the elements from position ``first`` on, if they are known."""
         if self.elements is None:
             return
-        wanted = self.elements[first : first + len(got)]
+        values = self.elements[first : first + len(got)]
         arrays = [tuple(map(np.asarray, element)) for element in got]
         expected = [
-            tuple(np.asarray(x, y.dtype) for x, y in zip(one, other, strict=True))
-            for one, other in zip(wanted, arrays, strict=True)
+            tuple(np.asarray(x, y.dtype) for x, y in zip(value, array, strict=True))
+            for value, array in zip(values, arrays, strict=True)
         ]
         found = element_difference(arrays, expected)
         require(found is None, f"{what}: {found}")
@@ -55,7 +55,7 @@ OtherInputLaw: TypeAlias = Callable[[OtherInput], None]
 
 
 def elements_are_of_the_specs(other: OtherInput) -> None:
-    """A step takes an argument for each of the signature, and its elements match the specs."""
+    """The values of next_args match the signature, and the elements of a step match the specs."""
     with other.make() as source:
         source.reset()
         for k in range(2):
@@ -73,7 +73,7 @@ def elements_are_of_the_specs(other: OtherInput) -> None:
 
 
 def every_pass_is_traced_once(other: OtherInput) -> None:
-    """A step is traced once, whatever pass it is in: after reset, and after restore."""
+    """A step is traced only once, also after reset and after restore."""
     with other.make() as source:
         source.reset()
         feeding = other.feeding(source)
@@ -86,8 +86,8 @@ def every_pass_is_traced_once(other: OtherInput) -> None:
         require(feeding.traced == 1, f"the step was traced {feeding.traced} times")
 
 
-def a_reset_begins_anew(other: OtherInput) -> None:
-    """After a reset a pass begins with its first element, wherever the last one stood."""
+def a_reset_begins_with_the_first_element(other: OtherInput) -> None:
+    """After a reset, a pass begins with its first element, even after a partial pass."""
     with other.make() as source:
         for taken in (0, 1, 2):
             source.reset()
@@ -95,7 +95,7 @@ def a_reset_begins_anew(other: OtherInput) -> None:
 
 
 def replicas_get_elements_of_their_own(other: OtherInput) -> None:
-    """A step of several towers takes the next elements, one for each, or says that it cannot."""
+    """A step of several towers takes one element for each, or raises an InvalidFlow."""
     with other.make() as source:
         source.reset()
         most = source.most_a_step
@@ -109,7 +109,7 @@ def replicas_get_elements_of_their_own(other: OtherInput) -> None:
 
 
 def nothing_works_without_a_pass(other: OtherInput) -> None:
-    """Before reset, and after close, a step is a FlowError; close may come twice."""
+    """Before reset, and after close, a step raises a FlowError; close may be called twice."""
     source = other.make()
     for when in ("before reset", "after close"):
         error = error_of(source.next_args)
@@ -120,7 +120,7 @@ def nothing_works_without_a_pass(other: OtherInput) -> None:
 
 
 def a_state_is_plain_and_restored(other: OtherInput) -> None:
-    """A state is JSON and keeps the epoch; what is none is refused."""
+    """A state is JSON and contains the epoch; an invalid state is refused."""
     with other.make() as source:
         source.reset(2)
         other.feeding(source).take(1)
@@ -134,8 +134,8 @@ def a_state_is_plain_and_restored(other: OtherInput) -> None:
             require(isinstance(error, StateMismatch), f"restore({wrong}) raised {error!r}")
 
 
-def what_it_tells_are_numbers(other: OtherInput) -> None:
-    """``fill`` and ``waited`` are no less than 0, in a pass and outside of one."""
+def fill_and_waited_are_never_negative(other: OtherInput) -> None:
+    """``fill`` and ``waited`` are at least 0, during a pass and outside of it."""
     source = other.make()
     for _ in range(2):
         require(source.fill >= 0, f"fill is {source.fill}")
@@ -144,8 +144,8 @@ def what_it_tells_are_numbers(other: OtherInput) -> None:
     source.close()
 
 
-def nothing_is_left(other: OtherInput) -> None:
-    """After close no thread is left, and nobody keeps a source that is given up."""
+def closing_leaves_nothing(other: OtherInput) -> None:
+    """After close no thread is left, and an abandoned source is collected."""
     with no_thread_is_left():
         source = other.make()
         source.reset()
@@ -154,18 +154,18 @@ def nothing_is_left(other: OtherInput) -> None:
     gone = weakref.ref(source)
     del source
     gc.collect()
-    require(gone() is None, "a source that was closed and given up is kept by someone")
+    require(gone() is None, "a closed and abandoned source is still referenced")
 
 
 OTHER_INPUT_LAWS: tuple[OtherInputLaw, ...] = (
     elements_are_of_the_specs,
     every_pass_is_traced_once,
-    a_reset_begins_anew,
+    a_reset_begins_with_the_first_element,
     replicas_get_elements_of_their_own,
     nothing_works_without_a_pass,
     a_state_is_plain_and_restored,
-    what_it_tells_are_numbers,
-    nothing_is_left,
+    fill_and_waited_are_never_negative,
+    closing_leaves_nothing,
 )
 
 
@@ -174,10 +174,10 @@ def check_other_input(
     elements: Sequence[Sequence[object]] | None = None,
     prepare: Callable[[InputSource], object] = lambda _: None,
 ) -> None:
-    """Check an input source that is not made of a flow against all of its laws.
+    """Check an input source that does not read a flow against all laws.
 
-    ``make`` makes one. ``elements`` are the first of each pass, three or more, if they are known.
-    ``prepare`` is called before each step, where a step needs something from outside.
+    ``make`` creates the input source. ``elements`` are the first elements of each pass, three or
+    more, if they are known. ``prepare`` is called before each step, to supply data from outside.
 
     >>> import tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import DummyConstantInput
@@ -185,8 +185,8 @@ def check_other_input(
     >>> check_other_input(lambda: DummyConstantInput([(2,)]), elements=[[[0.0, 0.0]]] * 3)
 
     Raises:
-        AssertionError: A law is broken; a note says which.
-        ImportError: There is no TensorFlow.
+        AssertionError: A law is broken; a note names the law.
+        ImportError: TensorFlow is not installed.
     """
     other = OtherInput(make, elements, prepare)
     for law in OTHER_INPUT_LAWS:

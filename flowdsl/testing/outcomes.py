@@ -1,4 +1,4 @@
-"""The outcome of a pass, the expected outcome, and how they differ in words."""
+"""Outcomes of passes, expected outcomes, and descriptions of their differences."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from flowdsl.testing.recipes import MOST_ELEMENTS
 
 
 def require(holds: bool, otherwise: str) -> None:
-    """Fail with this message; unlike ``assert``, also under ``python -O``.
+    """Raise an AssertionError unless ``holds``; unlike ``assert``, also under ``python -O``.
 
     Raises:
-        AssertionError: It does not hold.
+        AssertionError: ``holds`` is False.
     """
     if not holds:
         raise AssertionError(otherwise)
@@ -34,7 +34,7 @@ def require(holds: bool, otherwise: str) -> None:
 
 @attrs.frozen
 class Outcome:
-    """The outcome of a pass: elements, then perhaps an error; or it was cut short."""
+    """The outcome of a pass: its elements, the error if there was one, and if it has ended."""
 
     elements: list[Any]
     error: str | None
@@ -48,11 +48,11 @@ class Outcome:
 
 
 def outcome(elements: Iterator[Any], most: int = MOST_ELEMENTS) -> Outcome:
-    """The outcome of a pass, cut after ``most`` elements."""
+    """Run a pass for at most ``most`` elements, and return its outcome."""
     got: list[Any] = []
     try:
         for element in islice(elements, most):
-            got.append(element)  # noqa: PERF402  # what came before an error counts too
+            got.append(element)  # noqa: PERF402  # elements before an error count, too
     except FlowError as error:
         return Outcome(got, _named(error), True)
     return Outcome(got, None, len(got) < most)
@@ -60,21 +60,21 @@ def outcome(elements: Iterator[Any], most: int = MOST_ELEMENTS) -> Outcome:
 
 def _named(error: FlowError) -> str:
     kind, cause = type(error).__name__, error.__cause__
-    if type(error) in (FlowError, EndlessFlow):  # it names an operator that a rule may have moved
+    if type(error) in (FlowError, EndlessFlow):  # names an operator that a rule may have moved
         return f"{kind}: ..."
     return f"{kind}: {error} <- {type(cause).__name__}: {cause}"
 
 
-# -- the ways into the inside of a flow --------------------------------------------------------
+# -- access to internals of flows ---------------------------------------------------------------
 
 
 def reference_rows(node: AnyNode, epoch: int = 0) -> Iterator[Row[Any]]:
-    """The positions and elements that a pass over a node should give."""
+    """Yield the expected positions and elements of a pass over a node."""
     return node.reference(epoch)
 
 
 def plan_rows(node: AnyNode, epoch: int = 0) -> Iterator[Row[Any]]:
-    """The rows that a node's plan means: its stages by their references, below the hosted part."""
+    """Yield the rows of a node's plan, with its stages replaced by their references."""
     return _rows(plan_of(node).root, epoch)
 
 
@@ -95,11 +95,11 @@ REWRITES: tuple[Callable[[AnyNode], AnyNode], ...] = (
     *(partial(_rewritten, RULES[: k + 1]) for k in range(len(RULES))),
     lambda node: optimize(steps_of(node)).node,
 )
-"""The functions that rewrite a node: the first rules, one more each time, and the optimizer."""
+"""Functions that rewrite a node: by the first 1, 2, ... rules, and by the optimizer."""
 
 
 def reference(node: AnyNode, epoch: int = 0) -> Outcome:
-    """The expected outcome of a pass over a node."""
+    """Return the expected outcome of a pass over a node."""
     return outcome(x for _, x in reference_rows(node, epoch))
 
 
@@ -107,17 +107,17 @@ def reference(node: AnyNode, epoch: int = 0) -> Outcome:
 
 
 def element_difference(got: Sequence[Any], expected: Sequence[Any]) -> str | None:
-    """The first difference of two lists of elements, in words; None if they are equal."""
-    for k, (one, other) in enumerate(zip(got, expected, strict=False)):
-        if not same(one, other):
-            return f"element {k} is {one!r}, and not {other!r}"
+    """Describe the first difference of two lists of elements; None if they are equal."""
+    for k, (element, other) in enumerate(zip(got, expected, strict=False)):
+        if not same(element, other):
+            return f"element {k} is {element!r}, and not {other!r}"
     if len(got) != len(expected):
         return f"{len(got)} elements came, and {len(expected)} were expected"
     return None
 
 
 def difference(got: Outcome, expected: Outcome) -> str | None:
-    """The difference of two outcomes, in words; None if they are equal."""
+    """Describe the difference of two outcomes; None if they are equal."""
     found = element_difference(got.elements, expected.elements)
     if found is None and (got.error, got.ended) != (expected.error, expected.ended):
         found = f"it ended with {_end(got)}, and not with {_end(expected)}"
@@ -129,15 +129,15 @@ def _end(pass_: Outcome) -> str:
 
 
 def agree(what: str, got: Outcome, expected: Outcome, node: AnyNode) -> None:
-    """Check that a run gives the reference, and its error at the same position.
+    """Check that a run yields the elements of the reference, and its error at the same position.
 
-    Where the reference fails on an element that it reads ahead of giving it, or never gives, a run
-    may fail later or not at all: it makes no more than needed.
+    If the reference fails on an element that it reads ahead or never yields, a run may fail later
+    or not at all, since it computes only the elements it needs.
 
     Raises:
-        AssertionError: It does not.
+        AssertionError: The run differs.
     """
-    if expected.error is None or not makes_more_than_it_gives(node):
+    if expected.error is None or not computes_ahead(node):
         found = difference(got, expected)
         require(found is None, f"{what}: {found}")
         return
@@ -151,24 +151,27 @@ def agree(what: str, got: Outcome, expected: Outcome, node: AnyNode) -> None:
 
 
 def _comes_later(error: str, node: AnyNode) -> bool:
-    """Whether a run may come to this error if it does not make the element that fails before it.
+    """Return True if a run may raise this error after skipping the element that failed before it.
 
-    Lengths may turn out to differ. What is repeated may turn out to have no elements, or to be read
-    from what gives only one pass.
+    Lengths may turn out to differ. A repeated flow may turn out to have no elements, or to read a
+    source that supports only one pass.
     """
     kind = error.split(":")[0]
     if kind == SourceError.__name__:
         return Resampled in node.effects and "gives only one pass" in error
-    return kind in {FlowError.__name__, *[EndlessFlow.__name__] * any(map(_goes_on, walk(node)))}
+    return kind in {
+        FlowError.__name__,
+        *[EndlessFlow.__name__] * any(map(_repeats_source, walk(node))),
+    }
 
 
-def _goes_on(node: AnyNode) -> bool:
-    """Whether the node begins its source again until it has what it needs."""
+def _repeats_source(node: AnyNode) -> bool:
+    """Return True if the node repeats its source until it has enough elements."""
     return Endless in node.effects or isinstance(node, FixedSize)
 
 
-def makes_more_than_it_gives(node: AnyNode) -> bool:
-    """Whether the node's reference makes elements ahead of those it gives; a run need not."""
+def computes_ahead(node: AnyNode) -> bool:
+    """Return True if the node's reference computes elements ahead; a run need not do so."""
     return any(map(_reads_ahead, walk(node)))
 
 

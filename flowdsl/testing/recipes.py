@@ -1,4 +1,4 @@
-"""Recipes: a flow and its model, chained side by side, which laws are checked on."""
+"""Recipes: a flow and its model, built in parallel, on which laws are checked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AnyFlow: TypeAlias = Flow[Any, Any]
 
 MOST_ELEMENTS = 60
-"""The most elements of a pass to look at: random chains may be endless, or very long."""
+"""The maximum number of elements of a pass to check: random chains may be endless or long."""
 
 _LONG = 150
 _LARGE = 200
@@ -34,7 +34,7 @@ _PEEKED = 13
 
 
 class Facts(TypedDict, total=False):
-    """Facts about an operator, for those that hold; see ``Step``."""
+    """The properties of an operator, as flags; see ``Step``."""
 
     reshapes: bool
     chooses: bool
@@ -46,36 +46,36 @@ class Facts(TypedDict, total=False):
 
 @attrs.frozen
 class Step:
-    """An operator, as a function on flows and one on their models."""
+    """An operator, as a function on flows and a function on their models."""
 
     name: str
     chain: Callable[[AnyFlow, int], AnyFlow]
-    """Chains the operator to a flow; a prefetch uses as many processes as the number says."""
+    """Adds the operator to a flow; the number is the processes or threads of a prefetch."""
     model: Callable[[Model], Model]
     reshapes: bool = False
-    """Whether the operator changes the structure of elements."""
+    """True if the operator changes the structure of elements."""
     chooses: bool = False
-    """Whether the operator may leave rows out."""
+    """True if the operator may leave rows out."""
     judges: bool = False
-    """Whether the operator may leave rows out because of their content."""
+    """True if the operator may leave rows out because of their content."""
     repeats: bool = False
-    """Whether rows may come more than once."""
+    """True if rows may occur more than once."""
     ragged: bool = False
-    """Whether the elements differ in shape, and no spec says so beforehand."""
+    """True if the elements differ in shape in a way that no spec declares."""
     forgets: bool = False
-    """Whether an element may lack the mark, or the data, of a row that it is made of."""
+    """True if an element may lack the mark or the data of a row it was computed from."""
     others: tuple[Recipe, ...] = ()
-    """The flows that the operator combines the first one with."""
+    """The flows that the operator combines with the first one."""
 
 
 @attrs.frozen
 class Source:
-    """A source and its model, which are built anew for each use."""
+    """A source and its model, which are built again for each use."""
 
     flow: Callable[[], AnyFlow]
     model: Callable[[], Model]
     ids: tuple[int, ...] | None = None
-    """The rows of the source, if they differ from those that were asked for."""
+    """The rows of the source, if they differ from the requested rows."""
 
 
 @attrs.frozen
@@ -87,16 +87,16 @@ class Part:
 
     @classmethod
     def of(cls, source: Source, rows: tuple[int, ...]) -> Part:
-        """The part of a source that consists of these rows."""
+        """Create the part of a source with these rows."""
         title = walk(source.flow().node)[0].title
         return cls(title, rows if source.ids is None else source.ids)
 
 
 @attrs.frozen(eq=False)
 class Recipe:
-    """A flow and its model, to be built with any number of processes.
+    """A flow and its model, which can be built with any number of processes.
 
-    Each is built anew, since a flow may hold the state of a pass: a cache, a queue.
+    They are built again for each use, since a flow may have state of a pass: a cache, a queue.
 
     >>> import flowdsl as fl
     >>> from flowdsl.testing import Recipe, models
@@ -116,41 +116,41 @@ class Recipe:
 
     source: Source = attrs.field(repr=False)
     form: str
-    """The structure of the elements of the source, and of any flow that it is combined with."""
+    """The structure of the elements of the source, and of flows that are combined with it."""
     names: tuple[str, ...]
     parts: tuple[Part, ...] = attrs.field(repr=False)
     steps: tuple[Step, ...] = attrs.field(default=(), repr=False)
     catalogue: Catalogue | None = attrs.field(default=None, repr=False)
-    """The catalogue from which flows to combine it with are drawn."""
+    """The catalogue from which other flows are drawn, to combine them."""
 
     @classmethod
     def of(
         cls, name: str, flow: Callable[[], AnyFlow], model: Callable[[], Model], form: str = "tuple"
     ) -> Recipe:
-        """A recipe of your own source: ``flow`` and ``model`` build it and its model anew."""
+        """Create a recipe of your own source; ``flow`` and ``model`` build it and its model."""
         source = Source(flow, model, _rows_of(model()))
         return cls(source, form, (name,), (Part.of(source, ()),))
 
     @property
     def drawn_from(self) -> Catalogue:
-        """The catalogue.
+        """The catalogue from which other flows are drawn.
 
         Raises:
-            ValueError: It has none, so it cannot be combined with random flows.
+            ValueError: The recipe has no catalogue, so it cannot be combined with random flows.
         """
         if self.catalogue is None:
             raise ValueError(f"{self} has no catalogue to draw other flows from")
         return self.catalogue
 
     def build(self, procs: int = 0) -> AnyFlow:
-        """The flow, whose prefetches use this many processes or threads."""
+        """Build the flow; its prefetches use this many processes or threads."""
         flow = self.source.flow()
         for step in self.steps:
             flow = step.chain(flow, procs)
         return flow
 
     def model(self, careful: bool = False) -> Model:
-        """The model; a careful one has ``BAD`` for elements that fail."""
+        """Build the model; a careful one has ``BAD`` for elements that fail."""
         model = self.source.model()
         model = model.carefully() if careful else model
         for step in self.steps:
@@ -165,13 +165,13 @@ class Recipe:
         *others: Recipe,
         **facts: Unpack[Facts],
     ) -> Recipe:
-        """The recipe with one more operator; its ``facts`` are flags of ``Step``."""
+        """Return the recipe with one more operator; its ``facts`` are flags of ``Step``."""
         step = Step(name, chain, model, **facts, others=others)
         parts = self.parts + tuple(part for other in others for part in other.parts)
         return attrs.evolve(self, names=(*self.names, name), steps=(*self.steps, step), parts=parts)
 
     def with_prefetch(self, place: int, threads: bool = False) -> Recipe:
-        """The recipe with a prefetch inserted at a place."""
+        """Return the recipe with a prefetch inserted at a place."""
         place %= len(self.steps) + 1
         step = IN_THREADS if threads else IN_PROCESSES
         steps, names = list(self.steps), list(self.names)
@@ -185,7 +185,7 @@ class Recipe:
     def __str__(self) -> str:
         return f"Recipe({' > '.join(self.names)})"
 
-    # -- what is known of it without running it ------------------------------------------------
+    # -- properties known without running the flow ---------------------------------------------
 
     @cached_property
     def flow(self) -> AnyFlow:
@@ -196,21 +196,21 @@ class Recipe:
     def first(self) -> list[Any]:
         """The first elements that do not fail.
 
-        One that fails may be left out by a later operator, so the elements after it count too;
-        but a flow that repeats for ever may have no others.
+        A later operator may leave failed elements out, so the elements after them count, too; but
+        a flow that repeats forever may have no others.
         """
-        found: list[Any] = []
+        elements: list[Any] = []
         try:
             for x in islice(self.model(careful=not self.never_ends).elements(0), _PEEKED):
                 if x is not BAD:
-                    found.append(x)  # noqa: PERF401  # what came before an error counts too
+                    elements.append(x)  # noqa: PERF401  # elements before an error count, too
         except Exception:  # a function of the chain may raise anything
             pass
-        return found
+        return elements
 
     @property
     def is_combined(self) -> bool:
-        """Whether the flow has the rows of several sources."""
+        """True if the flow has the rows of several sources."""
         return len(self.parts) > 1
 
     @property
@@ -220,12 +220,12 @@ class Recipe:
 
     @property
     def is_reshaped(self) -> bool:
-        """Whether the elements may have another structure than those of the source."""
+        """True if the elements may have another structure than the source's elements."""
         return any(step.reshapes for step in self.steps)
 
     @property
     def judges_groups(self) -> bool:
-        """Whether a row may be left out because of the others in its group."""
+        """True if a row may be left out because of the others in its group."""
         reshaped = False
         for step in self.steps:
             others = any(other.judges_groups for other in step.others)
@@ -236,7 +236,7 @@ class Recipe:
 
     @property
     def chooses(self) -> bool:
-        """Whether rows may be left out."""
+        """True if rows may be left out."""
         return any(
             step.chooses or step.judges or any(other.chooses for other in step.others)
             for step in self.steps
@@ -244,52 +244,52 @@ class Recipe:
 
     @property
     def is_unordered(self) -> bool:
-        """Whether an operator gives up the order, so that no position tells where a pass is."""
+        """True if an operator does not preserve order, so positions do not identify elements."""
         return any(isinstance(node, Unordered) for node in walk(self.flow.node))
 
     def is_in_order(self, procs: int) -> bool:
-        """Whether elements come in order with this many workers."""
+        """Return True if elements are in order with this many workers."""
         copied = any(isinstance(node, Copying) for node in walk(self.flow.node))
         return not self.is_unordered or not (procs or copied)
 
     @property
     def repeats(self) -> bool:
-        """Whether rows may come more than once."""
+        """True if rows may occur more than once."""
         return any(step.repeats for step in self.steps)
 
     @property
     def endless(self) -> bool:
-        """Whether a pass never ends."""
+        """True if a pass never ends."""
         return Endless in self.flow.effects
 
     @property
     def never_ends(self) -> bool:
-        """Whether a pass of any operator below never ends, even if it is cut above."""
+        """True if a pass of any operator below never ends, even if an operator above limits it."""
         return any(Endless in node.effects for node in walk(self.flow.node))
 
     @property
     def is_ragged(self) -> bool:
-        """Its elements differ in shape, and nothing says so beforehand."""
+        """True if elements differ in shape in a way that no spec declares."""
         return any(
             step.ragged or any(other.is_ragged for other in step.others) for step in self.steps
         )
 
     @property
     def forgets(self) -> bool:
-        """Whether an element may not show all rows that it is made of."""
+        """True if an element may not contain the marks of all its rows."""
         return any(
             step.forgets or any(other.forgets for other in step.others) for step in self.steps
         )
 
     @property
     def is_long(self) -> bool:
-        """Whether the flow is too long to repeat within what is looked at."""
+        """True if the flow is too long to be repeated within ``MOST_ELEMENTS``."""
         length = self.flow.node.length
         return length is not None and length > _LONG
 
     @property
     def is_large(self) -> bool:
-        """Whether the elements are too large to batch."""
+        """True if the elements are too large to batch."""
         return any(_size(x) > _LARGE for x in self.first)
 
 
@@ -302,5 +302,5 @@ def _size(element: Any) -> int:
 
 
 def _rows_of(model: Model) -> tuple[int, ...]:
-    """The source rows that a model's marks tell; empty where elements have no marks."""
+    """Return the source rows by the marks of a model; empty if elements have no marks."""
     return tuple(i for x in islice(model.elements(0), MOST_ELEMENTS) for i in ids(x))

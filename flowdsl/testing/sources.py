@@ -1,4 +1,4 @@
-"""Random sources: rows in memory, rows by their number, rows of a stream, rows that come once."""
+"""Random sources: rows in memory, rows by index, streams, and sources that support one pass."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from flowdsl.testing.recipes import AnyFlow, Source
 
 
 def damage(draw: Draw, n: int) -> int | None:
-    """Sometimes the number of a row to make unreadable, but never the first."""
+    """Sometimes draw the number of a row to make unreadable, but never the first."""
     return draw(st.integers(1, n - 1)) if n > 1 and draw(st.integers(0, 7)) == 0 else None
 
 
 def rows(form: str, first: int, n: int, bad: int | None) -> Any:
-    """A sequence of rows, one of which may be unreadable."""
+    """Create a sequence of rows, one of which may be unreadable."""
     items = list(functions.make_rows(form, first, n))
     return items if bad is None else functions.damaged(items, bad)
 
 
 def in_memory(draw: Draw, form: str, first: int, n: int) -> Source:
-    """Rows in memory, one of which may fail; or an array for each component."""
+    """Draw rows in memory, one of which may fail; or an array for each component."""
     if form in ("tuple", "dict", "array") and draw(st.booleans()):
         return _in_arrays(form, first, n)
     items = rows(form, first, n, damage(draw, n))
@@ -50,20 +50,20 @@ def _in_arrays(form: str, first: int, n: int) -> Source:
 
 
 def by_number(draw: Draw, form: str, first: int, n: int) -> Source:
-    """Rows that any process makes of their numbers."""
+    """Draw rows that are computed from their index, in any process."""
     func = partial(functions.make_from, form, first)
     return Source(lambda: from_range(n).map(func), lambda: models.map_(models.rows(range(n)), func))
 
 
 def streamed(draw: Draw, form: str, first: int, n: int) -> Source:
-    """Rows of a stream, one of which may fail."""
+    """Draw a stream of rows, one of which may fail."""
     items = rows(form, first, n, damage(draw, n))
     func = partial(functions.read_rows, items)
     return Source(lambda: from_iterable(func), lambda: models.stream(items))
 
 
 def once(draw: Draw, form: str, first: int, n: int) -> Source:
-    """Rows of a queue or an iterator, which give only one pass."""
+    """Draw rows of a queue or an iterator, which support only one pass."""
     items = list(functions.make_rows(form, first, n))
     flow: Callable[[], AnyFlow] = lambda: from_queue(_filled(items))  # noqa: E731
     if draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""The random chains that operators are tested on: some operators of each kind."""
+"""The standard catalogue: random chains of some operators of each kind."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ OPERATORS: dict[str, DrawOperator] = {
 }
 
 ONE_PASS = frozenset({"FromQueue"})
-"""Sources that give only one pass."""
+"""Sources that support only one pass."""
 RESHAPING = frozenset({"Batch", "Concat", "Enumerate", "Interleave", "Zip"})
 """Operators that change the structure of elements, or combine flows."""
 MOVING = frozenset({"Shuffle", "WindowShuffle"})
 """Operators above which no flow can be zipped."""
 
 CATALOGUE = Catalogue(SOURCES, OPERATORS, ONE_PASS, RESHAPING, MOVING)
-"""Sources and operators of each kind that a planner knows, and some of no kind."""
+"""Sources and operators of each kind that the planner distinguishes, and some others."""
 
 
 def chains(
@@ -57,9 +57,9 @@ def chains(
 ) -> st.SearchStrategy[Recipe]:
     """Random flows with their models: a source and up to ``most`` operators.
 
-    They end with the operator ``last`` and a prefetch, if these are asked for. With ``one_pass``
-    the source may give only one pass, as a queue does. The elements are marked with the number of
-    their row, in the structure ``form`` (one of ``elements.FORMS``), or in any.
+    They end with the operator ``last`` and, with ``prefetched``, a prefetch. With ``one_pass`` the
+    source may support only one pass, like a queue. The elements are marked with the number of their
+    row; their structure is ``form`` (one of ``elements.FORMS``), or any.
 
     >>> from hypothesis import given, settings
     >>> from flowdsl.testing.laws import running_gives_the_reference

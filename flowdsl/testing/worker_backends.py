@@ -1,7 +1,7 @@
-"""The laws of backends: what a pool relies on with workers of any kind.
+"""The laws of worker backends, which a pool requires of workers of any kind.
 
-A law is a test function that takes a ``Trial``: a kind of worker, and a way to kill one. It raises
-an ``AssertionError`` if the kind breaks the law. In a test file:
+A law is a test function whose argument is a ``Trial``: a kind of worker, and a function that kills
+one. It raises an ``AssertionError`` if the kind breaks the law. In a test file:
 
     TRIAL = Trial(ACTORS, die=end_this_actor)
 
@@ -9,8 +9,8 @@ an ``AssertionError`` if the kind breaks the law. In a test file:
     def test_actors(law: Law) -> None:
         law(TRIAL)
 
-A law starts a few workers, which must be able to import this module and to see the files of a
-temporary folder. It waits up to ``PATIENCE`` for an event; only a broken law takes that long.
+A law starts a few workers, which must be able to import this module and to access the files of a
+temporary folder. It waits up to ``PATIENCE`` seconds for an event; only a broken law takes so long.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ AnyFlow: TypeAlias = Flow[Any, Any]
 Error = TypeVar("Error", bound=Exception)
 
 PATIENCE = 60.0
-"""Seconds to wait for an event that has to come, however busy the machine is."""
+"""Seconds to wait for an event that must come, even on a busy machine."""
 
 SOON = 20 * POLL_SECONDS
-"""Seconds within which anything that does not wait for workers is done."""
+"""The time limit in seconds of operations that do not wait for workers."""
 
 
 @attrs.frozen
 class Trial:
-    """A kind of worker to test by the laws."""
+    """A kind of worker under test."""
 
     kind: WorkerKind
     die: Callable[[], object] | None = None
@@ -88,7 +88,7 @@ class Trial:
             raise TypeError(f"Trial: say how {self.kind.noun.any} dies; or the kind is not mortal")
 
     def over(self, flow: AnyFlow, n: int = 2, **limits: Any) -> AnyFlow:
-        """The flow, run by ``n`` workers of this kind."""
+        """Return the flow, run by ``n`` workers of this kind."""
         return flow.apply(Prefetch, Workers(self.kind, n, **limits))
 
 
@@ -96,11 +96,11 @@ Law: TypeAlias = Callable[[Trial], None]
 
 
 def laws(trial: Trial) -> tuple[Law, ...]:
-    """The laws that the trial's kind of worker has to keep."""
+    """Return the laws that the trial's kind of worker must obey."""
     return (*LAWS, *LAWS_OF_MORTALS) if trial.kind.mortal else LAWS
 
 
-# -- what workers run ------------------------------------------------------------------------------
+# -- functions that workers run --------------------------------------------------------------------
 
 
 def _negative(i: int) -> int:
@@ -144,7 +144,7 @@ def _dies_once(row: int, die: Callable[[], object], folder: str, i: int) -> int:
 
 
 def _waits(folder: str, i: int) -> int:
-    """Return row 0 at once, and any other row only when the gate is open."""
+    """Return row 0 immediately, and any other row only when the gate is open."""
     if i:
         Path(folder, f"begun {i}").touch()
         while not Path(folder, "go").exists():
@@ -154,7 +154,7 @@ def _waits(folder: str, i: int) -> int:
 
 @attrs.frozen
 class _Gate:
-    """Releases the functions that wait."""
+    """A file that releases the functions that wait for it."""
 
     folder: str
 
@@ -179,18 +179,20 @@ def _gate() -> Iterator[_Gate]:
         gate = _Gate(folder)
         try:
             yield gate
-        finally:  # a thread cannot be killed and would wait for ever
+        finally:  # a thread cannot be killed and would wait forever
             gate.open()
 
 
-# -- a backend, and as much of a pool as is needed to observe it -----------------------------------
+# -- a running backend, with a minimal pool to observe it ------------------------------------------
 
 
 @attrs.define
-class _Hired:
+class _RunningBackend:
+    """A started backend, with the events it has reported so far."""
+
     backend: WorkerBackend
     stage: Stage
-    heard: list[Event] = attrs.field(factory=list[Event])
+    events: list[Event] = attrs.field(factory=list[Event])
     numbers: Iterator[int] = attrs.field(factory=count)
 
     def until(self, true: Callable[[], bool], what: str) -> None:
@@ -198,7 +200,7 @@ class _Hired:
         deadline = time.monotonic() + PATIENCE
         while not true():
             assert time.monotonic() < deadline, f"{what}: not within {PATIENCE:g} seconds"
-            self.heard += self.backend.poll()
+            self.events += self.backend.poll()
 
     def all_ready(self) -> list[Worker]:
         self.until(lambda: all(w.ready for w in self.backend.workers), "not all workers are ready")
@@ -209,25 +211,25 @@ class _Hired:
 
     def hand(self, worker: Worker, task_input: TaskInput) -> TaskInput:
         self.backend.submit(worker, task_input)
-        assert task_input.task.number in worker.held, "a piece that was given is not in worker.held"
+        assert task_input.task.number in worker.held, "a submitted task is not in worker.held"
         return task_input
 
     def done(self, task_input: TaskInput) -> Done:
-        """Wait until a piece is done, and remove it from its worker."""
+        """Wait until a task is done, and remove it from its worker."""
         number = task_input.task.number
 
-        def found() -> list[Done]:
-            return [e for e in self.heard if isinstance(e, Done) and e.result.number == number]
+        def results() -> list[Done]:
+            return [e for e in self.events if isinstance(e, Done) and e.result.number == number]
 
-        self.until(lambda: bool(found()), f"piece {number} is not done")
-        (event,) = found()  # reported exactly once
+        self.until(lambda: bool(results()), f"task {number} is not done")
+        (event,) = results()  # reported exactly once
         assert event.worker.held.pop(number, None) is task_input, (
-            "it is done, and its worker had it not"
+            "a task is done that its worker did not hold"
         )
         return event
 
     def elements(self, task_input: TaskInput) -> list[Any]:
-        """The elements of a piece, which must not fail."""
+        """Return the elements of a task, which must not fail."""
         event = self.done(task_input)
         assert event.result.failure is None, event.result.failure
         elements = list(event.delivery.open())
@@ -235,12 +237,12 @@ class _Hired:
         return elements
 
     def deaths(self) -> list[Died]:
-        return [event for event in self.heard if isinstance(event, Died)]
+        return [event for event in self.events if isinstance(event, Died)]
 
     def death_of(self, worker: Worker) -> Died:
-        self.until(lambda: bool(self.deaths()), f"nothing is heard of the end of {worker.name}")
+        self.until(lambda: bool(self.deaths()), f"the death of {worker.name} is not reported")
         (died,) = self.deaths()
-        assert died.worker is worker, "another worker is said to have died"
+        assert died.worker is worker, "the death of another worker is reported"
         return died
 
 
@@ -251,20 +253,20 @@ def _stage(trial: Trial, flow: AnyFlow, n: int = 2, **limits: Any) -> Stage:
 
 
 @contextmanager
-def _hired(
+def _running(
     trial: Trial, flow: AnyFlow, n: int = 2, clock: bool = False, **limits: Any
-) -> Iterator[_Hired]:
+) -> Iterator[_RunningBackend]:
     stage = _stage(trial, flow, n, **limits)
     backend = create_backend(stage, clock)
     try:
         backend.start(n)
-        yield _Hired(backend, stage)
+        yield _RunningBackend(backend, stage)
     finally:
         backend.close()
 
 
 def _alive() -> set[object]:
-    """The threads and, where the system shows them, the child processes of this process."""
+    """Return the threads and, if the system shows them, the child processes of this process."""
     found: set[object] = set(threading.enumerate())
     with suppress(OSError):
         for task in Path("/proc/self/task").iterdir():
@@ -274,9 +276,9 @@ def _alive() -> set[object]:
 
 
 def _alive_without(trial: Trial) -> set[object]:
-    """What stays alive without a backend: an engine that the first backend started may stay."""
-    with _hired(trial, from_range(9).map(_negative)) as hired:
-        hired.all_ready()
+    """Return what is alive without a backend, including an engine that the first backend starts."""
+    with _running(trial, from_range(9).map(_negative)) as running:
+        running.all_ready()
     return _alive()
 
 
@@ -288,7 +290,7 @@ def _all_gone(but: set[object]) -> bool:
 
 
 def _soon(action: Callable[[], object], what: str) -> None:
-    """Run an action that should be quick; one that never ends is left behind."""
+    """Run an action that must be quick; an action that never ends is abandoned."""
     failures: list[BaseException] = []
 
     def act() -> None:
@@ -306,7 +308,7 @@ def _soon(action: Callable[[], object], what: str) -> None:
 
 
 def _raised(kind: type[Error], action: Callable[[], object]) -> Error:
-    """The error that the action raises, which must be of this kind."""
+    """Return the error that the action raises, which must be of this kind."""
     try:
         action()
     except kind as error:
@@ -314,273 +316,273 @@ def _raised(kind: type[Error], action: Callable[[], object]) -> Error:
     raise AssertionError(f"there is no {kind.__name__}")
 
 
-# -- start, pack, give and hear --------------------------------------------------------------------
+# -- start, pack, submit and poll ------------------------------------------------------------------
 
 
-def they_are_as_many_as_asked_for(trial: Trial) -> None:
-    """All workers get ready, each with its own name; ``start`` adds those that are missing."""
+def start_adds_missing_workers(trial: Trial) -> None:
+    """All workers become ready, each with its own name; ``start`` adds missing workers."""
     backend = create_backend(_stage(trial, from_range(9).map(_negative), 3))
     assert backend.workers == [], "there are workers before the start"
     backend.close()
-    with _hired(trial, from_range(9).map(_negative), 3) as hired:
-        workers = hired.all_ready()
+    with _running(trial, from_range(9).map(_negative), 3) as running:
+        workers = running.all_ready()
         assert len(workers) == 3
         assert len({worker.name for worker in workers}) == 3
         assert not any(worker.held for worker in workers)
-        hired.backend.start(3)
-        assert hired.backend.workers == workers
-        hired.backend.start(4)
-        assert len(hired.all_ready()) == 4
-        assert hired.backend.workers[:3] == workers
+        running.backend.start(3)
+        assert running.backend.workers == workers
+        running.backend.start(4)
+        assert len(running.all_ready()) == 4
+        assert running.backend.workers[:3] == workers
 
 
 def a_task_yields_its_elements(trial: Trial) -> None:
-    """A piece gives the elements of its epoch and positions, whichever worker makes them."""
+    """A task yields the elements of its epoch and positions, in any worker."""
     flow = from_range(60).shuffle(seed=1).random_map(_drawn, seed=2)
-    with _hired(trial, flow) as hired:
+    with _running(trial, flow) as running:
         task_inputs = [
-            (epoch, start, hired.submit(worker, start, start + 7, epoch))
+            (epoch, start, running.submit(worker, start, start + 7, epoch))
             for epoch in (3, 0)
-            for start, worker in zip((0, 20), hired.all_ready(), strict=True)
+            for start, worker in zip((0, 20), running.all_ready(), strict=True)
         ]
         for epoch, start, task_input in task_inputs:
             expected = list(flow.epoch(epoch))[start : start + 7]
-            assert hired.elements(task_input) == expected
+            assert running.elements(task_input) == expected
 
 
-def rows_travel_to_workers(trial: Trial) -> None:
+def rows_are_sent_to_workers(trial: Trial) -> None:
     """Rows of any class and size can be sent to workers."""
     rows: list[Any] = [np.arange(20_000.0), "text", {"a": [1, (2, None)]}, b"", np.float32(1.5)]
-    with _hired(trial, from_iterable(rows).map(_itself), 1) as hired:
-        (worker,) = hired.all_ready()
-        packed, nbytes = hired.backend.pack([rows])
+    with _running(trial, from_iterable(rows).map(_itself), 1) as running:
+        (worker,) = running.all_ready()
+        packed, nbytes = running.backend.pack([rows])
         assert nbytes >= 0
-        task = Task(next(hired.numbers), 0, 0, len(rows))
-        task_input = hired.hand(worker, TaskInput(task, [rows], packed, nbytes))
-        np.testing.assert_equal(hired.elements(task_input), rows)
+        task = Task(next(running.numbers), 0, 0, len(rows))
+        task_input = running.hand(worker, TaskInput(task, [rows], packed, nbytes))
+        np.testing.assert_equal(running.elements(task_input), rows)
 
 
-def what_was_given_stays_valid(trial: Trial) -> None:
-    """Delivered elements stay valid while the worker makes more, and after it has ended."""
-    with _hired(trial, from_range(60).map(_large), 1) as hired:
-        (worker,) = hired.all_ready()
-        first = hired.done(hired.submit(worker, 0, 3))
+def delivered_elements_stay_valid(trial: Trial) -> None:
+    """Delivered elements stay valid while the worker computes more, and after it has ended."""
+    with _running(trial, from_range(60).map(_large), 1) as running:
+        (worker,) = running.all_ready()
+        first = running.done(running.submit(worker, 0, 3))
         assert first.delivery.nbytes > 0
         kept = list(first.delivery.open())
         for start in range(3, 60, 3):
-            hired.done(hired.submit(worker, start, start + 3)).delivery.discard()
+            running.done(running.submit(worker, start, start + 3)).delivery.discard()
     np.testing.assert_equal(kept, [_large(i) for i in range(3)])
 
 
-def a_function_that_fails_is_no_death(trial: Trial) -> None:
-    """Elements made before the failure are kept, and the worker goes on."""
-    with _hired(trial, from_range(60).map(partial(_fails_at, 5)), 1) as hired:
-        (worker,) = hired.all_ready()
-        done = hired.done(hired.submit(worker, 3, 9))
+def a_function_that_fails_does_not_end_its_worker(trial: Trial) -> None:
+    """Elements before the failure are delivered, and the worker continues."""
+    with _running(trial, from_range(60).map(partial(_fails_at, 5)), 1) as running:
+        (worker,) = running.all_ready()
+        done = running.done(running.submit(worker, 3, 9))
         assert list(done.delivery.open()) == [3, 4]
         failure = done.result.failure
         assert failure is not None
         assert (failure.epoch, failure.position) == (0, 5)
         assert isinstance(failure.cause, ZeroDivisionError)
-        assert hired.elements(hired.submit(worker, 6, 9)) == [6, 7, 8]
-        assert hired.backend.workers == [worker]
-        assert not hired.deaths()
+        assert running.elements(running.submit(worker, 6, 9)) == [6, 7, 8]
+        assert running.backend.workers == [worker]
+        assert not running.deaths()
 
 
-def gaps_are_told(trial: Trial) -> None:
-    """Where a filter leaves elements out, the result has the positions of the others."""
-    with _hired(trial, from_range(60).filter(_is_odd), 1) as hired:
-        (worker,) = hired.all_ready()
-        done = hired.done(hired.submit(worker, 10, 16))
+def results_have_the_positions_after_a_filter(trial: Trial) -> None:
+    """If a filter leaves elements out, the result contains the positions of the others."""
+    with _running(trial, from_range(60).filter(_is_odd), 1) as running:
+        (worker,) = running.all_ready()
+        done = running.done(running.submit(worker, 10, 16))
         assert list(done.delivery.open()) == [11, 13, 15]
         assert (done.result.positions, done.result.filtered) == ([11, 13, 15], 3)
 
 
-def hear_returns_when_nothing_happens(trial: Trial) -> None:
-    """``poll`` returns even if no worker has work, or if all work for a long time."""
-    with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
-        (worker,) = hired.all_ready()
-        _soon(hired.backend.poll, "hear, while nobody has work,")
-        task_input = hired.submit(worker, 1, 2)
-        _soon(hired.backend.poll, "hear, while a worker is at work,")
+def poll_returns_without_events(trial: Trial) -> None:
+    """``poll`` returns even if no worker has a task, or if all tasks take a long time."""
+    with _gate() as gate, _running(trial, gate.flow, 1) as running:
+        (worker,) = running.all_ready()
+        _soon(running.backend.poll, "poll, while no worker has a task,")
+        task_input = running.submit(worker, 1, 2)
+        _soon(running.backend.poll, "poll, while a worker is running a task,")
         gate.open()
-        assert hired.elements(task_input) == [1]
+        assert running.elements(task_input) == [1]
 
 
-def hear_is_woken(trial: Trial) -> None:
-    """``wake`` ends the wait of ``poll``, or of the next one; other events are not lost by it."""
-    with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
-        (worker,) = hired.all_ready()
+def wake_ends_the_wait_of_poll(trial: Trial) -> None:
+    """``wake`` ends the wait of the current or next ``poll``, without losing events."""
+    with _gate() as gate, _running(trial, gate.flow, 1) as running:
+        (worker,) = running.all_ready()
         took = list[float]()
         for k in range(6):
-            timer = threading.Timer(POLL_SECONDS / 10 * (k % 2), hired.backend.wake)
+            timer = threading.Timer(POLL_SECONDS / 10 * (k % 2), running.backend.wake)
             timer.start()
             if k % 2 == 0:  # before the wait, and not within it
                 timer.join()
             began = time.monotonic()
-            assert hired.backend.poll() == []
+            assert running.backend.poll() == []
             took.append(time.monotonic() - began)
             timer.join()
-        assert min(took) < POLL_SECONDS, f"what was woken waited for {took} seconds"
-        task_input = hired.submit(worker, 1, 2)
-        hired.backend.wake()
+        assert min(took) < POLL_SECONDS, f"poll waited for {took} seconds after wake"
+        task_input = running.submit(worker, 1, 2)
+        running.backend.wake()
         gate.open()
-        assert hired.elements(task_input) == [1]
+        assert running.elements(task_input) == [1]
 
 
-def one_that_is_dismissed_goes(trial: Trial) -> None:
-    """It ends, without an event, and what it gave stays valid; the others work on."""
+def a_dismissed_worker_ends(trial: Trial) -> None:
+    """It ends without an event, and its elements stay valid; the other workers continue."""
     before = _alive_without(trial)
-    with _hired(trial, from_range(60).map(_large), 1) as hired:
-        hired.all_ready()
+    with _running(trial, from_range(60).map(_large), 1) as running:
+        running.all_ready()
         alone = _alive()
-        hired.backend.start(2)
-        stays, goes = hired.all_ready()
-        given = hired.done(hired.submit(goes, 0, 3))
-        hired.backend.dismiss(goes)
-        assert hired.backend.workers == [stays]
+        running.backend.start(2)
+        stays, leaving = running.all_ready()
+        result = running.done(running.submit(leaving, 0, 3))
+        running.backend.dismiss(leaving)
+        assert running.backend.workers == [stays]
         assert _all_gone(but=alone), f"{_alive() - alone} are left of a worker that was dismissed"
-        assert hired.elements(hired.submit(stays, 3, 5))[0][0] == 3
-        assert not hired.deaths()
-        np.testing.assert_equal(list(given.delivery.open()), [_large(i) for i in range(3)])
+        assert running.elements(running.submit(stays, 3, 5))[0][0] == 3
+        assert not running.deaths()
+        np.testing.assert_equal(list(result.delivery.open()), [_large(i) for i in range(3)])
     assert _all_gone(but=before), f"{_alive() - before} are left"
 
 
 def operators_are_timed_if_asked(trial: Trial) -> None:
-    """With a clock, a result has each operator's calls and seconds; without, it has none."""
+    """With a clock, a result contains each operator's calls and seconds; otherwise it does not."""
     flow = from_range(60).map(_negative)
     for clock in (True, False):
-        with _hired(trial, flow, 1, clock) as hired:
-            (worker,) = hired.all_ready()
-            result = hired.done(hired.submit(worker, 0, 9)).result
+        with _running(trial, flow, 1, clock) as running:
+            (worker,) = running.all_ready()
+            result = running.done(running.submit(worker, 0, 9)).result
             assert bool(result.costs) == clock
             assert result.seconds > 0
 
 
-# -- rest, serves and close ------------------------------------------------------------------------
+# -- park, reuse and close ------------------------------------------------------------------------
 
 
 def a_backend_with_an_unfinished_task_does_not_park(trial: Trial) -> None:
-    """Workers do not rest while one holds a piece: its result would come in another pass."""
-    with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
-        (worker,) = hired.all_ready()
-        task_input = hired.submit(worker, 1, 2)
-        assert not hired.backend.park(), "a backend rests though a worker holds a piece"
+    """Workers are not parked while one holds a task, whose result would arrive in another pass."""
+    with _gate() as gate, _running(trial, gate.flow, 1) as running:
+        (worker,) = running.all_ready()
+        task_input = running.submit(worker, 1, 2)
+        assert not running.backend.park(), "a backend was parked while a worker holds a task"
         gate.open()
-        assert hired.elements(task_input) == [1]
+        assert running.elements(task_input) == [1]
 
 
-def those_who_rest_serve_again(trial: Trial) -> None:
-    """Rested workers serve as new ones do, ready or not: counts are 0, numbers begin anew."""
+def parked_workers_are_reused(trial: Trial) -> None:
+    """Parked workers, ready or not, work like new ones: counts and task numbers begin at 0."""
     flow = from_range(60).map(_negative)
     for ready in (True, False):
-        with _hired(trial, flow) as hired:
+        with _running(trial, flow) as running:
             if ready:
-                worker, _ = hired.all_ready()
+                worker, _ = running.all_ready()
                 worker.elements, worker.busy, worker.cpu = 3, 1.0, 1.0
-                hired.elements(hired.submit(worker, 0, 3))
-            if not hired.backend.park():
-                return  # the kind does not rest
-            counts = [(w.elements, w.busy, w.cpu) for w in hired.backend.workers]
+                running.elements(running.submit(worker, 0, 3))
+            if not running.backend.park():
+                return  # the kind does not park workers
+            counts = [(w.elements, w.busy, w.cpu) for w in running.backend.workers]
             assert counts == [(0, 0.0, 0.0)] * 2
-            assert hired.backend.can_reuse(hired.stage, False), (
-                "a backend that rests does not serve again"
+            assert running.backend.can_reuse(running.stage, False), (
+                "a parked backend cannot be reused"
             )
-            anew = _Hired(hired.backend, hired.stage)
-            for worker in anew.all_ready():
-                assert anew.elements(anew.submit(worker, 9, 12, epoch=4)) == [-9, -10, -11]
+            reused = _RunningBackend(running.backend, running.stage)
+            for worker in reused.all_ready():
+                assert reused.elements(reused.submit(worker, 9, 12, epoch=4)) == [-9, -10, -11]
 
 
-def those_who_rest_serve_no_other_stage(trial: Trial) -> None:
-    """Rested workers refuse another function, number of workers, or clock."""
+def parked_workers_refuse_another_stage(trial: Trial) -> None:
+    """Parked workers refuse another function, number of workers, or clock."""
     flow = from_range(60).map(_negative)
-    with _hired(trial, flow) as hired:
-        hired.all_ready()
-        hired.backend.park()
+    with _running(trial, flow) as running:
+        running.all_ready()
+        running.backend.park()
         others = {
             "another function": (_stage(trial, from_range(60).map(_itself)), False),
             "another number of workers": (_stage(trial, flow, 3), False),
             "a clock": (_stage(trial, flow), True),
         }
         for what, (stage, clock) in others.items():
-            assert not hired.backend.can_reuse(stage, clock), (
-                f"a backend serves a stage with {what}"
+            assert not running.backend.can_reuse(stage, clock), (
+                f"a backend was reused for a stage with {what}"
             )
 
 
-def close_leaves_nobody(trial: Trial) -> None:
-    """No thread or process is left, even with results on their way; closing twice is harmless."""
+def close_leaves_no_threads_or_processes(trial: Trial) -> None:
+    """No thread or process is left, even with undelivered results; closing twice is harmless."""
     before = _alive_without(trial)
-    with _hired(trial, from_range(60).map(_large)) as hired:
-        for worker in hired.all_ready():
-            hired.submit(worker, 0, 3)
-        hired.backend.close()
+    with _running(trial, from_range(60).map(_large)) as running:
+        for worker in running.all_ready():
+            running.submit(worker, 0, 3)
+        running.backend.close()
         assert _all_gone(but=before), f"{_alive() - before} are left when the backend is closed"
 
 
 def close_waits_for_no_function(trial: Trial) -> None:
-    """A worker that can be killed is; any other leaves by itself as soon as it can."""
+    """A worker that can be killed is killed; any other ends by itself as soon as it can."""
     before = _alive_without(trial)
-    with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
-        (worker,) = hired.all_ready()
-        hired.submit(worker, 1, 2)
-        hired.until(lambda: gate.has_begun(1), "a piece that was given is not begun")
+    with _gate() as gate, _running(trial, gate.flow, 1) as running:
+        (worker,) = running.all_ready()
+        running.submit(worker, 1, 2)
+        running.until(lambda: gate.has_begun(1), "a submitted task has not begun")
         late = threading.Timer(SOON, gate.open)
         late.start()
-        hired.backend.close()
+        running.backend.close()
         assert not gate.is_open, f"close waits for a function, for {SOON:g} seconds or more"
         late.cancel()
         gate.open()
-        assert _all_gone(but=before), f"{_alive() - before} are left though they may leave"
+        assert _all_gone(but=before), f"{_alive() - before} are left though they can end"
 
 
 def an_unreferenced_backend_ends(trial: Trial) -> None:
-    """A backend that nothing refers to any more ends as if it were closed."""
+    """A backend that is garbage-collected ends as if it were closed."""
     before = _alive_without(trial)
     stage = _stage(trial, from_range(60).map(_negative))
     backend = create_backend(stage)
     backend.start(2)
-    hired = _Hired(backend, stage)
-    hired.elements(hired.submit(hired.all_ready()[0], 0, 3))
-    del backend, hired
+    running = _RunningBackend(backend, stage)
+    running.elements(running.submit(running.all_ready()[0], 0, 3))
+    del backend, running
     gc.collect()
-    assert _all_gone(but=before), f"{_alive() - before} are left of a backend that nobody holds"
+    assert _all_gone(but=before), f"{_alive() - before} are left of an unreferenced backend"
 
 
 def a_fork_is_refused(trial: Trial) -> None:
-    """A fork that uses the backend gets an error; it ends no worker, since none is its own."""
+    """A fork that uses the backend gets an error; it does not end the workers of its parent."""
     if not hasattr(os, "fork"):
         return
-    with _gate() as gate, _hired(trial, gate.flow, 1) as hired:
-        (worker,) = hired.all_ready()
-        task_input = hired.submit(worker, 1, 2)
-        backend, stage = hired.backend, hired.stage
+    with _gate() as gate, _running(trial, gate.flow, 1) as running:
+        (worker,) = running.all_ready()
+        task_input = running.submit(worker, 1, 2)
+        backend, stage = running.backend, running.stage
 
-        def goes_on_anyway() -> None:
-            another = TaskInput(Task(next(hired.numbers), 0, 0, 1))
-            for goes_on in (
+        def uses_the_backend() -> None:
+            another = TaskInput(Task(next(running.numbers), 0, 0, 1))
+            for action in (
                 partial(backend.start, 1),
                 partial(backend.submit, worker, another),
                 backend.poll,
             ):
-                assert "fork" in str(_raised(FlowError, goes_on))
-            takes_over()
+                assert "fork" in str(_raised(FlowError, action))
+            reuses_and_closes()
 
-        def takes_over() -> None:
-            assert not backend.can_reuse(stage, False), "a backend serves a fork"
+        def reuses_and_closes() -> None:
+            assert not backend.can_reuse(stage, False), "a backend was reused in a fork"
             backend.close()
 
-        _in_fork(goes_on_anyway)
+        _in_fork(uses_the_backend)
         gate.open()
-        assert hired.elements(task_input) == [1]
+        assert running.elements(task_input) == [1]
         if backend.park():
-            _in_fork(takes_over)
+            _in_fork(reuses_and_closes)
             assert backend.can_reuse(stage, False)
-            assert hired.elements(hired.submit(worker, 2, 3)) == [2]
+            assert running.elements(running.submit(worker, 2, 3)) == [2]
 
 
 def _in_fork(child: Callable[[], None]) -> None:
-    """Run ``child`` in a fork of this process; fails if the fork fails or takes too long."""
+    """Run ``child`` in a fork of this process; raise if the fork fails or takes too long."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # this process has threads
         pid = os.fork()
@@ -598,16 +600,16 @@ def _in_fork(child: Callable[[], None]) -> None:
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            raise AssertionError("a fork that goes on hangs")
+            raise AssertionError("a fork that uses the backend hangs")
         time.sleep(0.01)
-    assert os.waitstatus_to_exitcode(ended[1]) == 0, "a fork failed; standard error says how"
+    assert os.waitstatus_to_exitcode(ended[1]) == 0, "a fork failed, see standard error"
 
 
 # -- whole flows -----------------------------------------------------------------------------------
 
 
 def _flows() -> dict[str, AnyFlow]:
-    """Flows that send workers different things: positions, elements of a stream, rows in memory."""
+    """Return flows with different task inputs: positions, elements of a stream, rows in memory."""
     return {
         "numbered": from_range(50).shuffle(seed=1).random_map(_drawn, seed=2),
         "batches of arrays": from_range(20).map(_large).batch(3),
@@ -622,8 +624,8 @@ def _flows() -> dict[str, AnyFlow]:
     }
 
 
-def a_flow_gives_its_reference(trial: Trial) -> None:
-    """A flow gives its elements in order, in any epoch, with one worker or several."""
+def a_flow_yields_its_reference(trial: Trial) -> None:
+    """A flow yields its elements in order, in any epoch, with one or several workers."""
     for n, (name, flow) in zip(cycle([1, 2, 3]), _flows().items(), strict=False):
         ahead = trial.over(flow, n)
         for epoch in (0, 2):
@@ -631,8 +633,8 @@ def a_flow_gives_its_reference(trial: Trial) -> None:
             np.testing.assert_equal(got, list(flow.epoch(epoch)), err_msg=name)
 
 
-def an_error_comes_at_its_place(trial: Trial) -> None:
-    """An error comes after all elements before it, with its cause and the row."""
+def an_error_is_raised_at_its_position(trial: Trial) -> None:
+    """An error is raised after all elements before it, with its cause and the row."""
     run = iter(trial.over(from_range(50).map(partial(_fails_at, 20))))
     assert list(islice(run, 20)) == list(range(20))
     error = _raised(ElementError, partial(next, run))
@@ -640,8 +642,8 @@ def an_error_comes_at_its_place(trial: Trial) -> None:
     assert (error.position, error.origin) == (20, "row 20 of from_range(50)")
 
 
-def a_run_goes_on_from_its_state(trial: Trial) -> None:
-    """A run resumes from its state with other workers or with none."""
+def a_run_resumes_from_its_state(trial: Trial) -> None:
+    """A run resumes from its state with other workers or without workers."""
     flow = from_range(50).shuffle(seed=1).map(_negative)
     with iter(trial.over(flow)) as run:
         first = list(islice(run, 20))
@@ -650,25 +652,25 @@ def a_run_goes_on_from_its_state(trial: Trial) -> None:
     assert first + list(flow.resume(state)) == flow.collect()
 
 
-def unordered_elements_come_once(trial: Trial) -> None:
-    """Without order, each element still comes exactly once."""
+def unordered_elements_are_delivered_once(trial: Trial) -> None:
+    """Without order, each element is still delivered exactly once."""
     ahead = trial.over(from_range(50).map(_negative)).apply(Unordered)
     assert sorted(ahead.collect()) == sorted(-i for i in range(50))
 
 
-def what_fails_is_left_out(trial: Trial) -> None:
-    """With ``on_error``, failed elements are left out and reported, and the books balance."""
-    told: list[str] = []
+def failed_elements_are_skipped(trial: Trial) -> None:
+    """With ``on_error``, failed elements are skipped and reported, and the counts balance."""
+    reported: list[str] = []
     flow = from_range(50).map(partial(_fails_at, 20))
-    run = iter(trial.over(flow.prefetch(on_error=lambda error: told.append(error.origin))))
+    run = iter(trial.over(flow.prefetch(on_error=lambda error: reported.append(error.origin))))
     assert list(run) == [i for i in range(50) if i != 20]
-    assert told == ["row 20 of from_range(50)"]
+    assert reported == ["row 20 of from_range(50)"]
     (stage,) = run.statistics().stages
     assert (stage.entered, stage.delivered, stage.skipped, stage.in_flight) == (50, 49, 1, 0)
 
 
-def the_next_pass_runs_what_the_flow_says_then(trial: Trial) -> None:
-    """Workers may stay for the next pass, but not the old values that functions refer to."""
+def the_next_pass_uses_current_values(trial: Trial) -> None:
+    """Workers may stay for the next pass, but not old values that functions refer to."""
     step = 1
     ahead = trial.over(from_range(20).map(lambda i: i + step))
     assert ahead.collect() == ahead.collect() == list(range(1, 21))
@@ -676,8 +678,8 @@ def the_next_pass_runs_what_the_flow_says_then(trial: Trial) -> None:
     assert ahead.collect() == list(range(100, 120))
 
 
-def runs_have_workers_of_their_own(trial: Trial) -> None:
-    """Two runs over one flow at once, and a third that is abandoned, share no workers."""
+def runs_have_separate_workers(trial: Trial) -> None:
+    """Two concurrent runs over one flow, and a third, abandoned one, share no workers."""
     ahead = trial.over(from_range(200).map(_negative))
     with iter(ahead) as left:
         next(left)
@@ -686,8 +688,8 @@ def runs_have_workers_of_their_own(trial: Trial) -> None:
     assert ahead.collect() == [-i for i in range(200)]
 
 
-def it_goes_by_its_own_words(trial: Trial) -> None:
-    """The kind's own words stand in titles, plans, pictures, statistics and verdicts."""
+def messages_name_the_kind(trial: Trial) -> None:
+    """Titles, plans, pictures, statistics and verdicts use the names of the kind."""
     kind = trial.kind
     flow = from_range(50).map(_negative)
     ahead = trial.over(flow)
@@ -703,9 +705,9 @@ def it_goes_by_its_own_words(trial: Trial) -> None:
     assert pickle.loads(pickle.dumps(statistics)) == statistics
     busy = (WorkerStatistics(50, 9.9), WorkerStatistics(50, 9.9))
     stage = StageStatistics(("map(f)",), 10.0, 100, 100, kind=kind, workers=busy, waited=5.0)
-    told = verdict(RunStatistics(100, 10.0, 4.9, (stage,)), cores=8)
-    assert f"its 2 {kind.short.many} are busy" in told.finding
-    assert told.advice.startswith(f"prefetch({kind.keyword}=4) would give")
+    bottleneck = verdict(RunStatistics(100, 10.0, 4.9, (stage,)), cores=8)
+    assert f"its 2 {kind.short.many} are busy" in bottleneck.finding
+    assert bottleneck.advice.startswith(f"prefetch({kind.keyword}=4) would give")
 
 
 def a_profile_times_its_operators(trial: Trial) -> None:
@@ -719,31 +721,31 @@ def a_profile_times_its_operators(trial: Trial) -> None:
 
 
 LAWS: tuple[Law, ...] = (
-    they_are_as_many_as_asked_for,
-    one_that_is_dismissed_goes,
+    start_adds_missing_workers,
+    a_dismissed_worker_ends,
     a_task_yields_its_elements,
-    rows_travel_to_workers,
-    what_was_given_stays_valid,
-    a_function_that_fails_is_no_death,
-    gaps_are_told,
-    hear_returns_when_nothing_happens,
-    hear_is_woken,
+    rows_are_sent_to_workers,
+    delivered_elements_stay_valid,
+    a_function_that_fails_does_not_end_its_worker,
+    results_have_the_positions_after_a_filter,
+    poll_returns_without_events,
+    wake_ends_the_wait_of_poll,
     operators_are_timed_if_asked,
     a_backend_with_an_unfinished_task_does_not_park,
-    those_who_rest_serve_again,
-    those_who_rest_serve_no_other_stage,
-    close_leaves_nobody,
+    parked_workers_are_reused,
+    parked_workers_refuse_another_stage,
+    close_leaves_no_threads_or_processes,
     close_waits_for_no_function,
     an_unreferenced_backend_ends,
     a_fork_is_refused,
-    a_flow_gives_its_reference,
-    an_error_comes_at_its_place,
-    a_run_goes_on_from_its_state,
-    unordered_elements_come_once,
-    what_fails_is_left_out,
-    the_next_pass_runs_what_the_flow_says_then,
-    runs_have_workers_of_their_own,
-    it_goes_by_its_own_words,
+    a_flow_yields_its_reference,
+    an_error_is_raised_at_its_position,
+    a_run_resumes_from_its_state,
+    unordered_elements_are_delivered_once,
+    failed_elements_are_skipped,
+    the_next_pass_uses_current_values,
+    runs_have_separate_workers,
+    messages_name_the_kind,
     a_profile_times_its_operators,
 )
 """The laws for workers of every kind."""
@@ -757,68 +759,68 @@ def _dying(trial: Trial, row: int) -> AnyFlow:
     return from_range(50).map(partial(_dies_at, row, trial.die))
 
 
-def a_death_is_heard_of_once(trial: Trial) -> None:
-    """A death is reported once, with its cause and the task begun last; its pieces stay held."""
-    with _hired(trial, _dying(trial, 4), 1) as hired:
-        (worker,) = hired.all_ready()
-        task_inputs = [hired.submit(worker, start, start + 3) for start in (0, 3, 6)]
-        died = hired.death_of(worker)
+def a_death_is_reported_once(trial: Trial) -> None:
+    """A death is reported once, with its cause and the last task begun; ``held`` is unchanged."""
+    with _running(trial, _dying(trial, 4), 1) as running:
+        (worker,) = running.all_ready()
+        task_inputs = [running.submit(worker, start, start + 3) for start in (0, 3, 6)]
+        died = running.death_of(worker)
         assert died.how
         assert died.begun == task_inputs[1].task.number
-        done = [event.result.number for event in hired.heard if isinstance(event, Done)]
+        done = [event.result.number for event in running.events if isinstance(event, Done)]
         assert done in ([], [task_inputs[0].task.number])
         assert list(worker.held) == [task_input.task.number for task_input in task_inputs]
         worker.held.clear()
-        hired.backend.replace(worker)
-        (another,) = hired.all_ready()
-        assert hired.elements(hired.submit(another, 6, 9)) == [6, 7, 8]
-        assert len(hired.deaths()) == 1
+        running.backend.replace(worker)
+        (another,) = running.all_ready()
+        assert running.elements(running.submit(another, 6, 9)) == [6, 7, 8]
+        assert len(running.deaths()) == 1
 
 
-def one_that_died_is_replaced(trial: Trial) -> None:
-    """A new worker without pieces replaces a dead one; the others keep their pieces."""
+def a_dead_worker_is_replaced(trial: Trial) -> None:
+    """A new worker without tasks replaces a dead one; the others keep their tasks."""
     assert trial.die is not None
     with _gate() as gate:
         flow = gate.flow.map(partial(_dies_at, 0, trial.die))
-        with _hired(trial, flow, 3) as hired:
-            worker, *others = hired.all_ready()
-            held = [hired.submit(other, i, i + 1) for i, other in enumerate(others, 1)]
-            hired.submit(worker, 0, 1)
-            hired.death_of(worker)
+        with _running(trial, flow, 3) as running:
+            worker, *others = running.all_ready()
+            held = [running.submit(other, i, i + 1) for i, other in enumerate(others, 1)]
+            running.submit(worker, 0, 1)
+            running.death_of(worker)
             worker.held.clear()
-            hired.backend.replace(worker)
-            workers = hired.all_ready()
+            running.backend.replace(worker)
+            workers = running.all_ready()
             assert len(workers) == 3
             assert worker not in workers
-            (another,) = (one for one in workers if one not in others)
+            (another,) = (w for w in workers if w not in others)
             assert not another.held
             gate.open()
-            assert [hired.elements(task_input) for task_input in held] == [[1], [2]]
-            assert hired.elements(hired.submit(another, 3, 5)) == [3, 4]
+            assert [running.elements(task_input) for task_input in held] == [[1], [2]]
+            assert running.elements(running.submit(another, 3, 5)) == [3, 4]
 
 
-def one_that_takes_too_long_is_ended(trial: Trial) -> None:
-    """A worker over its timeout is killed; one that is in time, or idle, is left alone."""
-    with _gate() as gate, _hired(trial, gate.flow, 1, timeout=PATIENCE) as hired:
-        (worker,) = hired.all_ready()
-        task_input = hired.submit(worker, 1, 2)
-        hired.heard += hired.backend.poll()
+def a_worker_over_its_timeout_is_ended(trial: Trial) -> None:
+    """A worker over its timeout is killed; a worker in time, or without a task, is not."""
+    with _gate() as gate, _running(trial, gate.flow, 1, timeout=PATIENCE) as running:
+        (worker,) = running.all_ready()
+        task_input = running.submit(worker, 1, 2)
+        running.events += running.backend.poll()
         gate.open()
-        assert hired.elements(task_input) == [1]
-        assert not hired.deaths()
-    with _gate() as gate, _hired(trial, gate.flow, 2, timeout=1.0) as hired:
-        worker, other = hired.all_ready()
-        task_input = hired.submit(worker, 1, 2)
-        died = hired.death_of(worker)
+        assert running.elements(task_input) == [1]
+        assert not running.deaths()
+    with _gate() as gate, _running(trial, gate.flow, 2, timeout=1.0) as running:
+        worker, other = running.all_ready()
+        task_input = running.submit(worker, 1, 2)
+        died = running.death_of(worker)
         assert died.how
         assert died.begun == task_input.task.number
         worker.held.clear()
-        hired.backend.replace(worker)
-        assert other in hired.all_ready()
+        running.backend.replace(worker)
+        assert other in running.all_ready()
 
 
 def a_death_changes_no_element(trial: Trial) -> None:
-    """Pieces that a dead worker held are made again, and the statistics count them."""
+    """Tasks of a dead worker are repeated, and the statistics count them."""
     assert trial.die is not None
     with tempfile.TemporaryDirectory() as folder:
         flow = from_range(50).map(partial(_dies_once, 20, trial.die, folder))
@@ -830,8 +832,8 @@ def a_death_changes_no_element(trial: Trial) -> None:
         assert (stage.entered, stage.delivered, stage.in_flight) == (50, 50, 0)
 
 
-def an_element_that_workers_die_on_is_named(trial: Trial) -> None:
-    """An element that kills workers is an error after those before it, or is left out."""
+def an_element_that_kills_workers_is_named(trial: Trial) -> None:
+    """An element that kills workers is an error after the elements before it, or is skipped."""
     run = iter(trial.over(_dying(trial, 20), deaths=2))
     assert list(islice(run, 20)) == list(range(20))
     error = _raised(WorkerDied, partial(next, run))
@@ -841,10 +843,10 @@ def an_element_that_workers_die_on_is_named(trial: Trial) -> None:
 
 
 LAWS_OF_MORTALS: tuple[Law, ...] = (
-    a_death_is_heard_of_once,
-    one_that_died_is_replaced,
-    one_that_takes_too_long_is_ended,
+    a_death_is_reported_once,
+    a_dead_worker_is_replaced,
+    a_worker_over_its_timeout_is_ended,
     a_death_changes_no_element,
-    an_element_that_workers_die_on_is_named,
+    an_element_that_kills_workers_is_named,
 )
-"""The further laws for kinds of worker that can die."""
+"""The additional laws for kinds of worker that can die."""

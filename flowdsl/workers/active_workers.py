@@ -1,4 +1,4 @@
-"""The workers of a backend that are given work: a fixed number, or as many as are found to pay."""
+"""The active workers of a backend: a fixed number, or the number that the tuner finds."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from flowdsl.workers.backend import Worker, WorkerBackend
 from flowdsl.workers.tuner import Span, Tuner
 
 AT_FIRST = 2
-"""The workers that are started at once."""
+"""The number of workers started immediately."""
 
 FOR_EACH = 1
-"""The further ones that are started for each that is ready. So the first element need not wait for
-all of them to start, and not all are started for a pass that some can finish."""
+"""The number of further workers started for each ready worker. So the first element does not wait
+until all workers have started, and a short pass does not start workers it does not need."""
 
 
 @attrs.define
 class ActiveWorkers:
-    """How many workers of a backend are given work; the others finish what they hold, and go."""
+    """Decides how many workers receive tasks; the others finish their tasks and are dismissed."""
 
     backend: WorkerBackend
     count: int
     tuner: Tuner | None
-    """Finds ``count``; None if it was given."""
+    """Determines ``count``; None if the number is fixed."""
     dismissed: WorkerStatistics = attrs.field(factory=lambda: WorkerStatistics(0, 0.0, 0.0))
-    """What the workers had done that went."""
+    """The statistics of dismissed workers."""
     _staffed: float = 0.0
-    """Seconds for which workers were there, added up, until ``_counted``."""
+    """Total worker seconds until ``_counted``: for each worker the time it existed."""
     _counted: float | None = None
     _seen: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
-    """The moment of the last ``observe``, and what was waited, outside and worked until then."""
+    """The time of the last ``observe``, with the totals ``waited``, ``outside`` and ``worked``."""
 
     @classmethod
     def of(cls, backend: WorkerBackend, asked: Workers, found: int | None) -> ActiveWorkers:
-        """As many workers as are asked for; ``found`` is the number that paid the last time."""
+        """Create it for the requested workers; ``found`` is the tuned number of the last pass."""
         tuner = Tuner(asked.count, found or 1) if asked.auto else None
         return cls(backend, tuner.count if tuner else asked.count, tuner)
 
     def start(self, waited: float, outside: float, worked: float) -> None:
-        """Start the workers for a pass; the totals are those with which it begins."""
+        """Start the workers for a pass; the arguments are the totals at its beginning."""
         self.backend.start(min(self.count, AT_FIRST))
         self.complete()
         now = time.perf_counter()
@@ -50,37 +50,38 @@ class ActiveWorkers:
         self._seen = now, waited, outside, worked
 
     def complete(self) -> None:
-        """Start as many of the missing workers as those who are ready allow."""
-        while (there := len(self.backend.workers)) < self.count:
+        """Start missing workers, as many as the number of ready workers allows."""
+        while (present := len(self.backend.workers)) < self.count:
             ready = sum(worker.ready for worker in self.backend.workers)
-            if min(self.count, (1 + FOR_EACH) * ready) <= there:
+            if min(self.count, (1 + FOR_EACH) * ready) <= present:
                 return
             self.backend.start(min(self.count, (1 + FOR_EACH) * ready))
 
     @property
     def able(self) -> list[Worker]:
-        """The workers that are given work."""
+        """The workers that receive tasks."""
         return self.backend.workers[: self.count]
 
     def dismiss_idle(self) -> None:
-        """End the workers beyond the number that hold nothing any more."""
+        """End the surplus workers that hold no tasks any more."""
         for worker in self.backend.workers[self.count :]:
             if not worker.held:
-                one = self.dismissed
+                total = self.dismissed
                 self.dismissed = WorkerStatistics(
-                    one.elements + worker.elements,
-                    one.busy + worker.busy,
-                    (one.cpu or 0.0) + worker.cpu,
+                    total.elements + worker.elements,
+                    total.busy + worker.busy,
+                    (total.cpu or 0.0) + worker.cpu,
                 )
                 self.backend.dismiss(worker)
 
     def observe(
         self, elements: int, waited: float, outside: float, worked: float, under_way: int
     ) -> bool:
-        """Take note of a task that was delivered; tells whether the number has changed.
+        """Record a delivered task; return True if the number of workers has changed.
 
-        The seconds are totals: the consumer's thread waited, the consumer was at its own work, and
-        the workers were. ``under_way`` is the number of tasks that are not delivered yet.
+        ``waited``, ``outside`` and ``worked`` are totals in seconds: of the consumer's thread
+        waiting for workers, of the consumer's own work, and of the work of all workers.
+        ``under_way`` is the number of tasks that are not delivered yet.
         """
         if self.tuner is None:
             return False
@@ -98,7 +99,7 @@ class ActiveWorkers:
         return True
 
     def seconds(self, now: float) -> float | None:
-        """Seconds for which workers were there, added up; None if their number was given."""
+        """Return the total worker seconds; None if the number of workers is fixed."""
         return self._seconds(now) if self.tuner else None
 
     def _seconds(self, now: float) -> float:

@@ -1,8 +1,8 @@
-"""A backend: workers of one kind, as a pool sees them.
+"""Backends: the interface between a pool and workers of one kind.
 
-A pool hands out pieces of work and receives events. Only the backend knows what its workers are
-(processes, threads, or actors of a distributed engine) and how to reach them.
-``flowdsl.testing.worker_backends`` has tests of this protocol for backends of any kind.
+A pool submits tasks and receives events. Only the backend knows what its workers are (processes,
+threads, or actors of a distributed engine) and how to communicate with them.
+``flowdsl.testing.worker_backends`` contains tests of this protocol for backends of any kind.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from flowdsl.plan.plan import Stage
 from flowdsl.workers.tasks import InputRows, Task, TaskInput
 
 POLL_SECONDS = 0.5
-"""The longest time that ``WorkerBackend.hear`` waits for an event."""
+"""The longest time that ``WorkerBackend.poll`` waits for an event."""
 
 
 @attrs.define(eq=False)
 class Worker:
-    """One worker, and the pieces of work that were given to it."""
+    """One worker, and the tasks submitted to it."""
 
     name: str
-    """How messages call the worker, such as ``worker process 1234``."""
+    """The name of the worker in messages, such as ``worker process 1234``."""
     ready: bool = False
     held: dict[int, TaskInput] = attrs.field(factory=dict[int, TaskInput])
-    """The pieces given to the worker and not done yet, by task number, the oldest first."""
+    """The tasks submitted to the worker and not done yet, by task number, the oldest first."""
     elements: int = 0
     busy: float = 0.0
     cpu: float = 0.0
@@ -40,7 +40,7 @@ class Worker:
 
 @attrs.frozen
 class Result:
-    """The outcome of a piece: counts, times, and a failure if there was one."""
+    """The outcome of a task: counts, times, and a failure if there was one."""
 
     number: int
     count: int
@@ -55,50 +55,50 @@ class Result:
     costs: dict[Path, tuple[int, float]]
 
 
-def result_of(made: TaskOutcome, task: Task) -> Result:
-    """The result to report for a task, from what was made of it."""
-    consecutive = list(range(task.start, task.start + len(made.elements)))
+def result_of(outcome: TaskOutcome, task: Task) -> Result:
+    """Create the result to report for a task from the outcome of its execution."""
+    consecutive = list(range(task.start, task.start + len(outcome.elements)))
     return Result(
         task.number,
-        len(made.elements),
-        None if made.positions == consecutive else made.positions,
-        made.filtered,
-        made.left,
-        made.failure,
-        made.seconds,
-        made.cpu,
-        made.times,
-        made.costs,
+        len(outcome.elements),
+        None if outcome.positions == consecutive else outcome.positions,
+        outcome.filtered,
+        outcome.left,
+        outcome.failure,
+        outcome.seconds,
+        outcome.cpu,
+        outcome.times,
+        outcome.costs,
     )
 
 
 class Delivery(Protocol):
-    """The elements of a result, on their way to the consumer."""
+    """The elements of a result, before the consumer receives them."""
 
     @property
     def nbytes(self) -> int:
-        """The memory that the elements take, in bytes."""
+        """The memory of the elements in bytes."""
         ...
 
     def open(self) -> Sequence[Any]:
-        """Take the elements."""
+        """Return the elements."""
         ...
 
     def discard(self) -> None:
-        """Release the elements, which nobody will take."""
+        """Release the elements, which will not be delivered."""
         ...
 
 
 @attrs.frozen
 class Ready:
-    """The event that a worker can be given work."""
+    """The event that a worker is ready for tasks."""
 
     worker: Worker
 
 
 @attrs.frozen
 class Done:
-    """The event that a worker has finished a piece."""
+    """The event that a worker has finished a task."""
 
     worker: Worker
     result: Result
@@ -107,13 +107,13 @@ class Done:
 
 @attrs.frozen
 class Died:
-    """The event that a worker has ended or was ended; the pieces it held are not done."""
+    """The event that a worker has ended or was ended; the tasks it held are not done."""
 
     worker: Worker
     how: str
     """How the worker ended, for messages, such as ``signal SIGKILL``."""
     begun: int | None = None
-    """The number of the last task that it began, if any; of others it held it began none."""
+    """The number of the last task that the worker began; None if it began none."""
 
 
 Event: TypeAlias = Ready | Done | Died
@@ -122,102 +122,102 @@ Event: TypeAlias = Ready | Done | Died
 class WorkerBackend(Protocol):
     """The workers of a stage.
 
-    A backend belongs to the process that made it. In a fork of that process ``start``, ``submit``
-    and ``poll`` raise a ``FlowError``, ``can_reuse`` is False, and ``close`` and garbage collection
-    leave the workers alone, since they are not the fork's. An ``Owner`` distinguishes a fork from
-    the owning process.
+    A backend belongs to the process that created it. In a fork of that process ``start``,
+    ``submit`` and ``poll`` raise a ``FlowError``, ``can_reuse`` returns False, and ``close`` and
+    garbage collection do not touch the workers, which belong to the parent. An ``Owner``
+    distinguishes a fork from the owning process.
 
-    A backend that nothing refers to any more ends as if it were closed.
+    A backend that is garbage-collected ends as if it were closed.
     """
 
     @property
     def workers(self) -> list[Worker]:
-        """The current workers; empty before ``start``."""
+        """The current workers; an empty list before ``start``."""
         ...
 
     def start(self, count: int) -> None:
-        """Start workers until there are ``count``; they need not be ready on return.
+        """Start workers until there are ``count``; return without waiting for them.
 
-        Workers that were started before are kept.
+        Existing workers are kept.
         """
         ...
 
     def pack(self, rows: InputRows) -> tuple[Any, int]:
-        """Rows packed for a worker, and their bytes; raises if they cannot be sent."""
+        """Return the rows packed for a worker and their size; raise if they cannot be sent."""
         ...
 
     def submit(self, worker: Worker, task_input: TaskInput) -> None:
-        """Give a piece to a worker and add it to ``worker.held``.
+        """Send a task to a worker and add it to ``worker.held``.
 
-        The caller of ``poll`` removes it when the piece is done or its worker has died.
+        The caller of ``poll`` removes it when the task is done or its worker has died.
         """
         ...
 
     def poll(self) -> list[Event]:
-        """The events since the last call, each once.
+        """Return the events since the last call, each once.
 
-        Waits for an event for ``POLL_SECONDS`` at most, or until ``wake``, and gives an empty
-        list if none came. Raises any error after which no worker can continue.
+        If there are no events, wait for one, until ``wake`` is called or for ``POLL_SECONDS``, and
+        return an empty list if none came. Raise any error after which no worker can continue.
         """
         ...
 
     def wake(self) -> None:
-        """End the wait of a ``poll`` that is under way, or else of the next one.
+        """End the wait of the current ``poll``, or of the next one if none is waiting.
 
-        It is called from another thread, between ``start`` and ``close``.
+        Another thread calls this, between ``start`` and ``close``.
         """
         ...
 
     def replace(self, worker: Worker) -> None:
-        """Start a new worker in place of one that died; not called if the kind cannot die."""
+        """Start a new worker in place of a dead one; not called for kinds that cannot die."""
         ...
 
     def dismiss(self, worker: Worker) -> None:
-        """End a worker that holds no piece; none comes in its place."""
+        """End a worker that holds no tasks, without a replacement."""
         ...
 
     def park(self) -> bool:
-        """After a pass: whether the workers stay for the next one, with their counts reset to 0.
+        """Keep the workers after a pass for the next one; return True if they stay.
 
-        False if a worker still holds a piece or if the kind does not rest; the caller then closes
-        the backend.
+        Their counts are reset to 0. Return False if a worker still holds a task or if workers of
+        this kind are not reused; the caller then closes the backend.
         """
         ...
 
     def can_reuse(self, stage: Stage, clock: bool) -> bool:
-        """Whether these resting workers can serve this stage as new ones would.
+        """Return True if the parked workers can run this stage exactly as new workers would.
 
-        If so, they are at work again. False if the program, the clock, the limits or the
-        surroundings (working folder, environment) differ from those they were started with.
+        If so, they are active again. Return False if the program, the clock, the limits, the
+        working folder or the environment has changed since the workers were started.
         """
         ...
 
     def close(self) -> None:
-        """End the workers soon, whatever they are doing; delivered elements stay valid.
+        """End the workers soon, even in the middle of a task; delivered elements stay valid.
 
-        May be called twice, and before ``start``.
+        ``close`` may be called twice, and before ``start``.
         """
         ...
 
 
 class BackendFactory(Protocol):
-    """Makes a backend without starting any worker; most often a class of backends."""
+    """Creates a backend without starting workers; usually the backend's class."""
 
     def __call__(self, stage: Stage, clock: bool) -> WorkerBackend:
-        """A backend for ``stage``; with ``clock`` its workers time each operator.
+        """Create a backend for ``stage``; with ``clock`` its workers time each operator.
 
         Raises:
-            NotShippable: The program cannot travel.
+            NotShippable: The program cannot be sent to workers.
         """
         ...
 
 
 def create_backend(stage: Stage, clock: bool = False) -> WorkerBackend:
-    """A new backend of the kind of worker that a stage asks for.
+    """Create a backend of the worker kind of a stage.
 
     Raises:
-        InvalidFlow: There is no such factory as the kind names, or no module that it needs.
-        NotShippable: The program cannot travel.
+        InvalidFlow: The factory that the kind names, or a module it needs, is missing.
+        NotShippable: The program cannot be sent to workers.
     """
     kind = stage.workers.kind
     try:
@@ -229,20 +229,20 @@ def create_backend(stage: Stage, clock: bool = False) -> WorkerBackend:
 
 @attrs.define
 class Owner:
-    """The process that made a backend, and to which the backend belongs."""
+    """The process that created a backend, and to which the backend belongs."""
 
     process: int = attrs.field(factory=os.getpid)
 
     @property
     def is_here(self) -> bool:
-        """Whether this process is the owner, and not a fork of it."""
+        """True in the owning process, False in a fork of it."""
         return os.getpid() == self.process
 
     def check(self) -> None:
-        """Refuse to go on in a fork of the owner.
+        """Raise in a fork of the owner.
 
         Raises:
-            FlowError: This process is one.
+            FlowError: This process is a fork of the owner.
         """
         if not self.is_here:
             raise FlowError(FORKED)

@@ -1,14 +1,15 @@
 """The fork server: a small process that has imported what workers need, and forks them on request.
 
-A new interpreter takes a quarter of a second to import NumPy; a fork takes milliseconds. The user's
-process is never forked, since its threads and locks would be copied in whatever state they are in.
-The fork server has one thread, no ZMQ context and nothing of the user's, so a fork of it is whole.
-The idea is that of ``multiprocessing``'s start method of that name.
+The problem: a worker as a new interpreter takes a quarter of a second to import NumPy. Forking the
+user's process takes milliseconds, but copies its threads' locks in an arbitrary state, so the fork
+may deadlock. The choice: fork a separate process, which has one thread, no ZMQ context and no
+objects of the user, so its forks are in a consistent state. ``multiprocessing`` has a start method
+of the same name and idea.
 
-It is asked through a socket by the consumer's process alone, in messages that begin with a number:
+Only the consumer's process sends requests, through a socket, in messages that begin with a number:
 
 =================  =====================================  ==========================================
-request            beside it                              answer
+request            additional content                     answer
 =================  =====================================  ==========================================
 0: fork a worker   the names of modules to import first;  its process id, and a descriptor of the
                    as descriptors its link, the folder    process; or an error number, negated
@@ -16,9 +17,9 @@ request            beside it                              answer
 n: a process id                                           how that process ended, as ``wait`` says
 =================  =====================================  ==========================================
 
-A module that starts a thread or opens a file when it is imported is not for a process that forks:
-both would be shared by the workers. The answer is then ``UNFIT``, and this fork server is of no
-more use.
+A process that forks must not import a module that starts a thread or opens a file: the thread is
+missing in the workers, and they would share the file. The answer is then ``UNFIT``, and the
+consumer does not use this fork server any more.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from flowdsl.workers import worker
 
 NUMBER = struct.Struct("<q")
 LARGEST = 1 << 16
-"""The most bytes of a request."""
+"""The maximum size of a request in bytes."""
 FORK = 0
 NOT_KNOWN = 1 << 32
-"""The answer for a process that has not ended, or is not known."""
+"""The answer for a process that has not ended, or is unknown."""
 FDS = 4
-"""Descriptors that come with a request for a worker: link, folder, standard output and error."""
+"""Descriptors sent with a request for a worker: link, folder, standard output and error."""
 UNFIT = -(1 << 32)
 """The answer if an import has made this process unfit for being forked."""
 
 
 def main(fd: int) -> None:
-    """Fork workers until the consumer closes the socket or is gone; in a fork, be that worker."""
+    """Fork workers until the consumer closes the socket or is gone; in a fork, run the worker."""
     importlib.import_module("threadpoolctl")  # here, so that no worker has to
     gc.collect()
     gc.freeze()  # so that a collection in a worker does not write to pages that all share
@@ -59,7 +60,7 @@ def _fork_on_request(control: int, consumer: int) -> int:
     """Serve requests; returns only in a worker, with the descriptor of its link."""
     server = socket.socket(fileno=control)
     alive: dict[int, int] = {}
-    """The process ids of the workers, by the descriptors that show their ends."""
+    """The process ids of the workers, by the descriptors that become readable at their end."""
     ended: dict[int, int] = {}
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -82,9 +83,9 @@ def _fork_on_request(control: int, consumer: int) -> int:
         request, fds, _, _ = socket.recv_fds(server, LARGEST, FDS)
         if not request:
             os._exit(0)
-        (asked,) = NUMBER.unpack_from(request)
-        if asked != FORK:
-            _answer(server, ended.pop(asked, NOT_KNOWN))
+        (request_number,) = NUMBER.unpack_from(request)
+        if request_number != FORK:
+            _answer(server, ended.pop(request_number, NOT_KNOWN))
             continue
         names = request[NUMBER.size :].decode().split()
         if len(fds) < FDS:
@@ -94,21 +95,21 @@ def _fork_on_request(control: int, consumer: int) -> int:
         else:
             pid = _fork()
         if pid == 0:
-            server.detach()  # its number will be another's
+            server.detach()  # its descriptor number will be reused
             return _begin(fds)
         for fd in fds:
             os.close(fd)
         if pid < 0:
             _answer(server, pid)
             continue
-        end = os.pidfd_open(pid)  # nothing has waited for it yet, so the id is not another's
+        end = os.pidfd_open(pid)  # not waited for yet, so the id cannot have been reused
         alive[end] = pid
         poll.register(end, select.POLLIN)
         _answer(server, pid, end)
 
 
 def _import(names: list[str]) -> bool:
-    """Import modules; gives whether this process can be forked then."""
+    """Import modules; return True if this process can still be forked afterwards."""
     missing = [name for name in names if name not in sys.modules]
     if not missing:
         return True
@@ -117,7 +118,7 @@ def _import(names: list[str]) -> bool:
         with contextlib.suppress(Exception):  # the workers will raise it
             importlib.import_module(name)
     gc.freeze()
-    child = os.fork()  # threads that heed forks, such as those of OpenBLAS, end before one
+    child = os.fork()  # threads with fork handlers, such as OpenBLAS threads, end before a fork
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
@@ -140,7 +141,7 @@ def _answer(server: socket.socket, number: int, *fds: int) -> None:
 
 
 def _begin(fds: list[int]) -> int:
-    """Be a worker, as a new interpreter would be: keep nothing open but what was sent."""
+    """Become a worker, like a new interpreter: close everything but the descriptors sent."""
     os.setpgid(0, 0)  # so that Ctrl-C in a terminal reaches the consumer alone
     link, folder, out, err = fds
     os.fchdir(folder)
@@ -149,5 +150,5 @@ def _begin(fds: list[int]) -> int:
     link = os.dup2(link, 3) if link != 3 else link
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     if random := sys.modules.get("numpy.random"):
-        random.seed()  # or all workers would draw alike; Python's own generator does so by itself
+        random.seed()  # or all workers draw the same numbers; Python reseeds its own generator
     return link

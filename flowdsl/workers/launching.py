@@ -1,9 +1,10 @@
-"""How a worker process comes into being: forked by the fork server, or as a new interpreter.
+"""Launching: starts a worker process, forked by the fork server or as a new interpreter.
 
-Either way it has the surroundings of the consumer at that moment. What a process cannot take on
-once it runs (its user, the variables that Python reads at its start) it has from the fork server:
-if such a thing has changed, a new fork server takes the place of the old one. Where no fork server
-can be had, a worker is a new interpreter: slower to start, and otherwise alike.
+Either way the worker has the environment of the consumer at that moment. Some settings cannot be
+changed in a running process (the user, the variables that Python reads at its start); a forked
+worker inherits them from the fork server. If such a setting has changed, a new fork server replaces
+the old one. If no fork server is available, a worker is a new interpreter, which starts slower and
+is otherwise equivalent.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from flowdsl.workers.modules import read_the_environment
 from flowdsl.workers.process_environment import ProcessEnvironment
 
 SECONDS_TO_ANSWER = 10.0
-"""A fork server that has not answered after this time is given up; its workers go on."""
+"""A fork server that has not answered after this time is abandoned; its workers continue."""
 
 SECONDS_TO_IMPORT = 60.0
-"""As ``SECONDS_TO_ANSWER``, for a fork server that imports modules first."""
+"""Like ``SECONDS_TO_ANSWER``, for a fork server that imports modules first."""
 
 SECONDS_TO_LEAVE = 0.5
 
@@ -41,7 +42,7 @@ _START = str(Path(__file__).with_name("worker_main.py"))
 
 
 class Child(Protocol):
-    """A process that was started: the part of ``subprocess.Popen`` that a backend needs."""
+    """A started process: the part of ``subprocess.Popen`` that a backend needs."""
 
     @property
     def pid(self) -> int:
@@ -49,15 +50,15 @@ class Child(Protocol):
         ...
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for the end: the exit status, minus the signal, or None if that cannot be known.
+        """Wait for the end; return the exit status, minus the signal, or None if unknown.
 
         Raises:
-            subprocess.TimeoutExpired: It has not ended after ``timeout`` seconds.
+            subprocess.TimeoutExpired: The process has not ended after ``timeout`` seconds.
         """
         ...
 
     def kill(self) -> None:
-        """End the process by SIGKILL, if it has not ended."""
+        """Kill the process by SIGKILL, if it has not ended."""
         ...
 
 
@@ -77,11 +78,12 @@ def _interpreter(module: str, link: int) -> subprocess.Popen[bytes]:
 
 
 def start(link: int, modules: Collection[str] = ()) -> tuple[Child, int]:
-    """Start a worker on its end of a link, in the consumer's folder of this moment.
+    """Start a worker on its end of a link, in the consumer's current folder.
 
-    ``modules`` are those that it needs and may share with other workers. Gives the process, which
-    need not be ready yet, and a descriptor that becomes readable when it has ended. It takes
-    milliseconds where there is a fork server that has the modules, and else as long as they take.
+    ``modules`` are the modules that the worker needs and may share with other workers. Return the
+    process, which need not be ready yet, and a descriptor that becomes readable when it has ended.
+    Starting takes milliseconds with a fork server that has imported the modules already, and
+    otherwise the time of their imports.
     """
     global _failures
     server = fork_server()
@@ -89,30 +91,30 @@ def start(link: int, modules: Collection[str] = ()) -> tuple[Child, int]:
         try:
             child = server.fork(link, [name for name in modules if name not in _not_shared])
         except OSError:
-            if server.gone:  # what was asked for in addition may be the reason
+            if server.gone:  # a module that was requested for the first time may be the reason
                 _not_shared.update(name for name in modules if name not in server.modules)
         else:
             _failures = 0
             return child, os.dup(child.end)
     process = spawn(link)
-    return process, os.pidfd_open(process.pid)  # not waited for yet, so the id is not another's
+    return process, os.pidfd_open(process.pid)  # not waited for yet, so the id is not reused
 
 
 class ForkServer:
     """The fork server, as the consumer's process sees it.
 
-    It ends when nothing refers to it any more, neither this module nor a worker that it forked.
+    It ends when neither this module nor a worker that it forked refers to it any more.
     """
 
     def __init__(self) -> None:
-        """Start one; it is ready later, and may be asked at once."""
+        """Start a fork server; requests may be sent before it is ready."""
         self._environment = ProcessEnvironment()
         self.gone = False
-        """Whether it has failed to answer, or is unfit; it is not asked again."""
+        """True if it failed to answer or is unfit; no further requests are sent."""
         self.modules = set[str]()
-        """What it was asked to import, with success."""
+        """The modules that it has imported on request."""
         self._lock = threading.RLock()
-        self._is_asked = False
+        self._is_busy = False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = _interpreter(forkserver.__name__, theirs.fileno())
@@ -120,14 +122,14 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id of the fork server."""
         return self._process.pid
 
     def fork(self, link: int, modules: Sequence[str]) -> Forked:
         """Fork a worker on its end of a link, after importing some modules for all workers.
 
         Raises:
-            OSError: The server is gone, does not answer, or cannot fork.
+            OSError: The server has ended, does not answer, or cannot fork.
         """
         new = [name for name in modules if name not in self.modules]
         seconds = SECONDS_TO_IMPORT if new else SECONDS_TO_ANSWER
@@ -142,12 +144,12 @@ class ForkServer:
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
         if not fds:
-            raise OSError(errno.EMFILE, "no descriptor is left for that of a worker")
+            raise OSError(errno.EMFILE, "no descriptor is left for a worker")
         self.modules.update(new)
         return Forked(self, pid, fds[0])
 
     def status(self, pid: int) -> int | None:
-        """How a worker has ended: its exit status, or minus the signal; None if not known."""
+        """Return the exit status of a worker, or minus the signal; None if unknown."""
         try:
             status, _ = self._ask(pid, SECONDS_TO_ANSWER)
         except OSError:
@@ -155,12 +157,12 @@ class ForkServer:
         return None if status == NOT_KNOWN else status
 
     def suits(self, now: ProcessEnvironment) -> bool:
-        """Whether its workers can take on these surroundings."""
+        """Return True if its workers can adopt this environment."""
         whole = read_the_environment(self.modules)
-        return self._environment.lasting(whole) == now.lasting(whole)
+        return self._environment.inherited(whole) == now.inherited(whole)
 
     def disown(self) -> None:
-        """In a fork of the consumer: let go of a server that is not this process's."""
+        """In a fork of the consumer: release the server, which belongs to the parent."""
         self.gone = True
         self._end.detach()
         self._socket.close()
@@ -170,22 +172,22 @@ class ForkServer:
         self, number: int, seconds: float, text: str = "", fds: Sequence[int] = ()
     ) -> tuple[int, list[int]]:
         with self._lock:
-            if self.gone or self._is_asked:  # asked by this thread, which a finalizer interrupts
-                raise OSError(errno.EAGAIN, "the fork server cannot be asked")
-            self._is_asked = True
+            if self.gone or self._is_busy:  # busy: a finalizer interrupted a request of this thread
+                raise OSError(errno.EAGAIN, "the fork server cannot take a request")
+            self._is_busy = True
             try:
                 self._socket.settimeout(seconds)
                 socket.send_fds(self._socket, [NUMBER.pack(number), text.encode()], fds)
-                told = socket.recv_fds(self._socket, NUMBER.size, 1, socket.MSG_CMSG_CLOEXEC)
-                if not told[0]:
+                answer = socket.recv_fds(self._socket, NUMBER.size, 1, socket.MSG_CMSG_CLOEXEC)
+                if not answer[0]:
                     raise ConnectionResetError(errno.ECONNRESET, "the fork server is gone")
-            except BaseException:  # an answer that comes later would be taken for another's
+            except BaseException:  # a late answer would be taken for the answer to a later request
                 self.gone = True
                 self._process.kill()
                 raise
             finally:
-                self._is_asked = False
-            return NUMBER.unpack(told[0])[0], told[1]
+                self._is_busy = False
+            return NUMBER.unpack(answer[0])[0], answer[1]
 
 
 @attrs.define(eq=False)
@@ -224,14 +226,14 @@ class Forked:
 _current: ForkServer | None = None
 _failures = 0
 _MOST_FAILURES = 3
-"""After this many fork servers in a row that were of no use, workers are new interpreters."""
+"""After this many unusable fork servers in a row, workers are new interpreters."""
 _not_shared = set[str]()
-"""Modules that a fork server did not bear: each worker imports them for itself."""
+"""Modules that made a fork server unfit: each worker imports them itself."""
 _lock = threading.Lock()
 
 
 def fork_server() -> ForkServer | None:
-    """The fork server with the surroundings of this moment, if one can be had."""
+    """Return a fork server with the current environment, or None if none is available."""
     global _current, _failures
     with _lock:
         if _current is not None and _current.gone:
@@ -257,7 +259,7 @@ os.register_at_fork(after_in_child=_disown)
 def _end(owner: int, link: socket.socket, process: subprocess.Popen[bytes]) -> None:
     if os.getpid() != owner:
         return
-    link.close()  # it leaves when this closes
+    link.close()  # the fork server ends when this closes
     try:
         process.wait(SECONDS_TO_LEAVE)
     except subprocess.TimeoutExpired:

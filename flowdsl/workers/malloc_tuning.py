@@ -1,8 +1,10 @@
-"""The heap of a worker: memory that a function frees is kept for the next element, within a bound.
+"""Malloc tuning: a worker keeps freed memory for the next element, up to a limit.
 
-In a new process glibc maps each large array anew and gives it back when it is freed, so that every
-page of every array of every element is a page fault. A function that makes one array of 150 KB
-spent nine tenths of its time in them. See ``mallopt(3)``, ``mallinfo(3)``, ``malloc_trim(3)``.
+The problem: by default glibc maps new memory for each large array and unmaps it when the array is
+freed, so every page of every array of every element costs a page fault. A function that creates one
+array of 150 KB spent nine tenths of its time in page faults. The choice: raise glibc's thresholds,
+so that freed memory stays in the heap, and return it to the system if it exceeds a limit. See
+``mallopt(3)``, ``mallinfo(3)``, ``malloc_trim(3)``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import ctypes
 import os
 
 MOST = 64 << 20
-"""The most bytes of freed memory that a worker keeps."""
+"""The maximum bytes of freed memory that a worker keeps."""
 
 _LARGEST_MAPPED = 32 << 20  # glibc refuses a larger threshold
 _M_TRIM_THRESHOLD = -1
@@ -31,10 +33,10 @@ class Heap:
     """The heap of this process."""
 
     def __init__(self, most: int | None) -> None:
-        """Keep up to ``most`` bytes that are freed; None leaves the heap as it is.
+        """Keep up to ``most`` bytes of freed memory; None leaves the heap unchanged.
 
-        Effects: on this process alone, not on programs that it starts. None without glibc, or if
-        the environment says how to allocate.
+        This affects only this process, not programs that it starts. It has no effect without glibc
+        or if environment variables configure the allocator.
         """
         self._most = most or 0
         self._libc = None if most is None else _glibc()
@@ -43,15 +45,12 @@ class Heap:
             self._libc.mallopt(_M_MMAP_THRESHOLD, min(self._most, _LARGEST_MAPPED))
 
     def settle(self) -> None:
-        """Give back what is free, wherever it lies, if it is more than is to be kept.
-
-        Looking takes a microsecond.
-        """
+        """Return free memory to the system if it exceeds the limit; a check takes 1 microsecond."""
         if self._libc is not None and self._libc.mallinfo2().free > self._most:
             self._libc.malloc_trim(0)
 
     def park(self) -> None:
-        """Give back all that is free."""
+        """Return all free memory to the system."""
         if self._libc is not None:
             self._libc.malloc_trim(0)
 
@@ -72,4 +71,4 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 UNTOUCHED = Heap(None)
-"""A heap that is left as it is."""
+"""A heap with the default settings."""

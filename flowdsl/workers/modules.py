@@ -1,9 +1,8 @@
-"""Which modules a program needs that can be imported once for all of its workers.
+"""Modules of a program that the fork server can import once for all workers.
 
-They are those of flowdsl and of installed packages: importing one again is only a waste. A module
-of the user's project is imported by each worker for itself, since it may open files or draw numbers
-when it is imported, and workers must not share those. What such a module has imported from
-installed packages counts.
+These are the modules of flowdsl and of installed packages. A module of the user's project is
+imported by each worker itself, since it may open files or draw random numbers when it is imported,
+and workers must not share those. Installed packages that such a module has imported are included.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from flowdsl.workers.pickling import SCRIPTS
 
 _NAMED = (type, FunctionType, BuiltinFunctionType)
-"""The types whose instances tell their module."""
+"""The types whose instances have a ``__module__``."""
 
 _INDIFFERENT = sys.stdlib_module_names | {"numpy", "zmq", __name__.partition(".")[0]}
-"""Packages that read no variable of the environment when they are imported, or none that matters
-to workers but those in ``surroundings``."""
+"""Packages that read no environment variables when they are imported, or only variables that
+``process_environment`` treats as inherited."""
 
 
 def module_of(value: object) -> str | None:
-    """The name of the module that has to be imported for a value to be had by name, if any."""
-    kind = type(value)  # isinstance would ask proxies, some of which answer by an error
+    """Return the name of the module from which pickle imports a value; None if there is none."""
+    kind = type(value)  # isinstance would call proxies, some of which raise
     if issubclass(kind, ModuleType):
         name = getattr(value, "__name__", None)
     elif issubclass(kind, _NAMED):
@@ -38,7 +37,7 @@ def module_of(value: object) -> str | None:
 
 
 def installed(names: Iterable[str]) -> frozenset[str]:
-    """The installed modules among some that this process has imported, and those they lead to."""
+    """Return the installed ones of some imported modules, and the installed modules they use."""
     return frozenset(_installed(names))
 
 
@@ -57,7 +56,7 @@ def _installed(names: Iterable[str]) -> Iterator[str]:
 
 
 def read_the_environment(names: Iterable[str]) -> bool:
-    """Whether some of these modules may have read the environment when they were imported."""
+    """Return True if one of these modules may have read the environment when imported."""
     return any(name.partition(".")[0] not in _INDIFFERENT for name in names)
 
 

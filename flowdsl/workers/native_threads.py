@@ -1,8 +1,8 @@
-"""How many threads the numerical libraries of a worker process use: its part of the cores.
+"""Native threads: limits the threads of numerical libraries in each worker to its share of cores.
 
-A library such as OpenBLAS starts a thread for each core of the machine. Where every worker does so,
-they get in each other's way: four matrix products of 256x256 in two processes on two cores took
-seven times as long as with one thread each.
+A library such as OpenBLAS starts a thread for each core of the machine. If every worker does so,
+the threads compete for the cores: four matrix products of 256x256 in two processes on two cores
+took seven times as long as with one thread each.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _VARIABLES: dict[str, tuple[str, ...]] = {
     "TF_NUM_INTRAOP_THREADS": (),
     "TF_NUM_INTEROP_THREADS": (),
 }
-"""The variables from which libraries read their number of threads, each with those that its library
-reads where it is not set."""
+"""The variables from which libraries read their number of threads, each with the variables that its
+library reads as a fallback."""
 
 _MODULES = {
     "cv2": ("OPENCV_FOR_THREADS_NUM", "setNumThreads"),
     "numexpr": ("NUMEXPR_NUM_THREADS", "set_num_threads"),
     "torch": ("MKL_NUM_THREADS", "set_num_threads"),
 }
-"""Modules with a number of threads of their own: its variable, and the function that sets it."""
+"""Modules with their own thread count: the variable and the function that set it."""
 
 
 def share_of(cores: int, workers: int) -> int:
-    """The threads for each worker, so that all together have as many as there are cores.
+    """Return the threads for each worker, so that all workers together use each core once.
 
     >>> share_of(8, 2), share_of(8, 3), share_of(2, 4)
     (4, 2, 1)
@@ -42,7 +42,7 @@ def share_of(cores: int, workers: int) -> int:
 
 
 def variables(threads: int) -> dict[str, str]:
-    """The variables that give libraries so many threads; without those that the user has set."""
+    """Return the variables that set the number of threads, without those the user has set."""
     return {
         name: str(threads)
         for name, others in _VARIABLES.items()
@@ -51,10 +51,10 @@ def variables(threads: int) -> dict[str, str]:
 
 
 def use(threads: int) -> None:
-    """Let the libraries of this process use so many threads, unless the environment says how many.
+    """Set the number of threads of libraries in this process, unless the environment sets it.
 
-    Libraries that are loaded later read the environment, those that are loaded are set. A function
-    that sets another number later has it.
+    Libraries loaded later read it from the environment; libraries already loaded are configured
+    directly. A function of the user can still set another number later.
     """
     free = variables(threads)
     os.environ.update(free)

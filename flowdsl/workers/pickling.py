@@ -1,13 +1,14 @@
-"""What a script defines and pickle knows by name alone: workers do not import the script.
+"""Pickling of objects that a script defines, since workers do not import the script.
 
-Plain functions and classes of a script are sent as they are by cloudpickle. A function in
-``functools.cache`` or ``functools.singledispatch``, a ``typing.NewType`` and a ``cached_property``
-(which has a lock in Python 3.11) are sent here by what they were made of. A cache begins empty in
-each worker.
+Cloudpickle sends plain functions and classes of a script by value. It does not do so for some
+objects that pickle knows only by name: a function in ``functools.cache`` or
+``functools.singledispatch``, a ``typing.NewType``, and a ``cached_property`` (which has a lock in
+Python 3.11). This module sends them as a constructor call with its arguments. A cache begins empty
+in each worker.
 
-A function keeps the name of its file, by which a traceback shows its lines; cloudpickle 3.1.3
-leaves it out. A child that multiprocessing spawned has the script as ``__mp_main__``, which no
-other process can import either.
+A function keeps the name of its file, with which a traceback shows its lines; cloudpickle 3.1.3
+drops it. In a child that multiprocessing spawned, the script is ``__mp_main__``, which no other
+process can import either.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from typing import Any, NewType
 import cloudpickle
 
 SCRIPTS = ("__main__", "__mp_main__")
-"""The names of modules that are the user's script."""
+"""The names that the module of the user's script can have."""
 
 _CACHED = type(lru_cache(len))
 _DISPATCHES: CodeType = getattr(singledispatch(len), "__code__")  # noqa: B009  (not in its stub)
-"""The code that functions of ``singledispatch`` have in common, and no others."""
+"""The code object that all functions of ``singledispatch`` share, and no other function has."""
 
 
 def made_of(value: Any) -> tuple[Any, ...] | None:
-    """How to make a value again, as ``__reduce__`` gives it; None if that is for pickle to say."""
+    """Return the ``__reduce__`` tuple of a value; None if pickle's default applies."""
     kind = type(value)
     if kind is FunctionType:
         if value.__code__ is not _DISPATCHES or _is_importable(value):
@@ -47,7 +48,7 @@ def made_of(value: Any) -> tuple[Any, ...] | None:
 
 
 def code_made_of(code: CodeType) -> tuple[Any, ...]:
-    """How to make code again, with the name of its file."""
+    """Return the ``__reduce__`` tuple of a code object, with the name of its file."""
     _, made = cloudpickle.Pickler.dispatch_table[CodeType](code)
     return _code_in, (code.co_filename, *made)
 
@@ -57,21 +58,21 @@ def _code_in(file: str, *made: Any) -> CodeType:
 
 
 def send_the_script() -> None:
-    """In a child of multiprocessing: let cloudpickle send what the script defines."""
+    """In a child of multiprocessing: make cloudpickle send the script's objects by value."""
     script = sys.modules.get("__mp_main__")
-    if script is not None and script.__name__ == "__mp_main__":  # else it is a name of __main__
+    if script is not None and script.__name__ == "__mp_main__":  # else an alias of __main__
         cloudpickle.register_pickle_by_value(script)
 
 
 def _is_importable(value: Any) -> bool:
-    """Whether a worker finds the value in a module, which is not one that is to be sent."""
+    """Return True if a worker can import the value from a module that is not sent by value."""
     name = value.__module__
     by_value = (*SCRIPTS, *cloudpickle.list_registry_pickle_by_value())
     if name not in sys.modules or any(f"{name}.".startswith(f"{other}.") for other in by_value):
         return False
     try:
         return attrgetter(value.__qualname__)(sys.modules[name]) is value
-    except AttributeError:  # of a function's inside
+    except AttributeError:  # defined within a function
         return False
 
 

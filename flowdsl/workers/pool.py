@@ -1,14 +1,19 @@
-"""A pool: hands the work of one stage to its workers, and delivers their results in order.
+"""A pool: submits the tasks of one stage to its workers, and delivers their results in order.
 
-The consumer's own thread coordinates: each time it needs a result, it hands out more tasks and
-takes in the results that have come. Only a stream is read ahead, in a thread of its own. Credit
-bounds the work in flight and the rows read ahead, by count and by bytes, so when the consumer stops
-reading, the workers and the stream soon stop too.
+There is no scheduler thread: the consumer's own thread coordinates. Each time it needs a result, it
+submits more tasks and processes the results that have arrived. Only a stream is read ahead, in a
+separate thread. Credit limits the work in flight and the rows read ahead, by count and by bytes, so
+when the consumer stops reading, the workers and the stream soon stop, too.
 
-Contract: every task is delivered once, in the order of its elements, whichever worker finishes
-first and whichever dies. A worker that dies is replaced, and the tasks it held are handed out
-again. A worker marks each task as begun before it works on it; the task it was working on when it
-died is cut into single elements, to find the one that kills workers.
+Contract: every task is delivered once, in the order of its elements, regardless of which worker
+finishes first and which one dies.
+
+Deaths: a worker that dies (by a crash in native code, or for lack of memory) is replaced, and its
+tasks are retried. The naive way retries all of them unchanged. This fails if one element kills
+every worker that computes it: the pass never ends, and no message names the element. The choice: a
+worker notes in shared memory which task it begins, so only that task is blamed for the death. A
+blamed task is split into tasks of one element each, and an element that workers died on ``deaths``
+times becomes an error that names it. See ``Pool._on_death``.
 """
 
 from __future__ import annotations
@@ -36,18 +41,18 @@ from flowdsl.workers.backend import Delivery, Died, Done, Result, Worker, Worker
 from flowdsl.workers.tasks import BYTES_IN_FLIGHT, Task, TaskInput, TaskSizer, TaskSource
 
 TASKS_PER_WORKER = 2
-"""Tasks held by each worker: one to work on, and one so that it need not wait for the next."""
+"""Tasks held by each worker: one in progress, and one waiting so that the worker is never idle."""
 
 TASKS_AHEAD = 6
-"""Finished tasks for each worker that may wait for their turn behind a slow one."""
+"""Finished tasks for each worker that may wait for delivery behind a slow one."""
 
-STILLBIRTHS = 3
-"""When this many workers in a row have ended before they were ready, the pass fails."""
+MAX_FAILED_STARTS = 3
+"""When this many workers in a row end before they are ready, the pass fails."""
 
 
 @attrs.frozen
 class _Arrived:
-    """A task that waits to be delivered: its result, or the death that it led to."""
+    """A task that waits for delivery: its result, or the death it caused."""
 
     task: Task
     nbytes: int
@@ -57,28 +62,27 @@ class _Arrived:
 
 
 class Pool:
-    """Runs a stage by the workers of a backend, one pass at a time."""
+    """Runs a stage with the workers of a backend, one pass at a time."""
 
     def __init__(
         self,
         stage: Stage,
         bases: tuple[PassFactory, ...],
         backend: WorkerBackend,
-        tell: Tell,
+        report_skip: Tell,
         held: int = 0,
         found: int | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare a pool; ``bases`` begin passes over the stage's bases that are streams.
 
-        These are read in a thread, which ``close`` is called in when it has done with them.
-
-        ``tell`` is called with each element that is left out. ``held`` is the number of elements
-        kept by the operators above, which count as in flight. ``found`` is the number of workers
-        that paid in the last pass, if that is for the run to find.
+        A thread reads the streams, and calls ``close`` at the end. ``report_skip`` is called with
+        each skipped element. ``held`` is the number of elements that the operators above keep,
+        which count as in flight. ``found`` is the number of workers that the tuner found in the
+        last pass, if the number is tuned.
         """
         self.stage = stage
-        self._leave_out = tell
+        self._report_skip = report_skip
         self.backend = backend
         self._held = held
         self._active = ActiveWorkers.of(backend, stage.workers, found)
@@ -89,8 +93,8 @@ class Pool:
         self._clear()
         self._delivering: tuple[int, Sequence[int], Iterator[Any]] | None = None
         """The task being delivered: its start, its elements' positions, and the elements left."""
-        self._stillborn = 0
-        self._books = ElementCounts()
+        self._failed_starts = 0
+        self._counts = ElementCounts()
         self._costs: Costs = {}
         self._times = Times()
         self._began: float | None = None
@@ -102,19 +106,19 @@ class Pool:
         """The largest recent bytes per element: of a result, and of the rows sent for it."""
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
-        """The rows of one pass from the position ``start`` on; ends the pass before it."""
+        """Iterate over the rows of one pass from position ``start``; ends the previous pass."""
         return self._pass(epoch, start, places=True)
 
     def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """The elements of one pass from the position ``start`` on, without their positions."""
+        """Iterate over the elements of one pass from position ``start``, without positions."""
         return self._pass(epoch, start, places=False)
 
     def _pass(self, epoch: int, start: int, places: bool) -> Iterator[Any]:
-        """One pass.
+        """Run one pass.
 
         Raises:
-            ElementError: An operator failed, after every element before it was yielded.
-            WorkerDied: Workers ended, again and again, over an element or before they were ready.
+            ElementError: An operator failed; all elements before the failure were yielded.
+            WorkerDied: Workers died repeatedly on an element, or before they were ready.
             FlowError: The counts do not balance, or operators hold more than ``memory``.
         """
         self._began = self._began or time.perf_counter()
@@ -122,58 +126,58 @@ class Pool:
         # raises in a fork, before the fork could discard the owner's results
         self._active.start(self._waited, self._outside, self._worked)
         self._discard()
-        self._books.settle()
-        self._turn, self._delivering = start, None
+        self._counts.settle()
+        self._next_start, self._delivering = start, None
         work = self._work.task_inputs(epoch, start)
         while True:
-            self._hand_out(work)
+            self._submit_tasks(work)
             arrived = self._next()
             if arrived is not None:
                 yield from self._deliver(arrived, places)
-            elif self._assigned or self._again or not self._exhausted:
-                self._take_in()
+            elif self._assigned or self._retries or not self._exhausted:
+                self._process_events()
             elif self._failed is not None:
                 raise self._failed
             else:
                 break
         self._ended = time.perf_counter()
-        self._books.check(self.stage.meaning.title)
+        self._counts.check(self.stage.meaning.title)
 
     @property
     def by_position(self) -> bool:
-        """Whether a pass can begin at any position: not if its base is a stream."""
+        """True if a pass can begin at any position, which requires that no base is a stream."""
         return not self._work.streams
 
     @property
     def place(self) -> int:
-        """The position that comes next, in a pass that can begin at any position."""
+        """The next position to read, in a pass that can begin at any position."""
         if self._delivering is None:
-            return self._turn
+            return self._next_start
         start, positions, to_come = self._delivering
-        given = len(positions) - length_hint(to_come)
-        return positions[given - 1] + 1 if given else start
+        delivered = len(positions) - length_hint(to_come)
+        return positions[delivered - 1] + 1 if delivered else start
 
     def end_reading(self) -> None:
-        """Read no more of a stream; what it reads is closed."""
+        """Stop reading a stream and close it."""
         if self._work.reading is not None:
             self._work.reading.stop()
 
     def end(self) -> None:
-        """End the pass, however far it came, so that the workers may rest."""
-        turn = self.place
+        """End the pass, complete or not, so that the workers can be parked."""
+        place = self.place
         self._discard()
-        self._turn, self._delivering = turn, None
+        self._next_start, self._delivering = place, None
 
     def close(self) -> None:
-        """End the workers; arrays that the consumer holds stay valid."""
+        """End the workers; arrays that the consumer has received stay valid."""
         self.end_reading()
         self._ended = self._ended or time.perf_counter()
-        self._turn, self._delivering = self.place, None
+        self._next_start, self._delivering = self.place, None
         self._arrived.clear()
         self.backend.close()
 
     def statistics(self) -> StageStatistics:
-        """The statistics of the stage so far."""
+        """Return the statistics of the stage so far."""
         now = self._ended or time.perf_counter()
         seconds = now - (self._began or now)
         workers = self.backend.workers
@@ -181,12 +185,12 @@ class Pool:
             operators=self.stage.titles,
             kind=self.stage.workers.kind,
             seconds=seconds,
-            entered=self._books.entered,
-            delivered=self._books.delivered,
-            filtered=self._books.filtered,
-            skipped=self._books.skipped,
-            retried=self._books.retried,
-            in_flight=self._books.under_way,
+            entered=self._counts.entered,
+            delivered=self._counts.delivered,
+            filtered=self._counts.filtered,
+            skipped=self._counts.skipped,
+            retried=self._counts.retried,
+            in_flight=self._counts.under_way,
             deaths=self._deaths,
             workers=tuple(WorkerStatistics(w.elements, w.busy, w.cpu) for w in workers),
             dismissed=self._active.dismissed,
@@ -206,10 +210,10 @@ class Pool:
         """The seconds that the consumer spent outside the pool while it had elements."""
         return self._outside
 
-    # -- handing out ---------------------------------------------------------------------------
+    # -- submitting tasks ----------------------------------------------------------------------
 
     def _discard(self) -> None:
-        """Discard results that have come and were not delivered."""
+        """Discard results that arrived and were not delivered."""
         for stale in self._arrived.values():
             if stale.delivery is not None:
                 stale.delivery.discard()
@@ -217,75 +221,75 @@ class Pool:
 
     def _clear(self) -> None:
         self._assigned: dict[int, Task] = {}
-        self._again: list[TaskInput] = []
-        """Pieces to retry, in order of position. The results that wait for them keep their credit,
+        self._retries: list[TaskInput] = []
+        """Tasks to retry, in order of position. The results that wait for them keep their credit,
         so there is always room for a retry."""
         self._arrived: dict[int, _Arrived] = {}
-        """Tasks that wait to be delivered, by the position at which they start."""
+        """Tasks that wait for delivery, by the position at which they start."""
         self._in_flight = 0
-        """Bytes in flight: rows sent and not answered, and results that wait to be delivered."""
+        """Bytes in flight: rows of tasks not finished, and results that wait for delivery."""
         self._exhausted = False
         self._starved = False
-        """Whether a worker could be given more, and the stream has no more yet."""
+        """True if a worker is free and the stream has no further rows yet."""
         self._failed: Exception | None = None
-        self._turn = 0
+        self._next_start = 0
 
-    def _hand_out(self, work: Iterator[TaskInput | None]) -> None:
+    def _submit_tasks(self, work: Iterator[TaskInput | None]) -> None:
         self._starved = False
-        while self._may_hand_out():
-            worker = self._idle()
+        while self._has_credit():
+            worker = self._free_worker()
             if worker is None:
                 return
-            if self._again:
-                task_input = self._again.pop(0)
+            if self._retries:
+                task_input = self._retries.pop(0)
             elif self._exhausted:
                 return
             else:
                 began = time.perf_counter()
                 try:
-                    found = next(work)
+                    next_input = next(work)
                 except StopIteration:
                     self._exhausted = True
                     return
-                except Exception as error:  # of the base: raised after all elements before it
+                except Exception as error:  # of a base: raised after all elements before it
                     self._exhausted, self._failed = True, error
                     return
                 finally:
                     if self.stage.bases:
                         self._reading += time.perf_counter() - began
-                if found is None:
+                if next_input is None:
                     self._starved = True
                     return
-                task_input = found
-                self._books.entered += 0 if self.stage.end_to_end else task_input.size
+                task_input = next_input
+                self._counts.entered += 0 if self.stage.end_to_end else task_input.size
             self._assigned[task_input.task.number] = task_input.task
             self._in_flight += task_input.nbytes
             self.backend.submit(worker, task_input)
 
     @property
     def _under_way(self) -> int:
-        """The number of tasks that were handed out and are not delivered."""
+        """The number of tasks that were submitted and are not delivered."""
         return len(self._assigned) + len(self._arrived)
 
     @property
     def _credit(self) -> int:
-        """The most tasks that may be under way."""
+        """The maximum number of tasks under way."""
         return self._active.count * (TASKS_PER_WORKER + TASKS_AHEAD)
 
     @property
     def _bytes_per_task(self) -> int:
         return max(1, self._memory // self._credit)
 
-    def _idle(self) -> Worker | None:
-        """The worker with the fewest pieces, if any has room for another."""
+    def _free_worker(self) -> Worker | None:
+        """Return the worker with the fewest tasks; None if no worker has room for another."""
         roomy = (w for w in self._active.able if w.ready and len(w.held) < TASKS_PER_WORKER)
         return min(roomy, key=lambda worker: len(worker.held), default=None)
 
-    def _may_hand_out(self) -> bool:
-        """Whether credit allows another piece; one that all others wait for is always allowed."""
+    def _has_credit(self) -> bool:
+        """Return True if credit allows another task; the task to deliver next is always allowed."""
         if not self._assigned and not self._arrived:
             return True
-        if self._again and self._again[0].task.start == self._turn:
+        if self._retries and self._retries[0].task.start == self._next_start:
             return True
         if self._under_way >= self._credit:
             return False
@@ -299,41 +303,41 @@ class Pool:
                 f"about {self._most_bytes:,.0f} bytes that are held above "
                 f"{self.stage.meaning.title}; give at least {2 * held:,.0f}, or a smaller buffer"
             )
-        next_one = self._pace.size(None)
-        coming = (expected + next_one) * self._most_bytes + next_one * self._most_sent
+        next_size = self._pace.size(None)
+        coming = (expected + next_size) * self._most_bytes + next_size * self._most_sent
         stream = self._work.reading
         ahead = 0 if stream is None else stream.nbytes
         return self._in_flight + held + ahead + coming <= self._memory
 
-    # -- taking in -----------------------------------------------------------------------------
+    # -- processing events ---------------------------------------------------------------------
 
-    def _take_in(self) -> None:
-        """Wait for events from the workers, and act on them."""
+    def _process_events(self) -> None:
+        """Wait for events from the workers, and process them."""
         self._active.complete()
         began = time.perf_counter()
         events = self.backend.poll()
         if is_cancelled():
-            raise FlowError(f"{self.stage.meaning.title}: the pass was given up")
+            raise FlowError(f"{self.stage.meaning.title}: the pass was cancelled")
         waited = time.perf_counter() - began
-        if self._starved:  # more workers would wait for the stream, too
+        if self._starved:  # the stream is the bottleneck: more workers would not help
             self._reading += waited
         else:
             self._waited += waited
         self._filled += waited * len(self._arrived)
         for event in events:
             if isinstance(event, Done):
-                self._done(event)
+                self._on_result(event)
             elif isinstance(event, Died):
-                self._died(event)
+                self._on_death(event)
             else:
-                self._stillborn = 0
+                self._failed_starts = 0
         self._active.dismiss_idle()
 
-    def _done(self, event: Done) -> None:
+    def _on_result(self, event: Done) -> None:
         worker, result = event.worker, event.result
         task_input = worker.held.pop(result.number, None)
         task = self._assigned.pop(result.number, None)
-        if task is None or task_input is None:  # the result belongs to a pass that was abandoned
+        if task is None or task_input is None:  # the result belongs to an abandoned pass
             event.delivery.discard()
             return
         nbytes = event.delivery.nbytes
@@ -349,53 +353,62 @@ class Pool:
         self._most_bytes = max(nbytes / max(1, result.count), 0.9 * self._most_bytes)
         self._most_sent = max(task_input.nbytes / task_input.size, 0.9 * self._most_sent)
         self._in_flight += nbytes - task_input.nbytes
-        made = result.count if self.stage.end_to_end else task_input.size
-        if result.failure is None and made:
-            self._pace.observe(made, result.seconds, max(nbytes, task_input.nbytes))
+        count = result.count if self.stage.end_to_end else task_input.size
+        if result.failure is None and count:
+            self._pace.observe(count, result.seconds, max(nbytes, task_input.nbytes))
         self._arrived[task.start] = _Arrived(task, nbytes, result, event.delivery)
         if self.stage.end_to_end and result.failure is None and result.count < task_input.size:
             self._exhausted = True
 
-    def _died(self, event: Died) -> None:
+    def _on_death(self, event: Died) -> None:
+        """Replace a dead worker and decide what happens to the tasks it held.
+
+        Its tasks are retried, except the one that may have caused the death: the task that the
+        worker began last. That task is split into single elements, and a single element that has
+        caused too many deaths fails. If no begun task is known, the death was probably not caused
+        by a task; the oldest one is blamed, but fails only after more deaths.
+        """
         worker = event.worker
         self._deaths += 1
         if not worker.ready:
-            self._stillborn += 1
-            if self._stillborn == STILLBIRTHS:
+            self._failed_starts += 1
+            if self._failed_starts == MAX_FAILED_STARTS:
                 raise WorkerDied(f"{worker.name} ended before it was ready ({event.how})")
         task_inputs = [p for p in worker.held.values() if p.task.number in self._assigned]
         blamed, most = event.begun, self.stage.workers.deaths
-        if (
-            blamed not in worker.held and task_inputs
-        ):  # as far as is known, it had begun none of them
-            blamed, most = task_inputs[0].task.number, max(most, STILLBIRTHS)
+        if blamed not in worker.held and task_inputs:  # it is not known that it had begun any
+            blamed, most = task_inputs[0].task.number, max(most, MAX_FAILED_STARTS)
         worker.held.clear()
-        again: list[TaskInput] = []
+        retries: list[TaskInput] = []
         for task_input in task_inputs:
             del self._assigned[task_input.task.number]
             self._in_flight -= task_input.nbytes
-            self._books.retried += task_input.size
+            self._counts.retried += task_input.size
             if task_input.task.number != blamed:
-                again.append(self._work.again(task_input))
+                retries.append(self._work.renumbered(task_input))
                 continue
             task_input = attrs.evolve(task_input, deaths=task_input.deaths + 1)
             if task_input.size > 1:
-                again += self._work.split(task_input)
+                retries += self._work.split(task_input)
             elif task_input.deaths < most:
-                again.append(self._work.again(task_input))
+                retries.append(self._work.renumbered(task_input))
             else:
                 self._give_up(task_input, event)
-        self._again = sorted([*again, *self._again], key=lambda task_input: task_input.task.start)
+        self._retries = sorted(
+            [*retries, *self._retries], key=lambda task_input: task_input.task.start
+        )
         self.backend.replace(worker)
 
     def _give_up(self, task_input: TaskInput, event: Died) -> None:
         task, meaning = task_input.task, self.stage.meaning
         if isinstance(meaning, SkipFailed):
-            meaning = meaning.source  # the operator whose failures it leaves out
+            meaning = meaning.source  # the operator whose failures it skips
         many = task_input.deaths > 1
-        who = f"{task_input.deaths} workers died, one after another," if many else "a worker died"
+        deaths = (
+            f"{task_input.deaths} workers died, one after another," if many else "a worker died"
+        )
         died = WorkerDied(
-            f"{who} at work on element {task.first} of {meaning.title} "
+            f"{deaths} at work on element {task.first} of {meaning.title} "
             f"({meaning.origin(task.epoch, task.first)}); {'the last of them' if many else 'it'} "
             f"was {event.worker.name} ({event.how})"
         )
@@ -404,15 +417,15 @@ class Pool:
     # -- delivering ----------------------------------------------------------------------------
 
     def _next(self) -> _Arrived | None:
-        """The task to deliver now, if it has arrived."""
-        turn = self._turn if self.stage.ordered else next(iter(self._arrived), None)
-        return None if turn is None else self._arrived.pop(turn, None)
+        """Return the task to deliver next, if it has arrived."""
+        start = self._next_start if self.stage.ordered else next(iter(self._arrived), None)
+        return None if start is None else self._arrived.pop(start, None)
 
     def _deliver(self, arrived: _Arrived, places: bool) -> Iterator[Any]:
         task, result = arrived.task, arrived.result
-        self._turn = task.stop
+        self._next_start = task.stop
         if result is None or arrived.delivery is None:
-            yield from self._leave(task, arrived.death)
+            yield from self._deliver_death(task, arrived.death)
             return
         elements = iter(arrived.delivery.open())
         consecutive = range(task.start, task.start + result.count)
@@ -420,11 +433,11 @@ class Pool:
         self._delivering = task.start, positions, elements
         began = time.perf_counter()
         rows = zip(positions, elements, strict=True) if places else elements
-        given = 0
-        for left in result.left:  # an error of a handler is raised at its element's position
-            yield from islice(rows, left.before - given)
-            given = left.before
-            self._tell(left)
+        delivered = 0
+        for skipped in result.left:  # an error of a handler is raised at its element's position
+            yield from islice(rows, skipped.before - delivered)
+            delivered = skipped.before
+            self._skip(skipped)
         yield from rows
         self._delivering = None
         now = time.perf_counter()
@@ -434,16 +447,14 @@ class Pool:
         spent = self._waited, self._outside, self._worked
         if self._active.observe(task.stop - task.start, *spent, self._under_way):
             self._pace.share(self._active.count, self._bytes_per_task)
-        books = self._books
-        books.delivered += result.count
-        books.entered += result.count if self.stage.end_to_end else 0
-        books.filtered += result.filtered
+        counts = self._counts
+        counts.delivered += result.count
+        counts.entered += result.count if self.stage.end_to_end else 0
+        counts.filtered += result.filtered
         failure = result.failure
         if failure is None:
             return
-        if isinstance(
-            failure.cause, InputExhausted
-        ):  # of the base: raised after all elements before it
+        if isinstance(failure.cause, InputExhausted):  # of a base: raised after all elements before
             self._exhausted, self._failed = True, self._work.failures[failure.cause.slot]
             return
         if failure.path is None:
@@ -451,20 +462,20 @@ class Pool:
         where = (failure.path, failure.epoch, failure.position, failure.detail)
         raise failure_in(self.stage, *where) from failure.cause
 
-    def _tell(self, left: SkippedElement) -> None:
-        self._books.skipped += 1
-        self._books.entered += self.stage.end_to_end
-        self._leave_out(self.stage.top.at(left.path), left.failed)
+    def _skip(self, skipped: SkippedElement) -> None:
+        self._counts.skipped += 1
+        self._counts.entered += self.stage.end_to_end
+        self._report_skip(self.stage.top.at(skipped.path), skipped.failed)
 
-    def _leave(self, task: Task, death: WorkerDied | None) -> Iterator[Row[Any]]:
-        """Handle an element that workers died on: raise, leave it out, or deliver a stand-in."""
+    def _deliver_death(self, task: Task, death: WorkerDied | None) -> Iterator[Row[Any]]:
+        """Handle an element that workers died on: raise, skip it, or deliver a placeholder."""
         assert death is not None
         step, epoch, there = answerable(self.stage.top, task.epoch, task.first)
         if step is None or self.stage.end_to_end:
             raise death
         if isinstance(step.node, SkipFailed):
-            self._books.skipped += 1
-            self._leave_out(step, Failed(NOT_KNOWN, epoch, there, death))
-        elif isinstance(step.node, Attempt | AttemptToRead):  # an operator above leaves it out
-            self._books.delivered += 1
+            self._counts.skipped += 1
+            self._report_skip(step, Failed(NOT_KNOWN, epoch, there, death))
+        elif isinstance(step.node, Attempt | AttemptToRead):  # an operator above skips it
+            self._counts.delivered += 1
             yield task.first, Failed(step.node.number, epoch, there, death)

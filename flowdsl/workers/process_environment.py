@@ -1,4 +1,4 @@
-"""What a process inherits from the one that starts it, as data that can be sent and applied."""
+"""The environment that a process inherits from its parent, as data to be sent and applied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _READ_AT_START = (
     "LD_", "GLIBC_", "MALLOC_",  # by the loader and the C library
     "OMP_", "GOMP_", "KMP_", "OPENBLAS_", "GOTO_", "MKL_", "BLIS_", "NPY_", "NUMPY_",  # by NumPy
 )  # fmt: skip
-"""How the variables begin that have their effect when an interpreter starts and imports NumPy."""
+"""Prefixes of variables that take effect when an interpreter starts and imports NumPy."""
 
 
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
@@ -25,20 +25,20 @@ def _limits() -> dict[int, tuple[int, int]]:
 
 
 def _umask() -> int:
-    status = Path("/proc/self/status").read_text()  # os.umask tells it only by setting another
+    status = Path("/proc/self/status").read_text()  # os.umask returns it only by setting another
     return int(status.partition("Umask:")[2].split(maxsplit=1)[0], 8)
 
 
 @attrs.frozen
 class ProcessEnvironment:
-    """The surroundings of this process at this moment: what a new process would inherit.
+    """The current environment of this process, as a new process would inherit it.
 
-    The working folder, and what standard output and error are, go as descriptors instead.
+    The working folder, standard output and standard error are sent as descriptors instead.
     """
 
     environment: dict[str, str] = attrs.field(factory=lambda: dict(os.environ))
     path: tuple[str, ...] = attrs.field(factory=lambda: tuple(sys.path))
-    """Where modules are looked for."""
+    """The search path of modules."""
     users: tuple[object, ...] = attrs.field(
         factory=lambda: (os.getresuid(), os.getresgid(), tuple(os.getgroups()))
     )
@@ -47,10 +47,10 @@ class ProcessEnvironment:
     limits: dict[int, tuple[int, int]] = attrs.field(factory=_limits)
     umask: int = attrs.field(factory=_umask)
 
-    def lasting(self, environment: bool = False) -> tuple[object, ...]:
-        """The part that a process cannot take on later, when it has started otherwise.
+    def inherited(self, environment: bool = False) -> tuple[object, ...]:
+        """Return the settings that a process can only inherit, not change after its start.
 
-        With ``environment`` all variables belong to it, but those in which pytest notes the test.
+        With ``environment`` these include all variables except those that pytest sets.
         """
         variables = {
             name: value
@@ -60,7 +60,7 @@ class ProcessEnvironment:
         return variables, self.users, self.priority
 
     def take_on(self) -> None:
-        """Make these the surroundings of this process, apart from what lasts."""
+        """Apply this environment to this process, except for inherited settings."""
         if os.environ != self.environment:
             os.environ.clear()
             os.environ.update(self.environment)

@@ -1,8 +1,9 @@
-"""Workers that are processes: starting, watching and ending them, and exchanging messages.
+"""Worker processes: starts, watches and ends them, and exchanges messages with them.
 
-Messages go by ZMQ; arrays lie in shared memory, of which only descriptors are sent. A worker is
-identified by a secret that only it was given, so messages of other processes are ignored. A process
-descriptor shows the end of a worker at once, whatever the worker or its children are doing.
+Messages are sent through ZMQ. Arrays are stored in shared memory, and only its descriptors are
+sent. A worker is identified by a secret that only it knows, so messages from other processes are
+ignored. A process descriptor (pidfd) becomes readable when a worker ends; the end of its socket
+would not be enough, since child processes of the worker may keep that open.
 """
 
 from __future__ import annotations
@@ -49,18 +50,18 @@ from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup
 
 SECONDS_TO_LEAVE = 0.5
 SECONDS_STOPPED = 5.0
-"""A process that a signal has stopped counts as dead after this time."""
+"""A process that was stopped by a signal counts as dead after this time."""
 
 SECONDS_AT_REST = 30.0
-"""How long workers at rest wait for another pass over their flow before they leave."""
+"""Parked workers exit if no further pass over their flow begins within this time."""
 
 _TICK = POLL_SECONDS
-"""Seconds between two checks for stopped or late workers, which no message reports."""
+"""Seconds between two checks for stopped or late workers."""
 
 
 @attrs.define(eq=False)
 class Process(Worker):
-    """A worker process, as the consumer's process sees it."""
+    """The consumer's record of a worker process."""
 
     identity: bytes = b""
     process: Child = attrs.field(kw_only=True)
@@ -69,16 +70,16 @@ class Process(Worker):
     """A descriptor that becomes readable when the process has ended."""
     window: Window = attrs.field(factory=Window)
     since: float = 0.0
-    """When the process began its oldest piece, by ``time.monotonic``."""
+    """The time when the process began its oldest task, by ``time.monotonic``."""
     stopped: float | None = None
-    """When the process was first seen stopped; None while it is not."""
+    """The time when the process was first seen stopped; None while it is running."""
     why: str | None = None
-    """Why flowdsl ended the process, if it did."""
+    """The reason why flowdsl ended the process, if it did."""
 
 
 @attrs.frozen
 class _Sent:
-    """Elements as a process sent them: a pickle, and the places of their arrays in its slabs."""
+    """Elements as sent by a process: a pickle, and the places of their arrays in its slabs."""
 
     window: Window
     content: bytes
@@ -94,7 +95,7 @@ class _Sent:
 
 
 def start_process(setup: Setup) -> Process:
-    """Start a worker, and tell it what to do."""
+    """Start a worker, and send it its setup."""
     ours, theirs = socket.socketpair()
     try:
         with theirs:
@@ -102,9 +103,9 @@ def start_process(setup: Setup) -> Process:
     except BaseException:
         ours.close()
         raise
-    told = pickled(setup)
-    with contextlib.suppress(ConnectionError):  # it has died already: the poller will show it
-        ours.sendall(LENGTH.pack(len(told)) + told)
+    message = pickled(setup)
+    with contextlib.suppress(ConnectionError):  # it has died already: the poller will report it
+        ours.sendall(LENGTH.pack(len(message)) + message)
     ours.setblocking(False)
     return Process(
         f"worker process {process.pid}",
@@ -116,17 +117,17 @@ def start_process(setup: Setup) -> Process:
 
 
 class Processes:
-    """The processes of a stage."""
+    """The worker processes of a stage."""
 
     spawn = staticmethod(start_process)
-    """Starts a worker; may be replaced by any function that starts one serving the same link."""
+    """Starts a worker; may be replaced by any function that starts one on the same link."""
 
     def __init__(self, stage: Stage, clock: bool = False) -> None:
         """Pack the program; no process is started yet.
 
         Raises:
-            InvalidFlow: There can be no worker processes on this system.
-            NotShippable: The program cannot travel.
+            InvalidFlow: This system does not support worker processes.
+            NotShippable: The program cannot be sent to workers.
         """
         if not hasattr(os, "memfd_create"):
             raise InvalidFlow("prefetch: procs must be 0 on this system; workers need Linux")
@@ -135,7 +136,7 @@ class Processes:
         self._beside = SharedArrays(shipped.beside) if shipped.beside else None
         self._asked = stage.workers
         self._environment = os.getcwd(), ProcessEnvironment()
-        # do not keep the stage: it refers to the run, and so to the flow
+        # do not store the stage: it refers to the run, and so to the flow
         self._end_to_end = stage.end_to_end
         self._together = stage.together
         self.clock = clock
@@ -144,7 +145,7 @@ class Processes:
         self._poller = zmq.Poller()
         self._end: weakref.finalize[..., Processes] | None = None
         self._owner = _Owner()
-        self._looked = time.monotonic()
+        self._last_check = time.monotonic()
 
     @property
     def workers(self) -> list[Worker]:
@@ -169,9 +170,9 @@ class Processes:
         self._poller.register(self._control, zmq.POLLIN)
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller.register(self._bell, zmq.POLLIN)
-        told = (self._owner, self._members, self._leaving, context, self._control, self._bell)
+        arguments = (self._owner, self._members, self._leaving, context, self._control, self._bell)
         backend: Processes = self
-        self._end = weakref.finalize(backend, _end, *told)
+        self._end = weakref.finalize(backend, _end, *arguments)
 
     def pack(self, rows: InputRows) -> tuple[Any, int]:
         frames = supply(rows)
@@ -183,14 +184,14 @@ class Processes:
         if not worker.held:
             worker.since = time.monotonic()
         worker.held[task_input.task.number] = task_input
-        with contextlib.suppress(zmq.ZMQError):  # it has died: its descriptor will show it
+        with contextlib.suppress(zmq.ZMQError):  # it has died: its descriptor will report it
             self._control.send_multipart(
                 [worker.identity, pickled(task_input.task), *(task_input.packed or ())]
             )
 
     def poll(self) -> list[Event]:
         self._owner.check()
-        with self._owner.hearing:
+        with self._owner.polling:
             if self._owner.closed:
                 raise FlowError("the workers of this run were ended by another thread")
             ready = dict(self._poller.poll(int(_TICK * 1000)))
@@ -200,17 +201,17 @@ class Processes:
             with contextlib.suppress(zmq.Again):
                 while self._control in ready:
                     received.append(self._control.recv_multipart(zmq.NOBLOCK))
-        heard: list[Event] = []
+        events: list[Event] = []
         for identity, *frames in received:
             worker = self._members.get(identity)
             if worker is not None and (event := self._received(worker, frames)) is not None:
-                heard.append(event)
+                events.append(event)
         for worker in self._members.values():
             closed = worker.link.fileno() in ready and not _attach_slab(worker)
             if closed or worker.end in ready:
-                heard.append(Died(worker, self._buried(worker), worker.window.begun))
-        self._look()
-        return heard
+                events.append(Died(worker, self._exit_reason(worker), worker.window.begun))
+        self._check_workers()
+        return events
 
     def wake(self) -> None:
         os.eventfd_write(self._bell, 1)
@@ -222,7 +223,7 @@ class Processes:
 
     def dismiss(self, worker: Worker) -> None:
         assert isinstance(worker, Process)
-        self._forget(worker)  # its link closes, at which it leaves
+        self._forget(worker)  # its link closes, and the worker exits
         self._leaving.append(worker)
 
     def park(self) -> bool:
@@ -230,7 +231,7 @@ class Processes:
             return False
         for worker in self._members.values():
             worker.window.settle()
-            self._tell_to_wait(worker, int(SECONDS_AT_REST * 1000))
+            self._set_patience(worker, int(SECONDS_AT_REST * 1000))
             worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
         return True
 
@@ -244,7 +245,7 @@ class Processes:
             return False
         ends = select.poll()
         for worker in self._members.values():
-            self._tell_to_wait(worker, PATIENCE)
+            self._set_patience(worker, PATIENCE)
             ends.register(worker.end, select.POLLIN)
         return not ends.poll(0)
 
@@ -254,11 +255,11 @@ class Processes:
         for worker in self._members.values():
             worker.window.detach()
 
-    def _tell_to_wait(self, worker: Process, milliseconds: int) -> None:
-        """Tell a worker to wait this long for its next task, and then to leave."""
-        told = REST + LENGTH.pack(milliseconds)
+    def _set_patience(self, worker: Process, milliseconds: int) -> None:
+        """Make a worker exit if no task arrives within this time."""
+        message = REST + LENGTH.pack(milliseconds)
         with contextlib.suppress(zmq.ZMQError):  # it has not connected yet, or has ended
-            self._control.send_multipart([worker.identity, told])
+            self._control.send_multipart([worker.identity, message])
 
     def _add(self) -> None:
         setup = Setup(
@@ -297,18 +298,18 @@ class Processes:
         result: Result
         result, places, dropped = unpack(frames[0])
         while not worker.window.has(places):
-            shown = select.poll()
-            shown.register(worker.link, select.POLLIN)
-            shown.poll()
+            link = select.poll()
+            link.register(worker.link, select.POLLIN)
+            link.poll()
             if not _attach_slab(worker):
-                return None  # it died before it sent the slab; its descriptor will show it
+                return None  # it died before it sent the slab; its descriptor will report it
         worker.window.drop(dropped)
         worker.since = time.monotonic()  # before the check for late workers: this may have waited
         nbytes = len(frames[1]) + worker.window.nbytes(places)
         return Done(worker, result, _Sent(worker.window, frames[1], places, nbytes))
 
-    def _buried(self, worker: Process) -> str:
-        """How a process has ended, for messages; waits for the end, and kills it after a second."""
+    def _exit_reason(self, worker: Process) -> str:
+        """Wait for a process, killing it after a second; return how it ended, for messages."""
         try:
             status = worker.process.wait(timeout=1)
         except subprocess.TimeoutExpired:  # it closed its link but runs on
@@ -317,15 +318,15 @@ class Processes:
         if worker.why is not None:
             return worker.why
         if status is None:
-            return "its exit status is not known"
+            return "its exit status is unknown"
         return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
-    def _look(self) -> None:
-        """Kill workers that are stopped or late; the next ``poll`` reports their deaths."""
+    def _check_workers(self) -> None:
+        """Kill stopped and late workers; the next ``poll`` reports their deaths."""
         now = time.monotonic()
-        if now - self._looked < _TICK:
+        if now - self._last_check < _TICK:
             return
-        self._looked = now
+        self._last_check = now
         timeout = self._asked.timeout
         for worker in self._members.values():
             if not _is_stopped(worker.process.pid):
@@ -344,10 +345,10 @@ class Processes:
 
 @attrs.define
 class _Owner(Owner):
-    """The process that a backend belongs to, and what closing it from another thread needs."""
+    """The owner of a backend, with the state needed to close it from another thread."""
 
-    hearing: threading.Lock = attrs.field(factory=threading.Lock)
-    """Held while a thread waits for events: a socket must not be closed under it."""
+    polling: threading.Lock = attrs.field(factory=threading.Lock)
+    """Locked while a thread waits for events, so that no other thread closes its sockets."""
     closed: bool = False
 
 
@@ -362,14 +363,14 @@ def _attach_slab(worker: Process) -> bool:
     """Attach a slab if the worker has sent one; False if the worker is gone."""
     try:
         data, fds, _, _ = socket.recv_fds(worker.link, LENGTH.size, 1)
-    except BlockingIOError:  # attached already, when a result in it came
+    except BlockingIOError:  # attached already, when its first result arrived
         return True
     except ConnectionError:
         return False
     if not data:
         return False
     full = FlowError(
-        "no file descriptor is left for shared memory, and every large result that is held takes "
+        "no file descriptor is left for shared memory, and every large result that is held needs "
         "one: raise ulimit -n, or hold copies"
     )
     if not fds:
@@ -392,7 +393,7 @@ def _end(
     if not owner.is_here:
         return
     for worker in members.values():
-        worker.link.close()  # a worker leaves when this closes, whatever it is doing
+        worker.link.close()  # a worker exits when this closes, even in the middle of a task
         os.close(worker.end)
     deadline = time.monotonic() + SECONDS_TO_LEAVE
     for worker in [*members.values(), *leaving]:
@@ -402,9 +403,9 @@ def _end(
             worker.process.kill()
             worker.process.wait()
     os.eventfd_write(bell, 1)  # at exit, another thread may be waiting
-    if owner.hearing.acquire(timeout=SECONDS_TO_LEAVE):
+    if owner.polling.acquire(timeout=SECONDS_TO_LEAVE):
         owner.closed = True
         control.close(0)  # explicitly: a context collected in a cycle forgets its sockets
         context.destroy(0)
         os.close(bell)
-        owner.hearing.release()
+        owner.polling.release()

@@ -1,7 +1,14 @@
-"""Reading ahead: a thread that reads a stream while the consumer, or a worker, is at its own work.
+"""Read-ahead: a thread that reads a stream while the consumer and the workers do other work.
 
-Only this thread touches what it reads: it begins the pass, iterates and closes it. It holds nothing
-of the run, so that a run which is forgotten is collected, and ends it.
+The problem: the consumer's thread coordinates the workers, so a slow source would block it while
+results wait. The naive way is a thread that fills a ``queue.Queue``. This has three faults. The
+queue limits the number of rows, not their bytes. A thread blocked in ``put`` never ends if the
+consumer stops early. And the thread's references keep a forgotten run alive forever.
+
+The choice: only this thread begins, iterates and closes the stream, so generators are never used
+from two threads. It refers to ``_Reading``, not to ``ReadAhead`` or the run: when those are
+collected, a finalizer stops the thread. Rows are exchanged through a deque without a lock; the
+condition variable is used only by a side that has to wait.
 """
 
 from __future__ import annotations
@@ -25,17 +32,17 @@ A = TypeVar("A")
 _log = logging.getLogger(__name__)
 
 SECONDS_TO_END = 1.0
-"""How long the end of a run waits for a source that is busy; after that it is left alone."""
+"""The time that the end of a run waits for a busy source, before it abandons the thread."""
 
 _SECONDS_AT_THE_END = 0.3
-"""... and how long the end of the program does."""
+"""The time that the end of the program waits for a busy source."""
 
 
 class ReadAhead(Generic[A]):
     """The rows of a stream, read in a thread.
 
-    At most ``most()`` of them wait to be taken, and no more than ``nbytes``; or as many as a group
-    that is asked for needs. After them comes the error that ended the stream, if one did.
+    At most ``most()`` rows and ``nbytes`` bytes wait to be taken, unless a requested group needs
+    more. If an error ended the stream, it is available after the last row.
     """
 
     def __init__(
@@ -47,43 +54,44 @@ class ReadAhead(Generic[A]):
         nbytes: int,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """Begin to read; ``begin``, and at the end ``close``, are called in the thread.
+        """Start reading; ``begin``, and at the end ``close``, are called in the thread.
 
-        ``wake`` is called from there when there is what a ``take`` asked for in vain.
+        The thread calls ``wake`` when the rows arrive that an earlier ``take`` did not get.
         """
         self._reading = _Reading(title, begin, close, most, nbytes, wake)
-        # Neither a forgotten reader nor the end of the program waits for what it reads.
+        # A collected reader and the end of the program do not wait for a busy source.
         self._forgotten = weakref.finalize(self, self._reading.stop, _SECONDS_AT_THE_END)
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes wait to be taken."""
+        """The approximate number of bytes that wait to be taken."""
         return self._reading.nbytes
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the stream, once ``take`` has given all rows before it."""
+        """The error that ended the stream; raise it after ``take`` has returned all rows."""
         return self._reading.error
 
     def take(self, most: int, each: int = 1) -> list[Row[A]] | None:
-        """The rows that are there, in whole groups of ``each``; None if there is no such group yet.
+        """Return available rows in whole groups of ``each``; None if no group is complete yet.
 
-        ``most`` is the rows of some groups. At the end comes less than a group, or nothing.
+        ``most``, the maximum number of rows, is a multiple of ``each``. At the end of the stream,
+        the last call returns an incomplete group, or an empty list.
         """
         return self._reading.take(most, each)
 
     def wait(self) -> None:
-        """Wait until there are rows, or the end. Ctrl-C interrupts it."""
+        """Wait for a row or the end of the stream. Ctrl-C interrupts the wait."""
         self._reading.wait()
 
     def stop(self) -> None:
-        """End it; a source that is busy with a row is given a second."""
+        """Stop reading; wait at most a second for a source that is busy."""
         self._forgotten.detach()
         self._reading.stop(SECONDS_TO_END)
 
 
 class _Reading(Generic[A]):
-    """What the thread holds, without the reader, which can so be garbage-collected."""
+    """The state of the thread, without the reader, so that the reader can be collected."""
 
     def __init__(
         self,
@@ -102,11 +110,11 @@ class _Reading(Generic[A]):
         self._most_bytes = nbytes
         self._wake = wake
         self._rows = deque[tuple[Row[A], int]]()
-        self._read_bytes = self._taken_bytes = 0  # each is written by one thread alone
+        self._read_bytes = self._taken_bytes = 0  # each is written by only one thread
         self._over = False
         self._stopped = False
         self._missed = 0
-        """How many rows have to be there for who asked in vain."""
+        """The number of rows that a waiting ``take`` needs; 0 if none is waiting."""
         self._changed = threading.Condition()
         self._process = os.getpid()
         context = contextvars.copy_context()
@@ -122,18 +130,19 @@ class _Reading(Generic[A]):
     def take(self, most: int, each: int) -> list[Row[A]] | None:
         if os.getpid() != self._process:
             raise FlowError(FORKED)
-        # The thread appends before it looks at what was missed, and this looks after it has said
-        # so: whichever is first, the other sees it, and a row needs no lock.
+        # The thread appends a row before it reads ``_missed``; this method writes ``_missed``
+        # before it counts the rows. In any interleaving one of them sees the other's write, so no
+        # row needs a lock.
         self._missed = each
-        over, there = self._over, len(self._rows)
-        if there < each and not over:
-            if there:  # so few may be as many as there is room for, unless more are missed
+        over, count = self._over, len(self._rows)
+        if count < each and not over:
+            if count:  # the thread may wait for room, which ``_missed`` now extends
                 with self._changed:
                     self._changed.notify_all()
             return None
         self._missed = 0
         rows = list[Row[A]]()
-        for _ in range(min(most, there if over else there - there % each)):
+        for _ in range(min(most, count if over else count - count % each)):
             row, size = self._rows.popleft()
             rows.append(row)
             self._taken_bytes += size
@@ -147,13 +156,13 @@ class _Reading(Generic[A]):
             self._changed.wait_for(lambda: self._rows or self._over)
 
     def stop(self, timeout: float) -> None:
-        if os.getpid() != self._process:  # a fork has neither the thread nor what it reads
+        if os.getpid() != self._process:  # a fork has neither the thread nor its stream
             return
         with self._changed:
             self._stopped = True
             self._wake = None
             self._changed.notify_all()
-        if threading.current_thread() is self._thread:  # the garbage collector runs in any thread
+        if threading.current_thread() is self._thread:  # called by the garbage collector
             return
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -176,19 +185,19 @@ class _Reading(Generic[A]):
                 self.error = self.error or error
             with self._changed:
                 self._over = True
-                self._tell()
+                self._notify()
 
     def _read_all(self) -> None:
         rows = map(self._sized, self._begin())
         while not self._stopped:
             try:
-                # A name in this frame would hold a row longer than who takes it.
+                # A local variable would keep the row alive after the consumer has released it.
                 self._rows.append(next(rows))
             except StopIteration:
                 return
             if self._missed or not self._has_room():
                 with self._changed:
-                    self._tell()
+                    self._notify()
                     self._changed.wait_for(self._has_room)
 
     def _sized(self, row: Row[A]) -> tuple[Row[A], int]:
@@ -197,10 +206,10 @@ class _Reading(Generic[A]):
         return row, size
 
     def _has_room(self) -> bool:
-        few = len(self._rows) < self._most() and self.nbytes < self._most_bytes
-        return few or len(self._rows) < max(1, self._missed) or self._stopped
+        below_limits = len(self._rows) < self._most() and self.nbytes < self._most_bytes
+        return below_limits or len(self._rows) < max(1, self._missed) or self._stopped
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._missed and (self._over or len(self._rows) >= self._missed):
             self._missed = 0
             if self._wake is not None:

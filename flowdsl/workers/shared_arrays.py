@@ -1,9 +1,11 @@
-"""What a program refers to and is large: it travels once, beside the program.
+"""Shared arrays: large arrays of a program are sent to workers once, through shared memory.
 
-An array of many megabytes, such as a table that a function looks into, is written once into shared
-memory. Each worker maps it: privately, so that what a function writes into it is its own, as it
-would be in a copy. A ``numpy.memmap`` is not read at all: each worker maps the file. A tensor of
-PyTorch, as in a dataset, travels as the array that it is.
+The problem: a pickled program contains a copy of every array its functions refer to, such as a
+lookup table of many megabytes, and each worker would receive and store its own copy. The choice:
+large arrays are written once into shared memory, and each worker maps it privately. Pages are
+shared until a function writes to them, and a write is visible only to its own worker, as with a
+copy. A ``numpy.memmap`` is not read at all: each worker maps the file. A PyTorch tensor, as in a
+dataset, is sent as a NumPy array.
 """
 
 from __future__ import annotations
@@ -21,39 +23,39 @@ import attrs
 import numpy as np
 
 LARGE = 1 << 20
-"""Arrays of at least so many bytes travel beside the program."""
+"""Arrays of at least this many bytes are sent through shared memory."""
 
 _ALIGNMENT = 64
 
 
 @attrs.frozen
 class BufferLayout:
-    """Where buffers lie in one piece of shared memory."""
+    """The layout of buffers in one block of shared memory."""
 
     path: str
-    """The name of the memory, as long as the process lives that made it."""
+    """The path of the memory, valid while the process that created it is alive."""
     sizes: tuple[int, ...]
 
     @property
     def ends(self) -> list[int]:
-        """The end of each, with what is left free behind it."""
+        """The end of each buffer, including its padding."""
         return list(accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in self.sizes))
 
     def buffers(self, memory: mmap.mmap) -> list[memoryview]:
-        """Views of the buffers."""
+        """Return views of the buffers."""
         whole = memoryview(memory)
         starts = [0, *self.ends[:-1]]
         return [whole[a : a + n] for a, n in zip(starts, self.sizes, strict=True)]
 
 
 class SharedArrays:
-    """Buffers in shared memory, made once; equal if their contents are."""
+    """Buffers in shared memory, written once."""
 
     def __init__(self, buffers: Sequence[memoryview]) -> None:
         """Copy the buffers.
 
         Raises:
-            OSError: There is not as much memory.
+            OSError: There is not enough memory.
         """
         fd = os.memfd_create("flowdsl", os.MFD_CLOEXEC)
         weakref.finalize(self, os.close, fd).atexit = False
@@ -65,7 +67,7 @@ class SharedArrays:
             np.frombuffer(new, np.uint8)[:] = np.frombuffer(old, np.uint8)
 
     def holds(self, buffers: Sequence[memoryview]) -> bool:
-        """Whether these are the contents."""
+        """Return True if the contents equal these buffers."""
         mine = self.layout.buffers(self._memory)
         return len(mine) == len(buffers) and all(
             np.array_equal(np.frombuffer(x, np.uint8), np.frombuffer(y, np.uint8))
@@ -74,17 +76,17 @@ class SharedArrays:
 
 
 def mapped(layout: BufferLayout) -> list[memoryview]:
-    """The buffers, for this process alone to change."""
+    """Map the buffers privately: writes are visible only in this process."""
     with open(layout.path, "rb") as file:
         memory = mmap.mmap(file.fileno(), layout.ends[-1], flags=mmap.MAP_PRIVATE)
     return layout.buffers(memory)
 
 
 def reduced(array: np.memmap[Any, Any]) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
-    """How to map an array's file elsewhere; None if that would not give the same array.
+    """Return the ``__reduce__`` tuple that maps an array's file; None if its values must be sent.
 
-    Where the map is a private copy, or the file has no name any more, only the array's values are
-    what the function saw.
+    The values must be sent if the map is copy-on-write, or if the file has no name any more: the
+    file may then not contain the values that the function saw.
     """
     root = array
     while isinstance(root.base, np.memmap):
@@ -92,8 +94,8 @@ def reduced(array: np.memmap[Any, Any]) -> tuple[Callable[..., Any], tuple[Any, 
     if root.mode == "c" or root.filename is None or not os.path.exists(root.filename):
         return None
     offset = array.ctypes.data - root.ctypes.data
-    how = (os.fspath(root.filename), root.mode, root.offset, root.nbytes)
-    return _mapped_file, (*how, array.dtype, array.shape, array.strides, offset)
+    file = (os.fspath(root.filename), root.mode, root.offset, root.nbytes)
+    return _mapped_file, (*file, array.dtype, array.shape, array.strides, offset)
 
 
 def _mapped_file(
@@ -106,25 +108,26 @@ def _mapped_file(
     strides: tuple[int, ...],
     offset: int,
 ) -> np.memmap[Any, Any]:
-    again: Any = "r+" if mode == "w+" else mode
-    whole: np.memmap[Any, Any] = np.memmap(path, np.uint8, again, start, (nbytes,))
+    reopened: Any = "r+" if mode == "w+" else mode
+    whole: np.memmap[Any, Any] = np.memmap(path, np.uint8, reopened, start, (nbytes,))
     return np.ndarray.__new__(np.memmap, shape, dtype, whole, offset, strides)
 
 
 def reduced_tensor(value: object) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
-    """How to make a large tensor of PyTorch of its array; None if it is none, or has no array.
+    """Return the ``__reduce__`` tuple that creates a large PyTorch tensor from a NumPy array.
 
-    PyTorch itself would put a copy of its values into the pickle.
+    None if the value is not such a tensor, or cannot be represented as an array. PyTorch's own
+    pickling would copy its values into the pickle.
     """
     torch = sys.modules.get("torch")
     if torch is None or type(value) is not getattr(torch, "Tensor", None):
         return None
     tensor: Any = value
     try:
-        array = tensor.numpy()  # refused on another device, with a gradient, of a dtype of its own
+        array = tensor.numpy()  # raises on another device, with a gradient, or for some dtypes
     except (RuntimeError, TypeError):
         return None
-    whole = array.flags.c_contiguous and not vars(tensor)  # what else it is would be lost
+    whole = array.flags.c_contiguous and not vars(tensor)  # else strides or attributes are lost
     return (_tensor, (array,)) if whole and array.nbytes >= LARGE else None
 
 

@@ -1,12 +1,18 @@
-"""Slabs: shared memory that a worker fills, and that the consumer's arrays are views of.
+"""Slabs: shared memory blocks that a worker fills, and that the consumer's arrays are views of.
+
+The problem: large arrays must reach the consumer without a copy, and their memory must be reused,
+since new memory costs a page fault for each page. The naive way is a ring buffer of fixed size that
+the worker overwrites. This fails because the consumer may keep an array as long as it likes: the
+worker must either wait for it or overwrite it.
+
+The choice: a worker owns several slabs, each with a header whose first byte is 1 while the slab is
+in use. The worker sets this byte when it sends a result. The consumer's process clears it when the
+last array that views the slab is collected; only then does the worker fill it again, and otherwise
+creates a new slab. This needs no message, and a view is never overwritten.
 
 A slab is an anonymous file (``memfd``): it has no name that could leak or collide, it does not
 count against ``/dev/shm``, and it is freed when no process maps it any more. Its pages are reserved
-when it is made, so that a lack of memory is an error then and not a SIGBUS later.
-
-A slab starts with a header whose first byte says whether it is in use. The worker sets it when it
-sends a result; the consumer's process clears it when the last array that views the slab is gone,
-and only then does the worker fill it again. This needs no message, and no view is ever overwritten.
+when it is created, so that a lack of memory raises an error then instead of a SIGBUS later.
 """
 
 from __future__ import annotations
@@ -25,28 +31,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGNMENT = 64
-"""In bytes. TensorFlow reads memory aligned to this without copying it."""
+"""The alignment of arrays in bytes. TensorFlow uses memory aligned to this without a copy."""
 
 _HEADER = ALIGNMENT
 _SMALLEST = 1 << 16
 _LARGEST_AHEAD = 1 << 20
 _MOST_FREE = 16
-"""The most free slabs that a worker keeps; more than it needs while the consumer keeps pace."""
+"""The maximum number of free slabs that a worker keeps."""
 
 Place = tuple[int, int, int]
-"""Where some bytes lie: the slab's number, then the offset and the size in bytes."""
+"""The place of some bytes: the slab's number, then the offset and the size in bytes."""
 
 
 def _up(size: int, step: int) -> int:
-    """The least multiple of ``step`` that is no less than ``size``."""
+    """Round ``size`` up to a multiple of ``step``."""
     return -(-size // step) * step
 
 
 def _roomy(nbytes: int) -> int:
-    """The size of a slab for so many bytes: one of eight sizes between a power of two and the next.
+    """Return the size of a slab for this many bytes: one of eight steps between powers of two.
 
-    Results that differ a little in size can then be put into one another's slabs, and at most an
-    eighth of a slab is not used.
+    So results of slightly different sizes can reuse each other's slabs, and at most an eighth of a
+    slab is unused.
     """
     size = max(_SMALLEST, _HEADER + nbytes)
     return _up(size, (1 << (size - 1).bit_length()) // 16)
@@ -59,7 +65,7 @@ def _address(buffer: mmap.mmap | memoryview) -> int:
 
 @attrs.define(eq=False)
 class Slab:
-    """One piece of shared memory, mapped into this process."""
+    """One shared memory block, mapped into this process."""
 
     number: int
     memory: mmap.mmap
@@ -82,17 +88,17 @@ class Slab:
 
 
 def _mapped(fd: int, size: int) -> mmap.mmap:
-    """Map a slab with all of its pages, which takes less than a page fault for each."""
+    """Map a slab with all its pages, which is faster than one page fault for each."""
     return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
 
 _BEGUN = struct.Struct("<Q")
 _MARK = (1 << 64) - 1
-"""The number of the slab in which a worker notes the task that it has begun."""
+"""The number of the slab in which a worker records the task that it has begun."""
 
 
 class Slabs:
-    """The slabs that one worker owns; it fills a few of them for each result."""
+    """The slabs of one worker, which fills one or more of them for each result."""
 
     def __init__(self, publish: Callable[[int, int], None], most_free: int = 1 << 30) -> None:
         """``publish(number, fd)`` sends a new slab to the consumer, before any result in it.
@@ -105,27 +111,27 @@ class Slabs:
         self._filling: list[Slab] = []
         self._filled = 0
         self._allocated: list[Slab] = []
-        """Those of the slabs that are being filled in which arrays were allocated."""
+        """The slabs of the current result in which arrays were allocated."""
         self._placed: set[int] = set()
         self._numbers = count()
         self._mark: Slab | None = None
 
     def note(self, task: int) -> None:
-        """Note the number of the task begun in shared memory, readable after this worker's death.
+        """Record the number of the task begun in shared memory, readable after this worker's death.
 
-        A message could be lost with the worker, and another task blamed for its death.
+        A message could be lost with the worker, so another task would be blamed for its death.
         """
         if self._mark is None:
             self._mark = self._publish_new(_MARK, mmap.PAGESIZE)
         _BEGUN.pack_into(self._mark.memory, 0, task + 1)
 
     def begin(self) -> list[int]:
-        """Start a new result; the slabs of the last one belong to the consumer now.
+        """Start a new result; the slabs of the last one now belong to the consumer.
 
-        Gives the numbers of slabs to drop: free ones beyond the number or bytes to keep.
+        Return the numbers of slabs to drop: free slabs that exceed the limits.
         """
         for slab in self._filling:
-            if slab.number not in self._placed:  # the work failed, or copied the allocated array
+            if slab.number not in self._placed:  # the function failed, or copied the array
                 slab.in_use = False
         self._filling, self._allocated = [], []
         self._placed.clear()
@@ -141,7 +147,7 @@ class Slabs:
         return sorted(surplus)
 
     def allocate(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """A new uninitialized array; a large one lies in a slab."""
+        """Return a new uninitialized array; a large one is allocated in a slab."""
         nbytes = prod(shape) * dtype.itemsize
         if nbytes < WORTH_SHARING:
             return np.empty(shape, dtype)
@@ -151,7 +157,7 @@ class Slabs:
         return np.ndarray(tuple(shape), dtype, slab.memory, start)
 
     def place(self, content: memoryview) -> Place:
-        """The place of these bytes in the result's slabs; copies them in if they lie elsewhere."""
+        """Return the place of these bytes in the result's slabs; copy them in if necessary."""
         nbytes = content.nbytes
         address = _address(content) if self._allocated else 0
         for slab in self._allocated:
@@ -199,80 +205,80 @@ class Slabs:
 
 
 WORTH_SHARING = 8192
-"""Arrays of at least this many bytes go through a slab; for smaller ones a message is as fast."""
+"""Arrays of at least this many bytes are sent in a slab; for smaller ones a message is as fast."""
 
 
 class _View(np.ndarray[Any, Any]):
-    """A whole slab as seen by one result: the base of the result's arrays, so it outlives them."""
+    """A view of a whole slab for one result; it is the base of the result's arrays."""
 
 
 @attrs.define(eq=False)
 class Window:
-    """The consumer's side: the slabs that one worker has sent to it."""
+    """The consumer's side of the slabs: all slabs that one worker has sent."""
 
     _slabs: dict[int, Slab] = attrs.field(factory=dict[int, Slab])
     _views: dict[int, weakref.ref[_View]] = attrs.field(factory=dict[int, "weakref.ref[_View]"])
     """Weak references to the views in use, by their ``id``, since they cannot be hashed."""
 
     def attach(self, number: int, fd: int) -> None:
-        """Map a slab that the worker made, and close ``fd``."""
+        """Map a slab that the worker created, and close ``fd``."""
         try:
             self._slabs[number] = Slab(number, _mapped(fd, os.fstat(fd).st_size))
         finally:
             os.close(fd)
 
     def detach(self) -> None:
-        """Release all slabs; one that is still viewed is freed with its last view."""
+        """Release all slabs; a slab that is still viewed is freed with its last view."""
         self._slabs.clear()
 
     @property
     def begun(self) -> int | None:
-        """The number of the last task that the worker began, if any."""
+        """The number of the last task that the worker began; None if it began none."""
         mark = self._slabs.get(_MARK)
         number = 0 if mark is None else int(_BEGUN.unpack_from(mark.memory)[0])
         return number - 1 if number else None
 
     def settle(self) -> None:
-        """Clear the note of the task begun: all are done, and the next pass reuses numbers."""
+        """Clear the number of the task begun, since the next pass may use the same numbers."""
         if (mark := self._slabs.get(_MARK)) is not None:
             _BEGUN.pack_into(mark.memory, 0, 0)
 
     def drop(self, numbers: Sequence[int]) -> None:
-        """Release slabs that the worker will not fill again."""
+        """Release slabs that the worker has dropped."""
         for number in numbers:
             self._slabs.pop(number, None)
 
     def nbytes(self, places: Sequence[Place]) -> int:
-        """The bytes of memory that these places keep in use: their whole slabs."""
+        """Return the bytes of memory that these places keep in use: their whole slabs."""
         return sum(self._slabs[number].size for number in {number for number, _, _ in places})
 
     def has(self, places: Sequence[Place]) -> bool:
-        """Whether every slab of these places is attached."""
+        """Return True if every slab of these places is attached."""
         return all(number in self._slabs for number, _, _ in places)
 
     def buffers(self, places: Sequence[Place]) -> list[NDArray[np.uint8]]:
-        """The bytes at these places as views, not copies; a slab stays in use while viewed."""
+        """Return views of the bytes at these places; a slab stays in use while viewed."""
         numbers = {number for number, _, _ in places}
         views = {number: self._view(self._slabs[number]) for number in numbers}
         return [views[number][start : start + size] for number, start, size in places]
 
     def discard(self, places: Sequence[Place]) -> None:
         """Mark the slabs of an unused result as free."""
-        # Each slab only once: the worker may fill it again as soon as it is free.
+        # Clear each slab only once: the worker may fill it again as soon as it is free.
         for number in {number for number, _, _ in places}:
             if number in self._slabs:
                 self._slabs[number].in_use = False
 
     def _view(self, slab: Slab) -> _View:
-        """A view of a slab for one result; when it is gone, so are the result's arrays in it."""
+        """Create a view of a slab for one result; it is collected after the result's arrays."""
         view = _View((slab.size,), np.uint8, slab.memory)
 
-        getpid = os.getpid  # kept, as at exit modules are cleared before some views are gone
+        getpid = os.getpid  # at exit, modules may be cleared before the last view is collected
         process = getpid()
 
         def release(ref: weakref.ref[_View]) -> None:
             del self._views[id(ref)]
-            if getpid() == process:  # a copy of the view in a fork does not count
+            if getpid() == process:  # a fork's copy of the view must not free the slab
                 slab.in_use = False
 
         ref = weakref.ref(view, release)

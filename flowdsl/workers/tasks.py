@@ -1,4 +1,4 @@
-"""Tasks: the work of a pass cut into numbered pieces, and the size of each."""
+"""Tasks: numbered ranges of the elements of a pass, and their sizes."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from flowdsl.workers.read_ahead import ReadAhead
 from flowdsl.workers.wire import first_unpackable
 
 SECONDS_PER_TASK = 0.03
-"""The seconds that a task should take: long beside a message, short to wait for."""
+"""The target duration of a task: long compared to a message, short compared to a user's wait."""
 
 SECONDS_PER_SMALL_TASK = 0.15
-"""The seconds that a task with a small result should take. Around each task, worker and consumer
-do about a millisecond of other work on cold caches, 2.4% of 0.03 seconds; a large result would
-itself be out of the caches by its end."""
+"""The target duration of a task with a small result. For each task, worker and consumer do about a
+millisecond of other work on cold caches, 2.4% of 0.03 seconds. A longer task with a large result
+would evict its own first elements from the caches."""
 
 BYTES_PER_TASK = 8 << 20
 BYTES_PER_SMALL_TASK = 1 << 20
 BYTES_IN_FLIGHT = 1 << 30
-"""The bytes that may be in flight unless ``memory`` is given."""
+"""The bytes that may be in flight unless ``memory`` is set."""
 
 MOST_PER_TASK = 4096
 
 
 @attrs.frozen
 class Task:
-    """A unit of work: some consecutive elements of a stage's output."""
+    """A unit of work: consecutive elements of a stage's output."""
 
     number: int
-    """Counts from 0 over the life of a pool and is never reused: if the same work is done before
-    and after a worker's death, the number tells which result is stale."""
+    """Counts from 0 over the life of a pool and is never reused: if the same elements are computed
+    before and after a worker's death, the number identifies the stale result."""
     epoch: int
     start: int
     stop: int
@@ -50,7 +50,7 @@ class Task:
         return self.start if self.positions is None else self.positions[0]
 
     def addresses(self) -> Indices:
-        """The addresses of the elements to make."""
+        """The addresses of the elements to compute."""
         if self.positions is None:
             return Indices.span(self.epoch, self.start, self.stop)
         return Indices.at(self.epoch, self.positions)
@@ -62,44 +62,45 @@ InputRows: TypeAlias = Sequence[Sequence[Any] | TruncatedInput]
 
 @attrs.frozen
 class TaskInput:
-    """A task, with the rows that the consumer's process supplies for it."""
+    """A task with the rows that the consumer's process sends along."""
 
     task: Task
     rows: InputRows = attrs.field(factory=list[Any], repr=False)
     """The rows of each base, in the order in which they are used."""
     packed: Any = attrs.field(default=None, repr=False)
-    """The rows in the form that is sent to a worker."""
+    """The rows, packed for a worker."""
     nbytes: int = 0
-    """The bytes that are sent."""
+    """The size of the packed rows in bytes."""
     deaths: int = 0
-    """The workers that have died on this piece, or on a larger piece that it was cut from."""
+    """The number of workers that died on this task, or on the larger task it was split from."""
 
     @property
     def size(self) -> int:
+        """The number of elements of the task."""
         return self.task.stop - self.task.start
 
 
 Pack: TypeAlias = Callable[[InputRows], tuple[Any, int]]
-"""Packs rows for sending; gives them and their bytes, or raises if they cannot be sent."""
+"""Packs rows for sending; returns them with their size, or raises if they cannot be sent."""
 
 
 class TaskSizer:
-    """How many elements a task should hold, from the cost of the last tasks."""
+    """Computes the number of elements of the next task from the cost of the last tasks."""
 
     def __init__(
         self, workers: int, nbytes: int = BYTES_PER_TASK, timeout: float | None = None
     ) -> None:
-        """For ``workers`` workers; ``nbytes`` is the most that the result of a task should take.
+        """Size tasks for ``workers`` workers and results of at most ``nbytes`` bytes.
 
-        A task should take a fifth of ``timeout`` seconds at most, so that it is not mistaken for
-        an element that never ends.
+        A task should take at most a fifth of ``timeout`` seconds, so that a long task is not
+        mistaken for an element that never ends.
         """
         self._timeout = timeout
         self.share(workers, nbytes)
         self._size = 1
 
     def share(self, workers: int, nbytes: int) -> None:
-        """Cut tasks for another number of workers, and other bytes for a result, from now on."""
+        """Change the number of workers and the maximum bytes of a result."""
         self._workers = workers
         timeout = self._timeout
         self._most = [
@@ -112,14 +113,14 @@ class TaskSizer:
         """Pairs of limits in seconds and bytes; a task may grow as far as any one pair allows."""
 
     def size(self, remaining: int | None) -> int:
-        """The size of the next task; near the end of a pass, at most a fair share of the rest."""
+        """Return the size of the next task; near the end of a pass, at most a share of the rest."""
         if remaining is None:
             return self._size
         return max(1, min(self._size, remaining // (2 * self._workers)))
 
     @property
     def ahead(self) -> int:
-        """How many elements a stream is read ahead: two tasks for each worker."""
+        """The number of elements that a stream is read ahead: two tasks for each worker."""
         return 2 * self._workers * self._size
 
     def observe(self, count: int, seconds: float, nbytes: int) -> None:
@@ -131,39 +132,39 @@ class TaskSizer:
 
 @attrs.define
 class TaskSource:
-    """Cuts the work of a stage into pieces, each with the rows that it needs from this process."""
+    """Divides a pass over a stage into task inputs: tasks with the rows they need."""
 
     stage: Stage
     bases: tuple[PassFactory, ...]
-    """Functions that begin a pass over a base of the stage; empty unless its base is a stream."""
+    """Functions that begin a pass over a base of the stage; empty unless the base is a stream."""
     pace: TaskSizer
     pack: Pack
     close: Callable[[], None] = lambda: None
-    """Closes what the stream reads, in the thread that does."""
+    """Closes the sources of the stream; called in the thread that reads it."""
     wake: Callable[[], None] | None = None
-    """Called in that thread when there are rows that were not there."""
+    """Called in that thread when rows have arrived that were requested before."""
     memory: int = BYTES_IN_FLIGHT
-    """The most bytes of the stream that may be read ahead of the workers."""
+    """The maximum bytes of the stream that may be read ahead of the workers."""
     reading: ReadAhead[Any] | None = attrs.field(default=None, init=False)
     """The reader of the stream in the pass that is under way."""
     numbers: Iterator[int] = attrs.field(factory=count)
     programs: list[Program] = attrs.field(factory=list[Program])
-    """The programs of the bases whose rows lie in this process's memory."""
+    """The programs of the bases whose rows are in this process's memory."""
     failures: dict[int, Exception] = attrs.field(factory=dict[int, Exception])
-    """The errors of the bases that failed in this pass, by their numbers."""
+    """The errors of the bases that failed in this pass, by the number of the base."""
 
     def __attrs_post_init__(self) -> None:
         self.programs.extend(Program(b.top.node) for b in self.stage.bases if isinstance(b, Lookup))
 
     def task_inputs(self, epoch: int, start: int) -> Iterator[TaskInput | None]:
-        """The pieces of one pass, from the element ``start`` on; None where one is not there yet.
+        """Yield the task inputs of one pass from element ``start``; None if none is available yet.
 
-        A stream is read ahead, in a thread, which ``wake`` tells of the rows that were not there.
-        If a base fails, the last piece is of the elements up to the one that cannot be made, with
-        the rows that there are, and ``TruncatedInput``.
+        A thread reads a stream ahead; after a None, it calls ``wake`` when rows have arrived. If a
+        base fails, the last task input contains the rows before the failure, in a
+        ``TruncatedInput``; its task ends at the element that cannot be computed.
 
         Raises:
-            ElementError: A base failed, after the pieces of all that was before it.
+            ElementError: A base failed; the task inputs of all elements before it were yielded.
         """
         self.failures.clear()
         if self.programs:
@@ -177,11 +178,11 @@ class TaskSource:
 
     @property
     def streams(self) -> bool:
-        """Whether the rows come one after another; if not, each is reached by its position."""
+        """True if rows can only be read sequentially, False if they are read by position."""
         return bool(self.bases)
 
     def split(self, task_input: TaskInput) -> list[TaskInput]:
-        """The piece cut into pieces of one element each, with new numbers."""
+        """Split a task input into task inputs of one element each, with new numbers."""
         task = task_input.task
         singles = [
             Task(
@@ -200,7 +201,7 @@ class TaskSource:
         else:
             ratio = self.stage.rows_per_element
             (rows,) = task_input.rows
-            assert not isinstance(rows, TruncatedInput), "one of a stream is for a single element"
+            assert not isinstance(rows, TruncatedInput), "truncated input of more than one element"
             own = ([rows[k * ratio : (k + 1) * ratio]] for k in range(len(singles)))
             parts = [
                 TaskInput(single, mine, *self.pack(mine))
@@ -208,8 +209,8 @@ class TaskSource:
             ]
         return [attrs.evolve(part, deaths=task_input.deaths) for part in parts]
 
-    def again(self, task_input: TaskInput) -> TaskInput:
-        """The same piece under a new number."""
+    def renumbered(self, task_input: TaskInput) -> TaskInput:
+        """Return the same task input with a new number."""
         return attrs.evolve(
             task_input, task=attrs.evolve(task_input.task, number=next(self.numbers))
         )
@@ -223,21 +224,21 @@ class TaskSource:
             start = stop
 
     def _looked_up(self, tasks: Iterator[Task]) -> Iterator[TaskInput]:
-        """Pieces from rows in this process's memory: each takes along the rows it needs."""
+        """Yield task inputs with rows from this process's memory."""
         bases = self.stage.bases
         for task in tasks:
-            wanted = needed(self.stage.program, task.addresses())
+            addresses = needed(self.stage.program, task.addresses())
             rows: list[list[Any]] = []
             failures: dict[int, Exception] = {}
             for slot, (base, program) in enumerate(zip(bases, self.programs, strict=True)):
-                found, failed = _look_up(base, program, wanted[slot])
+                found, failed = _look_up(base, program, addresses[slot])
                 rows.append(found)
                 if failed is not None:
                     failures[slot] = failed
             packed, bad = self._packed(rows)
             for slot, (i, cause) in bad.items():
                 x = rows[slot][i]
-                failures[slot] = _can_not_travel(bases[slot], wanted[slot], i, cause, x)
+                failures[slot] = _not_sendable(bases[slot], addresses[slot], i, cause, x)
                 del rows[slot][i:]
             if failures:
                 self.failures.update(failures)
@@ -247,14 +248,15 @@ class TaskSource:
 
     def _cut_short(self, task: Task, found: list[list[Any]], failed: Container[int]) -> TaskInput:
         rows = [
-            TruncatedInput(one, slot) if slot in failed else one for slot, one in enumerate(found)
+            TruncatedInput(part, slot) if slot in failed else part
+            for slot, part in enumerate(found)
         ]
         return TaskInput(task, rows, *self.pack(rows))
 
     def _streamed(self, epoch: int, start: int) -> Iterator[TaskInput | None]:
-        """Pieces from a stream: each has what rows are there, up to a task of them."""
+        """Yield task inputs from a stream: each has the available rows, up to the task size."""
         (read,), (base,), ratio = self.bases, self.stage.bases, self.stage.rows_per_element
-        pace = self.pace  # the thread must not hold this: the backend would be kept with it
+        pace = self.pace  # the thread must not refer to self, which would keep the backend alive
         stream: ReadAhead[Any] = ReadAhead(
             base.top.node.title,
             lambda: islice(read(epoch), start * ratio, None),
@@ -286,10 +288,10 @@ class TaskSource:
             if bad:
                 at = Indices.at(epoch, [position for position, _ in rows])
                 i, cause = bad[0]
-                self.failures[0] = _can_not_travel(base, at, i, cause, rows[i][1])
+                self.failures[0] = _not_sendable(base, at, i, cause, rows[i][1])
                 del rows[i:]
             rest: list[Row[Any]] = []
-            if self.failures:  # what there is of the element that cannot be made
+            if self.failures:  # the available rows of the element that cannot be computed
                 whole = len(rows) - len(rows) % ratio
                 rows, rest = rows[:whole], rows[whole:]
                 packed = self.pack([[x for _, x in rows]])
@@ -302,24 +304,24 @@ class TaskSource:
                 yield TaskInput(task, [[x for _, x in rows]], *packed)
                 start = stop
             if rest:
-                one = Task(next(self.numbers), epoch, start, start + 1)
-                yield self._cut_short(one, [[x for _, x in rest]], self.failures)
+                last = Task(next(self.numbers), epoch, start, start + 1)
+                yield self._cut_short(last, [[x for _, x in rest]], self.failures)
 
     def _packed(
         self, rows: list[list[Any]]
     ) -> tuple[tuple[Any, int], dict[int, tuple[int, Exception]]]:
-        """The packed rows, or the first row of each base that cannot be sent, and why."""
+        """Pack the rows, or return the first row of each base that cannot be sent, and why."""
         try:
             return self.pack(rows), {}
         except Exception:
             bad = {slot: first_unpackable(found) for slot, found in enumerate(rows)}
             if not any(bad.values()):
                 raise
-            return (None, 0), {slot: one for slot, one in bad.items() if one is not None}
+            return (None, 0), {slot: first for slot, first in bad.items() if first is not None}
 
 
 def _look_up(base: Base, program: Program, at: Indices) -> tuple[list[Any], Exception | None]:
-    """The rows of a base at these addresses up to the first that fails, and its error."""
+    """Return the rows of a base at these addresses up to the first failure, and its error."""
     rows: list[Any] = []
     try:
         for _, x in program.rows(at):
@@ -331,8 +333,8 @@ def _look_up(base: Base, program: Program, at: Indices) -> tuple[list[Any], Exce
     return rows, None
 
 
-def _can_not_travel(base: Base, at: Indices, i: int, cause: Exception, x: object) -> ElementError:
-    """The error for an element of the base that cannot be sent to a worker."""
+def _not_sendable(base: Base, at: Indices, i: int, cause: Exception, x: object) -> ElementError:
+    """Create the error for an element of a base that cannot be sent to a worker."""
     error = base.top.node.failure(int(at.epoch[i]), int(at.position[i]), the_element(x))
     error.__cause__ = cause
     return error

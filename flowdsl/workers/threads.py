@@ -1,6 +1,6 @@
-"""Workers that are threads of the consumer's process: for functions that release the GIL.
+"""Worker threads of the consumer's process, for functions that release the GIL.
 
-Nothing is packed or copied: a thread gets the rows themselves, and the consumer gets its elements.
+Rows and elements are passed by reference, without packing or copying.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class _Thread(Worker):
 
 
 @attrs.frozen
-class _Handed:
-    """Elements that are in the consumer's process already."""
+class _InMemory:
+    """A delivery of elements that are already in the consumer's process."""
 
     elements: list[Any]
     nbytes: int
@@ -43,11 +43,11 @@ class _Handed:
         return self.elements
 
     def discard(self) -> None:
-        """Do nothing: the elements hold no resource."""
+        """Do nothing: the elements need no release."""
 
 
 class Threads:
-    """The threads of a stage."""
+    """The worker threads of a stage."""
 
     def __init__(self, stage: Stage, clock: bool = False) -> None:
         self._stage = stage
@@ -68,9 +68,9 @@ class Threads:
             self._end = weakref.finalize(self, _end, self._owner, self._threads, self._leave)
         while len(self._threads) < count:
             worker = _Thread(f"thread {next(_numbers)}", ready=True)
-            told = (self._stage, self._clock, worker, self._events, self._leave)
+            arguments = (self._stage, self._clock, worker, self._events, self._leave)
             worker.thread = threading.Thread(
-                target=_serve, args=told, name=f"flowdsl-{worker.name}", daemon=True
+                target=_serve, args=arguments, name=f"flowdsl-{worker.name}", daemon=True
             )
             self._threads.append(worker)
             worker.thread.start()
@@ -86,16 +86,16 @@ class Threads:
 
     def poll(self) -> list[Event]:
         self._owner.check()
-        heard: list[Event] = []
+        events: list[Event] = []
         with contextlib.suppress(Empty):
             event = self._events.get(timeout=POLL_SECONDS)
             while True:
                 if isinstance(event, BaseException):
                     raise event
                 if event is not None:
-                    heard.append(event)
+                    events.append(event)
                 event = self._events.get_nowait()
-        return heard
+        return events
 
     def wake(self) -> None:
         self._events.put(None)
@@ -130,10 +130,10 @@ def _serve(
         making = executor_of(stage.program, stage.end_to_end, clock=clock)
         while (task_input := worker.inbox.get()) is not None and not leave.is_set():
             task = task_input.task
-            made = execute(making, task.addresses(), task_input.rows)
-            nbytes = sum(map(nbytes_of, made.elements[:1])) * len(made.elements)
-            events.put(Done(worker, result_of(made, task), _Handed(made.elements, nbytes)))
-    except BaseException as error:  # also SystemExit, from a function that means to end its process
+            outcome = execute(making, task.addresses(), task_input.rows)
+            nbytes = sum(map(nbytes_of, outcome.elements[:1])) * len(outcome.elements)
+            events.put(Done(worker, result_of(outcome, task), _InMemory(outcome.elements, nbytes)))
+    except BaseException as error:  # also SystemExit, from a function that ends its process
         events.put(error)
 
 

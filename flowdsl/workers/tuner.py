@@ -1,13 +1,15 @@
-"""How many workers pay: found while they work, from how the time of the pass goes; no clocks.
+"""The tuner: finds the number of workers that pays off, by measuring the running pass.
 
-Since no element depends on the number of workers, it may change at any time. A trial measures the
-seconds that an element takes with one number. If the consumer waits for elements, more workers are
-tried, and kept if they make it faster; if it never waits, fewer are, and kept if that makes it no
-slower. What did not pay is tried again later, each time after twice as long, or when the work has
-changed.
+No element depends on the number of workers, so the number may change at any time. A trial measures
+the seconds per element with one number. If the consumer waits for elements, more workers are tried,
+and kept if the pass becomes faster. If the consumer never waits, fewer workers are tried, and kept
+if the pass does not become slower. A number that was rejected is tried again when the work has
+changed, or after a time that doubles with each rejection.
 
-Source: the hill climbing of tf.data's AUTOTUNE (Murray et al., 2021), on measured rates alone; the
-bound on useful workers by the utilisation law (Denning and Buzen, 1978).
+The tuner reads no clock: all times are arguments of ``observe``.
+
+Source: the hill climbing of tf.data's AUTOTUNE (Murray et al., 2021), with measured rates instead
+of a model; the upper limit on useful workers is the utilisation law (Denning and Buzen, 1978).
 """
 
 from __future__ import annotations
@@ -18,51 +20,52 @@ from statistics import median
 import attrs
 
 PAYS = 0.05
-"""Twice as many workers pay if an element then takes less time by this share; fewer than twice as
-many, if by as much less as they are fewer, so that many small steps lead as far as a large one."""
+"""Doubling the workers pays off if it reduces the time per element by at least this share. For a
+smaller increase the required share is proportionally smaller, so that many small steps reach as far
+as one large step."""
 
 COSTS = 0.03
-"""Fewer workers do if an element then takes more time by this share at most."""
+"""Fewer workers are enough if the time per element increases by at most this share."""
 
 WAITS = 0.05
-"""The consumer waits if it does so for this share of the time."""
+"""The consumer counts as waiting if it waits for more than this share of the time."""
 
 SPARE = 1.2
-"""How many workers are kept for each that the consumer's pace needs."""
+"""The number of workers kept for each worker that the consumer's speed requires."""
 
 CHANGED = 1.25
-"""The work has changed if an element, or its share of the workers' time, is this many times more or
-less than it was."""
+"""The work has changed if the time per element, or the number of workers it requires, differs by
+more than this factor."""
 
 PATIENCE, MOST_PATIENCE = 8.0, 120.0
-"""Seconds after which a number that did not pay is tried again: at first, and at most."""
+"""Seconds after which a rejected number is tried again: initially, and at most."""
 
 _BLOCK = 0.03
 _LEAST_BLOCKS = 8
 _LEAST, _MOST = 0.25, 1.5
-"""The least and the most seconds of a trial: it ends as soon as it is precise."""
+"""The minimum and maximum seconds of a trial, which ends as soon as it is precise."""
 _PRECISE = 0.02
-"""The standard error at which a trial is precise, as a share of what it measures."""
+"""The relative standard error at which a trial is precise."""
 _PAUSE = 4.0
-"""A consumer that takes this many times longer than usual over an element makes a pause."""
+"""A consumer pauses if it spends more than this many times the usual time on an element."""
 
 
 @attrs.define
 class Span:
-    """How a part of the pass went."""
+    """Measurements of a part of the pass."""
 
     seconds: float = 0.0
     elements: int = 0
-    """Elements made, those that a filter left out included."""
+    """Elements computed, including those removed by a filter."""
     waited: float = 0.0
     """Seconds in which the consumer's thread waited for workers."""
     outside: float = 0.0
     """Seconds of the consumer's own work."""
     worked: float = 0.0
-    """Seconds that the workers took, added up."""
+    """Total seconds of work of all workers."""
 
     def add(self, other: Span) -> None:
-        """Make the span longer by another."""
+        """Add the measurements of another span."""
         self.seconds += other.seconds
         self.elements += other.elements
         self.waited += other.waited
@@ -72,20 +75,20 @@ class Span:
 
 @attrs.frozen
 class Trial:
-    """What was measured with one number of workers."""
+    """The measurement of one number of workers."""
 
     count: int
     cost: float
-    """Seconds that an element took, pauses of the consumer left out."""
+    """Seconds per element, without pauses of the consumer."""
     waits: float
     """The share of the time in which the consumer waited."""
-    wanted: float
-    """The number of workers that would keep up with the consumer's thread."""
+    required: float
+    """The number of workers that would match the speed of the consumer's thread."""
 
 
 @attrs.define
 class Tuner:
-    """Finds the number of workers from 1 to ``most`` that pays.
+    """Finds the number of workers from 1 to ``most`` that pays off.
 
     >>> Tuner(4).count, Tuner(4, 3).count
     (1, 3)
@@ -95,35 +98,35 @@ class Tuner:
     count: int = 1
     """The number of workers to use now."""
     _blocks: list[Span] = attrs.field(factory=list[Span], init=False)
-    """The trial with this number so far."""
+    """The measurements of the current trial."""
     _unsettled: int = attrs.field(default=0, init=False)
-    """Tasks that are still to be delivered which were made with another number."""
+    """The number of undelivered tasks that were computed with the previous number of workers."""
     _before: Trial | None = attrs.field(default=None, init=False)
-    """The trial from which this number departed."""
+    """The trial of the previous number, until the current number is accepted or rejected."""
     _steady: Trial | None = attrs.field(default=None, init=False)
-    """The trial after which the number was left as it was."""
+    """The trial after which the number was not changed."""
     _too_many: int = attrs.field(init=False)
-    """The least number that did not pay."""
+    """The smallest number that was rejected as too large."""
     _too_few: int = attrs.field(default=0, init=False)
-    """The greatest number that was too few."""
+    """The largest number that was rejected as too small."""
     _patience: float = attrs.field(default=PATIENCE, init=False)
-    _held: float = attrs.field(default=0.0, init=False)
-    """Seconds for which what did not pay was left alone."""
+    _since_rejection: float = attrs.field(default=0.0, init=False)
+    """Seconds since the last rejection."""
 
     def __attrs_post_init__(self) -> None:
         self._too_many = self.most + 1
 
     def observe(self, span: Span, in_flight: int) -> None:
-        """Take note of a task that was delivered, and perhaps change the number.
+        """Record a delivered task, and possibly change the number.
 
-        ``in_flight`` is the number of tasks that are under way, made with the number so far.
+        ``in_flight`` is the number of tasks under way, computed with the current number.
         """
         if self.most == 1:
             return
         if self._unsettled:
             self._unsettled -= 1
             return
-        self._held += span.seconds
+        self._since_rejection += span.seconds
         if not self._blocks or self._blocks[-1].seconds >= _BLOCK:
             self._blocks.append(Span())
         self._blocks[-1].add(span)
@@ -136,19 +139,19 @@ class Tuner:
             self.count, self._unsettled = count, in_flight
 
     def _next(self, trial: Trial) -> int:
-        """The number to use after a trial."""
+        """Return the number to use after a trial."""
         before, self._before = self._before, None
         if before is not None and not _pays(before, trial):
             if trial.count > before.count:
                 self._too_many = trial.count
             else:
                 self._too_few = trial.count
-            self._held = 0.0
+            self._since_rejection = 0.0
             if abs(trial.count - before.count) == 1:
                 self._steady = before
                 return before.count
-            trial = before  # perhaps a number between the two does
-        self._look_again(trial)
+            trial = before  # perhaps a number between the two pays off
+        self._forget_rejections(trial)
         count = self._better(trial)
         if count != trial.count:
             self._before = trial
@@ -156,41 +159,41 @@ class Tuner:
             self._steady = trial
         return count
 
-    def _look_again(self, trial: Trial) -> None:
-        """Forget what did not pay, if the work has changed or that is long ago."""
+    def _forget_rejections(self, trial: Trial) -> None:
+        """Forget rejected numbers if the work has changed, or after a long time."""
         steady = self._steady
         changed = steady is not None and steady.count == trial.count and _differ(steady, trial)
         if changed:
             self._patience = PATIENCE
-        elif self._held < self._patience:
+        elif self._since_rejection < self._patience:
             return
         else:
             self._patience = min(2 * self._patience, MOST_PATIENCE)
         self._too_many, self._too_few = self.most + 1, 0
-        self._steady, self._held = None, 0.0
+        self._steady, self._since_rejection = None, 0.0
 
     def _better(self, trial: Trial) -> int:
-        """A number that may be better than that of the trial; else its own."""
+        """Return a number that may be better than the trial's; otherwise the trial's number."""
         count = trial.count
         if trial.waits > WAITS:
-            most = min(2 * count, math.ceil(trial.wanted), self.most)
-            if self._too_many <= most:  # halfway to what did not pay
+            most = min(2 * count, math.ceil(trial.required), self.most)
+            if self._too_many <= most:  # halfway to the rejected number
                 most = (count + self._too_many) // 2
             return max(count, most)
-        enough = max(1, math.ceil(SPARE * trial.wanted))
+        enough = max(1, math.ceil(SPARE * trial.required))
         if enough <= self._too_few:
             enough = -(-(count + self._too_few) // 2)
         return min(count, enough)
 
 
 def _differ(before: Trial, now: Trial) -> bool:
-    """Whether the work has changed between two trials with one number of workers."""
-    factors = now.cost / before.cost, now.wanted / max(before.wanted, 1e-9)
+    """Return True if the work has changed between two trials of the same number of workers."""
+    factors = now.cost / before.cost, now.required / max(before.required, 1e-9)
     return not all(1 / CHANGED < factor < CHANGED for factor in factors)
 
 
 def _pays(before: Trial, now: Trial) -> bool:
-    """Whether a number of workers is better than the one from which it departed."""
+    """Return True if the number of the trial ``now`` is better than the previous number."""
     if now.count > before.count:
         doublings = math.log2(now.count / before.count)
         return now.cost < before.cost * math.pow(1 - PAYS, doublings)
@@ -198,7 +201,7 @@ def _pays(before: Trial, now: Trial) -> bool:
 
 
 def _is_enough(blocks: list[Span]) -> bool:
-    """Whether a trial is long enough, or as precise as it needs to be."""
+    """Return True if a trial is long enough or precise enough."""
     seconds, n = sum(block.seconds for block in blocks), len(blocks)
     if seconds >= _MOST:
         return True
@@ -221,5 +224,5 @@ def _measured(count: int, blocks: list[Span]) -> Trial:
         count,
         cost=seconds / whole.elements,
         waits=whole.waited / seconds,
-        wanted=whole.worked / thread,
+        required=whole.worked / thread,
     )

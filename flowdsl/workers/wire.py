@@ -1,7 +1,7 @@
-"""How work and results are sent between the consumer's process and its workers.
+"""The wire format of programs, tasks and results between the consumer's process and its workers.
 
-Values are pickled, which is safe only because both ends are one program and the channel is private
-to them. Large arrays are sent beside the pickle (PEP 574): in a slab from worker to consumer, as
+Values are pickled, which is safe only because both ends run the same program and the connection is
+private to them. Large arrays are sent out of band (PEP 574): in a slab from worker to consumer, as
 message frames from consumer to worker.
 """
 
@@ -38,9 +38,9 @@ class Shipped:
 
     content: bytes
     modules: frozenset[str]
-    """The modules that it takes from installed packages."""
+    """The modules of installed packages that it imports."""
     beside: tuple[memoryview, ...]
-    """The contents of large arrays, which are not in ``content``."""
+    """The contents of large arrays, which are sent out of band."""
 
 
 def ship(program: AnyNode, kind: WorkerKind, beside: bool = False) -> Shipped:
@@ -49,7 +49,7 @@ def ship(program: AnyNode, kind: WorkerKind, beside: bool = False) -> Shipped:
     With ``beside`` the contents of large arrays are left out of the pickle.
 
     Raises:
-        NotShippable: Names the operator and its argument that cannot travel.
+        NotShippable: An argument of an operator cannot be sent; the error names both.
     """
     try:
         return _ship(program, beside)
@@ -58,18 +58,18 @@ def ship(program: AnyNode, kind: WorkerKind, beside: bool = False) -> Shipped:
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Pickles by value what no other process can import."""
+    """Pickles objects by value if no other process can import them."""
 
     dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({CodeType: code_made_of})
 
 
 class _ProgramPickler(_Pickler):
-    """Notes the modules, and refuses open files, which cloudpickle would copy into each worker."""
+    """Collects the modules, and refuses open files, which cloudpickle would copy to each worker."""
 
     def __init__(self, file: io.BytesIO, beside: bool = False) -> None:
         self.modules: set[str] = set()
         self.beside: list[memoryview] = []
-        # no method of this object, which with it would keep all that was pickled in a cycle
+        # not a method of this object: the cycle would keep all pickled objects alive
         in_band = partial(_in_band, self.beside, LARGE) if beside else None
         super().__init__(file, 5, buffer_callback=in_band)
 
@@ -109,18 +109,18 @@ def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
 
 
 def supply(elements: Sequence[Iterable[Any]]) -> list[Frame]:
-    """The frames for rows, one list per base; classes of the user's script are sent along."""
+    """Return the frames for rows, one list per base, with classes of the user's script."""
     content, beside = _pickle(_dumps, elements)
     return [content, *beside]
 
 
 def nbytes_of_frames(frames: Sequence[Frame]) -> int:
-    """The size of a message in bytes."""
+    """Return the size of a message in bytes."""
     return sum(map(len, frames))
 
 
 def pack(value: object) -> tuple[bytes, list[memoryview]]:
-    """Pickle a value; gives the pickle and, apart from it, the contents of large arrays."""
+    """Pickle a value; return the pickle and the contents of large arrays out of band."""
     try:
         return _pickle(pickle.dumps, value)
     except (pickle.PicklingError, AttributeError, TypeError):  # a class or function without a name
@@ -145,7 +145,7 @@ def _pickle(dumps: Callable[..., bytes], value: object) -> tuple[bytes, list[mem
 
 
 def _in_band(beside: list[memoryview], large: int, buffer: pickle.PickleBuffer) -> bool:
-    """Whether a buffer goes into the pickle; a large one goes beside it."""
+    """Return True if a buffer is stored in the pickle; collect a large one in ``beside``."""
     content = buffer.raw()
     if content.nbytes < large:
         return True
@@ -154,7 +154,7 @@ def _in_band(beside: list[memoryview], large: int, buffer: pickle.PickleBuffer) 
 
 
 def classes_of_main() -> frozenset[str]:
-    """The names of the classes that this process's ``__main__`` has."""
+    """Return the names of the classes in this process's ``__main__``."""
     main = vars(sys.modules["__main__"])
     return frozenset(name for name, value in main.items() if isinstance(value, type))
 
@@ -164,7 +164,7 @@ def pack_into(
 ) -> tuple[bytes, list[Place]]:
     """Pickle elements, with their large arrays placed in slabs.
 
-    ``classes`` are those of the consumer's ``__main__``, which it finds by name.
+    ``classes`` are the classes of the consumer's ``__main__``, which it finds by name.
     """
     if elements:
         _adopt(elements[0], classes)
@@ -181,7 +181,7 @@ def pickled(value: object) -> bytes:
 
 
 def first_unpackable(elements: Sequence[Any]) -> tuple[int, Exception] | None:
-    """The first element that cannot be pickled, and why."""
+    """Return the first element that cannot be pickled, and the error."""
     for i, element in enumerate(elements):
         try:
             _dumps(element)
@@ -191,16 +191,17 @@ def first_unpackable(elements: Sequence[Any]) -> tuple[int, Exception] | None:
 
 
 def unpack(data: bytes, buffers: Sequence[Any] = ()) -> Any:
-    """The value of a pickle and of the buffers that were sent beside it."""
+    """Return the value of a pickle and its out-of-band buffers."""
     return pickle.loads(data, buffers=buffers)
 
 
 def _adopt(element: object, classes: frozenset[str]) -> None:
-    """Let classes of the user's script be pickled by name.
+    """Make classes of the user's script picklable by name.
 
-    They came here by value, and belong to a ``__main__`` that is not this process's. They are added
-    to this process's ``__main__``, so that the consumer finds its own class under the name. Classes
-    within a function have no name there: they go back by value, as cloudpickle knows its own again.
+    This worker received them by value; they belong to the ``__main__`` of the consumer. They are
+    added to the worker's own ``__main__``, so that they are pickled by name and the consumer finds
+    its own class. Classes within a function have no such name: they are sent by value, and
+    cloudpickle recognises its own classes.
     """
     kind = type(element)
     main = sys.modules["__main__"]

@@ -1,9 +1,9 @@
 """A worker process: takes tasks, runs its program on them, and sends the results.
 
-It is started as a new interpreter whose ``__main__`` is ``worker_main.py`` and not the user's script, so
-a script that imports TensorFlow does not import it again in every worker. It reads its program
-once, from a socket that it shares with the consumer's process alone. It sends the descriptors of
-its slabs through the same socket, whose end-of-file tells it that the consumer is gone.
+Its ``__main__`` is ``worker_main.py`` and not the user's script, so a script that imports
+TensorFlow does not import it again in every worker. The worker reads its program once, from a
+socket that it shares only with the consumer's process. It sends the descriptors of its slabs
+through the same socket, and exits at the end-of-file of this socket: the consumer is then gone.
 """
 
 from __future__ import annotations
@@ -35,43 +35,43 @@ from flowdsl.workers.wire import first_unpackable, pack_into, pickled, unpack
 
 READY = b"ready"
 REST = b"rest"
-"""Begins a message that gives no task, but the milliseconds to wait for one before leaving."""
+"""The prefix of a message with the milliseconds to wait for the next task before exiting."""
 PATIENCE = 600_000
-"""Milliseconds to wait for the first task of a pass; the pass may end without giving one."""
+"""Milliseconds to wait for the first task of a pass; the pass may end without a task."""
 
 LENGTH = struct.Struct("<Q")
 
 
 @attrs.frozen
 class Setup:
-    """Sent to a worker once, at its start: the address to ask, its identity, and its program."""
+    """Sent to a worker once, at its start: the address to connect to, its identity and program."""
 
     address: str
     identity: bytes
     """A secret that only this worker and the consumer know; identifies the worker's messages."""
     program: bytes
     modules: frozenset[str]
-    """Those that the program takes from installed packages."""
+    """The modules of installed packages that the program imports."""
     beside: BufferLayout | None
-    """Where the large arrays of the program lie, if it has any."""
+    """The shared memory with the large arrays of the program, if it has any."""
     end_to_end: bool
-    """Whether the worker runs the program from end to end, by the operators' reference."""
+    """True if the worker runs the program end to end, by the reference of its operators."""
     clock: bool
-    """Whether the worker times each operator."""
+    """True if the worker times each operator."""
     memory: int
-    """The bytes of unused memory, shared and its own, that the worker may keep."""
+    """The maximum bytes of unused memory, shared and private, that the worker keeps."""
     consumer: int
     """The process id of the consumer."""
     environment: ProcessEnvironment
-    """Those of the consumer when it started this worker."""
+    """The environment of the consumer when it started this worker."""
     classes: frozenset[str]
-    """The names of those in the consumer's ``__main__``."""
+    """The names of the classes in the consumer's ``__main__``."""
     threads: int
-    """Those that its numerical libraries may use, unless the environment says how many."""
+    """The number of threads of its numerical libraries, unless the environment sets it."""
 
     @property
-    def memory_of_its_own(self) -> int:
-        """The part of ``memory`` that is for what the functions free; the rest is shared."""
+    def private_memory(self) -> int:
+        """The part of ``memory`` for private memory that functions free; the rest is shared."""
         return min(MOST, self.memory // 2)
 
 
@@ -84,18 +84,18 @@ def main(fd: int) -> None:
     setup.environment.take_on()
     native_threads.use(setup.threads)
     threading.Thread(target=_leave_with, args=(link, setup.consumer), daemon=True).start()
-    serve(link, setup, Heap(setup.memory_of_its_own))
+    serve(link, setup, Heap(setup.private_memory))
 
 
-def _draw_apart() -> None:
-    """Seed the generators that begin alike in each process: or all workers would draw alike."""
+def _reseed() -> None:
+    """Seed random generators with equal initial states, so that workers draw different numbers."""
     if seed := getattr(sys.modules.get("torch"), "seed", None):
         seed()
 
 
 def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
     """Process tasks until the link closes."""
-    shared = setup.memory - setup.memory_of_its_own
+    shared = setup.memory - setup.private_memory
     slabs = Slabs(lambda number, fd: _show(link, number, fd), shared)
     with zmq.Context() as context, context.socket(zmq.DEALER) as control:
         control.setsockopt(zmq.LINGER, 0)
@@ -104,8 +104,8 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         try:
             beside = [] if setup.beside is None else mapped(setup.beside)
             program = unpack(setup.program, beside)
-            _draw_apart()
-            making = executor_of(program, setup.end_to_end, slabs.allocate, setup.clock)
+            _reseed()
+            executor = executor_of(program, setup.end_to_end, slabs.allocate, setup.clock)
         except Exception:
             control.send_multipart([READY, traceback.format_exc().encode()])
             link.recv(1)  # wait until the consumer has read the message and closes the link
@@ -119,43 +119,43 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
             frames = control.recv_multipart()
             if frames[0].startswith(REST):
                 (patience,) = LENGTH.unpack(frames[0][len(REST) :])
-                making.park()
+                executor.park()
                 heap.park()
                 continue
             patience = None
             task: Task = unpack(frames[0])
             slabs.note(task.number)
             supplied: InputRows = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
-            control.send_multipart(run(making, slabs, task, supplied, setup.classes))
+            control.send_multipart(run(executor, slabs, task, supplied, setup.classes))
             heap.settle()
 
 
 def run(
-    making: Executor, slabs: Slabs, task: Task, supplied: InputRows, classes: frozenset[str]
+    executor: Executor, slabs: Slabs, task: Task, supplied: InputRows, classes: frozenset[str]
 ) -> list[bytes]:
-    """The frames of a task's result, made up to the end of the task or to a failure."""
+    """Run a task until its end or a failure; return the frames of its result."""
     surplus = slabs.begin()
     began = time.perf_counter()
-    made = execute(making, task.addresses(), supplied)
-    failure = made.failure
+    outcome = execute(executor, task.addresses(), supplied)
+    failure = outcome.failure
     if failure is not None:
         failure = attrs.evolve(failure, cause=travelling(failure.cause))
     try:
-        content, places = pack_into(slabs, made.elements, classes)
+        content, places = pack_into(slabs, outcome.elements, classes)
     except Exception as error:
-        bad = first_unpackable(made.elements)
-        if bad is None:  # all elements can be pickled: there is no memory for them
+        bad = first_unpackable(outcome.elements)
+        if bad is None:  # all elements can be pickled, so memory ran out
             full = FlowError(f"a worker process has no memory for a result: {error}")
             failure, stop = Failure(None, task.epoch, task.start, travelling(full)), 0
         else:
             stop, cause = bad
             reason = NotShippable(f"the element cannot be sent from its worker process: {cause}")
-            failure = Failure((), task.epoch, made.positions[stop], travelling(reason))
-        made.positions, made.elements = made.positions[:stop], made.elements[:stop]
-        made.left = [one for one in made.left if one.before <= stop]
-        content, places = pack_into(slabs, made.elements, classes)
+            failure = Failure((), task.epoch, outcome.positions[stop], travelling(reason))
+        outcome.positions, outcome.elements = outcome.positions[:stop], outcome.elements[:stop]
+        outcome.left = [skipped for skipped in outcome.left if skipped.before <= stop]
+        content, places = pack_into(slabs, outcome.elements, classes)
     seconds = time.perf_counter() - began
-    result = result_of(attrs.evolve(made, failure=failure, seconds=seconds), task)
+    result = result_of(attrs.evolve(outcome, failure=failure, seconds=seconds), task)
     return [pickled((result, places, surplus)), content]
 
 
@@ -164,18 +164,18 @@ def _read(stream: Any, size: int) -> bytes:
     while len(parts) < size:
         part = stream.read(size - len(parts))
         if not part:
-            sys.exit(0)  # the consumer was gone before it had sent the program
+            sys.exit(0)  # the consumer ended before it had sent the program
         parts += part
     return bytes(parts)
 
 
 def _show(link: socket.socket, number: int, fd: int) -> None:
-    with contextlib.suppress(ConnectionError):  # the consumer is gone: this worker will end too
+    with contextlib.suppress(ConnectionError):  # the consumer is gone, and this worker will exit
         socket.send_fds(link, [LENGTH.pack(number)], [fd])
 
 
 def _leave_with(link: socket.socket, consumer: int) -> None:
-    """End this process, whatever it is doing, when the consumer closes the link or is gone.
+    """End this process, even during a task, when the consumer closes the link or is gone.
 
     The consumer's process is watched too, since a fork of it may hold its end of the link open.
     """

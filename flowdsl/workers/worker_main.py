@@ -1,8 +1,8 @@
-"""The script that a worker process runs first, before any module of flowdsl is imported.
+"""The main script of a worker process, run before any module of flowdsl is imported.
 
-A worker needs only a part of flowdsl; importing all of its public names takes longer than
-everything else that a worker does before its first element. So the package stays empty until a
-function of the user asks it for a name.
+A worker needs only a part of flowdsl. Importing all public names would take longer than everything
+else that a worker does before its first element. So the package is imported lazily, when a function
+of the user accesses a name in it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Package(ModuleType):
-    """A package whose code runs only when it is first asked for a name."""
+    """A package whose code runs when an attribute is first accessed."""
 
     def __getattr__(self, name: str) -> Any:
         self.__class__ = ModuleType  # type: ignore[assignment]  # an ordinary module from here on
@@ -37,7 +37,7 @@ def stand_in(name: str) -> None:
 
 
 def whole_surface(node: Any) -> Any:
-    """The flow over a node, for user functions that build flows; imports the whole package."""
+    """Create the flow over a node, for user functions that build flows; imports the package."""
     return import_module("flowdsl.flow").Flow(node)  # the import replaces this function as surface
 
 

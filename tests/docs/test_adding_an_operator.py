@@ -66,7 +66,7 @@ def test_it_has_no_other_tests(guide: ModuleType) -> None:
     [
         ("last - at.position)", "last - at.position - 1)"),
         ("reversed(elements)", "reversed(elements[1:])"),
-        ("Indexing[T, E | Reordered]", "Indexing[T, E]"),
+        ("IndexTransform[T, E | Reordered]", "IndexTransform[T, E]"),
         ("return self.source.length\n", "return 3\n"),
     ],
 )

@@ -22,10 +22,10 @@ TAKEN = 67
 
 KILLED = """
 import os, runpy, signal, sys
-from flowdsl.feeding.loader import Pass
+from flowdsl.feeding.loader import LoaderPass
 
 given = 0
-give = Pass.__next__
+give = LoaderPass.__next__
 
 def give_or_die(self):
     global given
@@ -36,7 +36,7 @@ def give_or_die(self):
             os.kill(os.getpid(), signal.SIGKILL)
     return element
 
-Pass.__next__ = give_or_die
+LoaderPass.__next__ = give_or_die
 runpy.run_path(sys.argv[2], run_name="__main__")
 """
 

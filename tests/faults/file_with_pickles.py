@@ -15,4 +15,4 @@ fl.from_lmdb("sets.lmdb").collect()
 # [{1, 2}, {3}]
 # flowdsl.errors.ElementError: from_lmdb('sets.lmdb') failed on element 0 (row 0 of
 # from_lmdb('sets.lmdb')): SourceError("'sets.lmdb': row 0 cannot be read: it holds a pickled Python
-# object, and to read it runs code: pass trusted=True if you trust whoever wrote it")
+# object, and reading it runs code: pass trusted=True if you trust its author")

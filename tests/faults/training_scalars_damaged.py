@@ -36,5 +36,5 @@ config = TrainConfig(
 SimpleTrainer(config).train()
 
 # Seen:
-# flowdsl.errors.SourceError: out/stats.json is no list of epochs: ...; move it away to begin a new
-# one
+# flowdsl.errors.SourceError: out/stats.json is not a list of epochs: ...; move it away to begin a
+# new one

@@ -124,8 +124,8 @@ class TestUnordered:
             with iter(flow) as run, pytest.raises(FlowError) as caught:
                 run.state_dict()
             assert str(caught.value) == (
-                "state_dict: after prefetch(ordered=False) a position does not tell which "
-                "elements were delivered; give ordered=True to save and resume"
+                "state_dict: after prefetch(ordered=False) a position does not identify the "
+                "elements that were delivered; use ordered=True to save and resume"
             )
 
     def test_an_unordered_prefetch_cannot_be_zipped(self) -> None:

@@ -139,7 +139,7 @@ def _received(frames: Frames) -> object:
             opened.append(unpack(item.kind, item.frames))
     list(receive_state.replies())
     list(receive_state.farewells())
-    receive_state.whereabouts()
+    receive_state.describe_senders()
     return opened
 
 
@@ -162,21 +162,23 @@ _REASON = [b"no \xff reason" * 20]
 TARGETS = [
     Target("codec.decode", lambda f: codec.decode(f[0]), [[codec.encode(x)] for x in ELEMENTS]),
     Target(
-        "Header.decode", lambda f: MessageHeader.decode(f[0]), [[_header(kind)] for kind in Kind]
+        "MessageHeader.decode",
+        lambda f: MessageHeader.decode(f[0]),
+        [[_header(kind)] for kind in Kind],
     ),
     Target("unpack, safe", _safe(trusted=False), _BODIES),
     Target("unpack, safe to who trusts", _safe(trusted=True), _BODIES),
     Target("unpack, pickled to who does not", _untrusted, _PICKLES),
     Target("decode_reason", decode_reason, [_REASON]),
     Target(
-        "Intake.hear, to the element",
+        "ReceiveState.receive, to the element",
         _received,
         [[_header(Kind.ELEMENT), *body] for body in _BODIES]
         + [[_header(Kind.PICKLED), *body] for body in _PICKLES]
         + [[_header(kind), *_REASON] for kind in Kind],
     ),
     Target(
-        "Outbox.hear",
+        "SendBuffer.receive",
         _heard,
         [[_header(kind, number=1, upto=1), *_REASON] for kind in Kind]
         + [[_header(kind, _THEM)] for kind in Kind],

@@ -378,7 +378,7 @@ def test_a_sender_too_many_is_refused_and_the_others_go_on() -> None:
     with pytest.raises(SourceError) as caught:
         second.receive(HERE, refusal)
     assert str(caught.value) == (
-        f"the receiver refused: it takes 1 sender and already has {inbox.name}; give its from_zmq "
+        f"the receiver refused: it takes 1 sender and already has {inbox.name}; its from_zmq needs "
         f"senders=n for more"
     )
     assert second.route is None  # there is nobody to take leave of

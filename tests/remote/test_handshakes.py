@@ -50,9 +50,11 @@ def test_one_that_is_broken_off_may_be_a_start_anew(
     handshakes = watching(watched, binds=False)
     for times in range(1, 6):
         watched.tell(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
-        handshakes.look()
+        handshakes.update()
         assert len(caplog.records) == (times >= 3)
-    assert handshakes.said.startswith(f"; failed handshakes at {ADDRESS!r}: 5, the other end broke")
+    assert handshakes.summary.startswith(
+        f"; failed handshakes at {ADDRESS!r}: 5, the other end broke"
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,10 +85,10 @@ def test_each_says_what_it_was(
     said: str,
 ) -> None:
     handshakes = watching(watched, binds, secured)
-    assert handshakes.said == ""
+    assert handshakes.summary == ""
     for _ in range(2):
         watched.tell(getattr(zmq, f"EVENT_HANDSHAKE_FAILED_{event}"), value)
-    assert f"; failed handshakes at {ADDRESS!r}: 2, {said}" in handshakes.said
+    assert f"; failed handshakes at {ADDRESS!r}: 2, {said}" in handshakes.summary
     if not secured and event == "NO_DETAIL":  # most likely nothing
         assert not caplog.records
         return
@@ -99,7 +101,7 @@ def test_one_that_ends_and_is_told_as_nothing_else_is_of_another_format(watched:
     watched.tell(zmq.EVENT_ACCEPTED, 7)
     watched.tell(zmq.EVENT_DISCONNECTED, 7)
     assert (
-        handshakes.said
+        handshakes.summary
         == f"; failed handshakes at {ADDRESS!r}: 1, the other end has another format="
     )
 
@@ -109,7 +111,7 @@ def test_a_connection_that_ends_has_not_failed(watched: Any) -> None:
     watched.tell(zmq.EVENT_CONNECTED, 7)
     watched.tell(zmq.EVENT_HANDSHAKE_SUCCEEDED)  # which does not tell of whom
     watched.tell(zmq.EVENT_DISCONNECTED, 7)
-    assert handshakes.said == ""
+    assert handshakes.summary == ""
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_no_more_are_said_to_have_failed_than_did(
             watched.tell(kind, int(event[1:]))
         else:
             watched.tell(getattr(zmq, f"EVENT_HANDSHAKE_{OUTCOMES[event]}"))
-        handshakes.look()
+        handshakes.update()
         found.append(handshakes.failed.total())
     assert found == failed
 
@@ -146,11 +148,11 @@ def test_one_that_failed_and_then_ends_is_counted_once(watched: Any) -> None:
         watched.tell(zmq.EVENT_ACCEPTED, connection)
         watched.tell(zmq.EVENT_HANDSHAKE_FAILED_AUTH, 400)  # which does not tell of whom
         watched.tell(zmq.EVENT_DISCONNECTED, connection)
-    handshakes.look()
+    handshakes.update()
     assert handshakes.failed.total() == 3
     watched.tell(zmq.EVENT_ACCEPTED, 7)
     watched.tell(zmq.EVENT_DISCONNECTED, 7)
-    assert "1, the other end has another format=" in handshakes.said
+    assert "1, the other end has another format=" in handshakes.summary
 
 
 def test_only_what_a_poller_saw_is_looked_at(watched: Any) -> None:
@@ -158,9 +160,9 @@ def test_only_what_a_poller_saw_is_looked_at(watched: Any) -> None:
     handshakes.watch(watched, ADDRESS, poller)
     watched.watching.append(handshakes)
     watched.tell(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
-    handshakes.look({})
+    handshakes.update({})
     assert not handshakes.failed
-    handshakes.look(dict(poller.poll(1000)))
+    handshakes.update(dict(poller.poll(1000)))
     assert handshakes.failed.total() == 1
 
 
@@ -169,5 +171,5 @@ def test_no_number_of_them_has_to_be_read(watched: Any) -> None:
     handshakes = watching(watched, binds=True)
     for _ in range(5000):
         watched.tell(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
-    handshakes.look()
+    handshakes.update()
     assert handshakes.failed.total() == 5000

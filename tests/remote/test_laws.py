@@ -38,7 +38,7 @@ from flowdsl.testing.laws import (
     Law,
     length_is_true,
     passes_are_pure,
-    promises_are_those_of_the_model,
+    promises_match_the_model,
     reference_is_the_model,
     rows_keep_the_effects,
     running_gives_the_reference,
@@ -302,7 +302,7 @@ class TestWhatIsBrokenIsNoticed:
     @pytest.mark.parametrize(
         ("name", "value", "law"),
         [
-            ("adds", frozenset[Tag](), promises_are_those_of_the_model),
+            ("adds", frozenset[Tag](), promises_match_the_model),
             ("length", 4, length_is_true),
             ("replayable", True, passes_are_pure),
             ("spec", lambda self, probe: ValueSpec(int), spec_is_true),

@@ -428,8 +428,8 @@ class TestFailures:
             fl.from_zmq(ipc, timeout=WAIT).collect()
         assert str(caught.value).replace(_name_in(caught.value), "ID") == (
             "from_zmq: element 0 of the sender ID: the sender pickles its elements, and opening a "
-            "pickle can run any code; give trusted=True here too if you trust all who can reach "
-            "this address, or no trusted=True to the sender"
+            "pickle can run any code; pass trusted=True here too if you trust all who can reach "
+            "this address, or remove trusted=True from the sender"
         )
         assert not Bomb.went_off
         with pytest.raises(SourceError, match="the receiver refused: from_zmq: element 0"):

@@ -327,7 +327,7 @@ class Pairs(Node[Any, fl.Unsized]):
         (numbers(5), -1, fl.UnknownLength, "there is from_iterable(<lambda>)"),
         (fl.from_range(5).repeat(), -1, fl.EndlessFlow, "put .take(n) after it"),
         (fl.from_range(5), 1.0, InvalidFlow, "origins: position must be an int, got 1.0"),
-        (fl.from_iterable(iter("ab")), 0, InvalidFlow, "gives its elements only once"),
+        (fl.from_iterable(iter("ab")), 0, InvalidFlow, "yields its elements only once"),
         (fl.from_range(5).prefetch(threads=1, ordered=False), 0, InvalidFlow, "origins: after"),
         (fl.from_range(5).apply(Pairs).batch(2), 0, InvalidFlow, "origins: pairs() does not say"),
         (fl.from_range(5).filter(lambda i: 1 // i > 0), 0, fl.ElementError, "element 0 (row 0"),
@@ -365,7 +365,7 @@ def test_an_operator_that_does_not_say_is_no_matter_to_a_run() -> None:
 @given(chains(most=6), st.integers(0, 2 * MOST_ROWS), st.integers(0, 2))
 def test_a_row_that_changes_changes_what_names_it(recipe: Recipe, row: int, epoch: int) -> None:
     laws.origins_name_the_rows(recipe)
-    laws.changing_a_row_changes_what_names_it(recipe, row, epoch)
+    laws.changing_a_row_changes_exactly_its_elements(recipe, row, epoch)
 
 
 @settings(max_examples=200)

@@ -64,7 +64,7 @@ def test_from_the_end(position: int) -> None:
         (fl.from_range(5).repeat(), -1, fl.EndlessFlow, "put .take(n) after it"),
         (fl.from_range(5), 1.0, fl.InvalidFlow, "at: position must be an int, got 1.0"),
         (fl.from_range(5), True, fl.InvalidFlow, "at: position must be an int, got True"),
-        (fl.from_iterable(iter("ab")), 0, fl.InvalidFlow, "gives its elements only once"),
+        (fl.from_iterable(iter("ab")), 0, fl.InvalidFlow, "yields its elements only once"),
         (fl.from_range(5).prefetch(threads=1, ordered=False), 0, fl.InvalidFlow, "ordered=True"),
         (fl.from_range(5).map(lambda i: 1 // i), 0, fl.ElementError, "element 0 (row 0"),
     ],

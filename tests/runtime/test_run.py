@@ -218,7 +218,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("state", [{}, None, [], "state", 3, {"version": 1, "epoch": 0}])
     def test_what_is_no_state(self, state: Any) -> None:
-        with pytest.raises(StateMismatch, match=r"state must be what state_dict\(\) gave"):
+        with pytest.raises(StateMismatch, match=r"state must be what state_dict\(\) returned"):
             FLOW.resume(state)
 
     @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class TestSize:
     def test_of_any_flow(self, recipe: Recipe) -> None:
         flow = recipe.build()
         if any(isinstance(part, Unordered) for part in walk(flow.node)):
-            with pytest.raises(FlowError, match="a position does not tell"):
+            with pytest.raises(FlowError, match="a position does not identify"):
                 size_of(flow)
             return
         if any(isinstance(part, OneShot) for part in walk(flow.node)):
@@ -124,8 +124,8 @@ class TestRefusals:
         with iter(flow) as run, pytest.raises(FlowError) as caught:
             run.state_dict()
         assert str(caught.value) == (
-            "state_dict: after prefetch(ordered=False) a position does not tell which "
-            "elements were delivered; give ordered=True to save and resume"
+            "state_dict: after prefetch(ordered=False) a position does not identify the "
+            "elements that were delivered; use ordered=True to save and resume"
         )
 
     @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ class TestRefusals:
     )
     def test_a_source_that_goes_on_by_itself(self, source: Any, title: str) -> None:
         said = (
-            f"state_dict: {title} gives each element only once, so a resumed run would leave "
+            f"state_dict: {title} yields each element only once, so a resumed run would leave "
             f"out elements that were never delivered; save and resume the flow at the other end, "
             f"which sends or puts them"
         )

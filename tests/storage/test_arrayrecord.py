@@ -175,11 +175,11 @@ def test_bad_arguments_are_named(path: Path) -> None:
 
 def test_bytes_are_not_taken_for_elements_nor_elements_for_bytes(path: Path) -> None:
     fl.from_items([b"x", b"y"]).write_arrayrecord(path)
-    with pytest.raises(fl.ElementError, match="record 0 is no element that"):
+    with pytest.raises(fl.ElementError, match="record 0 is not an element that"):
         fl.from_arrayrecord(path, int).collect()
     fl.from_range(3).write_arrayrecord(path, overwrite=True)
     with pytest.raises(fl.ElementError, match=r"encoded, not bytes; declare them"):
         fl.from_arrayrecord(path).collect()
     assert fl.from_arrayrecord(path, int).collect() == [0, 1, 2]
-    with pytest.raises(SpecMismatch, match="bytes that begin as elements that are encoded do"):
+    with pytest.raises(SpecMismatch, match="bytes that begin with the mark of encoded elements"):
         fl.from_items([b"\xc1flow"]).write_arrayrecord(path, overwrite=True)

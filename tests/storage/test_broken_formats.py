@@ -22,12 +22,12 @@ from flowdsl.testing.formats import (
     a_flow_that_fails_leaves_nothing,
     a_flow_that_never_ends_is_refused,
     a_missing_file_is_named,
-    a_position_tells_its_file,
+    a_state_identifies_its_file,
     any_row_is_read_by_its_number,
     damage_is_never_another_row,
     it_is_a_source,
     rows_come_back,
-    what_it_cannot_hold_is_refused,
+    unsupported_elements_are_refused,
 )
 from flowdsl.testing.recipes import AnyFlow
 
@@ -162,11 +162,11 @@ def unchecked(read: Callable[[Path], AnyFlow]) -> Format:
         (unchecked(from_below), a_file_that_is_cut_off_is_named),
         (unchecked(from_below), damage_is_never_another_row),
         (unchecked(without_the_first), damage_is_never_another_row),
-        (LINES, a_position_tells_its_file),
+        (LINES, a_state_identifies_its_file),
         (LINES, a_missing_file_is_named),
         (LINES, a_file_that_is_cut_off_is_named),
         (LINES, damage_is_never_another_row),
-        (LINES, what_it_cannot_hold_is_refused),
+        (LINES, unsupported_elements_are_refused),
         (LINES, a_flow_that_fails_leaves_nothing),
         (LINES, a_flow_that_never_ends_is_refused),
     ],

@@ -382,9 +382,9 @@ def test_garbage_is_an_error(garbage: bytes, start: bytes) -> None:
 
 
 def test_what_it_is_not_is_told() -> None:
-    with pytest.raises(SourceError, match=r"no JPEG, PNG, WebP, BMP or GIF image: .*b'II\*"):
+    with pytest.raises(SourceError, match=r"not a JPEG, PNG, WebP, BMP or GIF image: .*b'II\*"):
         fl.decode_image(encoded(photograph(), "TIFF"))
-    with pytest.raises(SourceError, match="no image: there are no bytes"):
+    with pytest.raises(SourceError, match="not an image: there are no bytes"):
         fl.decode_image(b"")
 
 
@@ -593,7 +593,7 @@ def test_bad_files(folder: Path) -> None:
         fl.from_images(folder / "a.png", channels=2)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(InvalidFlow, match="from_images: resize must be an int"):
         fl.from_images(folder / "a.png", resize=0)
-    with pytest.raises(SourceError, match="no file"):
+    with pytest.raises(SourceError, match="not a file"):
         fl.from_images(folder)
 
 

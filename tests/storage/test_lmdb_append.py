@@ -316,7 +316,7 @@ def test_what_cannot_be_added_to_is_refused_before_the_flow_runs(path: Path) -> 
     with pytest.raises(InvalidFlow, match=r"no folder '.*gone'; make it first"):
         flow.write_lmdb(path.parent / "gone" / "rows.lmdb", append=True)
     path.write_text("x" * 10_000)
-    with pytest.raises(SourceError, match="it is no LMDB file"):
+    with pytest.raises(SourceError, match="it is not an LMDB file"):
         flow.write_lmdb(path, append=True)
     assert path.read_text() == "x" * 10_000
     assert os.listdir(path.parent) == ["rows.lmdb"]
@@ -482,7 +482,7 @@ def test_what_is_no_folder_is_refused(path: Path) -> None:
     with pytest.raises(InvalidFlow, match=r"gone/rows' cannot be made: No such file"):
         flow.write_lmdb(f"{path.parent}/gone/rows/")
     fl.from_range(3).write_lmdb(path)
-    with pytest.raises(InvalidFlow, match=r"rows\.lmdb' is a file, and no folder"):
+    with pytest.raises(InvalidFlow, match=r"rows\.lmdb' is a file, not a folder"):
         flow.write_lmdb(f"{path}/", overwrite=True)
     with suppress(FileNotFoundError), pytest.raises(SourceError, match="No such file"):
         fl.from_lmdb(path.parent)

@@ -206,7 +206,7 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
         fl.from_text(tmp_path / "no-such.txt")
     with pytest.raises(SourceError, match="no file matches"):
         fl.from_text(tmp_path / "*.txt")
-    with pytest.raises(SourceError, match="no file"):
+    with pytest.raises(SourceError, match="not a file"):
         fl.from_text(tmp_path)
     with pytest.raises(InvalidFlow, match="path must be"):
         fl.from_text([])
@@ -309,9 +309,9 @@ def test_what_is_written_is_plain(path: Path) -> None:
     ("line", "told"),
     [
         (3, r"row 1: element: a line must be a str, got int; .*map\(str\)"),
-        ("a\nb", "row 1: .*must not hold a newline"),
-        ("a\r", "row 1: .*nor end with"),
-        ("\ud800", "row 1: element: .* cannot be UTF-8"),
+        ("a\nb", "row 1: .*must not contain a newline"),
+        ("a\r", "row 1: .*or end with"),
+        ("\ud800", "row 1: element: .* cannot be encoded as UTF-8"),
     ],
 )
 def test_what_is_no_line_is_refused(path: Path, line: Any, told: str) -> None:

@@ -28,8 +28,8 @@ from tests.storage.formats import FORMATS
 def test_what_a_killed_writer_leaves_is_swept_by_the_next(tmp_path: Path) -> None:
     program = """
 import os, sys
-from flowdsl.storage.temp_dirs import hidden_folder
-with hidden_folder(sys.argv[1]) as folder:
+from flowdsl.storage.temp_dirs import temporary_directory
+with temporary_directory(sys.argv[1]) as folder:
     (folder / "partial").write_bytes(bytes(1000))
     print(folder, flush=True)
     if sys.argv[2] == "killed":
@@ -119,7 +119,7 @@ def test_a_pattern_that_matches_nothing_names_the_folder(tmp_path: Path) -> None
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(fl.SourceError, match="no file"):
+    with pytest.raises(fl.SourceError, match="not a file"):
         open_file("from_rows", str(tmp_path))
     with pytest.raises(fl.SourceError, match="cannot be opened: No such file"):
         open_file("from_rows", str(tmp_path / "none"))

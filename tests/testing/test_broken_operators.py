@@ -32,14 +32,14 @@ from flowdsl.testing import LAWS, Model, Recipe, check_operator, check_source, f
 from flowdsl.testing.elements import make
 from flowdsl.testing.laws import (
     Law,
-    changing_a_row_changes_what_names_it,
+    changing_a_row_changes_exactly_its_elements,
     errors_name_the_row,
     length_is_true,
     origins_name_the_rows,
     passes_are_pure,
     planning_keeps_the_meaning,
     prefetch_changes_nothing,
-    promises_are_those_of_the_model,
+    promises_match_the_model,
     reference_is_the_model,
     resuming_anywhere_gives_the_rest,
     rows_keep_the_effects,
@@ -277,8 +277,8 @@ def broken_by(recipe: Recipe) -> set[Law]:
         (Repeats, as_it_is, {reference_is_the_model, length_is_true, rows_keep_the_effects}),
         (ChangesWithTheEpoch, as_it_is, {reference_is_the_model, rows_keep_the_effects}),
         (Numbers, as_it_is, {reference_is_the_model}),
-        (Lengthens, as_it_is, {promises_are_those_of_the_model, length_is_true}),
-        (ForgetsItsLength, as_it_is, {promises_are_those_of_the_model, length_is_true}),
+        (Lengthens, as_it_is, {promises_match_the_model, length_is_true}),
+        (ForgetsItsLength, as_it_is, {promises_match_the_model, length_is_true}),
         (Mistakes, as_it_is, {spec_is_true}),
         (ReadsAnother, as_it_is, {running_gives_the_reference, resuming_anywhere_gives_the_rest}),
         (NamesAnother, as_it_is, {origins_name_the_rows}),
@@ -311,9 +311,9 @@ def test_another_row_that_is_blamed_is_noticed() -> None:
 
 @pytest.mark.parametrize("operator", [NamesAnother, NamesNone])
 def test_a_change_that_another_element_should_have_is_noticed(operator: Any) -> None:
-    changing_a_row_changes_what_names_it(recipe_of(Kept, as_it_is), 2)
+    changing_a_row_changes_exactly_its_elements(recipe_of(Kept, as_it_is), 2)
     with pytest.raises(AssertionError, match="with row 2 of source 1, and its origins are"):
-        changing_a_row_changes_what_names_it(recipe_of(operator, as_it_is), 2)
+        changing_a_row_changes_exactly_its_elements(recipe_of(operator, as_it_is), 2)
 
 
 def test_what_a_rule_may_not_move_is_noticed() -> None:

@@ -39,7 +39,7 @@ def changing(*counts: int) -> Iterator[list[int]]:
         self.count = counts[len(said)] if len(said) < len(counts) else chance.randint(1, self.most)
         said.append(self.count)
 
-    with mock.patch.object(Tuner, "observe", observe), mock.patch.object(tasks, "MOST_A_LEASE", 5):
+    with mock.patch.object(Tuner, "observe", observe), mock.patch.object(tasks, "MOST_PER_TASK", 5):
         yield said
 
 

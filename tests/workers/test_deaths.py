@@ -311,7 +311,7 @@ class TestAgainAndAgain:
             run = iter(fl.from_range(60).map(lambda i: i).prefetch(procs=2, deaths=1))
             got, pool = [next(run)], run._execution.pools[0]
             while any(worker.held for worker in pool.backend.workers):
-                pool._take_in()
+                pool._process_events()
             for process in list(born):
                 process.kill()
                 process.wait()

@@ -324,14 +324,14 @@ class TestConsumer:
     def test_leaves_nothing_in_a_fork(self) -> None:
         """A fork that ends while another thread held the server's lock is not held up."""
         more = """
-            from flowdsl.workers import modules, starting
-            starting._lock.acquire()
+            from flowdsl.workers import launching, modules
+            launching._lock.acquire()
             child = os.fork()
             if child == 0:
                 print(fl.from_range(3).map(abs).prefetch(procs=1).collect(), flush=True)
                 os._exit(0)
             os.waitpid(child, 0)
-            starting._lock.release()
+            launching._lock.release()
         """
         with program(more) as process:
             line(process)

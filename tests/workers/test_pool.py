@@ -146,7 +146,7 @@ def stage_of(flow: Flow[Any, Any]) -> Stage:
 
 def pool_of(stage: Stage, backend: WorkerBackend) -> Pool:
     streams = (base for base in stage.bases if not isinstance(base, Lookup))
-    return Pool(stage, tuple(base.top.node.reference for base in streams), backend, Skips().tell)
+    return Pool(stage, tuple(base.top.node.reference for base in streams), backend, Skips().report)
 
 
 def many(i: int) -> bool:
@@ -197,7 +197,7 @@ def test_any_course_of_events(
     backend = Anyhow(stage, cycle(choices), nbytes_each=10)
     if numbers is not None:
         stage = attrs.evolve(stage, workers=attrs.evolve(stage.workers, auto=True))
-    with mock.patch.object(pools, "LEASES_AHEAD", ahead), paced(sizes), tuned(numbers or [1]):
+    with mock.patch.object(pools, "TASKS_AHEAD", ahead), paced(sizes), tuned(numbers or [1]):
         pool = pool_of(stage, backend)
         start = 0 if stage.drops else start
         got = [x for _, x in pool.rows(0, start)]
@@ -382,7 +382,7 @@ def test_the_pace_learns_from_what_was_made(monkeypatch: pytest.MonkeyPatch) -> 
 def test_operators_that_hold_more_than_memory_are_an_error() -> None:
     stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=1, memory=500))
     backend = Anyhow(stage, cycle([0, 1]), nbytes_each=100, deaths_left=0)
-    pool = Pool(stage, (), backend, Skips().tell, held=7)
+    pool = Pool(stage, (), backend, Skips().report, held=7)
     with pytest.raises(FlowError) as caught:
         list(pool.rows(0))
     assert str(caught.value) == (
@@ -411,6 +411,6 @@ def test_a_result_comes_once_though_its_worker_died_after_it() -> None:
             return [kept.pop(), *events]
         return events
 
-    with mock.patch.object(Anyhow, "hear", side_effect=late):
+    with mock.patch.object(Anyhow, "poll", side_effect=late):
         assert [x for _, x in pool.rows(0)] == list(range(6))
     assert backend.discarded == 1

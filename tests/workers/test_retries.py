@@ -19,7 +19,7 @@ from flowdsl.workers.backend import Died, Done, Event, Worker, result_of
 from flowdsl.workers.pool import Pool
 from flowdsl.workers.processes import Process, Processes
 from flowdsl.workers.tasks import InputRows, Task, TaskInput
-from flowdsl.workers.threads import _Handed
+from flowdsl.workers.threads import _InMemory
 from tests.chaos.dying import kills
 from tests.paces import paced
 
@@ -54,7 +54,7 @@ class Rehearsed:
                 made = execute(self._making, task_input.task.addresses(), task_input.rows)
                 result = result_of(made, task_input.task)
                 nbytes = sum(made.positions)  # each is larger than the last
-                events.append(Done(worker, result, _Handed(made.elements, nbytes)))
+                events.append(Done(worker, result, _InMemory(made.elements, nbytes)))
         if not events:
             events += [Died(w, "a rehearsal", self._begun(w)) for w in self._dying if w.held]
             if not events and self._bell.wait(10):
@@ -89,7 +89,7 @@ def rehearsed(
     flow = flow.prefetch(procs=workers, deaths=deaths, **limits)
     stage = plan_of(flow.node).root
     assert isinstance(stage, Stage)
-    return Pool(stage, (), Rehearsed(stage, workers, dying, begun), Skips().tell)
+    return Pool(stage, (), Rehearsed(stage, workers, dying, begun), Skips().report)
 
 
 def shuffled(epoch: int) -> list[int]:

@@ -40,7 +40,7 @@ def sleepy(i: int) -> int:
 def test_come_at_their_place(
     workers: int, ahead: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "LEASES_AHEAD", ahead)
+    monkeypatch.setattr(pool, "TASKS_AHEAD", ahead)
     with paced([size]):
         run = iter(fl.from_range(ROWS).map(sleepy).prefetch(procs=workers))
         assert list(run) == list(range(ROWS))

@@ -303,7 +303,7 @@ class TestSupplied:
             next(work)
 
 
-class TestPace:
+class TestTaskSizer:
     def test_starts_small_and_doubles_at_most(self) -> None:
         pace = TaskSizer(2)
         assert pace.size(None) == 1

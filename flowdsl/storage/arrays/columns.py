@@ -1,4 +1,4 @@
-"""The components of rows that lie in arrays: each has one dtype and shape for all rows."""
+"""Columns of rows that are stored in arrays: each component has one dtype and shape."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NUMBERS: dict[str, tuple[type, np.dtype[Any]]] = {
     "complex": (complex, np.dtype(np.complex128)),
 }
 FORMS = ("array", "scalar", "str", *_NUMBERS)
-"""What a component may be; the last are Python's numbers."""
+"""The possible forms of a component; the last ones are Python numbers."""
 
 
 @attrs.frozen
 class Column:
-    """What the values of a component share."""
+    """The form, dtype and shape that all values of one component share."""
 
     form: str
     dtype: np.dtype[Any]
@@ -34,7 +34,7 @@ class Column:
 
     @property
     def is_python(self) -> bool:
-        """Whether values are Python's own."""
+        """True if values are Python numbers or text, not NumPy values."""
         return self.form not in ("array", "scalar")
 
     @property
@@ -43,20 +43,20 @@ class Column:
             return ValueSpec(str)
         if self.is_python:
             return ValueSpec(_NUMBERS[self.form][0])
-        if self.form == "scalar":  # NumPy gives it the machine's byte order, and text its own width
+        if self.form == "scalar":  # NumPy scalars are in native order; text has any width
             return ArraySpec(text_of_any_width(self.dtype.newbyteorder("=")), ())
         return ArraySpec(self.dtype, self.shape)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of a value; of text, its reference."""
+        """The size of one value in bytes; for text, the size of its reference."""
         size = self.dtype.itemsize
         for n in self.shape:
             size *= n
         return size
 
     def valid(self) -> bool:
-        """Whether this dtype and shape can have this form."""
+        """Return True if this dtype and shape can have this form."""
         if self.form in ("array", "str"):
             return (self.form == "str") == self.dtype.hasobject
         if self.form == "scalar":
@@ -64,7 +64,7 @@ class Column:
         return self.form in _NUMBERS and (self.dtype, self.shape) == (_NUMBERS[self.form][1], ())
 
     def value(self, content: bytes) -> Any:
-        """The value with these bytes; an array is read-only."""
+        """Return the value stored in these bytes; an array is read-only."""
         if self.form == "str":
             return content.decode()
         array = array_of_bytes(self.dtype, self.shape, content)
@@ -74,14 +74,14 @@ class Column:
 
 
 TEXT = np.dtype(object)
-"""The dtype of columns of text, whose values are no arrays."""
+"""The dtype of text columns, whose values are not arrays."""
 
 
 def column_of(x: Any, at: str) -> Column:
-    """The column that a value can be in.
+    """Return the column that can store a value.
 
     Raises:
-        SpecMismatch: It is no number, text or plain array; the message names the component.
+        SpecMismatch: It is not a number, text or plain array; the message names the component.
     """
     kind = type(x)
     if kind is str:
@@ -104,7 +104,7 @@ def column_of(x: Any, at: str) -> Column:
 
 
 def same_column(first: Column, x: Any, at: str) -> None:
-    """Refuse a value that is not in the column of the first.
+    """Check that a value fits the column of the first row.
 
     Raises:
         SpecMismatch: It has another type, dtype or shape; the message names the component.
@@ -115,13 +115,13 @@ def same_column(first: Column, x: Any, at: str) -> None:
 
 
 def content_of(x: Any, at: str) -> bytes:
-    """The bytes of a value.
+    """Return the bytes of a value.
 
     Raises:
-        SpecMismatch: It is text that cannot be written.
+        SpecMismatch: The value is text that cannot be written.
     """
     if not isinstance(x, str):
-        # a dtype given: NumPy might take another one for a number of Python
+        # pass the dtype: NumPy might choose another one for a Python number
         column = column_of(x, at)
         return np.asarray(x, column.dtype).tobytes()
     try:

@@ -1,4 +1,4 @@
-"""from_hdf5: datasets of an HDF5 file, zipped, with random access by number."""
+"""from_hdf5: datasets of an HDF5 file, zipped, with random access by row."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 HEADER = "__flowdsl__"
-"""The attribute of the file, and the dataset, with what protects the rows that flowdsl wrote."""
+"""The name of the file attribute and the dataset that store flowdsl's header and checksums."""
 VERSION = 1
 _BLOCK_BYTES = 1 << 18
 _MOST_BLOCK_BYTES = 1 << 26
-"""A chunk of more bytes is not kept: its rows are read one by one."""
+"""Blocks larger than this are not cached: their rows are read one by one."""
 _DEFLATES_TO = 1032
-"""The bytes that one compressed byte can stand for, at most."""
+"""The highest ratio of uncompressed to compressed bytes that deflate can reach."""
 _MOST_LINKS = 16
 _ERRORS = (
     *(OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError),
     *(MemoryError, OverflowError, NotImplementedError),
 )
-"""What h5py raises for files that are damaged."""
+"""Exceptions that h5py raises for damaged files."""
 
 
 class Hdf5Header(msgspec.Struct, frozen=True):
-    """What ``write_hdf5`` says of its rows."""
+    """The header that ``write_hdf5`` stores."""
 
     version: int
     length: int
@@ -58,23 +58,25 @@ class Hdf5Header(msgspec.Struct, frozen=True):
 
 
 def paths_of(operator: str, data_paths: str | Sequence[str]) -> list[str]:
-    """The names of datasets, without a slash at the ends.
+    """Return the dataset names, without leading or trailing slashes.
 
     Raises:
-        InvalidFlow: They are no names, or not different ones.
+        InvalidFlow: ``data_paths`` is not a list of dataset names.
     """
-    given: Any = [data_paths] if isinstance(data_paths, str) else data_paths
-    if not isinstance(given, list | tuple) or not given:
+    listed: Any = [data_paths] if isinstance(data_paths, str) else data_paths
+    if not isinstance(listed, list | tuple) or not listed:
         raise InvalidFlow(
             f"{operator}: data_paths must be the name of a dataset, or a list of at least one, got "
             f"{data_paths!r}"
         )
-    names = [name.strip("/") if isinstance(name, str) else "" for name in given]
-    for name, told in zip(names, given, strict=True):
+    names = [name.strip("/") if isinstance(name, str) else "" for name in listed]
+    for name, argument in zip(names, listed, strict=True):
         parts = name.split("/")
         bad = not name or "\0" in name or parts[0] == HEADER or {"", ".", ".."} & {*parts}
         if bad or not name.isprintable():
-            raise InvalidFlow(f"{operator}: data_paths has {told!r}, which names no dataset")
+            raise InvalidFlow(
+                f"{operator}: data_paths has {argument!r}, which does not name a dataset"
+            )
     return names
 
 
@@ -84,12 +86,12 @@ _HEAP_ENTRY = struct.Struct("<HHIQ")
 
 
 def check_heaps(path: str) -> None:
-    """Follow the entries of the heaps that text of any length lies in.
+    """Walk through the heaps that store variable-length text, and check their entry sizes.
 
-    They have no checksum, and HDF5 follows a damaged one for ever.
+    Heaps have no checksum, and HDF5 loops forever on a damaged one.
 
     Raises:
-        ValueError: One is damaged.
+        ValueError: A heap is damaged.
     """
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         start = data.find(_HEAP)
@@ -108,7 +110,7 @@ def check_heaps(path: str) -> None:
 
 
 def _opened(h5py: Any, path: str) -> Any:
-    """The file, locked as this process's other users of it expect, or else without a lock."""
+    """Open the file with the lock mode of this process's other users, or else without a lock."""
     try:
         return h5py.File(path, "r", rdcc_nbytes=0)
     except OSError as error:
@@ -118,13 +120,13 @@ def _opened(h5py: Any, path: str) -> Any:
 
 
 class RowsFile:
-    """An HDF5 file, open for reading, and the columns of some of its datasets."""
+    """An HDF5 file that is open for reading, with the columns of the requested datasets."""
 
     def __init__(self, path: str, names: Sequence[str]) -> None:
         h5py = library("h5py", "from_hdf5", "hdf5")
         self.path = path
         self.size = LocalFile("from_hdf5", path).size
-        with self._errors("it is damaged, no HDF5 file, or held by a program that writes it"):
+        with self._errors("it is damaged, not an HDF5 file, or locked by a program that writes it"):
             self._file = _opened(h5py, path)
             self._has_sound_heaps = False
             self.header = self._header()
@@ -145,7 +147,7 @@ class RowsFile:
             return None
         header = msgspec.json.decode(bytes(self._file.attrs[HEADER]), type=Hdf5Header)
         if header.version != VERSION or len(header.paths) != len(header.forms):
-            raise ValueError(f"its version is {header.version}, and {VERSION} is read here")
+            raise ValueError(f"its version is {header.version}; only {VERSION} is supported")
         return header
 
     def _is_empty(self, names: Sequence[str]) -> bool:
@@ -174,20 +176,20 @@ class RowsFile:
                 form, digests = self.header.forms[k], self._digests(k, len(dataset))
             column = Column(form, dtype, shape)
             if form not in FORMS or not column.valid() or (text is None and form == "str"):
-                raise ValueError(f"{dataset.dtype}{list(shape)} are no values of {form!r}")
+                raise ValueError(f"{dataset.dtype}{list(shape)} are not values of {form!r}")
             if column.nbytes > max(_MOST_BLOCK_BYTES, _DEFLATES_TO * self.size):
                 raise ValueError(f"a row of {column.nbytes:,} bytes in a file of {self.size:,}")
             return _Dataset(name, dataset, column, digests, self._rows_at_once(dataset, column))
 
     def _digests(self, k: int, length: int) -> Any:
-        """The checksums of a component, of which the file holds all bytes."""
+        """Return the checksums of one component; the table must fit the size of the file."""
         table = self._file[HEADER]
         if table.shape[1:] != (length,) or 8 * length > self.size:
             raise ValueError(f"{length} rows, and checksums {table.shape}")
         return table[k]
 
     def _follow(self, h5py: Any, name: str) -> Any:
-        """The dataset, found by links that stay in this file."""
+        """Resolve a dataset name, following only links that stay in this file."""
         parts, at, links = name.split("/"), self._file, 0
         while parts:
             part = parts.pop(0)
@@ -238,8 +240,8 @@ class RowsFile:
                 self._file.visititems(
                     lambda at, x: there.append(at) if hasattr(x, "dtype") else None
                 )
-        told = ", ".join(map(repr, sorted(there)[:20])) or "none"
-        return SourceError(f"from_hdf5: {self.path!r} has no dataset {name!r}; it has {told}")
+        names = ", ".join(map(repr, sorted(there)[:20])) or "none"
+        return SourceError(f"from_hdf5: {self.path!r} has no dataset {name!r}; it has {names}")
 
     def _rows_at_once(self, dataset: Any, column: Column) -> int:
         row = max(1, column.nbytes)
@@ -254,7 +256,7 @@ class RowsFile:
         return n if n * row <= _MOST_BLOCK_BYTES else 1
 
     def _length(self, names: Sequence[str]) -> int:
-        lengths = [len(one.dataset) for one in self._columns]
+        lengths = [len(column.dataset) for column in self._columns]
         for name, n in zip(names, lengths, strict=False):
             if n != lengths[0]:
                 raise SourceError(
@@ -271,9 +273,9 @@ class RowsFile:
         return length
 
     def _digest(self) -> int:
-        """Of a file that others wrote: its size, what it holds, and some of its rows."""
-        told = f"{self.size} {[(c.name, str(c.column)) for c in self._columns]} {self.length}"
-        digest = xxh3_64_intdigest(told.encode())
+        """The digest of a file without a header: its size, columns, length and a few rows."""
+        summary = f"{self.size} {[(c.name, str(c.column)) for c in self._columns]} {self.length}"
+        digest = xxh3_64_intdigest(summary.encode())
         for i in sorted({*range(0, self.length, max(1, self.length // 8)), self.length - 1}):
             for column in self._columns if i >= 0 else ():
                 digest = xxh3_64_intdigest(self._content(column, i), digest)
@@ -284,7 +286,7 @@ class RowsFile:
             return column.content(i)
 
     def value(self, k: int, i: int) -> Any:
-        """The value of a component in a row."""
+        """Return the value of component ``k`` in row ``i``."""
         column = self._columns[k]
         with self._errors(f"row {i} of {column.name!r} cannot be read"):
             content = column.content(i)
@@ -294,13 +296,13 @@ class RowsFile:
             return column.column.value(content)
 
     def row(self, i: int) -> tuple[Any, ...]:
-        """The row of this number."""
+        """Return row ``i`` as a tuple."""
         return tuple([self.value(k, i) for k in range(len(self._columns))])
 
 
 @attrs.define(eq=False)
 class _Dataset:
-    """A dataset, and the rows of it that were read last."""
+    """A dataset, with the block of rows that was read last."""
 
     name: str
     dataset: Any
@@ -310,7 +312,7 @@ class _Dataset:
     _block: tuple[int, Any] = (-1, ())
 
     def content(self, i: int) -> bytes:
-        """The bytes of a value."""
+        """Return the bytes of the value in row ``i``."""
         start = i - i % self.at_once
         first, block = self._block  # together: another thread may read another block meanwhile
         if first != start:
@@ -324,7 +326,7 @@ class _Dataset:
 
 @attrs.frozen(repr=False)
 class FromHdf5(IndexedSource[T], Generic[T]):
-    """The rows of datasets in an HDF5 file, by number."""
+    """The source of ``from_hdf5``: the rows of datasets in an HDF5 file, by index."""
 
     path: str
     names: tuple[str, ...]
@@ -371,26 +373,26 @@ def from_hdf5(
 def from_hdf5(
     path: OnePath, data_paths: str | Sequence[str], element: Any = object
 ) -> Flow[Any, Exact]:
-    """The rows of datasets in an HDF5 file: the entries along their first axis.
+    """Read the rows of datasets in an HDF5 file: their entries along the first axis.
 
-    ``data_paths`` is the name of a dataset, whose entries are the rows; or a list of names, and
-    rows are tuples of their entries, in this order. ``element`` declares what a row is, e.g.
-    ``tuple[NDArray[np.uint8], np.int64]``, or a NamedTuple or record class to make of it. Entries
-    are read-only arrays, NumPy scalars, or str where the dataset holds text of any length. Each
-    process opens the file for itself, and keeps one chunk of each dataset.
+    ``data_paths`` is the name of a dataset, whose entries become the rows, or a list of names, for
+    rows that are tuples of entries in this order. ``element`` declares the type of a row, e.g.
+    ``tuple[NDArray[np.uint8], np.int64]``, or a NamedTuple or record class to build from it.
+    Entries are read-only arrays, NumPy scalars, or str for datasets of variable-length text. Each
+    process opens the file itself and caches one chunk of each dataset.
 
-    Rows that ``write_hdf5`` wrote are checked against their checksums; of other files a damaged
-    number may be another number, unless the dataset has a checksum filter. No other file is read:
-    external links, external storage and virtual datasets are refused, and so are compounds and
-    references. A file with text of any length is searched for damage when a process opens it.
+    Rows written by ``write_hdf5`` are verified against checksums. In other files, corruption of a
+    number goes undetected unless the dataset has a checksum filter. Data in other files is not
+    read: external links, external storage and virtual datasets are refused, and so are compounds
+    and references. A file with variable-length text is checked for damage when a process opens it.
 
     Length: the number of entries.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once if the file is missing, damaged, or has no such datasets, or if
-    they differ in their number of entries; ``SpecMismatch`` at once if rows are not what
-    ``element`` declares; ``MissingLibrary`` without h5py.
+    Errors: ``SourceError`` when the flow is built, if the file is missing or damaged, lacks a
+    dataset, or has datasets of different lengths; ``SpecMismatch`` when the flow is built, if rows
+    do not match ``element``; ``MissingLibrary`` without h5py.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

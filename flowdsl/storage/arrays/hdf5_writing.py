@@ -28,7 +28,7 @@ from flowdsl.storage.writing import write_file
 _BLOCK_BYTES = 1 << 18
 _BLOCK_ROWS = 1024
 _MOST_ROW_BYTES = 2**32 - 1
-"""Of a chunk in HDF5."""
+"""The largest chunk that HDF5 supports."""
 
 
 def write(
@@ -37,12 +37,12 @@ def write(
     data_paths: str | Sequence[str],
     overwrite: bool = False,
 ) -> int:
-    """Run one pass of a flow and write its elements; gives the number of rows.
+    """Run one pass of a flow, write its elements and return the number of rows.
 
     Raises:
-        EndlessFlow: It never ends.
-        InvalidFlow: The file exists, or its folder does not, or datasets have no good names.
-        SourceError: The disk refuses.
+        EndlessFlow: The flow never ends.
+        InvalidFlow: The file exists, or its folder does not, or a dataset name is invalid.
+        SourceError: The disk refuses a write.
         SpecMismatch: An element cannot be written.
     """
     h5py = library("h5py", "write_hdf5", "hdf5")
@@ -68,10 +68,10 @@ def _write(
 
 
 class _Disk(io.RawIOBase):
-    """The file that HDF5 writes to. Where the disk refuses, it is told so by ``check``.
+    """The file object that HDF5 writes to; it hides disk errors until ``check`` is called.
 
-    HDF5 does not survive a write that fails: it tries again when it closes, and may end the
-    process. So it is not told.
+    HDF5 cannot handle a failing write: it retries when it closes the file and may abort the
+    process. So ``write`` always reports success and records the error, and ``check`` raises it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +79,7 @@ class _Disk(io.RawIOBase):
         self._error: OSError | None = None
 
     def check(self) -> None:
-        """Raise what the disk said, if it refused."""
+        """Raise the first disk error, if there was one."""
         if self._error is not None:
             raise self._error
 
@@ -97,7 +97,7 @@ class _Disk(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
         done = self._file.readinto(view) or 0
-        view[done:] = bytes(len(view) - done)  # of what was not written
+        view[done:] = bytes(len(view) - done)  # zeros for bytes that were not written
         return len(view)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -119,7 +119,7 @@ class _Disk(io.RawIOBase):
 
 
 class _Parts:
-    """Gives the component of each element for each of ``data_paths``, as in the first one."""
+    """Splits an element into one component per data path, in the order of the first element."""
 
     def __init__(self, names: list[str]) -> None:
         self._names = names
@@ -129,12 +129,12 @@ class _Parts:
         parts = components(element)
         if parts is None or isinstance(element, dict):
             raise SpecMismatch(
-                f"element: {type(element).__name__} is no tuple with a component for each of "
+                f"element: {type(element).__name__} is not a tuple with a component for each of "
                 f"data_paths"
             )
         if len(parts) != len(self._names):
             raise SpecMismatch(
-                f"element: {len(parts)} components, and {len(self._names)} data_paths"
+                f"element: {len(parts)} components for {len(self._names)} data_paths"
             )
         if self._order is None or not self._order.has_names:
             self._order = InSpecOrder(cast("StructSpec", spec_of(element)))
@@ -146,7 +146,7 @@ class _Parts:
 
 @attrs.define(eq=False)
 class _Block:
-    """The rows that are written next."""
+    """The block of rows that is written next."""
 
     h5py: Any
     file: Any
@@ -168,7 +168,7 @@ class _Block:
         for x, column, at in zip(parts, self.columns, ats, strict=True):
             same_column(column, x, at)
             if column.nbytes > _MOST_ROW_BYTES:
-                raise SpecMismatch(f"{at}: {column.nbytes:,} bytes; HDF5 has room for 4 GiB")
+                raise SpecMismatch(f"{at}: {column.nbytes:,} bytes; HDF5 stores at most 4 GiB")
             content = content_of(x, at)
             digests.append(xxh3_64_intdigest(content, i))
             self._bytes += len(content)
@@ -180,7 +180,7 @@ class _Block:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows so far."""
+        """Write the buffered rows."""
         n = len(self._rows)
         if not n:
             return
@@ -209,11 +209,11 @@ class _Block:
             self.file.create_dataset(
                 name,
                 shape=(0, *column.shape),
-                # an axis of no entries can have no chunks, unless it could grow
+                # an axis of size zero can have chunks only if it is resizable
                 maxshape=(None, *(size or None for size in column.shape)),
                 chunks=(n, *(size or 1 for size in column.shape)),
                 dtype=dtype,
-                fletcher32=column.form != "str",  # of text it would protect the references alone
+                fletcher32=column.form != "str",  # for text it would cover only the references
             )
         self.file.create_dataset(
             HEADER,
@@ -225,7 +225,7 @@ class _Block:
         )
 
     def finish(self) -> None:
-        """Say what was written."""
+        """Write the header."""
         forms = [column.form for column in self.columns] or ["array"] * len(self.names)
         header = Hdf5Header(VERSION, self.written, self.digest, self.names, forms)
         self.file.attrs[HEADER] = np.bytes_(msgspec.json.encode(header))

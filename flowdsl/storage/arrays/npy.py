@@ -1,4 +1,4 @@
-"""from_npy: the rows of an array in a .npy file, with random access by number."""
+"""from_npy: the rows of an array in a .npy file, with random access by row."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 _HEADER_BYTES = 1 << 14
-"""More than the header of any array of numbers; NumPy reads 10,000 bytes of one."""
+"""Longer than the header of any numeric array; NumPy reads at most 10,000 bytes of one."""
 _BLOCK_BYTES = 1 << 16
 _KINDS = "biufcSUmM"
 
 
 class Pickled(ValueError):
-    """An array holds Python objects."""
+    """Raised for an array that holds Python objects."""
 
 
 class NpyRows:
-    """The entries of an array along its first axis, read as they are asked for."""
+    """The entries of an array along its first axis, read on demand."""
 
     def __init__(self, file: ByteFile, start: int, size: int) -> None:
-        """The array is in the ``size`` bytes from ``start`` on.
+        """Read the header of the array stored in ``size`` bytes at ``start``.
 
         Raises:
-            ValueError: They are no array of numbers, text or times.
+            ValueError: The bytes are not an array of numbers, text or times.
         """
         stream = io.BytesIO(file.read(start, min(size, _HEADER_BYTES)))
         dtype, shape, fortran = _header(stream)
         self._file, self._at = file, start + stream.tell()
         if dtype.hasobject:
-            raise Pickled("it holds pickled Python objects, and to read them runs code")
+            raise Pickled("it holds pickled Python objects, and reading them runs code")
         if dtype.kind not in _KINDS or not dtype.itemsize:
             raise ValueError(f"it holds {dtype}; numbers, text and times are read")
         if not shape:
@@ -63,19 +63,19 @@ class NpyRows:
         row = self.column.nbytes
         if min(shape) < 0 or row * self.length != size - stream.tell():
             raise ValueError(
-                f"an array of {dtype}{list(shape)} is not in {size - stream.tell():,} bytes"
+                f"an array of {dtype}{list(shape)} does not fit {size - stream.tell():,} bytes"
             )
         if not row and self.length > _MOST_EMPTY:
-            raise ValueError(f"{self.length:,} rows without a byte")
+            raise ValueError(f"{self.length:,} rows of zero bytes")
         self._at_once = max(1, _BLOCK_BYTES // max(1, row))
         self._block: tuple[int, bytes] = -1, b""
         self._whole: NDArray[Any] | None = None
-        if fortran and len(shape) > 1:  # its rows are scattered over the file
+        if fortran and len(shape) > 1:  # a row is not contiguous in the file
             content = file.read(self._at, row * self.length)
             self._whole = np.ndarray(shape, dtype, content, order="F")
 
     def content(self, i: int) -> bytes:
-        """The bytes of a row."""
+        """Return the bytes of row ``i``."""
         if self._whole is not None:
             return cast("bytes", self._whole[i].tobytes())
         size = self.column.nbytes
@@ -87,8 +87,8 @@ class NpyRows:
             self._block = start, block
         return block[(i - start) * size : (i - start + 1) * size]
 
-    def some(self) -> int:
-        """A digest of some rows, to tell an array from another."""
+    def sample_digest(self) -> int:
+        """A digest of a few rows, to detect that a file holds another array."""
         digest = 0
         for i in sorted({*range(0, self.length, max(1, self.length // 8)), self.length - 1}):
             if i >= 0:
@@ -97,7 +97,7 @@ class NpyRows:
 
 
 _MOST_EMPTY = 2**32
-"""Rows of an array without entries, such as one of shape (7, 0)."""
+"""The most rows of an array without bytes, such as one of shape (7, 0)."""
 
 
 def _header(stream: io.BytesIO) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
@@ -113,18 +113,18 @@ def _header(stream: io.BytesIO) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
 
 
 def _opened(path: str) -> tuple[NpyRows, int]:
-    """The rows of a file, and its digest."""
+    """Open a file; return its rows and digest."""
     file = open_file("from_npy", path)
     try:
         rows = NpyRows(file, 0, file.size)
-        return rows, xxh3_64_intdigest(f"{file.size} {rows.column}".encode(), rows.some())
+        return rows, xxh3_64_intdigest(f"{file.size} {rows.column}".encode(), rows.sample_digest())
     except ValueError as error:
-        raise SourceError(f"from_npy: {path!r} is no array that can be read: {error}") from error
+        raise SourceError(f"from_npy: {path!r} is not a readable array: {error}") from error
 
 
 @attrs.frozen(repr=False)
 class FromNpy(IndexedSource[T], Generic[T]):
-    """The rows of a .npy file, by number."""
+    """The source of ``from_npy``: the rows of a .npy file, by index."""
 
     path: str
     row_count: int
@@ -167,19 +167,19 @@ def from_npy(path: OnePath) -> Flow[Any, Exact]: ...
 @overload
 def from_npy(path: OnePath, element: TypeForm[A]) -> Flow[A, Exact]: ...
 def from_npy(path: OnePath, element: Any = object) -> Flow[Any, Exact]:
-    """The rows of an array in a ``.npy`` file, as ``np.save`` writes it: along its first axis.
+    """Read the rows of an array in a ``.npy`` file of ``np.save``, along its first axis.
 
     ``path`` is a file or a URL. A row is a read-only array, or a NumPy scalar if the array has one
-    axis; ``element`` declares it, e.g. ``NDArray[np.uint8]``. Rows are read as they are asked for,
-    so the file may be larger than memory; only an array in Fortran order is read whole. The format
-    has no checksum: a damaged number is another number. Pickled objects are refused.
+    axis; ``element`` declares its type, e.g. ``NDArray[np.uint8]``. Rows are read on demand, so the
+    file may be larger than memory; only an array in Fortran order is read completely. The format
+    has no checksum, so corruption of a number goes undetected. Pickled objects are refused.
 
     Length: the size of the first axis.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once if the file is missing, cut off, or no such array;
-    ``SpecMismatch`` at once if rows are not what ``element`` declares.
+    Errors: ``SourceError`` when the flow is built, if the file is missing, truncated or not such an
+    array; ``SpecMismatch`` when the flow is built, if rows do not match ``element``.
 
     >>> import flowdsl as fl, numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""from_npz: the arrays of a .npz file, zipped row by row, with random access by number."""
+"""from_npz: the arrays of a .npz file, zipped row by row, with random access by row."""
 
 from __future__ import annotations
 
@@ -38,34 +38,34 @@ A = TypeVar("A")
 HEADER = "__flowdsl__.json"
 DIGESTS = "__flowdsl__.npy"
 COMMENT = b"flowdsl"
-"""At the end of the archive: one changed number in its list can hide members, these too."""
+"""Marks archives of ``write_npz``: one corrupt number in the directory can hide any member."""
 VERSION = 1
 _DEFLATES_TO = 1032
-"""The bytes that one compressed byte can stand for, at most."""
+"""The highest ratio of uncompressed to compressed bytes that deflate can reach."""
 _STRETCH = 1 << 20
 _UNNAMED = re.compile(r"arr_\d{1,9}( arr_\d{1,9})*")
-"""What ``np.savez`` calls arrays that have no name."""
+"""The names that ``np.savez`` generates for unnamed arrays."""
 _ERRORS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, struct.error, ValueError, OverflowError),
     *(RuntimeError, NotImplementedError, KeyError, msgspec.MsgspecError, OSError, MemoryError),
 )
-"""What is raised for archives that are damaged."""
+"""Exceptions that are raised for damaged archives."""
 
 
 class NpzHeader(msgspec.Struct, frozen=True):
-    """What ``write_npz`` says of its rows."""
+    """The header that ``write_npz`` stores."""
 
     version: int
     length: int
     digest: int
     form: str
-    """Of a row: ``tuple``, ``dict`` or ``single``."""
+    """The form of a row: ``tuple``, ``dict`` or ``single``."""
     names: list[str]
     forms: list[str]
 
 
 class _Stream(io.RawIOBase):
-    """A file's bytes as a stream, as ``zipfile`` reads them."""
+    """A ByteFile as a stream, for ``zipfile``."""
 
     def __init__(self, file: ByteFile) -> None:
         self._file, self._at = file, 0
@@ -79,7 +79,7 @@ class _Stream(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
         if base + offset < 0:
-            raise OSError("a place before the beginning")
+            raise OSError("a position before the beginning")
         self._at = base + offset
         return self._at
 
@@ -92,7 +92,7 @@ class _Stream(io.RawIOBase):
 
 @attrs.frozen
 class _Bytes:
-    """The bytes of a member in memory."""
+    """A member that is decompressed in memory, as a ByteFile."""
 
     path: str
     content: bytes = attrs.field(repr=False)
@@ -110,7 +110,7 @@ class _Bytes:
 
 
 class _Objects:
-    """The entries of an array of pickled objects, whose writer is trusted."""
+    """The entries of an array of pickled objects, for ``trusted=True``."""
 
     def __init__(self, content: bytes) -> None:
         try:
@@ -129,10 +129,10 @@ class RowsFile:
     """A .npz file, open for reading."""
 
     def __init__(self, path: str, trusted: bool, check: bool) -> None:
-        """``check`` computes the checksums of members that have none for each row."""
+        """``check`` verifies the CRC of members that have no checksums per row."""
         self.path, self._trusted, self._check = path, trusted, check
         self._file = open_file("from_npz", path)
-        with self._errors("it is damaged, or no .npz file"):
+        with self._errors("it is damaged or is not a .npz file"):
             self._zip = zipfile.ZipFile(io.BufferedReader(_Stream(self._file)))
             self._members = self._by_name()
             self.header = self._header()
@@ -152,14 +152,14 @@ class RowsFile:
         self.digest = self._digest()
         if self.header is not None:
             with self._errors("it is damaged"):
-                self._take(self.header)
+                self._load_checksums(self.header)
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except _ERRORS as error:
-            trust = "; pass trusted=True if you trust whoever wrote it"
+            trust = "; pass trusted=True if you trust its author"
             hint = trust if isinstance(error, Pickled) else ""
             raise SourceError(f"from_npz: {self.path!r}: {what}: {error}{hint}") from error
 
@@ -167,16 +167,16 @@ class RowsFile:
         members: dict[str, zipfile.ZipInfo] = {}
         for info in self._zip.infolist():
             if info.filename in members:
-                raise ValueError(f"{info.filename!r} is there twice")
-            self._zip.open(info).close()  # it checks that the name is that in the list
+                raise ValueError(f"{info.filename!r} is listed twice")
+            self._zip.open(info).close()  # it checks the name against the directory
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{info.filename!r} is compressed by method {info.compress_type}")
             stored = info.compress_type == zipfile.ZIP_STORED
             most = info.compress_size * (1 if stored else _DEFLATES_TO)
             if info.file_size > most or info.compress_size > self._file.size:
                 raise ValueError(
-                    f"{info.filename!r} says that its {info.compress_size:,} bytes are "
-                    f"{info.file_size:,}, and they cannot be"
+                    f"{info.filename!r} claims that its {info.compress_size:,} bytes expand to "
+                    f"{info.file_size:,}, and they cannot be so many"
                 )
             members[info.filename] = info
         return members
@@ -192,13 +192,13 @@ class RowsFile:
             raise ValueError("its header is damaged")
         header = msgspec.json.decode(data[8:], type=NpzHeader)
         if header.version != VERSION:
-            raise ValueError(f"its version is {header.version}, and {VERSION} is read here")
+            raise ValueError(f"its version is {header.version}; only {VERSION} is supported")
         return header
 
     def _content(self, info: zipfile.ZipInfo) -> bytes:
-        """The bytes of a member, checked."""
+        """Return the bytes of a member, verified."""
         if info.file_size > _memory():
-            raise ValueError(f"{info.filename!r} has {info.file_size:,} bytes: memory has fewer")
+            raise ValueError(f"{info.filename!r} has {info.file_size:,} bytes, more than memory")
         data = self._zip.read(info)
         if len(data) != info.file_size:
             raise ValueError(f"{info.filename!r} is cut off")
@@ -210,7 +210,7 @@ class RowsFile:
         names = []
         for file in self._members:
             if not file.endswith(".npy"):
-                raise SourceError(f"from_npz: {self.path!r} holds {file!r}, which is no array")
+                raise SourceError(f"from_npz: {self.path!r} holds {file!r}, which is not an array")
             names.append(file.removesuffix(".npy"))
         if not names:
             raise SourceError(f"from_npz: {self.path!r} holds no array")
@@ -235,7 +235,7 @@ class RowsFile:
             return NpyRows(self._file, start, info.file_size)
 
     def _start(self, info: zipfile.ZipInfo) -> int:
-        """Where the bytes of a member begin."""
+        """Return the offset at which a member's bytes begin."""
         lengths = struct.unpack("<HH", self._file.read(info.header_offset + 26, 4))
         start = info.header_offset + 30 + sum(lengths)
         if start + info.file_size > self._file.size:
@@ -249,16 +249,16 @@ class RowsFile:
         if crc != info.CRC:
             raise ValueError("its bytes are not those that were written")
 
-    def _take(self, header: NpzHeader) -> None:
-        """Hold the arrays to the header, and take the checksums of their rows."""
+    def _load_checksums(self, header: NpzHeader) -> None:
+        """Check the arrays against the header, and load the checksums of their rows."""
         data = self._content(self._members[DIGESTS])
         n, k = header.length, len(header.names)
         table = NpyRows(_Bytes(self.path, data), 0, len(data))
         if (table.length, table.column) != (n, Column("array", np.dtype("<u8"), (k,))):
-            raise ValueError("its checksums are not those of its rows")
+            raise ValueError("its checksums do not match its rows")
         body = data[len(data) - 8 * n * k :]
         if xxh3_64_intdigest(body) != header.digest or (self.names and self.length != n):
-            raise ValueError("its checksums are not those that were written")
+            raise ValueError("its checksums are not the ones that were written")
         self._digests = np.frombuffer(body, "<u8").reshape(n, k)
         if len(header.forms) != k:
             raise ValueError("its header is damaged")
@@ -273,11 +273,11 @@ class RowsFile:
     def _digest(self) -> int:
         if self.header is not None:
             return self.header.digest
-        told = [(name, info.CRC, info.file_size) for name, info in self._members.items()]
-        return xxh3_64_intdigest(repr(told).encode())
+        contents = [(name, info.CRC, info.file_size) for name, info in self._members.items()]
+        return xxh3_64_intdigest(repr(contents).encode())
 
     def value(self, k: int, i: int) -> Any:
-        """The value of a component in a row."""
+        """Return the value of component ``k`` in row ``i``."""
         array, column = self._arrays[k], self.columns[k]
         if isinstance(array, _Objects) or column is None:
             return cast("_Objects", array).value(i)
@@ -288,7 +288,7 @@ class RowsFile:
             return column.value(content)
 
     def row(self, i: int) -> Any:
-        """The row of this number."""
+        """Return row ``i``."""
         values = [self.value(k, i) for k in range(len(self.names))]
         if self.form == "tuple":
             return tuple(values)
@@ -318,7 +318,7 @@ def _is_pickled(head: bytes) -> bool:
 
 @attrs.frozen(repr=False)
 class FromNpz(IndexedSource[T], Generic[T]):
-    """The rows of a .npz file, by number."""
+    """The source of ``from_npz``: the rows of a .npz file, by index."""
 
     path: str
     row_count: int
@@ -357,28 +357,29 @@ def from_npz(path: OnePath, *, trusted: bool = False) -> Flow[Any, Exact]: ...
 @overload
 def from_npz(path: OnePath, element: TypeForm[A], *, trusted: bool = False) -> Flow[A, Exact]: ...
 def from_npz(path: OnePath, element: Any = object, *, trusted: bool = False) -> Flow[Any, Exact]:
-    """The rows of the arrays in a ``.npz`` file: their entries along the first axis, zipped.
+    """Read the rows of the arrays in a ``.npz`` file: their entries along the first axis, zipped.
 
-    ``path`` is a file or a URL. Rows that ``write_npz`` wrote come back in their form. Those of
-    ``np.savez(path, x=..., y=...)`` are dicts, and those of ``np.savez(path, a, b)`` are tuples.
-    ``element`` declares what a row is, e.g. ``tuple[NDArray[np.uint8], np.int64]``, or a NamedTuple
-    or record class to make of its components. Arrays are read-only.
+    ``path`` is a file or a URL. Rows written by ``write_npz`` have the form in which they were
+    written. Rows of ``np.savez(path, x=..., y=...)`` are dicts; rows of ``np.savez(path, a, b)``
+    are tuples. ``element`` declares the type of a row, e.g. ``tuple[NDArray[np.uint8], np.int64]``,
+    or a NamedTuple or record class to build from its components. Arrays are read-only.
 
-    Each process opens the file for itself and reads only the rows it works on, so the file may be
-    larger than memory. An array of ``np.savez_compressed``, or in Fortran order, is held in memory
-    whole. Rows that ``write_npz`` wrote are checked against their checksums; arrays that others
-    wrote are checked whole, when a process begins to read them.
+    Each process opens the file itself and reads only the rows it works on, so the file may be
+    larger than memory. An array of ``np.savez_compressed``, or in Fortran order, is loaded into
+    memory. Rows written by ``write_npz`` are verified against checksums; arrays of other programs
+    are verified as a whole, when a process opens the file.
 
-    Reading runs no code from the file, unless with ``trusted=True``: it reads arrays of Python
-    objects, which are pickled, as tensorpack writes them, and whoever wrote them can run any code
-    here.
+    Reading runs no code from the file, unless ``trusted=True`` is passed. Then arrays of Python
+    objects are read too, as tensorpack writes them. They are pickled, so the author of the file can
+    run any code in this process.
 
     Length: the number of entries.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once if the file is missing, damaged, or its arrays differ in their
-    number of entries; ``SpecMismatch`` at once if rows are not what ``element`` declares.
+    Errors: ``SourceError`` when the flow is built, if the file is missing or damaged, or if its
+    arrays have different lengths; ``SpecMismatch`` when the flow is built, if rows do not match
+    ``element``.
 
     >>> import flowdsl as fl, numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

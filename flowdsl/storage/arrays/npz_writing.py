@@ -1,4 +1,4 @@
-"""write_npz: an array for each component, written as rows come, and zipped without compression."""
+"""write_npz: one array per component, written as rows arrive, and zipped without compression."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from flowdsl.storage.writing import write_file
 
 
 def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:
-    """Run one pass of a flow and write its elements; gives the number of rows.
+    """Run one pass of a flow, write its elements and return the number of rows.
 
     Raises:
-        EndlessFlow: It never ends.
+        EndlessFlow: The flow never ends.
         InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses.
+        SourceError: The disk refuses a write.
         SpecMismatch: An element cannot be written.
     """
     return write_file("write_npz", flow, path, overwrite, _write)
@@ -47,7 +47,7 @@ def _write(path: Path, elements: Iterable[object]) -> None:
 
 @attrs.define(eq=False)
 class _Parts:
-    """The arrays so far, each in a file of its own."""
+    """The arrays written so far, each in a file of its own."""
 
     path: Path
     files: ExitStack
@@ -99,27 +99,27 @@ class _Parts:
         for name, column, at in zip(names, self.columns, ats, strict=True):
             if column.form == "str":
                 raise SpecMismatch(
-                    f"{at}: text cannot be written: in an array each takes as much as the longest; "
-                    f"write_hdf5 and write_lmdb take it"
+                    f"{at}: text cannot be written: in an array, each takes as much space as the "
+                    f"longest; write_hdf5 and write_lmdb can store text"
                 )
             _check_name(name, at)
         self.form, self.names = form, names
         self._open = [self.files.enter_context(self._part(k).open("wb")) for k in range(len(names))]
 
     def zip(self) -> None:
-        """Put the arrays into one file."""
+        """Combine the arrays into one archive."""
         header = NpzHeader(
             *(VERSION, self.length, self._digest.intdigest()),
             *(self.form, self.names, [column.form for column in self.columns]),
         )
-        told = msgspec.json.encode(header)
+        encoded = msgspec.json.encode(header)
         with zipfile.ZipFile(self.path, "w", zipfile.ZIP_STORED) as archive:
             for k, (name, column) in enumerate(zip(self.names, self.columns, strict=True)):
                 shape = (self.length, *column.shape)
                 self._add(archive, f"{name}.npy", k, column.dtype, shape)
             self._add(archive, DIGESTS, -1, np.dtype("<u8"), (self.length, len(self.names)))
             archive.comment = COMMENT
-            archive.writestr(HEADER, xxh3_64_digest(told) + told)
+            archive.writestr(HEADER, xxh3_64_digest(encoded) + encoded)
 
     def _add(
         self,
@@ -138,7 +138,7 @@ class _Parts:
 
 
 def _parts(element: object) -> tuple[str, list[str], list[Any]]:
-    """The form of a row, and its components with the names of their arrays."""
+    """Return the form of a row, the names of its arrays and its components."""
     parts = components(element)
     if parts is None:
         return "single", ["arr_0"], [element]
@@ -151,8 +151,8 @@ def _parts(element: object) -> tuple[str, list[str], list[Any]]:
 
 
 def _check_name(name: object, at: str) -> None:
-    """Refuse what names no member of an archive."""
+    """Refuse a name that cannot be the name of an archive member."""
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.encode()) < 1000:
-        raise SpecMismatch(f"{at}: {name!r} is no name of an array")
+        raise SpecMismatch(f"{at}: {name!r} cannot be the name of an array")
     if name.startswith("__flowdsl__"):
         raise SpecMismatch(f"{at}: {name!r} is reserved")

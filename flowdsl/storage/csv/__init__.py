@@ -1,1 +1,1 @@
-"""CSV: rows of text, and of what a class declares."""
+"""CSV files: rows of text, or elements of a declared class."""

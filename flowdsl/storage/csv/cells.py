@@ -1,4 +1,4 @@
-"""Cells of CSV files: what their text says, for each type that may be declared."""
+"""Cells of CSV files: parsing text into values of each type that can be declared."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from flowdsl.nodes import T
 
 @attrs.frozen
 class Cell:
-    """How the cells of a column are read."""
+    """The type of a column's cells, and its parser."""
 
     kind: type
     optional: bool = False
-    """Whether an empty cell is None."""
+    """True if an empty cell is read as None."""
 
     def __str__(self) -> str:
         name = {str: "text", bool: "bool (true, false, 1 or 0)"}.get(self.kind, self.kind.__name__)
         return f"{name} or empty" if self.optional else name
 
     def values(self, texts: Iterable[str]) -> list[Any]:
-        """The values of some cells.
+        """Parse the cells of one column.
 
         Raises:
-            ValueError: One of them is no value of this kind.
+            ValueError: A cell is not a value of this type.
         """
         read = _reader(self.kind)
         if self.optional:
@@ -57,12 +57,12 @@ def _reader(kind: type) -> Callable[[str], Any]:
     if issubclass(kind, np.bool_):
         return lambda text: kind(_bool(text))
     if issubclass(kind, np.integer):
-        return lambda text: kind(_int(text))  # NumPy refuses what is out of its range
+        return lambda text: kind(_int(text))  # NumPy refuses values out of range
     return lambda text: _rounded(kind, text)
 
 
 def _is_plain(text: str) -> bool:
-    """Whether numbers in it are spelled as in files: ``1_000`` and digits of other scripts not."""
+    """Return True if numbers are spelled plainly: no ``1_000``, no digits of other scripts."""
     return "_" not in text and text.isascii()
 
 
@@ -112,7 +112,7 @@ SCALARS = {
 
 @attrs.frozen(eq=False)
 class DeclaredCells:
-    """The components of a declared element, and the cells that they are read from."""
+    """The components of a declared element, and the cells from which they are parsed."""
 
     spec: StructSpec
     cells: tuple[Cell, ...]
@@ -123,15 +123,15 @@ class DeclaredCells:
 
     @property
     def is_named(self) -> bool:
-        """Whether its components are found by the names in a header."""
+        """True if components are matched to columns by the names in a header."""
         return self.spec.form is not tuple
 
 
 def declared_cells(element: Any) -> DeclaredCells:
-    """The cells of a declared class or tuple.
+    """Return the cells of a declared class or tuple.
 
     Raises:
-        InvalidFlow: It has no components, or one that no cell can hold.
+        InvalidFlow: The class has no components, or one that a cell cannot hold.
     """
     spec = spec_declared("from_csv: rows", element)
     if not isinstance(spec, StructSpec) or not spec.fields:
@@ -152,8 +152,8 @@ def _hints(form: type) -> dict[str, Any]:
         return get_type_hints(form)
     except NameError as error:
         raise InvalidFlow(
-            f"from_csv: the types of {form.__name__} cannot be told: {error}; define what they "
-            f"name in a module, not in a function"
+            f"from_csv: the types of {form.__name__} cannot be resolved: {error}; define the types "
+            f"that it names in a module, not in a function"
         ) from error
 
 
@@ -170,31 +170,31 @@ def _cell(name: str, hint: Any) -> Cell:
 
 
 def texts_as(form: type, names: Sequence[str]) -> StructSpec:
-    """The spec of rows that are all text."""
+    """Return the spec of rows in which all cells are text."""
     fields = tuple((name, ValueSpec(str)) for name in names)
     return StructSpec(form, fields)
 
 
 @attrs.frozen
 class CellRows(Generic[T]):
-    """How records of cells become rows."""
+    """Converts records of cells into rows."""
 
     form: type
     names: tuple[str, ...]
-    """The components of a row."""
+    """The names of a row's components."""
     chosen: tuple[int, ...]
-    """The number of the column of each."""
+    """The column number of each component."""
     cells: tuple[Cell, ...]
     width: int
-    """How many cells a record has."""
+    """The number of cells in a record."""
     columns: tuple[str, ...]
-    """How an error names the columns that are chosen."""
+    """The name of each chosen column in error messages."""
 
-    def made(self, records: Sequence[list[str]]) -> list[T]:
-        """The rows of records.
+    def rows(self, records: Sequence[list[str]]) -> list[T]:
+        """Convert records into rows.
 
         Raises:
-            SpecMismatch: A cell is not what is declared; the message has its column and text.
+            SpecMismatch: A cell is not of the declared type; the message has its column and text.
             ValueError: A record has too many or too few cells.
         """
         for record in records:
@@ -209,7 +209,7 @@ class CellRows(Generic[T]):
 
     @property
     def _is_plain(self) -> bool:
-        """Whether rows are records as they are."""
+        """True if the records can be used as rows without any conversion."""
         return self.chosen == tuple(range(self.width)) and {*self.cells} == {Cell(str)}
 
     def _assembled(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
@@ -222,7 +222,7 @@ class CellRows(Generic[T]):
             if issubclass(self.form, tuple):
                 return list(starmap(self.form, rows))
             return [assemble(self.form, dict(zip(names, row, strict=True))) for row in rows]
-        except Exception as error:  # a class of the user's may check its values
+        except Exception as error:  # a user's class may validate its values
             raise SpecMismatch(f"{self.form.__name__} refuses it: {error!r}") from error
 
 

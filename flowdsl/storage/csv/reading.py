@@ -1,4 +1,4 @@
-"""from_csv: tables of text, a row a record (RFC 4180)."""
+"""from_csv: tables of text, one row per record (RFC 4180)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ A = TypeVar("A")
 
 @attrs.frozen
 class _Dialect:
-    """How cells are parted."""
+    """The delimiter, quote character and encoding of a file."""
 
     delimiter: str
     quote: str | None
@@ -56,7 +56,7 @@ class _Dialect:
         return None if self.quote is None else Quotes(self.quote, self.delimiter)
 
     def parse(self, data: bytes, skip: int = 0) -> list[list[str]]:
-        """The cells of each record of a block."""
+        """Parse a block of bytes into records, each a list of cells."""
         records = decoded(data, self.encoding, self.quotes)
         if "" in records or "\r" in records:
             records = [record for record in records if record not in ("", "\r")]
@@ -72,35 +72,35 @@ class _Dialect:
             strict=True,
         )
         try:
-            return list(cells)  # fewer, if a quote within a cell takes a record for its text
+            return list(cells)  # an unclosed quote swallows records: fewer come out
         except csv.Error as error:
             raise ValueError(_reason(str(error))) from error
 
 
-def _reason(told: str) -> str:
-    """What the ``csv`` module says, in the words of who wrote the file."""
-    if told == "unexpected end of data":
-        return "a quote in it is not closed: a cell with quotes is in quotes, and doubles them"
-    return _LONE_RETURN if told.startswith("new-line character") else told
+def _reason(message: str) -> str:
+    """Translate an error message of the ``csv`` module into what is wrong with the file."""
+    if message == "unexpected end of data":
+        return "a quote in it is not closed: quote a cell that contains quotes, and double them"
+    return _LONE_RETURN if message.startswith("new-line character") else message
 
 
 _LONE_RETURN = "a carriage return in it is not in quotes"
 
 
 def _ends_twice(record: str) -> bool:
-    """Whether a record ends in two carriage returns, which the ``csv`` module takes for one."""
+    """Return True if a record ends in two carriage returns, which ``csv`` reads as one."""
     return record.rstrip("\n").endswith("\r\r")
 
 
 def _allow(size: int) -> None:
-    """Raise the ``csv`` module's own limit for a cell, as the size of a record is known here."""
+    """Raise the cell size limit of the ``csv`` module to the size of the longest record."""
     if size > csv.field_size_limit():
         csv.field_size_limit(size)
 
 
 @attrs.frozen
 class _Records(Generic[T]):
-    """Records of cells, and how they become rows."""
+    """Parses blocks of bytes into rows: the dialect, and the conversion of records to rows."""
 
     dialect: _Dialect
     rows: CellRows[T]
@@ -114,12 +114,12 @@ class _Records(Generic[T]):
         return self.dialect.quotes
 
     def parse(self, data: bytes, skip: int = 0) -> list[T]:
-        return self.rows.made(self.dialect.parse(data, skip))
+        return self.rows.rows(self.dialect.parse(data, skip))
 
 
 @attrs.frozen(repr=False)
 class FromCsv(FromBlocks[T], Generic[T]):
-    """The rows of CSV files, by number."""
+    """The source of ``from_csv``: the rows of CSV files, by index."""
 
     records: _Records[T]
     row_spec: Spec
@@ -196,35 +196,37 @@ def from_csv(
     encoding: str = "utf-8",
     quotechar: str | None = '"',
 ) -> Flow[Any, Exact]:
-    r"""The rows of a CSV file, or of several in turn that have the same columns.
+    r"""Read the rows of one CSV file, or of several files with the same columns, in sequence.
 
     ``paths`` is a path or URL, a pattern such as ``"part-*.csv"``, whose files are sorted, or a
-    list of them in the order given. Each file begins with a header, unless ``header=False``; where
-    ``tuple[A, B]`` is declared, and the first line could be a row, ``header`` has to be said. A row
-    is a dict of text by the names in the header, or of ``columns`` alone; without a header it is a
-    tuple of text, or a dict if ``columns`` names all cells.
+    list of these, in the listed order. Each file begins with a header, unless ``header=False``.
+    Pass ``header`` if ``tuple[A, B]`` is declared and the first line could also be a row. A row is
+    a dict of text, with the keys of the header or only those in ``columns``. Without a header, a
+    row is a tuple of text, or a dict if ``columns`` names all cells.
 
-    ``element`` declares what a row is: a NamedTuple, record, dataclass or TypedDict, whose
-    components are found by name in the header, else in the order of the columns, or a
-    ``tuple[A, B]`` of the columns in order. A component is ``str``, ``int``, ``float``, ``bool``
-    (``true``, ``false``, ``1``, ``0`` in any case), or a NumPy scalar, whose range is checked;
-    spaces around a number do not count. An empty cell is None for ``A | None``, and an error for a
-    number. A column that is not declared is an error: choose with ``columns``.
+    ``element`` declares the type of a row: a NamedTuple, record, dataclass or TypedDict, whose
+    components are matched by name to the header, or else in the order of the columns; or a
+    ``tuple[A, B]`` in the order of the columns. A component is ``str``, ``int``, ``float``,
+    ``bool`` (``true``, ``false``, ``1``, ``0`` in any case), or a NumPy scalar, whose range is
+    checked. Spaces around a number are ignored. An empty cell is None for ``A | None``, and an
+    error for a number. An undeclared column is an error: choose columns with ``columns``.
 
-    A cell in quotes may hold the delimiter, newlines, and quotes, doubled; a quote where no cell
-    begins is a character, as for ``csv.reader``, and with ``quotechar=None`` all are. An empty line
-    is no row, as for ``csv.DictReader``. Any row is read by its number, as for ``from_text``.
+    A quoted cell may contain the delimiter, newlines, and doubled quotes. As in ``csv.reader``, a
+    quote that does not begin a cell is an ordinary character, and with ``quotechar=None`` all
+    quotes are. Empty lines are skipped, as in ``csv.DictReader``. Rows are accessible by index, as
+    in ``from_text``.
 
     Length: the number of rows, without the headers.
 
     Effects: none.
 
-    Errors: ``InvalidFlow`` if ``header`` has to be said. ``SourceError`` at once for a file that is
-    missing or compressed, a header that is empty or names a column twice, headers that differ, or a
-    quote that is never closed, or only on a later line in the midst of a cell; ``SpecMismatch`` at
-    once if the header or the first row is not what ``element`` declares. At its row, with file,
-    line and column: ``SourceError`` for more or fewer cells than there are columns, and for text
-    that is not in the encoding; ``SpecMismatch`` for a cell of another type.
+    Errors: ``InvalidFlow`` if ``header`` must be passed. ``SourceError`` when the flow is built,
+    for a file that is missing or compressed, a header that is empty or repeats a name, headers that
+    differ, and a quote that is never closed, or closed only by a later line in the middle of a
+    cell. ``SpecMismatch`` when the flow is built, if the header or the first row does not match
+    ``element``. At the row, with file, line and column: ``SourceError`` for more or fewer cells
+    than columns and for text that is not in the encoding; ``SpecMismatch`` for a cell of another
+    type.
 
     >>> import flowdsl as fl, tempfile
     >>> from typing import NamedTuple
@@ -258,16 +260,16 @@ def from_csv(
     width, names = _columns(files, first, begins, named, declared)
     rows, spec = _rows(files[0].path, width, names, named if begins else None, declared)
     if header is None and declared is not None and not declared.is_named:
-        _certainly_a_header(files[0].path, rows, first[0] or [])
+        _check_is_header(files[0].path, rows, first[0] or [])
     source = FromCsv[Any](files, _Records(dialect, rows), spec, begins)
-    _holds(source, declared)
+    _check_first_row(source, declared)
     return nodes.flow(source)
 
 
-def _certainly_a_header(path: str, rows: CellRows[Any], record: list[str]) -> None:
-    """Refuse a first line that a row could be: what is declared has no names to find in it."""
+def _check_is_header(path: str, rows: CellRows[Any], record: list[str]) -> None:
+    """Refuse a first line that could also be a row: an element without names cannot decide."""
     try:
-        rows.made([record])
+        rows.rows([record])
     except (SpecMismatch, ValueError):
         return
     raise InvalidFlow(
@@ -319,14 +321,14 @@ def _declared(element: Any) -> DeclaredCells | None:
 
 
 def _first_records(files: Sequence[TextFile], dialect: _Dialect) -> list[list[str] | None]:
-    """The first record of each file; None where there is none."""
-    with _at_once():
+    """Return the first record of each file; None for a file without rows."""
+    with _errors_when_built():
         return [reader([file], 0, dialect, "from_csv")(0) if file.rows else None for file in files]
 
 
 @contextmanager
-def _at_once() -> Iterator[None]:
-    """Errors of rows that are read when the flow is built: no operator is named in them yet."""
+def _errors_when_built() -> Iterator[None]:
+    """Add the operator's name to errors of rows that are read when the flow is built."""
     try:
         yield
     except FlowError as error:
@@ -340,15 +342,15 @@ def _columns(
     named: tuple[str, ...] | None,
     declared: DeclaredCells | None,
 ) -> tuple[int, tuple[str, ...] | None]:
-    """How many cells a record has, and the names of its columns, if it has any."""
+    """Return the number of cells in a record, and the column names if there are any."""
     if header:
         names = _header(files[0].path, first[0])
         for file, other in zip(files, first, strict=True):
             if other is None or tuple(other) != names:
                 raise SourceError(
-                    f"from_csv: the header of {file.path!r} is {other}, and that of "
-                    f"{files[0].path!r} is {list(names)}: files that are read together have the "
-                    f"same columns"
+                    f"from_csv: the header of {file.path!r} is {other}, and the header of "
+                    f"{files[0].path!r} is {list(names)}: files that are read together must have "
+                    f"the same columns"
                 )
         return len(names), names
     if named is not None:
@@ -361,7 +363,7 @@ def _columns(
 def _header(path: str, record: list[str] | None) -> tuple[str, ...]:
     if not record:
         raise SourceError(
-            f"from_csv: {path!r} has no header: it has no line with anything in it; header=False "
+            f"from_csv: {path!r} has no header: all of its lines are empty; header=False "
             f"reads a file without a header"
         )
     if twice := _twice(record):
@@ -379,7 +381,7 @@ def _rows(
     chosen: tuple[str, ...] | None,
     declared: DeclaredCells | None,
 ) -> tuple[CellRows[Any], StructSpec]:
-    """How the records of a file become rows, and the spec of these."""
+    """Return the conversion of a file's records into rows, and the spec of the rows."""
     wanted = names
     if chosen is not None and names is not None:
         if missing := [name for name in chosen if name not in names]:
@@ -397,17 +399,17 @@ def _rows(
         if wanted is not None:
             wanted = _as_declared(path, wanted, declared)
     places = range(width) if names is None else [names.index(name) for name in wanted or ()]
-    told = map(str, places) if names is None else map(repr, wanted or ())
+    labels = map(str, places) if names is None else map(repr, wanted or ())
     parts = tuple(name for name, _ in spec.fields)
-    return CellRows(spec.form, parts, tuple(places), cells, width, tuple(told)), spec
+    return CellRows(spec.form, parts, tuple(places), cells, width, tuple(labels)), spec
 
 
 def _as_declared(path: str, wanted: tuple[str, ...], declared: DeclaredCells) -> tuple[str, ...]:
-    """The columns in the order of the declared components."""
+    """Return the columns in the order of the declared components."""
     if not declared.is_named:
         if len(wanted) != len(declared.cells):
             raise SpecMismatch(
-                f"from_csv: {path!r} has {len(wanted)} columns, {list(wanted)}, and "
+                f"from_csv: {path!r} has {len(wanted)} columns, {list(wanted)}, but "
                 f"{declared.spec} is declared; choose with columns="
             )
         return wanted
@@ -415,19 +417,20 @@ def _as_declared(path: str, wanted: tuple[str, ...], declared: DeclaredCells) ->
     missing = [name for name in names if name not in wanted]
     more = [name for name in wanted if name not in names]
     if missing or more:
-        told = f"; it has no {', '.join(map(repr, missing))}" if missing else ""
+        differences = f"; it has no {', '.join(map(repr, missing))}" if missing else ""
         if more:
-            told += f"; not declared: {', '.join(map(repr, more))}, choose with columns={names}"
+            listed = ", ".join(map(repr, more))
+            differences += f"; not declared: {listed}, choose with columns={names}"
         raise SpecMismatch(
-            f"from_csv: {path!r} has the columns {list(wanted)}, and {declared.spec} is declared"
-            f"{told}"
+            f"from_csv: {path!r} has the columns {list(wanted)}, but {declared.spec} is declared"
+            f"{differences}"
         )
     return tuple(names)
 
 
-def _holds(source: FromCsv[Any], declared: DeclaredCells | None) -> None:
-    """Hold the first row to what is declared; without a declaration it is checked when read."""
+def _check_first_row(source: FromCsv[Any], declared: DeclaredCells | None) -> None:
+    """Check the first row when an element is declared; otherwise rows are checked when read."""
     if declared is None or not source.length:
         return
-    with _at_once():
+    with _errors_when_built():
         source.open()(0)

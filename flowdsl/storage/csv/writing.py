@@ -1,4 +1,4 @@
-"""write_csv: rows as records of RFC 4180, which come back as they were."""
+"""write_csv: rows as RFC 4180 records that ``from_csv`` reads back unchanged."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from flowdsl.storage.writing import write_file
 
 
 def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:
-    """Run one pass of a flow and write its elements as records; gives their number.
+    """Run one pass of a flow, write its elements as records and return their number.
 
     Raises:
-        EndlessFlow: It never ends.
+        EndlessFlow: The flow never ends.
         InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses.
-        SpecMismatch: An element is no record of cells, or has other columns than the first.
+        SourceError: The disk refuses a write.
+        SpecMismatch: An element is not a record of cells, or has other columns than the first.
     """
     known = _names_known(flow.node.spec(False))
 
@@ -45,12 +45,12 @@ def _write(path: Path, elements: Iterable[object], known: tuple[str, ...]) -> No
                 table = _Table(*_columns_of(element))
                 file.write(table.header)
             file.write(table.record(element))
-        if table is None and known:  # a header alone: its names are known without a row
+        if table is None and known:  # no rows: the spec knows the header's names
             file.write(_Table(known, True).header)
 
 
 def _columns_of(element: object) -> tuple[tuple[str, ...], bool]:
-    """The columns of an element, and whether their names are written."""
+    """Return the column names of an element, and True if a header is written for them."""
     parts = components(element)
     if not parts:
         raise SpecMismatch(
@@ -63,7 +63,7 @@ def _columns_of(element: object) -> tuple[tuple[str, ...], bool]:
 
 
 class _Table:
-    """A table that is being written."""
+    """Formats elements as lines of a table, and checks that their columns are equal."""
 
     def __init__(self, names: tuple[str, ...], is_named: bool) -> None:
         self._names, self._is_named = names, is_named
@@ -76,11 +76,11 @@ class _Table:
         return self._encoded(self._names, self._names) if self._is_named else b""
 
     def record(self, element: object) -> bytes:
-        """The line of an element."""
+        """Return the line of an element."""
         names, is_named = _columns_of(element)
         if is_named != self._is_named or (names != self._names and {*names} != {*self._names}):
             raise SpecMismatch(
-                f"element: its columns are {list(names)}, and those of the rows before "
+                f"element: its columns are {list(names)}, the columns of earlier rows are "
                 f"{list(self._names)}"
             )
         values = dict(components(element) or ())
@@ -112,10 +112,10 @@ class _Table:
 
 
 def _text_of(value: object, name: str) -> str:
-    """The text of a cell, which is read back as the same value of the same type.
+    """Return the text of a cell, which is read back as the same value of the same type.
 
     Raises:
-        SpecMismatch: No cell can hold it.
+        SpecMismatch: A cell cannot hold the value.
     """
     if type(value) is str:
         return value
@@ -149,7 +149,7 @@ def _kind_of(value: object) -> str:
 
 
 def _names_known(spec: Spec) -> tuple[str, ...]:
-    """The names of the columns that rows of this spec have, if it tells them."""
+    """Return the column names of rows of this spec; empty if the spec does not determine them."""
     if isinstance(spec, StructSpec) and spec.form is not tuple:
         return tuple(name for name, _ in spec.fields)
     return ()

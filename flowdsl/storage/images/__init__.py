@@ -1,1 +1,1 @@
-"""Images: files, and their bytes, decoded no larger than is asked for."""
+"""Encoded images and image files, decoded at no higher resolution than needed."""

@@ -1,4 +1,4 @@
-"""random_resized_crop: a random part of an image, of which no more is decoded than it needs."""
+"""random_resized_crop: a random crop of an encoded image, decoded no further than needed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def random_resized_crop(
     channels: Channels = 3,
     antialias: bool = True,
 ) -> Callable[[Encoded, np.random.Generator], Image]:
-    """A function for ``random_map`` over encoded images: decodes a random part, in one size.
+    """Create a function for ``random_map`` that decodes a random crop of an image, at one size.
 
-    The part has a share of the image's area drawn from ``scale``, and an aspect (width by height)
-    whose logarithm is drawn from that of ``ratio``. If ten draws do not fit into the image, it is
-    the largest part of its middle with an aspect allowed. The rest is as for ``decode_image``,
-    which computes no pixel that a smaller scale does without.
+    The crop's share of the image's area is drawn from ``scale``, and the logarithm of its aspect
+    ratio (width by height) from the logarithms of ``ratio``. If ten draws do not fit into the
+    image, the crop is the largest centered one with an allowed aspect ratio. Decoding works as in
+    ``decode_image``, which computes no pixels that a smaller scale does not need.
 
-    Errors: ``InvalidFlow`` for an argument out of its bounds; those of ``decode_image``.
+    Errors: ``InvalidFlow`` for an argument out of range; the errors of ``decode_image``.
 
     >>> import flowdsl as fl, numpy as np, simplejpeg
     >>> jpeg = simplejpeg.encode_jpeg(np.full((60, 80, 3), 200, np.uint8))
@@ -65,7 +65,7 @@ def random_resized_crop(
 
 @attrs.frozen
 class _RandomResizedCrop:
-    """What ``random_resized_crop`` returns: an object, so that it can be sent to workers."""
+    """The function that ``random_resized_crop`` returns: an object that can be pickled."""
 
     size: tuple[int, int]
     scale: tuple[float, float]
@@ -95,11 +95,11 @@ class _RandomResizedCrop:
         return (height - h) // 2, (width - w) // 2, h, w
 
 
-def _checked_range(argument: str, given: tuple[float, float]) -> tuple[float, float]:
+def _checked_range(argument: str, limits: tuple[float, float]) -> tuple[float, float]:
     try:
-        low, high = map(float, given)
+        low, high = map(float, limits)
     except (TypeError, ValueError):
         low = high = math.nan
     if not 0 < low <= high < math.inf:
-        raise InvalidFlow(f"{argument} must be (low, high), 0 < low <= high, got {given!r}")
+        raise InvalidFlow(f"{argument} must be (low, high), 0 < low <= high, got {limits!r}")
     return low, high

@@ -1,8 +1,8 @@
-"""decode_image: the pixels of a JPEG, PNG, WebP, BMP or GIF image, and no more than asked for.
+"""decode_image: the pixels of a JPEG, PNG, WebP, BMP or GIF image, decoded only as needed.
 
-JPEG is decoded by libjpeg-turbo (simplejpeg), the others by OpenCV. A JPEG that is to become less
-than half as large is decoded at a half, a quarter or an eighth of its size, which libjpeg does
-without computing the pixels in between.
+JPEG is decoded by libjpeg-turbo (simplejpeg), other formats by OpenCV. A JPEG that is resized to
+less than half its size is decoded at a half, a quarter or an eighth of its size; libjpeg does
+that without computing the pixels in between.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Size: TypeAlias = "int | tuple[int, int]"
 Channels: TypeAlias = Literal[1, 3]
 
 MOST_PIXELS = 2**27
-"""An image that says it has more is refused, unless told otherwise: a few bytes can say so."""
+"""The default limit on an image's pixels: a few bytes can claim a huge image."""
 
 _MOST_SCANS = 500
-"""Of a progressive JPEG, which has some ten; each goes over all of its pixels."""
+"""The limit on scans of a progressive JPEG. Each covers all pixels; usually there are ten."""
 _REDUCTIONS = (8, 4, 2)
-"""By how much libjpeg reduces quickly; what lies between takes longer than the whole."""
+"""The scales that libjpeg decodes fast; other scales take longer than full size."""
 _OF_A_CROP = (("top", 0), ("left", 0), ("height", 1), ("width", 1))
 _SAMPLED = 4
-"""Up to here each pixel counts in the mean of four samples; it is faster than the mean of all."""
+"""Up to this factor, averaging four samples covers each pixel, faster than averaging all."""
 
 _DECODED, _TWICE = Scratch(), Scratch()
 
@@ -47,23 +47,24 @@ def decode_image(
     antialias: bool = True,
     most_pixels: int = MOST_PIXELS,
 ) -> Image:
-    """The pixels of an encoded image, ``uint8[height, width, channels]``, in the order R, G, B.
+    """Decode an image into ``uint8[height, width, channels]``, in the order R, G, B.
 
-    ``data`` are the bytes of a JPEG, PNG, WebP, BMP or GIF file. With 3 ``channels`` a grey image
-    becomes a colour image, with 1 a colour image becomes grey. ``crop=(top, left, height, width)``
-    cuts out a part, in pixels of the stored image. ``resize``, a side or ``(height, width)``,
-    brings the part to this size, whatever its aspect: bilinear where it grows, and smoothed where
-    it shrinks, unless ``antialias`` is false: bilinear then, which is quicker and passes over
-    pixels. A JPEG of which less than half the size is wanted is decoded at a smaller scale; a
-    crop begins at the nearest pixel of that scale then.
+    ``data`` contains the bytes of a JPEG, PNG, WebP, BMP or GIF file. With 3 ``channels``, a grey
+    image becomes a colour image; with 1, a colour image becomes grey. ``crop=(top, left, height,
+    width)`` cuts out a part, in pixels of the stored image. ``resize``, a side or ``(height,
+    width)``, scales the part to this size, ignoring its aspect ratio: bilinear when it grows, and
+    smoothed when it shrinks. With ``antialias=False``, shrinking is bilinear too, which is faster
+    but skips pixels. A JPEG that is resized to less than half its size is decoded at a smaller
+    scale; a crop then begins at the nearest pixel of that scale.
 
-    What else a file holds is left out: transparency is dropped, an animation gives its first frame,
-    and the orientation that a camera notes (Exif) is not applied, as in tf.data and torchvision.
-    Sixteen-bit and floating-point images are refused, not rounded. The array is new, and yours.
+    Transparency is dropped, only the first frame of an animation is decoded, and the Exif
+    orientation is not applied, as in tf.data and torchvision. Sixteen-bit and floating-point images
+    are refused, not rounded. The returned array is newly allocated and writable.
 
-    Errors: ``SourceError`` for bytes that are no such image, for one that is cut off or damaged
-    (where the format can tell), and for one of more than ``most_pixels``. ``InvalidFlow`` for an
-    argument out of its bounds, and a ``crop`` that is not within the image.
+    Errors: ``SourceError`` for bytes that are not an image of these formats, for an image that is
+    truncated or damaged (where the format can detect it), and for an image of more than
+    ``most_pixels``. ``InvalidFlow`` for an argument out of range, and for a ``crop`` that is not
+    within the image.
 
     >>> import flowdsl as fl, numpy as np, simplejpeg
     >>> jpeg = simplejpeg.encode_jpeg(np.full((60, 80, 3), 200, np.uint8))
@@ -87,9 +88,9 @@ def decode_image(
 
 
 def image_size(data: Encoded) -> tuple[int, int]:
-    """The height and width of an encoded image, from its first bytes; nothing is decoded.
+    """Return the height and width of an encoded image from its header, without decoding it.
 
-    Errors: ``SourceError`` for bytes that ``decode_image`` would not take for an image.
+    Errors: ``SourceError`` for bytes that ``decode_image`` does not recognise as an image.
 
     >>> import flowdsl as fl, numpy as np, simplejpeg
     >>> fl.image_size(simplejpeg.encode_jpeg(np.zeros((60, 80, 3), np.uint8)))
@@ -106,16 +107,16 @@ def image_size(data: Encoded) -> tuple[int, int]:
 def checked_size(
     operator: str, resize: Size | None, argument: str = "resize"
 ) -> tuple[int, int] | None:
-    """A side or ``(height, width)`` as the latter.
+    """Return a side or ``(height, width)`` as ``(height, width)``.
 
     Raises:
-        InvalidFlow: It is something else.
+        InvalidFlow: The argument is neither.
     """
     if resize is None:
         return None
-    given: object = resize
-    sides = given if isinstance(given, tuple) else (given, given)
-    if len(sides) != 2 or not isinstance(given, tuple | int | np.integer):
+    argument_value: object = resize
+    sides = argument_value if isinstance(argument_value, tuple) else (argument_value,) * 2
+    if len(sides) != 2 or not isinstance(argument_value, tuple | int | np.integer):
         raise InvalidFlow(
             f"{operator}: {argument} must be an int or (height, width), got {resize!r}"
         )
@@ -124,10 +125,10 @@ def checked_size(
 
 
 def checked_channels(operator: str, channels: Channels) -> Channels:
-    """The number of channels.
+    """Check and return the number of channels.
 
     Raises:
-        InvalidFlow: It is neither 1 nor 3.
+        InvalidFlow: The number is neither 1 nor 3.
     """
     if isinstance(channels, bool) or channels not in (1, 3):
         raise InvalidFlow(f"{operator}: channels must be 1 (grey) or 3 (RGB), got {channels!r}")
@@ -135,8 +136,8 @@ def checked_channels(operator: str, channels: Channels) -> Channels:
 
 
 def _checked_crop(crop: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    given: object = crop
-    if not isinstance(given, tuple | list) or len(given) != 4:
+    box: object = crop
+    if not isinstance(box, tuple | list) or len(box) != 4:
         raise InvalidFlow(f"decode_image: crop must be (top, left, height, width), got {crop!r}")
     top, left, height, width = (
         checked_int(f"decode_image: crop: {name}", value, least)
@@ -162,14 +163,14 @@ def _view(data: Any, function: str = "decode_image") -> memoryview:
 
 
 def _size(data: memoryview, most: int | None) -> tuple[int, int]:
-    """The height and width that the header says."""
+    """Return the height and width in the image's header."""
     kind = image_format(data)
     height, width = _jpeg_size(data) if kind == "JPEG" else size_in_header(kind, data)
     if height < 1 or width < 1:
-        raise SourceError(f"this {kind} image has no pixels: it says {height} x {width}")
+        raise SourceError(f"this {kind} image has no pixels: its header says {height} x {width}")
     if most is not None and height * width > most:
         raise SourceError(
-            f"this {kind} image says that it has {height} x {width} pixels, more than "
+            f"this {kind} image has, by its header, {height} x {width} pixels, more than "
             f"most_pixels={most}; decode_image(data, most_pixels=...) allows for more"
         )
     return height, width
@@ -180,7 +181,7 @@ def _jpeg_size(data: memoryview) -> tuple[int, int]:
     try:
         height, width, *_ = jpeg.decode_jpeg_header(data)
     except ValueError as error:
-        raise SourceError(f"no valid JPEG image: {error}") from error
+        raise SourceError(f"not a valid JPEG image: {error}") from error
     return height, width
 
 
@@ -217,7 +218,7 @@ def _over(x: int, by: int) -> int:
 
 
 def _reduction(part: tuple[int, int], size: tuple[int, int] | None) -> int:
-    """By how much the whole may be reduced, so that a part is still as large as it has to be."""
+    """Return the largest factor of reduction that keeps the part at least as large as ``size``."""
     if size is None:
         return 1
     fits = (by for by in _REDUCTIONS if part[0] >= size[0] * by and part[1] >= size[1] * by)
@@ -225,7 +226,7 @@ def _reduction(part: tuple[int, int], size: tuple[int, int] | None) -> int:
 
 
 def _with_libjpeg(data: memoryview, color: bool, room: Image | None) -> Image:
-    """The pixels; in an array that is given, at the scale that it is made for."""
+    """Decode a JPEG; into ``room`` if there is one, at the scale that fits it."""
     if is_progressive(data) and bytes(data).count(b"\xff\xda") > _MOST_SCANS:
         raise SourceError(f"this JPEG image has more than {_MOST_SCANS} scans")
     jpeg = library("simplejpeg", "decode_image", "images")
@@ -251,17 +252,17 @@ def _with_opencv(data: memoryview, size: tuple[int, int]) -> Image:
     except cv2.error as error:
         raise SourceError(f"this {kind} image is damaged: {error.err}") from error
     if pixels is None or pixels.shape[:2] != size:
-        raise SourceError(f"this {kind} image is damaged, or of a kind that is not known")
+        raise SourceError(f"this {kind} image is damaged, or of an unsupported kind")
     if pixels.dtype != np.uint8:
         raise SourceError(
             f"this {kind} image is of {pixels.dtype}, which would not fit into uint8; for its "
-            f"pixels as they are write .map(f) with cv2.imdecode(..., cv2.IMREAD_UNCHANGED)"
+            f"unchanged pixels write .map(f) with cv2.imdecode(..., cv2.IMREAD_UNCHANGED)"
         )
     return pixels
 
 
 def _in_color(pixels: Image, color: bool) -> Image:
-    """OpenCV's grey, BGR or BGRA as RGB or grey."""
+    """Convert OpenCV's grey, BGR or BGRA to RGB or grey."""
     cv2 = library("cv2", "decode_image", "images")
     depth = 1 if pixels.ndim == 2 else pixels.shape[2]
     if depth == 1:
@@ -274,7 +275,7 @@ def _in_color(pixels: Image, color: bool) -> Image:
 
 
 def _resized(pixels: Image, size: tuple[int, int], smooth: bool) -> Image:
-    """In this size, with an axis for the channels; it holds no larger image in memory."""
+    """Resize to ``size``, with a channel axis; the result does not keep a larger array alive."""
     if pixels.shape[:2] != size:
         pixels = _interpolated(pixels, size, smooth)
     elif pixels.base is not None:

@@ -1,4 +1,4 @@
-"""from_images: the pixels of image files, each decoded in the process that works on it."""
+"""from_images: the pixels of image files, each decoded by the process that works on it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(repr=False)
 class FromImages(IndexedSource[Image]):
-    """The pixels of image files, in the order of the files."""
+    """The source of ``from_images``: the pixels of image files, in the order of the files."""
 
     files: tuple[str, ...] = attrs.field(repr=False)
     channels: Channels
@@ -85,23 +85,23 @@ def from_images(
     resize: Size | None = None,
     antialias: bool = True,
 ) -> Flow[NDArray[np.uint8], Exact]:
-    """The pixels of image files, ``uint8[height, width, channels]``, in the order R, G, B.
+    """Read image files as ``uint8[height, width, channels]``, in the order R, G, B.
 
-    ``files`` is a path, a pattern or URL, or a list of them: the order of a list is kept, also
-    where a file comes twice, and what matches a pattern is sorted by name. ``channels``,
-    ``resize``, a side or ``(height, width)``, and ``antialias`` are as for ``decode_image``, which
-    decodes JPEG, PNG, WebP, BMP and GIF: grey becomes colour for 3 channels, and colour grey for 1.
-    Each file is read and decoded in whichever process works on it. Images that differ in size are
-    brought to one for ``batch``: by ``resize``, or by what is mapped.
+    ``files`` is a path, a pattern or URL, or a list of these. The order of a list is kept, repeated
+    files included; the files of a pattern are sorted by name. ``channels``, ``resize`` (a side or
+    ``(height, width)``) and ``antialias`` work as in ``decode_image``, which decodes JPEG, PNG,
+    WebP, BMP and GIF: grey becomes colour for 3 channels, and colour becomes grey for 1. Each file
+    is read and decoded by the process that works on it. ``batch`` needs images of one size: use
+    ``resize`` or ``map``.
 
-    Length: how many files there are.
+    Length: the number of files.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once for a pattern that matches nothing, and a single path with
-    nothing there; the files of a list are looked at when they are read. A file that is missing or
-    damaged is then an error that names it, and ``prefetch(on_error="skip")`` leaves it out.
-    ``InvalidFlow`` for an argument out of its bounds; ``MissingLibrary`` without the libraries.
+    Errors: ``SourceError`` when the flow is built, for a pattern without matches and for a single
+    path that does not exist; the files of a list are opened only when they are read. A missing or
+    damaged file then raises an error that names it, and ``prefetch(on_error="skip")`` skips it.
+    ``InvalidFlow`` for an argument out of range; ``MissingLibrary`` without the libraries.
 
     >>> import flowdsl as fl, numpy as np, simplejpeg, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

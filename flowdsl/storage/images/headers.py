@@ -1,4 +1,4 @@
-"""What the first bytes of an image file say: its format and size."""
+"""The headers of image files: format and size, read without decoding."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _PNG = b"\x89PNG\r\n\x1a\n"
 _HEADER = 32
 _DEFLATES_TO = 1032
-"""The bytes that one byte of a PNG's compressed rows can stand for, at most."""
+"""The highest ratio of uncompressed to compressed bytes in a PNG."""
 _SAMPLES = {2: 3, 4: 2, 6: 4}
-"""Numbers in a pixel, by a PNG's code for its colours; other kinds have one."""
+"""Samples per pixel, by a PNG's colour type; other types have one."""
 _PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
 
 
 def image_format(data: memoryview) -> str:
-    """The format of an encoded image: JPEG, PNG, WebP, BMP or GIF.
+    """Return the format of an encoded image: JPEG, PNG, WebP, BMP or GIF.
 
     Raises:
-        SourceError: It is none of these.
+        SourceError: The image has none of these formats.
     """
     head = bytes(data[:16])
     if head.startswith(b"\xff\xd8\xff"):
@@ -35,15 +35,15 @@ def image_format(data: memoryview) -> str:
     if head.startswith(b"BM"):
         return "BMP"
     if not head:
-        raise SourceError("no image: there are no bytes")
-    raise SourceError(f"no JPEG, PNG, WebP, BMP or GIF image: it begins with {head!r}")
+        raise SourceError("not an image: there are no bytes")
+    raise SourceError(f"not a JPEG, PNG, WebP, BMP or GIF image: it begins with {head!r}")
 
 
 def size_in_header(kind: str, data: memoryview) -> tuple[int, int]:
-    """The height and width of an image that is no JPEG.
+    """Return the height and width of an image that is not a JPEG.
 
     Raises:
-        SourceError: Its header is cut off, or damaged.
+        SourceError: The header is truncated or damaged.
     """
     head = bytes(data[:_HEADER])
     try:
@@ -65,17 +65,17 @@ def _png(data: bytes) -> tuple[int, int]:
 
 
 def _bits(head: bytes) -> int:
-    """The bits of a PNG's pixel, or fewer."""
+    """Return a lower bound of the bits in a PNG's pixel."""
     return head[24] * _SAMPLES.get(head[25], 1)
 
 
 def check_png(data: memoryview) -> None:
-    """Follow the parts of a PNG, and compute their checksums.
+    """Walk through the chunks of a PNG and verify their checksums.
 
-    OpenCV allocates what a part says that it holds, 4 GiB at most, before it looks.
+    OpenCV allocates the size that a chunk claims, up to 4 GiB, before it reads the chunk.
 
     Raises:
-        SourceError: One is cut off, or damaged.
+        SourceError: A chunk is truncated or damaged.
     """
     at = len(_PNG)
     while at + 12 <= len(data):
@@ -117,16 +117,16 @@ _SIZES = {"PNG": _png, "GIF": _gif, "BMP": _bmp, "WebP": _webp}
 
 
 def is_progressive(data: memoryview) -> bool:
-    """Whether a JPEG comes in scans of the whole image."""
+    """Return True if a JPEG stores several scans of the whole image."""
     at, end = 2, len(data)
     while at + 4 <= end and data[at] == 0xFF:
         code = data[at + 1]
         if code in _START_OF_FRAME:
             return code in _PROGRESSIVE
-        if code == 0xFF:  # a filler
+        if code == 0xFF:  # a fill byte
             at += 1
-        elif code == 0x01 or 0xD0 <= code <= 0xD8:  # these have no content
+        elif code == 0x01 or 0xD0 <= code <= 0xD8:  # markers without content
             at += 2
         else:
             at += 2 + (data[at + 2] << 8 | data[at + 3])
-    return True  # as no frame says otherwise
+    return True  # no frame header was found: assume the worst

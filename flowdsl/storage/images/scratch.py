@@ -1,7 +1,7 @@
-"""Memory for what is thrown away at once, such as an image that is about to be shrunk.
+"""Reusable memory for temporary arrays, such as an image that is about to be shrunk.
 
-An array of some hundred KB is new memory of the system to the allocator, which clears each of its
-pages: that takes as long as to decode the image.
+For an array of some hundred KB, the allocator asks the operating system for new memory, which
+clears every page: that takes as long as decoding the image.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MOST_KEPT = 2**23
-"""Bytes that each thread keeps; what is larger is allocated each time."""
+"""The limit, in bytes, of the memory that each thread keeps; larger arrays are not kept."""
 
 
 class Scratch(threading.local):
-    """One array of bytes for each thread: what it held is overwritten by the next use."""
+    """One reusable array per thread: the next use overwrites its contents."""
 
     def __init__(self) -> None:
         self._kept = np.empty(0, np.uint8)
 
     def array(self, *shape: int) -> NDArray[np.uint8]:
-        """An array of this shape, of any content, until the next is asked for in this thread."""
+        """Return an uninitialised array of this shape, valid until this thread's next call."""
         size = math.prod(shape)
         kept = self._kept
         if kept.size < size:

@@ -1,1 +1,1 @@
-"""LMDB: the store that is recommended, and those of other programs."""
+"""LMDB: flowdsl's recommended format, and LMDB files of other programs."""

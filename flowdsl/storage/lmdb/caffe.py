@@ -1,4 +1,4 @@
-"""from_caffe_lmdb: the images and labels of an LMDB file that Caffe's tools wrote."""
+"""from_caffe_lmdb: the images and labels of an LMDB file written by Caffe's tools."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _FIELDS = (
     *(("data", 4, "BYTES"), ("label", 5, "INT32"), ("float_data", 6, "FLOAT")),
     ("encoded", 7, "BOOL"),
 )
-"""``caffe.Datum``, as Caffe's ``caffe.proto`` has it."""
+"""The fields of ``caffe.Datum``, as defined in Caffe's ``caffe.proto``."""
 
 
 @cache
 def _datum_class() -> Any:
-    """The class of the messages in a file."""
+    """Return the message class of ``caffe.Datum``."""
     descriptors = library("google.protobuf.descriptor_pb2", _READER, "caffe")
     pools = library("google.protobuf.descriptor_pool", _READER, "caffe")
     factory = library("google.protobuf.message_factory", _READER, "caffe")
@@ -55,25 +55,25 @@ def _datum_class() -> Any:
 
 
 def _image(datum: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The image of a datum, with its channels last.
+    """Return the image of a datum, with channels last.
 
     Raises:
-        SourceError: It has none, one of another dtype, or one of another size than it says.
+        SourceError: The datum has no image, or one of another dtype or size.
     """
     if datum.encoded:
         return _decoded(datum.data, dtype)
     sides = datum.channels, datum.height, datum.width
-    found = "uint8" if datum.data else "float32"
+    actual = "uint8" if datum.data else "float32"
     if not datum.data and not datum.float_data:
         raise SourceError("it has no image")
-    _require(found, dtype)
+    _require(actual, dtype)
     values = (
         np.frombuffer(datum.data, np.uint8)
         if datum.data
         else np.array(datum.float_data, np.float32)
     )
     if min(sides) < 0 or sides[0] * sides[1] * sides[2] != len(values):
-        raise SourceError(f"it says that it has {sides} values, and has {len(values)}")
+        raise SourceError(f"its image should have {sides} values, but has {len(values)}")
     return np.ascontiguousarray(values.reshape(sides).transpose(1, 2, 0))
 
 
@@ -89,15 +89,15 @@ def _decoded(data: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
     return cast("NDArray[Any]", image if image.ndim == 3 else image[:, :, None])
 
 
-def _require(found: str, dtype: np.dtype[Any]) -> None:
-    if found != dtype.name:
-        hint = f": pass dtype={found!r}" if found in ("uint8", "float32") else ""
-        raise SourceError(f"its image is {found}, and not {dtype}{hint}")
+def _require(actual: str, dtype: np.dtype[Any]) -> None:
+    if actual != dtype.name:
+        hint = f": pass dtype={actual!r}" if actual in ("uint8", "float32") else ""
+        raise SourceError(f"its image is {actual}, and not {dtype}{hint}")
 
 
 @attrs.frozen(repr=False)
 class FromCaffeLmdb(IndexedSource[tuple[NDArray[S], int]], Generic[S]):
-    """The images and labels of an LMDB file, by number."""
+    """The source of ``from_caffe_lmdb``: images and labels of an LMDB file, by index."""
 
     raw: RawFile
     dtype: np.dtype[S]
@@ -128,7 +128,7 @@ class FromCaffeLmdb(IndexedSource[tuple[NDArray[S], int]], Generic[S]):
                 datum = datum_class.FromString(value)
                 return _image(datum, self.dtype), datum.label
             except (SourceError, damaged) as error:
-                why = error if isinstance(error, SourceError) else f"it is no Datum: {error}"
+                why = error if isinstance(error, SourceError) else f"it is not a Datum: {error}"
                 raise SourceError(f"{self.raw.path!r}: key {key!r}: {why}") from error
 
         return row
@@ -145,21 +145,22 @@ def from_caffe_lmdb(
 def from_caffe_lmdb(
     path: OnePath, keys: Keys | None = None, *, dtype: Pixel = "uint8"
 ) -> Flow[Any, Exact]:
-    r"""The images and labels of an LMDB file that Caffe's tools wrote.
+    r"""Read the images and labels of an LMDB file written by Caffe's tools.
 
-    An image has its channels last, in the order they are stored, which is blue, green, red for
-    Caffe's own tools. Encoded images are decoded by OpenCV, in that order too, with as many
-    channels as they have. Files with ``float_data`` are read with ``dtype="float32"``; nothing is
-    cast. ``path`` and ``keys`` are as in ``from_lmdb_raw``.
+    Images have channels last, in their stored order, which is blue, green, red for Caffe's own
+    tools. Encoded images are decoded by OpenCV, also in that order, with all their channels. Files
+    with ``float_data`` are read with ``dtype="float32"``; values are never cast. ``path`` and
+    ``keys`` work as in ``from_lmdb_raw``.
 
     Length: the number of keys.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once, if the file is missing, damaged or cut short; at the row, if
-    its key is not in the file, or its image cannot be read, has another size than it says, or
-    another dtype. ``InvalidFlow`` if keys are neither a list nor a format. ``MissingLibrary``
-    without ``flowdsl[caffe]``, and for encoded images without ``flowdsl[images]``.
+    Errors: ``SourceError`` when the flow is built, if the file is missing, damaged or truncated; at
+    the row, if its key is not in the file, or its image cannot be decoded or has another size or
+    dtype than expected. ``InvalidFlow`` if ``keys`` is neither a list nor a format.
+    ``MissingLibrary`` without ``flowdsl[caffe]``, and for encoded images without
+    ``flowdsl[images]``.
 
     >>> import flowdsl as fl, lmdb, tempfile
     >>> datum = b"\x08\x03\x10\x01\x18\x02\x22\x06bgrBGR\x28\x07"  # 3 channels, 1 by 2
@@ -176,5 +177,5 @@ def from_caffe_lmdb(
     """
     if dtype not in ("uint8", "float32"):
         raise InvalidFlow(f"{_READER}: dtype must be 'uint8' or 'float32', got {dtype!r}")
-    _datum_class()  # a missing library is told at once
+    _datum_class()  # fails at once if a library is missing
     return nodes.flow(FromCaffeLmdb[Any](raw_file(_READER, path, keys), np.dtype(dtype)))

@@ -1,4 +1,4 @@
-"""Which row of an LMDB file that others wrote has which key."""
+"""The key of each row in LMDB files written by other programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Keys: TypeAlias = "Sequence[str | bytes] | str"
 """Keys in the order of the rows, or a format string for the numbers from 0 on."""
 
 Read: TypeAlias = Callable[[int], tuple[bytes, bytes]]
-"""Gives the key and the value of a row."""
+"""Returns the key and the value of a row."""
 
 _KEY_OF_KEYS = b"__keys__"
 
@@ -47,7 +47,7 @@ class _InOrder:
 
 
 class _ByKey:
-    """Rows that are found by their keys."""
+    """Rows that are looked up by their keys."""
 
     def key(self, i: int) -> bytes:
         raise NotImplementedError
@@ -64,7 +64,7 @@ class _ByKey:
 
 @attrs.frozen
 class _Formatted(_ByKey):
-    """Keys that are numbers, each written as a format string says."""
+    """Keys that are row numbers, formatted with a format string."""
 
     form: str
     length: int
@@ -79,7 +79,7 @@ class _Formatted(_ByKey):
 
 @attrs.frozen
 class _Listed(_ByKey):
-    """Keys of any length."""
+    """A list of keys of various lengths."""
 
     keys: tuple[bytes, ...] = attrs.field(repr=False)
 
@@ -97,7 +97,7 @@ class _Listed(_ByKey):
 
 @attrs.frozen
 class _Packed(_ByKey):
-    """Keys of one length, end to end: a list of as many bytes objects is five times as large."""
+    """Keys of one length, concatenated: a list of bytes objects takes five times the memory."""
 
     content: bytes = attrs.field(repr=False)
     width: int
@@ -121,14 +121,14 @@ def _listed(keys: Sequence[bytes]) -> _Listed | _Packed:
 
 
 def keys_of_rows(reader: str, pages: Pages, keys: Keys | None) -> KeysOfRows:
-    """The keys that are given, or those that the store lists, or all.
+    """Return the keys passed by the user, or the keys that the store lists, or all keys.
 
     Raises:
-        InvalidFlow: What is given are no keys.
+        InvalidFlow: ``keys`` is not a valid argument.
         SourceError: The store is damaged.
     """
     if keys is not None and not isinstance(keys, str):
-        return _listed(_given(reader, keys))
+        return _listed(_checked_keys(reader, keys))
     try:
         hidden = pages.place(_KEY_OF_KEYS)
         if isinstance(keys, str):
@@ -140,7 +140,7 @@ def keys_of_rows(reader: str, pages: Pages, keys: Keys | None) -> KeysOfRows:
         raise SourceError(f"{reader}: {pages.path!r} cannot be read: {error}") from error
 
 
-def _given(reader: str, keys: object) -> list[bytes]:
+def _checked_keys(reader: str, keys: object) -> list[bytes]:
     if not isinstance(keys, Sequence) or isinstance(keys, bytes | bytearray | memoryview):
         raise InvalidFlow(
             f"{reader}: keys must be a list of str or bytes, or a format string such as "
@@ -157,10 +157,10 @@ def _formatted(reader: str, form: str, length: int) -> _Formatted:
     try:
         different = rows.key(0) != rows.key(1)
     except (LookupError, ValueError, AttributeError, TypeError) as error:
-        raise InvalidFlow(f"{reader}: keys={form!r} is no format of a number: {error}") from error
+        raise InvalidFlow(f"{reader}: keys={form!r} is not a number format: {error}") from error
     if not different:
         raise InvalidFlow(
-            f"{reader}: keys={form!r} is one key for all rows; write a place for the row's "
+            f"{reader}: keys={form!r} is one key for all rows; write a field for the row's "
             f"number, such as '{{:0>8d}}', or a list of keys"
         )
     return rows
@@ -172,30 +172,30 @@ _OPCODES = frozenset(
         *("MEMOIZE", "BINPUT", "LONG_BINPUT", "SHORT_BINBYTES", "BINBYTES"),
     )
 )
-"""Those that a pickled list of bytes has, and that build nothing else: none of them is run."""
+"""The opcodes of a pickled list of bytes, which build nothing else; no opcode is executed."""
 
 
 def _index(stored: bytes) -> list[bytes]:
-    """The keys that the store itself lists, from MessagePack or from a pickle."""
+    """Return the keys that the store itself lists, from MessagePack or a pickle."""
     if not is_pickle(stored):
         try:
             return msgspec.msgpack.decode(stored, type=list[bytes])
         except msgspec.MsgspecError as error:
             raise SourceError(
-                f"its key {_KEY_OF_KEYS!r} lists no keys: {error}; give keys="
+                f"its key {_KEY_OF_KEYS!r} lists no keys: {error}; pass keys="
             ) from error
     keys: list[bytes] = []
     try:
         for opcode, argument, _ in pickletools.genops(stored):
             if opcode.name not in _OPCODES:
-                raise ValueError(f"{opcode.name} is in no list of bytes")
+                raise ValueError(f"{opcode.name} does not occur in a list of bytes")
             if isinstance(argument, bytes):
                 keys.append(argument)
     except ValueError as error:
-        raise SourceError(f"its key {_KEY_OF_KEYS!r} lists no keys: {error}; give keys=") from error
+        raise SourceError(f"its key {_KEY_OF_KEYS!r} lists no keys: {error}; pass keys=") from error
     return keys
 
 
 def is_pickle(stored: bytes) -> bool:
-    """Whether a value is a pickle, and not MessagePack."""
-    return len(stored) > 2 and stored[0] == 0x80  # in MessagePack that is a dict of nothing
+    """Return True if a value is a pickle, and not MessagePack."""
+    return len(stored) > 2 and stored[0] == 0x80  # in MessagePack: an empty dict

@@ -1,10 +1,10 @@
-"""The pages of an LMDB file, read with every number in them checked.
+"""Reads the pages of an LMDB file, and validates every number in them.
 
-The LMDB library maps a file and trusts each page: in a damaged one it reads past the end, which
-kills the process, or runs in circles. Files of others have neither checksums nor empty bytes at
-their end, so their pages are read here: a file is a B+tree of pages, a page holds nodes, and a node
-is a key with a value, or with the number of a page below. Only the branches are kept in memory;
-they are some 1% of a file of small values, and less of others.
+The LMDB library maps a file into memory and trusts each page. In a damaged file it reads past the
+end, which kills the process, or loops forever. Files of other programs have neither checksums nor
+a margin at their end, so flowdsl reads their pages itself: a file is a B+tree of pages, a page
+contains nodes, and a node is a key with a value or with the number of a child page. Only the
+branch pages are kept in memory: about 1% of a file of small values, and less of others.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from flowdsl.storage.byte_files import LocalFile
 
 _HEADER = struct.Struct("=QHHHH")  # of a page: its number, padding, kind, lower and upper end
 _NODE = struct.Struct("=HHHH")  # low and high half of a size, flags, length of the key
-_META = struct.Struct("=IIQQ")  # magic, version, address, size of the map
+_META = struct.Struct("=IIQQ")  # magic, version, address, map size
 _TREE = struct.Struct("=IHHQQQQQ")  # page size, flags, depth, 3 numbers of pages, entries, root
 _LAST = struct.Struct("=QQ")  # last page, transaction
 _PAGE_NUMBER = struct.Struct("=Q")
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
 _BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
-_KINDS = 0x7F  # what a page is; the other bits are of use only while it is written
+_KINDS = 0x7F  # the page's kind; the other bits matter only while writing
 BIG, _NAMED, _DUPLICATES = 1, 2, 4  # flags of a node
 _ORDERS = {2: "reversed keys", 4: "several values for a key", 8: "integers for keys"}
 _NO_PAGE = 2**64 - 1
@@ -41,7 +41,7 @@ MOST_KEPT = 4096  # pages, of some kilobytes each
 
 
 class _Root(NamedTuple):
-    """A tree of a file, as its meta page has it."""
+    """The root of a tree, as stored in a meta page."""
 
     page_size: int
     flags: int
@@ -54,12 +54,12 @@ class _Root(NamedTuple):
 
 
 class Page:
-    """A branch or leaf page, whose nodes all lie within it."""
+    """A branch or leaf page that is checked to contain all of its nodes."""
 
     def __init__(self, number: int, data: bytes, kind: int) -> None:
         own, _, flags, lower, upper = _HEADER.unpack_from(data)
         if own != number or flags & _KINDS != kind:
-            raise SourceError(f"page {number} is damaged: it is no {_name_of(kind)} page")
+            raise SourceError(f"page {number} is damaged: it is not a {_name_of(kind)} page")
         if not _HEADER.size <= lower <= upper <= len(data) or lower % 2:
             raise SourceError(f"page {number} is damaged: its nodes end at {lower} and {upper}")
         self.number, self.data, self.kind = number, data, kind
@@ -75,7 +75,7 @@ class Page:
         return len(self.places)
 
     def node(self, slot: int) -> tuple[int, int, int]:
-        """A node's size, or page below, then its flags and length of the key."""
+        """Return a node's size or child page, its flags and the length of its key."""
         low, high, flags, length = _NODE.unpack_from(self.data, self.places[slot])
         return low | high << 16, flags, length
 
@@ -83,10 +83,10 @@ class Page:
         return self.within(slot, 0, _NODE.unpack_from(self.data, self.places[slot])[3])
 
     def within(self, slot: int, start: int, count: int) -> bytes:
-        """Bytes of a node, from its key on; raises SourceError if they leave the page."""
+        """Return bytes of a node, counted from its key; raises SourceError outside the page."""
         begin = self.places[slot] + _NODE.size + start
         if begin + count > len(self.data):
-            raise SourceError(f"page {self.number} is damaged: node {slot} is longer than it")
+            raise SourceError(f"page {self.number} is damaged: node {slot} extends beyond the page")
         return self.data[begin : begin + count]
 
 
@@ -94,8 +94,8 @@ def _name_of(kind: int) -> str:
     return {_BRANCH: "branch", _LEAF: "leaf", _OVERFLOW: "overflow"}[kind]
 
 
-class Found(NamedTuple):
-    """A leaf, and the range of keys that it may have; ``end`` is None for the last one."""
+class Leaf(NamedTuple):
+    """A leaf page and the range of keys that it may have; ``end`` is None for the last leaf."""
 
     first: bytes
     end: bytes | None
@@ -103,18 +103,18 @@ class Found(NamedTuple):
 
 
 class Tree:
-    """An LMDB file, whose values are found by their keys; any thread may read it.
+    """An LMDB file with lookup by key; thread-safe.
 
-    Raises SourceError for what is no LMDB file, or one that is damaged; each method too, where the
-    page that it needs is damaged.
+    The constructor raises SourceError for a file that is damaged or is not an LMDB file. Each
+    method raises it if a page that it needs is damaged.
     """
 
     sealed: ClassVar[bool] = False
-    """Whether a value tells by itself that it is the one of its key. Pages that a transaction frees
-    are written over by a later one."""
+    """True if each value carries a checksum that includes its key. Other values need a check for
+    changes of the file: a later transaction overwrites pages that were freed."""
 
     def __init__(self, reader: str, path: str, expected: str = "an LMDB file") -> None:
-        """``path`` is a file, or a folder with a ``data.mdb``; ``expected`` is told in errors."""
+        """``path`` is a file, or a folder with a ``data.mdb``; errors name what is ``expected``."""
         self.path = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
         try:
             self._file = LocalFile(reader, self.path)
@@ -127,28 +127,28 @@ class Tree:
             self._page_size = self._free.page_size
             orders = [order for flag, order in _ORDERS.items() if self._rows.flags & flag]
             if self._rows.flags & 0x7F:
-                raise SourceError(f"it has {', '.join(orders) or 'an unknown order'}: not read")
+                raise SourceError(f"{', '.join(orders) or 'an unknown order'}: not supported")
             self._require_the_end(self._free)
         except SourceError as error:
             raise SourceError(
                 f"{reader}: {self.path!r} cannot be read: {error}; expected {expected}"
             ) from error
         self.entries = self._rows.entries
-        self._found = Found(b"", b"", None)  # the last leaf, as rows in a row are mostly on one
+        self._last_leaf = Leaf(b"", b"", None)  # consecutive rows are mostly on one leaf
         self._kept: dict[int, Page] = {}
         self._separators: dict[int, list[bytes]] = {}
 
     def get(self, key: bytes) -> bytes | memoryview | None:
-        """The value of a key; None if there is no such key."""
+        """Return the value of a key; None if there is no such key."""
         page = self.leaf_of(key).page
         return None if page is None else self._value_at(page, key)
 
-    def leaf_of(self, key: bytes) -> Found:
-        """The page that has a key if any has."""
-        found = self._found
-        if not found.first <= key or (found.end is not None and found.end <= key):
-            self._found = found = self.find(key)
-        return found
+    def leaf_of(self, key: bytes) -> Leaf:
+        """Return the leaf that contains a key if the key exists."""
+        leaf = self._last_leaf
+        if not leaf.first <= key or (leaf.end is not None and leaf.end <= key):
+            self._last_leaf = leaf = self.find(key)
+        return leaf
 
     def _value_at(self, page: Page, key: bytes) -> bytes | memoryview | None:
         slot = bisect_left(range(len(page)), key, key=page.key)
@@ -157,14 +157,14 @@ class Tree:
         return self._value(page, slot, key)
 
     def changed(self) -> bool:
-        """Whether the file was written to since it was opened."""
+        """Return True if the file was written to since it was opened."""
         return self._meta()[3] != self.transaction
 
-    def find(self, key: bytes) -> Found:
-        """The leaf that a key is on, if it is anywhere."""
+    def find(self, key: bytes) -> Leaf:
+        """Search for the leaf that contains a key if the key exists."""
         number, first, end = self._rows.page, b"", None
         if number == _NO_PAGE:
-            return Found(b"", None, None)
+            return Leaf(b"", None, None)
         for _ in range(min(self._rows.depth, _DEEPEST) - 1):
             page = self._keep(number, _BRANCH)
             keys = self._separators.get(number)
@@ -175,7 +175,7 @@ class Tree:
             number = size | flags << 32
             first = keys[slot - 1] if slot else first
             end = keys[slot] if slot < len(keys) else end
-        return Found(first, end, self._keep(number, _LEAF))
+        return Leaf(first, end, self._keep(number, _LEAF))
 
     def _keep(self, number: int, kind: int) -> Page:
         page = self._kept.get(number)
@@ -190,14 +190,14 @@ class Tree:
         size, flags, _ = page.node(slot)
         if flags & ~BIG:
             named = "is a named database" if flags == _NAMED else "has a value of another kind"
-            raise SourceError(f"key {key!r} {named}: not read")
+            raise SourceError(f"key {key!r} {named}: not supported")
         if not flags:
             return page.within(slot, len(key), size)
         (number,) = _PAGE_NUMBER.unpack(page.within(slot, len(key), _PAGE_NUMBER.size))
         return self._on_pages(number, size, key)
 
     def _on_pages(self, number: int, size: int, key: bytes) -> memoryview:
-        """A value that lies on pages of its own, from one of this number on."""
+        """Read a large value from its overflow pages, which begin at page ``number``."""
         data = self._bytes(number, 0, _HEADER.size + size)
         own, _, kind, low, high = _HEADER.unpack_from(data)
         room = (low | high << 16) * self._page_size
@@ -208,18 +208,18 @@ class Tree:
     # -- reading pages -----------------------------------------------------------------------------
 
     def _meta(self) -> tuple[_Root, _Root, int, int]:
-        """The trees of the latest transaction, its last page, and its number."""
-        first = self._one_meta(0)
-        second = self._one_meta(first[0].page_size)
+        """Return the trees of the latest transaction, its last page and its number."""
+        first = self._meta_at(0)
+        second = self._meta_at(first[0].page_size)
         return max(first, second, key=lambda meta: meta[3])
 
-    def _one_meta(self, start: int) -> tuple[_Root, _Root, int, int]:
+    def _meta_at(self, start: int) -> tuple[_Root, _Root, int, int]:
         size = _HEADER.size + _META.size + 2 * _TREE.size + _LAST.size
         data = self._file.read(start, size)
         known = len(data) == size and _HEADER.unpack_from(data)[2] & _META_PAGE
         at = _HEADER.size
         if not known or _META.unpack_from(data, at)[:2] != (_MAGIC, _VERSION):
-            what = f"its page at byte {start} is damaged" if start else "it is no LMDB file"
+            what = f"its page at byte {start} is damaged" if start else "it is not an LMDB file"
             raise SourceError(what)
         free = _Root(*_TREE.unpack_from(data, at := at + _META.size))
         rows = _Root(*_TREE.unpack_from(data, at := at + _TREE.size))
@@ -229,7 +229,7 @@ class Tree:
         return free, rows, last, transaction
 
     def _require_the_end(self, free: _Root) -> None:
-        """Pages at the end of a file may be missing only where they are free."""
+        """Check that pages missing at the end of the file are free pages."""
         there = self._file.size // self._page_size
         missing = self._last + 1 - there
         if missing <= 0:
@@ -252,10 +252,10 @@ class Tree:
                 yield bytes(self._value(page, slot, page.key(slot)))
 
     def _branches(self, root: _Root) -> tuple[array[int], list[bytes]]:
-        """The leaves of a tree, and for each the least key it may have."""
+        """Return the leaves of a tree, and the lowest key that each may have."""
         if root.page == _NO_PAGE:
             if root.entries or root.depth:
-                raise SourceError(f"it says it has {root.entries} rows, and has no page of them")
+                raise SourceError(f"it should have {root.entries} rows, but has no page with rows")
             return array("Q"), []
         if not 0 < root.depth <= _DEEPEST:
             raise SourceError(f"its tree has depth {root.depth}")
@@ -272,7 +272,7 @@ class Tree:
                     size, flags, _ = page.node(slot)
                     child = size | flags << 32
                     if child >= pages or seen[child]:
-                        raise SourceError(f"page {number} is damaged: it names page {child}")
+                        raise SourceError(f"page {number} is damaged: it refers to page {child}")
                     seen[child] = 1
                     below.append(child)
                     keys.append(page.key(slot) if slot else least)
@@ -297,7 +297,7 @@ class Tree:
 
 
 class Pages(Tree):
-    """The rows of an LMDB file, by number, in the order of their keys."""
+    """An LMDB file with access to rows by number, in the order of their keys."""
 
     def __init__(self, reader: str, path: str) -> None:
         """``path`` is a file, or a folder with a ``data.mdb``."""
@@ -307,7 +307,7 @@ class Pages(Tree):
             most = len(self._leaves) * (self._page_size // (_NODE.size + 2))
             if not len(self._leaves) <= self.entries <= most:
                 raise SourceError(
-                    f"it says that it has {self.entries} rows, in {len(self._leaves)} pages"
+                    f"it should have {self.entries} rows, in {len(self._leaves)} pages"
                 )
         except SourceError as error:
             raise SourceError(f"{reader}: {self.path!r} cannot be read: {error}") from error
@@ -315,25 +315,25 @@ class Pages(Tree):
         self.digest = xxhash.xxh3_64_intdigest(
             repr(content).encode() + self._leaves.tobytes() + b"\0".join(self._firsts)
         )
-        """Of the shape of the tree: files with the same rows written alike have it in common."""
+        """A digest of the tree's shape; files with equal rows, written alike, share it."""
         self._latest: tuple[int, Page, list[bytes]] | None = None
 
     # -- reading rows ------------------------------------------------------------------------------
 
     def counts(self) -> NDArray[np.uint16]:
-        """The number of rows in each leaf; reads only where a leaf begins."""
+        """Return the number of rows in each leaf; reads only the leaves' headers."""
         counts = np.empty(len(self._leaves), np.uint16)
         for k, number in enumerate(self._leaves):
             own, _, flags, lower, _ = _HEADER.unpack(self._bytes(number, 0, _HEADER.size))
             if own != number or flags & _KINDS != _LEAF or lower < _HEADER.size or lower % 2:
-                raise SourceError(f"page {number} is damaged: it is no leaf page")
+                raise SourceError(f"page {number} is damaged: it is not a leaf page")
             counts[k] = (lower - _HEADER.size) // 2
-        if (found := int(counts.sum(dtype=np.int64))) != self.entries:
-            raise SourceError(f"it says that it has {self.entries} rows, and has {found}")
+        if (actual := int(counts.sum(dtype=np.int64))) != self.entries:
+            raise SourceError(f"it should have {self.entries} rows, but has {actual}")
         return counts
 
     def place(self, key: bytes) -> tuple[int, int] | None:
-        """Where a key is: the number of the leaf, and of the row within it."""
+        """Return the location of a key: the number of its leaf, and its slot in the leaf."""
         k = bisect_right(self._firsts, key) - 1
         if k < 0:
             return None
@@ -342,7 +342,7 @@ class Pages(Tree):
         return (k, slot) if keys[slot : slot + 1] == [key] else None
 
     def row(self, leaf: int, slot: int) -> tuple[bytes, bytes]:
-        """The key and value at a place."""
+        """Return the key and value at a location."""
         page, _ = self._leaf(leaf)
         if slot >= len(page):
             raise SourceError(f"page {page.number} is damaged: it has only {len(page)} rows")
@@ -350,7 +350,7 @@ class Pages(Tree):
         return key, bytes(self._value(page, slot, key))
 
     def _leaf(self, k: int) -> tuple[Page, list[bytes]]:
-        """A leaf with its keys; rows in a row are mostly on one."""
+        """Return a leaf with its keys; consecutive rows are mostly on one leaf."""
         latest = self._latest
         if latest is not None and latest[0] == k:
             return latest[1:]

@@ -1,4 +1,4 @@
-"""from_lmdb_raw: the keys and values of LMDB files that others wrote."""
+"""from_lmdb_raw: the keys and values of LMDB files written by other programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SAMPLE_BYTES = 1 << 16
 
 @attrs.frozen(repr=False)
 class RawFile:
-    """The keys and values of an LMDB file, for the sources that are made of them."""
+    """The keys and values of an LMDB file, shared by the sources that decode them."""
 
     reader: str
     path: str
@@ -64,14 +64,14 @@ class RawFile:
 
 
 def _digest(pages: Pages, keys: KeysOfRows) -> int:
-    """A digest of the tree, of the keys, and of some rows, the first and last among them."""
+    """A digest of the tree, the keys and sampled rows, which include the first and last row."""
     read = keys.reader(pages)
     digest = xxhash.xxh3_64(pages.digest.to_bytes(8, "little") + keys.content)
     sampled = np.linspace(0, keys.length - 1, _SAMPLES if keys.length else 0, dtype=np.int64)
     for i in sorted({*sampled.tolist()}):
         try:
             _, value = read(i)
-        except SourceError as error:  # the row says so when it is read
+        except SourceError as error:  # the same error is raised when the row is read
             digest.update(str(error).encode())
         else:
             digest.update(len(value).to_bytes(8, "little") + value[:_SAMPLE_BYTES])
@@ -79,10 +79,10 @@ def _digest(pages: Pages, keys: KeysOfRows) -> int:
 
 
 def raw_file(reader: str, path: OnePath, keys: Keys | None) -> RawFile:
-    """An LMDB file, for the reader that errors name.
+    """Open an LMDB file; ``reader`` is the operator's name in errors.
 
     Raises:
-        InvalidFlow: The path or the keys are none.
+        InvalidFlow: The path or the keys are invalid.
         SourceError: The file is missing or damaged.
     """
     where = local_path(reader, path)
@@ -93,7 +93,7 @@ def raw_file(reader: str, path: OnePath, keys: Keys | None) -> RawFile:
 
 @attrs.frozen(repr=False)
 class FromLmdbRaw(IndexedSource[tuple[bytes, bytes]]):
-    """The keys and values of an LMDB file, by number."""
+    """The source of ``from_lmdb_raw``: keys and values of an LMDB file, by index."""
 
     raw: RawFile
 
@@ -117,26 +117,26 @@ class FromLmdbRaw(IndexedSource[tuple[bytes, bytes]]):
 
 
 def from_lmdb_raw(path: OnePath, keys: Keys | None = None) -> Flow[tuple[bytes, bytes], Exact]:
-    """The keys and values of an LMDB file that anybody wrote, as bytes.
+    """Read the keys and values of any LMDB file, as bytes.
 
-    ``path`` is a file, or a folder with a ``data.mdb``. ``keys`` says which rows come, and in which
-    order: a list of keys, or a format string such as ``"{:0>8d}"`` for the numbers from 0 to the
-    number of rows. Without it they are those that the store lists under ``__keys__``, as tensorpack
-    writes it, which is itself no row; or else all of them, sorted as bytes. For that the
-    beginning of each page with keys is read once when the flow is built; with keys it is not.
+    ``path`` is a file, or a folder with a ``data.mdb``. ``keys`` selects and orders the rows: a
+    list of keys, or a format string such as ``"{:0>8d}"`` for the numbers from 0 to the number of
+    rows. Without it, the keys are those that the store lists under ``__keys__``, as tensorpack
+    writes them (that entry is not a row), or else all keys, sorted as bytes. To find all keys, the
+    beginning of each leaf page is read once when the flow is built; with ``keys`` it is not.
 
-    Decode them by ``map(lambda row: ...)``, or by ``filter_map`` where some are to be left out.
-    Reading runs no code from the file, and every number in its pages is checked before it is used.
-    The values have no checksum: a changed byte in one is not noticed. A saved state is refused over
-    a file whose keys, or pages, or 32 sampled values are others, the first and last among them.
+    Decode rows with ``map(lambda row: ...)``, or with ``filter_map`` to drop some. Reading runs no
+    code from the file, and every number in its pages is validated before use. Values have no
+    checksum: corruption of a value goes undetected. Resuming from a saved state is refused if the
+    keys, the pages or any of 32 sampled values differ; the samples include the first and last row.
 
     Length: the number of keys.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once, if the file is missing, damaged, cut short, or has several
-    values for a key; at the row, if its key is not in the file, or its page is damaged.
-    ``InvalidFlow`` if keys are neither a list nor a format.
+    Errors: ``SourceError`` when the flow is built, if the file is missing, damaged, truncated, or
+    has several values for a key; at the row, if its key is not in the file or its page is damaged.
+    ``InvalidFlow`` if ``keys`` is neither a list nor a format.
 
     >>> import flowdsl as fl, lmdb, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""from_lmdb: rows in an LMDB file, with random access by number."""
+"""from_lmdb: rows of an LMDB file written by flowdsl, with random access."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A = TypeVar("A")
 
 @attrs.frozen(repr=False)
 class FromLmdb(IndexedSource[T], Generic[T]):
-    """The rows of an LMDB file, by number."""
+    """The source of ``from_lmdb``: the rows of an LMDB file, by index."""
 
     path: str
     row_count: int
@@ -56,10 +56,10 @@ class FromLmdb(IndexedSource[T], Generic[T]):
             raise SourceError(
                 f"{self.path!r} holds other rows than when this flow was built: build a new flow"
             )
-        held = SchemaRows("from_lmdb", self.path, self.row_spec, stored)
-        if not held.changes:
+        checked = SchemaRows("from_lmdb", self.path, self.row_spec, stored)
+        if not checked.changes:
             return file.row
-        return lambda i: cast("T", held.row(i, file.row(i)))
+        return lambda i: cast("T", checked.row(i, file.row(i)))
 
 
 @overload
@@ -73,25 +73,27 @@ def from_lmdb(
 def from_lmdb(
     path: OnePath, element: Any = object, *, trusted: bool = False, partial: bool = False
 ) -> Flow[Any, Exact]:
-    """The rows of a store that ``write_lmdb`` made, in the order they were written.
+    """Read the rows of a file that ``write_lmdb`` wrote, in the order they were written.
 
-    ``path`` is the file, or the folder that holds it as ``data.mdb``. ``element`` declares what a
-    row is: a NamedTuple or record class to make of its components, or any annotation, e.g.
-    ``tuple[NDArray[np.uint8], np.int64]``. It is checked against what the file says of its rows.
-    Each process opens the file for itself and reads only the rows it works on. Arrays are
-    read-only views of the bytes read. A store that is larger than the memory is read in stretches,
-    and still in a random order, with ``shuffle(block=n)``.
+    ``path`` is the file, or the folder that contains it as ``data.mdb``. ``element`` declares the
+    type of a row: a NamedTuple or record class to build from its components, or any annotation,
+    e.g. ``tuple[NDArray[np.uint8], np.int64]``. It is checked against the spec in the file's
+    header. Each process opens the file itself and reads only the rows it works on. Arrays are
+    read-only views of the bytes read. For a file larger than memory, ``shuffle(block=n)`` reads
+    consecutive rows together, and still in a random order.
 
-    Reading runs no code from the file, unless with ``trusted=True``: it reads the Python objects
-    that were written with ``trusted=True``, which are pickled, and whoever wrote them can run any
-    code here. ``partial=True`` also reads what a writer that was stopped has left: the first rows.
+    Reading runs no code from the file, unless ``trusted=True`` is passed. Then Python objects that
+    were written with ``trusted=True`` are read too. They are pickled, so the author of the file can
+    run any code in this process. ``partial=True`` also reads a file whose writer was interrupted:
+    its first rows.
 
     Length: the number of rows in the file.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once, if the file is missing, damaged, incomplete or of another kind;
-    ``SpecMismatch`` at once, if the rows are not what ``element`` declares.
+    Errors: ``SourceError`` when the flow is built, if the file is missing, damaged, incomplete or
+    not written by ``write_lmdb``; ``SpecMismatch`` when the flow is built, if the rows do not match
+    ``element``.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -107,9 +109,9 @@ def from_lmdb(
     header, stored = RowsFile(where).header()
     if not header.complete and not partial:
         raise SourceError(
-            f"from_lmdb: {where!r} is incomplete: its writer was stopped, or still writes, after "
-            f"{header.length} rows. write_lmdb(path, append=True) adds the others to it; "
-            f"from_lmdb(path, partial=True) reads those that are there"
+            f"from_lmdb: {where!r} is incomplete: its writer was stopped, or is still writing, "
+            f"after {header.length} rows. write_lmdb(path, append=True) adds the missing rows; "
+            f"from_lmdb(path, partial=True) reads the rows that are there"
         )
     spec = checked_against("from_lmdb", where, element, stored)
     return nodes.flow(FromLmdb[Any](where, header.length, spec, header.digest, trusted))

@@ -1,8 +1,8 @@
-"""How the rows of a flow lie in an LMDB file.
+"""The layout of a flow's rows in an LMDB file.
 
-Row 12 is under the key ``b"0000000012"``: some padding, the row in the codec's bytes, a checksum.
-Under another key there is a header, which is written in one transaction with the rows it counts.
-Files of version 1 have no padding, and a CRC-32 for the checksum.
+Row 12 has the key ``b"0000000012"``; its value is padding, the encoded row and a checksum. The
+header has a key of its own and is written in one transaction with the rows that it counts. Files
+of version 1 have no padding, and a CRC-32 as checksum.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from flowdsl.storage.lmdb.pages import BIG, MOST_KEPT, Page, Tree
 
 VERSION = 2
 MARGIN_BYTES = 1 << 17
-"""Empty space after the last page, for programs that read the file by LMDB itself. That trusts a
-page's 16-bit offsets to a key and from there to its row: in a damaged page they lead this far, and
-reading past the file's end kills the process."""
+"""Empty space after the last page, for programs that read the file with the LMDB library. That
+library trusts 16-bit offsets in a page: in a damaged page they point at most this far, and
+reading past the end of the file kills the process."""
 KEY_OF_HEADER = b"__flowdsl__"
-"""It sorts after the keys of all rows."""
+"""The key of the header; it sorts after the keys of all rows."""
 
 _EXPECTED = "a file that flow.write_lmdb(path) made"
 _CHECKSUM_BYTES = 8
@@ -45,29 +45,29 @@ class LmdbHeader(msgspec.Struct, frozen=True):
     version: int
     length: int
     digest: int
-    """The checksum of the rows' checksums: files with equal digests hold the same rows."""
+    """The checksum of the rows' checksums: files with equal digests contain the same rows."""
     spec: dict[str, Any]
     complete: bool = True
-    """Whether the writer came to the end of its rows."""
+    """True if the writer finished."""
 
 
 def key_of(i: int) -> bytes:
-    """The key of row ``i``."""
+    """Return the key of row ``i``."""
     return b"%010d" % i
 
 
 def seal(i: int, data: bytes) -> bytes:
-    """Row ``i`` with a checksum: LMDB itself detects neither flipped bits nor swapped rows.
+    """Add a checksum to row ``i``: LMDB itself detects neither flipped bits nor swapped rows.
 
-    Padding before it makes the row's last byte the last of an aligned block. An array that the row
-    ends with is then aligned where it is read, and needs no copy.
+    Padding moves the row's end to an aligned address. An array at the end of the row is then
+    aligned when it is read, and needs no copy.
     """
     padding = -(1 + len(data)) % _ALIGNMENT
     return b"".join((bytes((padding,)), bytes(padding), data, xxh3_64_digest(data, i)))
 
 
 def unseal(i: int, stored: bytes | memoryview) -> memoryview:
-    """The bytes of row ``i``; raises SourceError if they are not those that were sealed."""
+    """Return the bytes of row ``i``; raises SourceError if the checksum does not match."""
     if len(stored) > _CHECKSUM_BYTES:
         view = memoryview(stored)[1 + stored[0] : -_CHECKSUM_BYTES]
         if xxh3_64_digest(view, i) == stored[-_CHECKSUM_BYTES:]:
@@ -87,15 +87,15 @@ _UNSEAL: dict[int, _Unseal] = {1: _unseal_1, VERSION: unseal}
 
 
 _NODE_OF_ROW = struct.Struct("=HHHH10sQ")
-"""Low and high half of a size, flags, length of the key, the key, and the page of a large row."""
+"""The low and high half of a size, flags, key length, key, and the page of a large row."""
 _KEY_END = _NODE_OF_ROW.size - 8
 _STRIDES_A_LEAF = 8
-"""A leaf is looked up by the number of a row divided by an eighth of the rows that leaves have."""
+"""Leaves are cached by a row's number, divided by an eighth of the rows per leaf."""
 _MOST_STRIDES = _STRIDES_A_LEAF * MOST_KEPT
 
 
 class _Leaf(NamedTuple):
-    """A leaf, and which rows it may have: from ``first`` up to ``end``."""
+    """A leaf, and the range of rows that it may have: from ``first`` up to ``end``."""
 
     first: int
     end: int
@@ -103,7 +103,7 @@ class _Leaf(NamedTuple):
 
 
 class RowsFile(Tree):
-    """A file that ``write_lmdb`` made, open for reading."""
+    """A file written by ``write_lmdb``, open for reading."""
 
     sealed = True
 
@@ -116,12 +116,12 @@ class RowsFile(Tree):
         needed = (self._last + 1) * self._page_size + MARGIN_BYTES
         if self._file.size < needed:
             raise SourceError(
-                f"from_lmdb: {self.path!r} is cut short, or no {_EXPECTED.removeprefix('a ')}: it "
+                f"from_lmdb: {self.path!r} is cut short, or is not {_EXPECTED}: it "
                 f"has {self._file.size} bytes and needs {needed}"
             )
 
     def header(self) -> tuple[LmdbHeader, Spec]:
-        """The file's header and spec; raises SourceError if they are invalid."""
+        """Return the file's header and spec; raises SourceError if they are invalid."""
         try:
             header = self._read_header()
             known = header.version in _UNSEAL
@@ -156,19 +156,19 @@ class RowsFile(Tree):
         return msgspec.msgpack.decode(data, type=LmdbHeader)
 
     def row(self, i: int) -> Any:
-        """The row of this number; raises SourceError if it is damaged."""
+        """Return row ``i``; raises SourceError if it is damaged."""
         try:
             return decode(self._unseal(i, self._stored(i)), self._trusted)
         except SourceError as error:
             if self.changed():
                 raise SourceError(
-                    f"{self.path!r} holds other rows than when it was opened, and row {i} as it "
-                    f"was is gone: build a new flow"
+                    f"{self.path!r} holds other rows than when it was opened, and the former row "
+                    f"{i} is gone: build a new flow"
                 ) from error
             raise SourceError(f"{self.path!r}: row {i} cannot be read: {error}") from error
 
     def _stored(self, i: int) -> bytes | memoryview:
-        """The bytes of a row, of which a leaf mostly has those that follow each other."""
+        """Return the stored bytes of a row; consecutive rows are mostly on one leaf."""
         leaf = self._leaves.get(i // self._stride)
         if leaf is None or not leaf.first <= i < leaf.end:
             leaf = self._leaf_with(i)
@@ -189,7 +189,7 @@ class RowsFile(Tree):
         return stored
 
     def _leaf_with(self, i: int) -> _Leaf:
-        """Look for the leaf that row ``i`` would be on, and remember it."""
+        """Find the leaf that contains row ``i``, and cache it."""
         first, end, page = self.find(key_of(i))
         leaf = _Leaf(
             int(first) if first.isdigit() else 0,
@@ -204,14 +204,14 @@ class RowsFile(Tree):
 
 @attrs.define(eq=False)
 class Batch:
-    """Rows to be written in one transaction, and what the header is to say with them."""
+    """Rows to write in one transaction, and the state from which the header is computed."""
 
     trusted: bool
     length: int = 0
-    """How many rows there are, with those written before."""
+    """The number of rows, including those written before."""
     digest: int = 0
     stored: Spec | None = None
-    """What the header said of the rows before."""
+    """The spec in the header before this writer."""
     _spec: Spec | None = None
     _places: SamePlaces = attrs.field(factory=SamePlaces)
     _pairs: list[tuple[bytes, bytes]] = attrs.field(factory=list)
@@ -235,22 +235,22 @@ class Batch:
 
     @property
     def full(self) -> bool:
-        """Whether it should be written now, for the memory that it takes."""
+        """True if the batch must be written now, to limit memory."""
         return self._bytes >= _COMMIT_BYTES or len(self._pairs) == _COMMIT_ROWS
 
     @property
     def due(self) -> bool:
-        """Whether it should be written now, so that not much is lost with the process."""
+        """True if the batch should be written now, to limit what a killed process loses."""
         return self.full or monotonic() > self._due
 
-    def taken(self) -> list[tuple[bytes, bytes]]:
-        """What is to be written; from here on it is no longer held."""
+    def take(self) -> list[tuple[bytes, bytes]]:
+        """Return the rows to write, and clear the batch."""
         pairs, self._pairs, self._bytes = self._pairs, [], 0
         self._due = monotonic() + _COMMIT_SECONDS
         return pairs
 
     def header(self, complete: bool) -> tuple[bytes, bytes]:
-        """The header of all rows so far."""
+        """Return the header for all rows so far."""
         spec = spec_to_plain(UNKNOWN if self._spec is None else self._spec)
         if self.stored is not None:
             both = self.stored if self._spec is None else join(self.stored, spec_from_plain(spec))

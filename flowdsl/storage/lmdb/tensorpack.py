@@ -1,4 +1,4 @@
-"""from_tensorpack_lmdb: the datapoints of LMDB files that tensorpack wrote."""
+"""from_tensorpack_lmdb: the datapoints of LMDB files written by tensorpack."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ A = TypeVar("A")
 
 @attrs.frozen(repr=False)
 class FromTensorpackLmdb(IndexedSource[T], Generic[T]):
-    """The datapoints of an LMDB file that tensorpack wrote."""
+    """The source of ``from_tensorpack_lmdb``: the datapoints of an LMDB file, by index."""
 
     raw: RawFile
     declared: Spec
@@ -55,7 +55,7 @@ class FromTensorpackLmdb(IndexedSource[T], Generic[T]):
 
     def open(self) -> Callable[[int], T]:
         read = self.raw.open()
-        held = SchemaRows("from_tensorpack_lmdb", self.raw.path, self.declared)
+        checked = SchemaRows("from_tensorpack_lmdb", self.raw.path, self.declared)
 
         def row(i: int) -> T:
             key, value = read(i)
@@ -63,24 +63,24 @@ class FromTensorpackLmdb(IndexedSource[T], Generic[T]):
                 x = _datapoint(value, self.trusted)
             except SourceError as error:
                 raise SourceError(f"{self.raw.path!r}: key {key!r}: {error}") from error
-            return cast("T", held.row(i, x))
+            return cast("T", checked.row(i, x))
 
         return row
 
 
 def _datapoint(stored: bytes, trusted: bool) -> object:
-    """The datapoint of these bytes: a list of components comes as a tuple."""
+    """Decode the datapoint of these bytes; a list of components becomes a tuple."""
     if not is_pickle(stored):
         x = _from_msgpack(stored)
     elif trusted:
         try:
             x = pickle.loads(stored)
-        except Exception as error:  # whatever a damaged pickle raises
+        except Exception as error:  # a damaged pickle may raise anything
             raise SourceError(f"its pickle cannot be read: {error!r}") from error
     else:
         raise SourceError(
             "it is a pickle, which can run any code when it is read: pass trusted=True if you "
-            "trust who wrote the file"
+            "trust the author of the file"
         )
     return tuple(cast("list[object]", x)) if type(x) is list else x
 
@@ -89,7 +89,7 @@ def _from_msgpack(stored: bytes) -> object:
     try:
         return _array_or_part(msgspec.msgpack.decode(stored))
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise SourceError(f"it is no datapoint in MessagePack or pickle: {error}") from error
+        raise SourceError(f"it is not a datapoint in MessagePack or pickle: {error}") from error
 
 
 _DTYPE = re.compile(r"[<>|][biufcSUmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
@@ -97,7 +97,7 @@ _DTYPE = re.compile(r"[<>|][biufcSUmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
 
 
 def _array_or_part(x: Any) -> Any:
-    """A part of a datapoint, with arrays and scalars as msgpack_numpy writes them."""
+    """Decode arrays and scalars in a part of a datapoint, as msgpack_numpy writes them."""
     if isinstance(x, list):
         return [_array_or_part(item) for item in x]
     if not isinstance(x, dict):
@@ -108,9 +108,9 @@ def _array_or_part(x: Any) -> Any:
     if b"nd" not in parts:
         return {name: _array_or_part(part) for name, part in parts.items()}
     if parts.get(b"kind") or not isinstance(parts[b"type"], str):
-        raise ValueError("an array of objects or of fields is not read")
+        raise ValueError("an array of objects or of fields is not supported")
     if not _DTYPE.fullmatch(parts[b"type"]):
-        raise ValueError(f"an array of {parts[b'type'][:40]!r} is not read")
+        raise ValueError(f"an array of {parts[b'type'][:40]!r} is not supported")
     dtype, data = np.dtype(parts[b"type"]), parts[b"data"]
     shape = [int(side) for side in parts[b"shape"]] if parts[b"nd"] else []
     if (
@@ -132,21 +132,21 @@ def from_tensorpack_lmdb(
 def from_tensorpack_lmdb(
     path: OnePath, element: Any = object, *, trusted: bool = False
 ) -> Flow[Any, Exact]:
-    """The datapoints of an LMDB file that tensorpack's ``LMDBSerializer.save`` wrote.
+    """Read the datapoints of an LMDB file written by tensorpack's ``LMDBSerializer.save``.
 
     ``path`` is a file, or a folder with a ``data.mdb``. A datapoint that is a list of components
-    comes as a tuple. ``element`` declares what a row is, and each row is checked against it.
+    becomes a tuple. ``element`` declares the type of a row, and each row is checked against it.
     tensorpack writes pickles, or MessagePack if ``TENSORPACK_SERIALIZE=msgpack`` was set. A pickle
-    can run any code when it is read, so it is read only with ``trusted=True``; MessagePack is read
-    in any case, and runs none.
+    can run any code when it is read, so pickles are read only with ``trusted=True``. MessagePack is
+    always read, and runs no code.
 
     Length: the number of datapoints.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once, if the file is missing or damaged, or its rows are pickles and
-    it is not ``trusted``; at the row, if its bytes are no datapoint. ``SpecMismatch`` at the row,
-    if it is not what ``element`` declares.
+    Errors: ``SourceError`` when the flow is built, if the file is missing or damaged, or if its
+    rows are pickles and ``trusted`` is false; at the row, if its bytes are not a datapoint.
+    ``SpecMismatch`` at a row that does not match ``element``.
 
     >>> import flowdsl as fl, lmdb, pickle, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -169,6 +169,6 @@ def from_tensorpack_lmdb(
         if is_pickle(value):
             raise SourceError(
                 f"{reader}: {raw.path!r} holds pickles (key {key!r}), which can run any code when "
-                f"they are read: pass trusted=True if you trust who wrote the file"
+                f"they are read: pass trusted=True if you trust the author of the file"
             )
     return nodes.flow(FromTensorpackLmdb[Any](raw, declared, trusted))

@@ -1,8 +1,8 @@
-"""write_lmdb: a new store that appears when it is complete, or one that grows in its place.
+"""write_lmdb: a new file that appears when it is complete, or rows appended to a file in place.
 
-A store that grows is written in transactions. Each leaves the rows so far with a header that counts
-them and says whether they are all, so that a writer which is killed at any moment leaves either
-what was there before or the first rows, told from a whole store.
+Appending writes transactions. Each one contains rows, and a header that counts all rows and says
+whether the writer finished. A writer that is killed at any moment therefore leaves the file as it
+was, or with more of the first rows, and readers can detect an incomplete file.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from flowdsl.storage.writing import RowsToWrite, never_ends, of_the_system, writ
 
 _FIRST_MAP_BYTES = 1 << 24
 _GROWTH_BYTES = 1 << 36
-"""How far a store may grow in its place before it is mapped anew, which ends the protection of
-those who read it from changes. It takes addresses only."""
+"""The growth in bytes before the file must be mapped again, which ends the protection of
+readers from changes. This reserves address space only."""
 _ROOM_PAGES = 1024
-"""More pages than a transaction needs beside those of its rows."""
+"""Spare pages in addition to the pages that a transaction needs for its rows."""
 
 
 def write(
@@ -42,12 +42,12 @@ def write(
     append: bool = False,
     trusted: bool = False,
 ) -> int:
-    """Run one pass of a flow and write its elements; gives the number of rows.
+    """Run one pass of a flow, write its elements and return the number of rows.
 
     Raises:
-        EndlessFlow: It never ends.
-        InvalidFlow: The store exists, or its folder does not, or nothing can be added to it.
-        SourceError: The disk refuses, or the store that is to grow is damaged.
+        EndlessFlow: The flow never ends.
+        InvalidFlow: The file exists, or its folder does not, or it cannot be appended to.
+        SourceError: The disk refuses a write, or the file to append to is damaged.
         SpecMismatch: An element cannot be written.
     """
     never_ends("write_lmdb", flow)
@@ -61,13 +61,13 @@ def write(
 
 @contextmanager
 def _place(path: OnePath) -> Iterator[str]:
-    """The file to write: itself, or that in a folder, which is made, and not left empty."""
+    """Yield the file to write; a folder is created for it if needed, and removed if left empty."""
     place = local_path("write_lmdb", path, WRITE_HERE)
     if not (os.path.isdir(place) or os.fspath(path).endswith(os.sep)):
         yield os.fspath(path)
         return
-    made = not os.path.exists(place)
-    if made:
+    created = not os.path.exists(place)
+    if created:
         try:
             os.mkdir(place)
         except OSError as error:
@@ -79,19 +79,19 @@ def _place(path: OnePath) -> Iterator[str]:
     try:
         yield os.path.join(place, "data.mdb")
     finally:
-        with suppress(OSError):  # it holds a store now
-            if made:
+        with suppress(OSError):  # fails if the folder contains a file now
+            if created:
                 os.rmdir(place)
 
 
 def _check_folder(folder: str) -> None:
     if not os.path.isdir(folder):
-        raise InvalidFlow(f"write_lmdb: {folder!r} is a file, and no folder; end it without a '/'")
+        raise InvalidFlow(f"write_lmdb: {folder!r} is a file, not a folder; remove the final '/'")
     for name in os.listdir(folder):
         if name not in ("data.mdb", "lock.mdb") and not name.startswith((".flowdsl-", "data.mdb-")):
             raise InvalidFlow(
                 f"write_lmdb: {folder!r} exists; it is a folder that holds {name!r}, and a folder "
-                f"of LMDB holds data.mdb and lock.mdb alone"
+                f"of LMDB holds only data.mdb and lock.mdb"
             )
 
 
@@ -104,15 +104,15 @@ def _write(trusted: bool, path: Path, elements: Iterable[object]) -> None:
             for row in elements:
                 batch.add(row)
                 if batch.full:
-                    _commit(env, batch.taken())
-            _commit(env, [*batch.taken(), batch.header(complete=True)])
+                    _commit(env, batch.take())
+            _commit(env, [*batch.take(), batch.header(complete=True)])
             env.sync(True)
         os.truncate(path, path.stat().st_size + MARGIN_BYTES)
 
 
 @contextmanager
 def _errors_of_the_disk() -> Iterator[None]:
-    """LMDB's errors as those of the system that they are."""
+    """Raise LMDB's errors as the OSErrors behind them."""
     try:
         yield
     except lmdb.Error as error:
@@ -128,18 +128,18 @@ def _commit(env: lmdb.Environment, pairs: list[tuple[bytes, bytes]]) -> None:
                 for key, value in pairs:
                     txn.put(key, value)
             return
-        except lmdb.MapFullError:  # the transaction is undone: grow the map, and write it again
+        except lmdb.MapFullError:  # the transaction was rolled back: grow the map and retry
             env.set_mapsize(env.info()["map_size"] * 2)
 
 
-# -- a store that grows in its place ---------------------------------------------------------------
+# -- appending to a file in place ------------------------------------------------------------------
 
 
-def _append(flow: FlowBase[object, Finite], target: str, told: str, trusted: bool) -> int:
+def _append(flow: FlowBase[object, Finite], target: str, name: str, trusted: bool) -> int:
     path = Path(local_path("write_lmdb", target, WRITE_HERE))
     if not path.parent.is_dir():
         raise InvalidFlow(f"write_lmdb: no folder {str(path.parent)!r}; make it first")
-    rows = RowsToWrite("write_lmdb", flow, told, path)
+    rows = RowsToWrite("write_lmdb", flow, name, path)
     with rows.refusals(), _errors_of_the_disk(), _Growing(path) as store:
         batch = store.begin(trusted)
         rows.before = path.stat().st_size if store.is_open else 0
@@ -149,8 +149,8 @@ def _append(flow: FlowBase[object, Finite], target: str, told: str, trusted: boo
         except BaseException as error:
             if store.started:
                 error.add_note(
-                    f"write_lmdb: {told!r} holds {store.length} rows and is incomplete; "
-                    f"write_lmdb(path, append=True) adds the others to it"
+                    f"write_lmdb: {name!r} holds {store.length} rows and is incomplete; "
+                    f"write_lmdb(path, append=True) adds the missing rows"
                 )
             raise
     return rows.count
@@ -166,17 +166,17 @@ def _append_rows(store: _Growing, batch: Batch, rows: Generator[object]) -> None
 
 @attrs.define(eq=False)
 class _Growing:
-    """A store to which rows are added: by one writer at a time, while others read it."""
+    """A file to which one writer at a time appends rows, while others read it."""
 
     path: Path
     length: int = 0
-    """How many rows it holds."""
+    """The number of rows in the file."""
     started: bool = False
-    """Whether rows were added."""
+    """True if rows were added and the file is incomplete."""
     _lock: int | None = None
     _env: lmdb.Environment | None = None
     _before: lmdb.Transaction | None = None
-    """It keeps the pages of what was there before from being used again."""
+    """A read transaction that keeps the pages of earlier rows from being reused."""
 
     def __enter__(self) -> Self:
         return self
@@ -186,22 +186,22 @@ class _Growing:
         return self._env is not None
 
     def begin(self, trusted: bool) -> Batch:
-        """Open the store if there is one; gives a batch to add rows to."""
+        """Open the file if it exists; return a batch to which rows are added."""
         if not self.path.exists():
             return Batch(trusted)
-        self._take()
+        self._acquire()
         header, spec = RowsFile(str(self.path)).header()
         if header.version != VERSION:
             raise InvalidFlow(
                 f"write_lmdb: {str(self.path)!r} has format version {header.version}, to which "
-                f"nothing is added: write it anew, with fl.from_lmdb(path).write_lmdb(path, "
+                f"nothing is added: rewrite it with fl.from_lmdb(path).write_lmdb(path, "
                 f"overwrite=True)"
             )
         self.length = header.length
         self._open()
         return Batch(trusted, header.length, header.digest, spec if header.length else None)
 
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         self._lock = os.open(self.path, os.O_RDWR)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -224,18 +224,18 @@ class _Growing:
         self._before = self._env.begin()
 
     def commit(self, batch: Batch, complete: bool) -> None:
-        """Add the rows of a batch, all or none."""
+        """Write the rows of a batch in one transaction."""
         if self._env is None:
             self._create(batch.trusted)
-            self._take()
+            self._acquire()
             self._open()
-        pairs, header = batch.taken(), batch.header(complete)
+        pairs, header = batch.take(), batch.header(complete)
         while not self._put(pairs, header):
             self._grow()
         self.length, self.started = batch.length, not complete
 
     def _create(self, trusted: bool) -> None:
-        """An empty store, which is there from one moment to the next."""
+        """Create an empty file atomically."""
         with TemporaryDirectory(prefix=".flowdsl-", dir=self.path.parent) as folder:
             new = Path(folder) / self.path.name
             with lmdb.open(str(new), subdir=False, lock=False, mode=0o666) as env:
@@ -249,7 +249,7 @@ class _Growing:
                 ) from error
 
     def _put(self, pairs: list[tuple[bytes, bytes]], header: tuple[bytes, bytes]) -> bool:
-        """Whether the map had room for them."""
+        """Write one transaction; return False if the map is too small for it."""
         assert self._env is not None
         try:
             with self._env.begin(write=True) as txn:
@@ -258,7 +258,7 @@ class _Growing:
                 for key, value in pairs:
                     txn.put(key, value, append=True)
                 txn.put(*header, append=True)
-                # The margin is there before the pages are: a writer may be killed between them.
+                # Extend the file before pages are written: the process may be killed in between.
                 self._make_room(_pages(txn) - pages + _ROOM_PAGES)
         except lmdb.MapFullError:
             return False
@@ -270,7 +270,7 @@ class _Growing:
             os.truncate(self.path, size)
 
     def _used(self, more: int = 0) -> int:
-        """The size of the file with so many more pages."""
+        """Return the size of the file with ``more`` additional pages."""
         assert self._env is not None
         pages = self._env.info()["last_pgno"] + 1 + more
         return pages * self._env.stat()["psize"] + MARGIN_BYTES

@@ -1,7 +1,7 @@
-"""Columns of Arrow as values of elements.
+"""Conversion of Arrow columns to the values of elements.
 
 ==============================  ============================================================
-a column of                     is read as
+column type                     is read as
 ==============================  ============================================================
 bool, intN, uintN, floatN       NumPy scalars of that dtype; as Python's ``bool``, ``int`` or
                                 ``float`` where the element declares these
@@ -11,7 +11,7 @@ lists of numbers                arrays of one dimension; Python lists where decl
 lists of one size, tensors      arrays of that shape
 other lists, structs            lists and dicts of Python values
 a dictionary of values          the values
-decimal, time, map and others   as pyarrow's ``to_pylist`` has them
+decimal, time, map and others   as by pyarrow's ``to_pylist``
 null                            None
 ==============================  ============================================================
 """
@@ -32,14 +32,14 @@ from flowdsl.errors import SourceError
 from flowdsl.storage.libraries import library
 
 Values: TypeAlias = Callable[[int, int], list[Any]]
-"""The values of a column from one row to another, decoded."""
+"""Returns the decoded values of a column from one row to another."""
 
 _SHARED_BYTES = 1 << 16
-"""Arrays of consecutive rows share no more memory than this."""
+"""The limit on memory that arrays of consecutive rows share."""
 
 
 def spec_of_column(form: Any, wanted: Spec = UNKNOWN) -> Spec:
-    """The spec of a column's values, as they are read where this is declared for them."""
+    """Return the spec of a column's values, if ``wanted`` is declared for them."""
     types = library("pyarrow.types", "from_parquet", "parquet")
     if types.is_dictionary(form):
         return spec_of_column(form.value_type, wanted)
@@ -54,7 +54,7 @@ def spec_of_column(form: Any, wanted: Spec = UNKNOWN) -> Spec:
 
 
 def in_python(form: Any) -> Spec:
-    """The spec of a column's values as Python's own: of what ``to_pylist`` gives."""
+    """Return the spec of a column's values as Python values, as ``to_pylist`` returns them."""
     types = library("pyarrow.types", "from_parquet", "parquet")
     form = _storage(form)
     if types.is_dictionary(form):
@@ -81,11 +81,11 @@ def in_python(form: Any) -> Spec:
 
 
 def _dtype(form: Any) -> np.dtype[Any] | None:
-    """The dtype of a column of numbers or times; None for any other."""
+    """Return the dtype of a column of numbers or times; None for other columns."""
     types = library("pyarrow.types", "from_parquet", "parquet")
     if types.is_boolean(form):
         return np.dtype(np.bool_)
-    if types.is_integer(form) or types.is_floating(form):  # Arrow's own answer may need pandas
+    if types.is_integer(form) or types.is_floating(form):  # Arrow's to_pandas_dtype may need pandas
         kind = "f" if types.is_floating(form) else "u" if types.is_unsigned_integer(form) else "i"
         return np.dtype(f"{kind}{form.bit_width // 8}")
     if types.is_timestamp(form):
@@ -98,7 +98,7 @@ def _dtype(form: Any) -> np.dtype[Any] | None:
 
 
 def _python(dtype: np.dtype[Any]) -> type:
-    """The class of Python's own that holds all numbers of a dtype."""
+    """Return the Python class that represents all numbers of a dtype."""
     return {"b": bool, "i": int, "u": int, "f": float}.get(dtype.kind, NoneType)
 
 
@@ -108,12 +108,12 @@ def _is_list(form: Any) -> bool:
 
 
 def _storage(form: Any) -> Any:
-    """The type below an extension, such as the lists that a tensor is kept as."""
+    """Return the storage type of an extension type, such as the lists of a tensor."""
     return getattr(form, "storage_type", form)
 
 
 def _shape(form: Any) -> tuple[int | None, ...] | None:
-    """The shape of a column of arrays; None for any other."""
+    """Return the shape of a column of arrays; None for other columns."""
     types = library("pyarrow.types", "from_parquet", "parquet")
     stored = _storage(form)
     if not _is_list(stored) or _dtype(stored.value_type) is None:
@@ -123,15 +123,15 @@ def _shape(form: Any) -> tuple[int | None, ...] | None:
     shape = getattr(form, "shape", [stored.list_size])
     order = getattr(form, "permutation", None) or range(len(shape))
     if list(order) != list(range(len(shape))):
-        raise SourceError(f"a tensor whose axes are in the order {order} is not read")
+        raise SourceError(f"a tensor whose axes are in the order {order} is not supported")
     return tuple(shape)
 
 
 def values_of(column: Any, wanted: Spec, name: str) -> Values:
-    """The values of a column, decoded at once, by row.
+    """Decode a column, and return a function that returns its values by row.
 
     Raises:
-        SourceError: An array has an item that is null.
+        SourceError: An array contains a null.
     """
     pa = library("pyarrow", "from_parquet", "parquet")
     if pa.types.is_dictionary(column.type):
@@ -139,7 +139,7 @@ def values_of(column: Any, wanted: Spec, name: str) -> Values:
             return _words(column)
         column = column.cast(column.type.value_type)
     array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # of no chunk, or of more than one array holds
+    if isinstance(array, pa.ChunkedArray):  # no chunk, or more than one array can hold
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     spec = spec_of_column(array.type, wanted)
     array = getattr(array, "storage", array)
@@ -152,7 +152,7 @@ def values_of(column: Any, wanted: Spec, name: str) -> Values:
 
 
 def _words(column: Any) -> Values:
-    """Text of a dictionary: rows share the words, which may be long."""
+    """Decode dictionary-encoded text: rows share the text objects, which may be long."""
     pa = library("pyarrow", "from_parquet", "parquet")
     array = column.unify_dictionaries().combine_chunks()
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
@@ -163,7 +163,7 @@ def _words(column: Any) -> Values:
 
 
 def _flat(array: Any, dtype: np.dtype[Any]) -> Any:
-    """Numbers or times as one NumPy array; what is null is any of them."""
+    """Return numbers or times as one NumPy array; nulls have arbitrary values."""
     pa = library("pyarrow", "from_parquet", "parquet")
     if dtype.kind in "mM":
         bits = 32 if array.type == pa.date32() else 64
@@ -193,7 +193,7 @@ def _arrays(array: Any, spec: ArraySpec, present: Any, name: str) -> Values:
     pa = library("pyarrow", "from_parquet", "parquet")
     assert spec.dtype is not None
     assert spec.shape is not None
-    items = array.flatten()  # without those of rows that are null
+    items = array.flatten()  # without the items of null rows
     if items.null_count:
         raise SourceError(f"column {name!r} has an array with an item that is null")
     flat = _flat(items, spec.dtype)
@@ -239,7 +239,7 @@ def _of_any_length(flat: Any, lengths: Any, present: Any) -> Values:
 
 
 def _own(view: Any) -> Any:
-    """The array by itself: a view would keep its whole row group in memory."""
+    """Copy an array: a view would keep the whole row group in memory."""
     array = view.copy()
     array.flags.writeable = False
     return array

@@ -1,8 +1,8 @@
-"""A Parquet file: its footer, its seal, and its row groups.
+"""A Parquet file: its footer, its seal and its row groups.
 
-Parquet checks its pages, if asked to, and never its footer. So a file that ``write_parquet`` made
-has in its footer a digest of each column of each row group, and one of the footer itself: the seal.
-Programs that do not know these entries pass over them.
+Parquet has optional checksums for pages, but none for the footer. So ``write_parquet`` stores a
+digest of each column of each row group in the footer, and a digest of the footer itself, the
+seal. Other programs ignore these entries.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ ABOUT, SEAL = "flowdsl.parquet", "flowdsl.seal"
 VERSION = 1
 UNSEALED = "xxh3:" + "0" * 16
 _SEALED = re.compile(rb"flowdsl\.seal\x18\x15xxh3:([0-9a-f]{16})")
-"""The entry in the footer: a key, the byte of a field, the length of a text, and the text."""
+"""The seal's entry in the footer: key, field byte, text length and text."""
 _TRACES = (ABOUT.encode(), SEAL.encode(), b"xxh3:", b'"digests":"')
-"""What tells that the footer of a file had a seal, also where some of it is damaged."""
+"""Byte strings that show that a footer had a seal, even if it is partly damaged."""
 _DIGESTS = re.compile(rb'"digests":"([0-9a-f]*)"')
 _TAIL = 8
 _BATCH_ROWS = 1 << 10
 _MOST_BYTES = 1 << 28
 _MOST_TIMES = 256
-"""A row group that says it is larger than the one, and this many times as large as its bytes in
-the file, is refused: it would fill the memory."""
+"""A row group whose claimed size exceeds both _MOST_BYTES and _MOST_TIMES its bytes in the file is
+refused: it would fill the memory."""
 
 
 class About(msgspec.Struct, frozen=True):
-    """What a file that ``write_parquet`` made says of its rows."""
+    """The metadata that ``write_parquet`` stores about the rows."""
 
     version: int
     form: str
-    """What the columns make: ``"tuple"``, ``"dict"`` or ``"value"``."""
+    """The form of a row: ``"tuple"``, ``"dict"`` or ``"value"``."""
     python: list[int]
-    """The columns of values of Python's own."""
+    """The columns whose values are Python values."""
     missing: list[int]
-    """The columns that have None."""
+    """The columns that contain None."""
     digests: str
-    """Of the bytes of each column of the first row group, of the second, and so on."""
+    """The digests of each column's bytes, of the first row group, of the second, and so on."""
 
 
 class ParquetBytes:
-    """The bytes of a file as pyarrow reads them: held ones from memory."""
+    """A file for pyarrow; ranges in ``held`` are read from memory."""
 
     closed = False
 
@@ -80,7 +80,7 @@ class ParquetBytes:
         return self._at
 
     def close(self) -> None:
-        """Nothing: the file closes when it is forgotten."""
+        """Do nothing: the file closes when it is garbage-collected."""
 
     def readable(self) -> bool:
         return True
@@ -93,7 +93,7 @@ class ParquetBytes:
 
 
 class ParquetFile:
-    """A file that is open for reading."""
+    """A Parquet file that is open for reading."""
 
     def __init__(self, reader: str, path: str) -> None:
         self.path = path
@@ -102,7 +102,7 @@ class ParquetFile:
         parquet = library("pyarrow.parquet", reader, "parquet")
         self._file = open_file(reader, path)
         raw, self.digest = _checked(reader, path, self._file)
-        """Of the footer."""
+        """The digest of the footer."""
         self._bytes = ParquetBytes(self._file)
         with self.errors("has no valid footer"):
             footer = footer_of(raw)
@@ -120,21 +120,21 @@ class ParquetFile:
             self.lengths = tuple(group.rows for group in footer.groups)
             chunks = sum(len(group.chunks) for group in footer.groups)
             if about is not None and len(about.digests) != 16 * chunks:
-                raise ValueError(f"it has no digests of {chunks} columns")
+                raise ValueError(f"it does not have digests of {chunks} columns")
             if sum(self.lengths) != footer.rows:
-                raise ValueError(f"{footer.rows} rows, and {sum(self.lengths)} in row groups")
+                raise ValueError(f"{footer.rows} rows, but {sum(self.lengths)} in row groups")
 
     @property
     def form(self) -> str:
-        """What the columns make: ``"tuple"``, ``"dict"`` or ``"value"``."""
+        """The form of a row: ``"tuple"``, ``"dict"`` or ``"value"``."""
         return self._about.form if self._about is not None else "dict"
 
     def is_python(self, name: str) -> bool:
-        """Whether values of Python's own were written to this column."""
+        """Return True if Python values were written to this column."""
         return self._about is not None and self.schema.names.index(name) in self._about.python
 
     def nulls(self, name: str) -> int | None:
-        """How many values of a column are null, or at least one of them; None if it is unknown."""
+        """Return a lower bound of a column's nulls, positive if there are any; None if unknown."""
         if self._about is not None:
             return int(self.schema.names.index(name) in self._about.missing)
         if not self.schema.field(name).nullable:
@@ -144,24 +144,24 @@ class ParquetFile:
         return sum(counts) if len(counts) == len(self._groups) else None
 
     def table(self, group: int, columns: Sequence[str]) -> Any:
-        """The columns of a row group, decoded.
+        """Decode columns of a row group.
 
         Raises:
-            SourceError: They are damaged.
+            SourceError: The row group is damaged.
         """
         with self.errors(f"has a row group {group} that cannot be read"):
-            most = self._hold(group, columns)
+            most = self._load(group, columns)
             try:
                 table = self._decoded(group, columns, most)
                 table.validate()
                 for column in table.columns:
-                    if self._has_codes(column.type):  # which may lie outside of their words
+                    if self._has_codes(column.type):  # codes may be outside of the dictionary
                         column.validate(full=True)
             finally:
                 self._bytes.held = []
             rows = self.lengths[group]
             if table.num_rows != rows:
-                raise ValueError(f"{table.num_rows} rows where its footer says {rows}")
+                raise ValueError(f"{table.num_rows} rows, but its footer says {rows}")
         return table
 
     def _has_codes(self, form: Any) -> bool:
@@ -169,27 +169,27 @@ class ParquetFile:
         return self._pa.types.is_dictionary(form) or any(map(self._has_codes, parts))
 
     def _decoded(self, group: int, columns: Sequence[str], most: int | None) -> Any:
-        """The columns; text a few rows at a time, as a long one may stand in all of them."""
+        """Decode columns; text in small batches, as each row may repeat one long text."""
         if most is None:
             return self._parquet.read_row_group(group, list(columns), use_threads=False)
         batches = []
         size = 0
         text = sum(chunk.uncompressed for chunk in self._groups[group].chunks)
-        rows = max(_BATCH_ROWS, most // max(1, text))  # no value is longer than all text
+        rows = max(_BATCH_ROWS, most // max(1, text))  # no value is longer than all text together
         for batch in self._parquet.iter_batches(
             rows, row_groups=[group], columns=list(columns), use_threads=False
         ):
             batches.append(batch)
             size += batch.nbytes
             if size > most:
-                raise ValueError(f"it is {size:,} bytes and more, of much fewer in the file")
+                raise ValueError(f"it decodes to over {size:,} bytes, from far fewer")
         schema = None if batches else self._pa.schema([self.schema.field(n) for n in columns])
         return self._pa.Table.from_batches(batches, schema)
 
-    def _hold(self, group: int, columns: Sequence[str]) -> int | None:
-        """Read the bytes of these columns, those that touch at once, and check their digests.
+    def _load(self, group: int, columns: Sequence[str]) -> int | None:
+        """Read the bytes of columns, adjacent ones together, and check their digests.
 
-        Gives how many bytes they may be, decoded, where it cannot be known before.
+        Returns a limit on the decoded size in bytes if the footer does not determine it, else None.
         """
         chunks = [
             (number, chunk)
@@ -198,14 +198,14 @@ class ParquetFile:
         ]
         size = sum(chunk.end - chunk.start for _, chunk in chunks)
         if any(chunk.end > self._file.size for _, chunk in chunks):
-            raise ValueError("a column lies outside of the file")
+            raise ValueError("a column is outside of the file")
         large = sum(
             max(chunk.uncompressed, chunk.values * _WIDTHS.get(chunk.physical, 8))
             for _, chunk in chunks
         )
         most = max(_MOST_BYTES, size * _MOST_TIMES)
         if large > most:
-            raise ValueError(f"it says that it is {large:,} bytes, in {size:,} bytes of the file")
+            raise ValueError(f"it claims to be {large:,} bytes, from {size:,} bytes of the file")
         for start, end in _merged(sorted((chunk.start, chunk.end) for _, chunk in chunks)):
             self._bytes.held.append((start, self._file.read(start, end - start)))
         self._check_digests(group, chunks)
@@ -223,7 +223,7 @@ class ParquetFile:
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """Tells the errors of pyarrow, and of what it was given, with the file."""
+        """Raise errors of pyarrow, and of invalid metadata, as SourceError with the file's name."""
         try:
             yield
         except FlowError:
@@ -236,11 +236,11 @@ class ParquetFile:
 
 
 _WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
-"""The bytes of a value of each of Parquet's types of numbers."""
+"""The size in bytes of a value of each physical type of fixed size."""
 
 
 def seal(path: Path) -> None:
-    """Put the digests of a file's columns into its footer, and then the footer's own."""
+    """Write the digests of a file's columns into its footer, and then the footer's own digest."""
     with path.open("r+b") as file:
         file.seek(-_TAIL, io.SEEK_END)
         size = int.from_bytes(file.read(4), "little")
@@ -261,26 +261,26 @@ def seal(path: Path) -> None:
 
 
 def _checked(reader: str, path: str, file: ByteFile) -> tuple[bytes, str]:
-    """The footer and its digest, checked against its seal if it has one."""
+    """Return the footer and its digest; checks the seal if there is one."""
     tail = file.read(max(0, file.size - _TAIL), _TAIL)
     size = int.from_bytes(tail[:4], "little")
     if tail[4:] == b"PARE":
-        raise SourceError(f"{reader}: {path!r} is encrypted, which is not read")
+        raise SourceError(f"{reader}: {path!r} is encrypted, which is not supported")
     if tail[4:] != b"PAR1" or not 0 < size <= file.size - _TAIL - 4 or file.read(0, 4) != b"PAR1":
-        raise SourceError(f"{reader}: {path!r} is no Parquet file, or is cut off")
+        raise SourceError(f"{reader}: {path!r} is not a Parquet file, or is cut off")
     raw = file.read(file.size - _TAIL - size, size)
-    found = next(reversed(list(_SEALED.finditer(raw))), None)
-    if found is None:
+    sealed = next(reversed(list(_SEALED.finditer(raw))), None)
+    if sealed is None:
         if any(trace in raw for trace in _TRACES):
             raise SourceError(f"{reader}: {path!r} is damaged: its footer has no seal")
         return raw, xxhash.xxh3_64_hexdigest(raw)
-    unsealed = raw[: found.start(1)] + b"0" * 16 + raw[found.end(1) :]
-    if xxhash.xxh3_64_hexdigest(unsealed) != found[1].decode():
+    unsealed = raw[: sealed.start(1)] + b"0" * 16 + raw[sealed.end(1) :]
+    if xxhash.xxh3_64_hexdigest(unsealed) != sealed[1].decode():
         raise SourceError(
             f"{reader}: {path!r} is damaged: its footer is not the one that was written (or "
-            f"another program wrote the file again, and kept the seal of the first)"
+            f"another program rewrote the file, and kept the old seal)"
         )
-    return raw, found[1].decode()
+    return raw, sealed[1].decode()
 
 
 def _about(entries: dict[bytes, bytes]) -> About | None:
@@ -289,7 +289,7 @@ def _about(entries: dict[bytes, bytes]) -> About | None:
         return None
     about = msgspec.json.decode(stored, type=About)
     if about.version != VERSION:
-        raise ValueError(f"version {about.version} of flowdsl's entry, where {VERSION} is read")
+        raise ValueError(f"version {about.version} of flowdsl's entry, not {VERSION}")
     return about
 
 

@@ -1,7 +1,7 @@
-"""The footer of a Parquet file: how many rows, and where the bytes of each column are.
+"""The footer of a Parquet file: the number of rows, and the byte range of each column.
 
-pyarrow ends the process when it is asked for the columns of some footers that are damaged, and so
-these parts are read here. The footer is a struct in Thrift's compact protocol.
+pyarrow aborts the process on some damaged footers, so these parts are parsed here. The footer is
+a struct in Thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import attrs
 
 @attrs.frozen
 class Chunk:
-    """A column of a row group: where its bytes are, and what is said of its values."""
+    """A column of a row group: its byte range and statistics."""
 
     name: str
     start: int
@@ -37,7 +37,7 @@ class Group:
 
 @attrs.frozen
 class Footer:
-    """The parts of a footer."""
+    """The parsed parts of a footer."""
 
     rows: int
     groups: tuple[Group, ...]
@@ -45,18 +45,18 @@ class Footer:
 
 
 def footer_of(raw: bytes) -> Footer:
-    """The footer that these bytes are.
+    """Parse the bytes of a footer.
 
     Raises:
-        ValueError: They are none.
+        ValueError: The bytes are not a footer.
     """
     try:
         top = _Reader(raw).struct(0)
         leaves = [leaf for leaf in top[2] if not leaf.get(5)]
-        groups = tuple(_group(one, leaves) for one in top.get(4, []))
-        entries = {one[1]: one.get(2, b"") for one in top.get(5, [])}
-        if not all(isinstance(one, bytes) for one in chain(entries, entries.values())):
-            raise ValueError("an entry is no text")
+        groups = tuple(_group(stored, leaves) for stored in top.get(4, []))
+        entries = {entry[1]: entry.get(2, b"") for entry in top.get(5, [])}
+        if not all(isinstance(text, bytes) for text in chain(entries, entries.values())):
+            raise ValueError("an entry is not text")
         return Footer(top[3], groups, entries)
     except (LookupError, TypeError, AttributeError, struct.error, RecursionError) as error:
         raise ValueError(f"it cannot be read: {error!r}") from error
@@ -73,21 +73,22 @@ def _group(stored: dict[int, Any], leaves: list[dict[int, Any]]) -> Group:
 def _chunk(stored: dict[int, Any], leaf: dict[int, Any]) -> Chunk:
     if stored.get(1):
         raise ValueError("a column is in another file")
-    told = stored[3]
-    name = b".".join(told[3]).decode()
-    start, size = min(told[9], told.get(11) or told[9]), told[7]
-    nulls = told.get(12, {}).get(3)
-    numbers = (start, size, told[5], told[6], nulls or 0)
-    if told[1] != leaf.get(1) or any(type(n) is not int or n < 0 for n in numbers):
-        raise ValueError(f"what it says of column {name!r} cannot be")
-    return Chunk(name, start, start + size, told[1], told[5], told[6], nulls)
+    metadata = stored[3]
+    name = b".".join(metadata[3]).decode()
+    start = min(metadata[9], metadata.get(11) or metadata[9])
+    size = metadata[7]
+    nulls = metadata.get(12, {}).get(3)
+    numbers = (start, size, metadata[5], metadata[6], nulls or 0)
+    if metadata[1] != leaf.get(1) or any(type(n) is not int or n < 0 for n in numbers):
+        raise ValueError(f"its metadata of column {name!r} is inconsistent")
+    return Chunk(name, start, start + size, metadata[1], metadata[5], metadata[6], nulls)
 
 
 _DEEPEST = 16
 
 
 class _Reader:
-    """Reads values of Thrift's compact protocol one after another."""
+    """Parses consecutive values of Thrift's compact protocol."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -103,7 +104,7 @@ class _Reader:
         }
 
     def struct(self, depth: int) -> dict[int, Any]:
-        """A struct as its fields by number."""
+        """Parse a struct into a dict of its fields by number."""
         if depth > _DEEPEST:
             raise ValueError("it is nested too deeply")
         fields: dict[int, Any] = {}
@@ -121,7 +122,7 @@ class _Reader:
         count, kind = divmod(self._take(1)[0], 16)
         if count == 15:
             count = self._count()
-        if count > len(self._data):  # each takes a byte at least
+        if count > len(self._data):  # each item takes at least one byte
             raise ValueError(f"it has a list of {count}")
         if kind in (1, 2):
             return [byte == 1 for byte in self._take(count)]

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 _GROUPS_KEPT = 2
-"""Row groups that a reader keeps: a window over rows goes to and fro between two."""
+"""The row groups a reader caches: a window over rows alternates between two."""
 
 _AHEAD = 1024
 _AHEAD_BYTES = 1 << 20
@@ -57,11 +57,11 @@ _AHEAD_BYTES = 1 << 20
 
 @attrs.frozen
 class DeclaredColumns:
-    """What is declared for the values of a column."""
+    """The declared spec of a column's values."""
 
     spec: Spec = UNKNOWN
     optional: bool = True
-    """Whether they may be None."""
+    """True if values may be None."""
 
 
 @attrs.frozen
@@ -70,24 +70,24 @@ class Column:
 
     name: str
     wanted: Spec
-    """As what: the same numbers are Python's or NumPy's."""
+    """The spec to read values as: the same numbers may be Python's or NumPy's."""
     optional: bool
-    """Whether its values may be None."""
+    """True if values may be None."""
 
 
 @attrs.frozen
 class ParquetPart:
-    """One of the files."""
+    """The identity of one file: its path, digest and row groups."""
 
     path: str
     digest: str
     lengths: tuple[int, ...]
-    """Of its row groups."""
+    """The number of rows in each row group."""
 
 
 @attrs.frozen(repr=False)
 class FromParquet(IndexedSource[T], Generic[T]):
-    """The rows of Parquet files, by number."""
+    """The source of ``from_parquet``: the rows of Parquet files, by index."""
 
     parts: tuple[ParquetPart, ...]
     columns: tuple[Column, ...]
@@ -112,11 +112,11 @@ class FromParquet(IndexedSource[T], Generic[T]):
         return self.row_spec
 
     def open(self) -> Callable[[int], T]:
-        return by_number(_Rows(self).some)
+        return by_number(_Rows(self).rows)
 
 
 class _Rows:
-    """The rows of the files, of which it keeps the last row groups decoded."""
+    """The rows of the files, with the latest row groups cached in decoded form."""
 
     def __init__(self, source: FromParquet[Any]) -> None:
         self._source = source
@@ -128,22 +128,22 @@ class _Rows:
         self._make = _maker(source.form, [c.name for c in source.columns], source.row_spec)
         self._values: list[Values] = []
         self._first = self._end = 0
-        """The rows of the group that was read last."""
+        """The range of rows in the current row group."""
         self._ahead = 1
-        self._file(0)  # one that was written again is told at once
+        self._file(0)  # fails at once if it was rewritten
 
-    def some(self, i: int, in_order: bool) -> list[Any]:
-        """The row, and some that follow it."""
+    def rows(self, i: int, in_order: bool) -> list[Any]:
+        """Return row ``i``, with some of the following rows if ``in_order``."""
         if not self._first <= i < self._end:
-            self._turn_to(i)
+            self._load_group(i)
         start = i - self._first
         end = min(start + self._ahead, self._end - self._first) if in_order else start + 1
         try:
             return self._make([values(start, end) for values in self._values])
-        except Exception:  # if it is of a row further on, it is for later
+        except Exception:  # a later row may have failed: read this one alone
             return self._make([values(start, start + 1) for values in self._values])
 
-    def _turn_to(self, i: int) -> None:
+    def _load_group(self, i: int) -> None:
         n, j = self._groups.find(i)
         if n not in self._kept:
             while len(self._kept) >= _GROUPS_KEPT:
@@ -154,7 +154,7 @@ class _Rows:
         self._first, self._end = i - j, i - j + self._groups.lengths[n]
 
     def _decoded(self, n: int) -> tuple[list[Values], int]:
-        """The columns of a row group, and how many rows to make at once."""
+        """Return the columns of a row group, and the number of rows to build at once."""
         k, group = self._places[n]
         file = self._file(k)
         columns = self._source.columns
@@ -165,9 +165,9 @@ class _Rows:
         return values, max(1, min(ahead, _AHEAD))
 
     def _values_of(self, table: Any, column: Column, file: ParquetFile) -> Values:
-        found = table.column(column.name)
-        values = values_of(found, column.wanted, column.name)
-        if column.optional or not found.null_count:
+        stored = table.column(column.name)
+        values = values_of(stored, column.wanted, column.name)
+        if column.optional or not stored.null_count:
             return values
 
         def present(start: int, end: int) -> list[Any]:
@@ -201,7 +201,7 @@ def _missing(path: str, name: str) -> str:
 def _maker(
     form: str, names: Sequence[str], spec: Spec
 ) -> Callable[[Sequence[list[Any]]], list[Any]]:
-    """What makes rows of the values of their columns."""
+    """Return a function that builds rows from the values of their columns."""
     if form == "value":
         return lambda columns: [in_classes(value, spec) for value in columns[0]]
     if not isinstance(spec, StructSpec) or any(names_classes(part) for _, part in spec.fields):
@@ -220,16 +220,16 @@ def _maker(
 
 @cache
 def _comprehension(keys: Sequence[str], of_dicts: bool) -> Callable[..., list[Any]]:
-    """A loop that makes rows of tuples; spelled out it is three times as fast as by ``dict``."""
+    """Compile a loop that builds rows; it is three times as fast as calling ``dict``."""
     names = [f"x{k}" for k in range(len(keys))]
     pairs = list(zip(keys, names, strict=True))
     row = f"{{{', '.join(f'{key!r}: {name}' for key, name in pairs)}}}"
     if not of_dicts:
         row = f"cls({', '.join(f'{key}={name}' for key, name in pairs)})"
-    made: Callable[..., list[Any]] = eval(
+    rows_of: Callable[..., list[Any]] = eval(
         f"lambda cls, rows: [{row} for {''.join(f'{name}, ' for name in names)} in rows]"
     )
-    return made
+    return rows_of
 
 
 @overload
@@ -241,34 +241,34 @@ def from_parquet(
 def from_parquet(
     paths: Paths, element: Any = object, *, columns: Sequence[str] | None = None
 ) -> Flow[Any, Exact]:
-    """The rows of Parquet files: dicts by the names of columns, or what ``write_parquet`` wrote.
+    """Read the rows of Parquet files: as dicts by column name, or as ``write_parquet`` wrote them.
 
-    ``paths`` is a path, a pattern, a URL, or a list of these; files are read in the order given,
-    and all have the same columns. ``columns`` names those to read, and files may differ in others.
-    ``element`` declares what a row is: a NamedTuple, record or TypedDict with the columns as its
-    components.
+    ``paths`` is a path, a pattern, a URL, or a list of these; files are read in the listed order
+    and must have the same columns. ``columns`` selects the columns to read; files may differ in
+    others. ``element`` declares the type of a row: a NamedTuple, record or TypedDict with the
+    columns as its components.
 
-    No number changes its dtype: a column of 32-bit integers gives ``np.int32``, as batches need it.
-    Where Python's own ``int``, ``float`` or ``bool`` is declared, a row has these. Text is ``str``,
-    binary ``bytes``, a time ``np.datetime64``; a list of numbers an array of one dimension (a list
-    where that is declared), a tensor an array of its shape; a struct is a dict. What is null is
+    Numbers keep their dtype: a column of 32-bit integers is read as ``np.int32``, as batches need
+    it. If Python's ``int``, ``float`` or ``bool`` is declared, rows have these types. Text is
+    ``str``, binary ``bytes``, a time ``np.datetime64``; a list of numbers is an array of one
+    dimension (or a list, if declared), a tensor an array of its shape, a struct a dict. Nulls are
     None, which must be declared: ``name: str | None``.
 
-    A row group is decoded as a whole, when the first of its rows is read, and a process keeps the
-    last two: that is the memory it takes, whatever the size of the file. So rows in order are fast,
-    while shuffled ones decode a row group each: shuffle with ``.shuffle(block=n)``, or write with
-    a small ``row_group``.
+    A row group is decoded as a whole when its first row is read, and a process caches the last two,
+    so memory depends on the size of row groups, not of the file. Reading in order is fast, but each
+    shuffled row decodes a row group: shuffle with ``.shuffle(block=n)``, or write with a small
+    ``row_group``.
 
-    A file that ``write_parquet`` made is checked byte by byte. In others, damage is noticed where
-    the program that made it wrote the checksums of pages.
+    Every byte of a file written by ``write_parquet`` is verified. In other files, damage is
+    detected if the program that wrote them added page checksums.
 
     Length: the number of rows in the files.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once, if a file is missing, damaged, or has other columns than the
-    first; ``SpecMismatch`` at once, if the rows are not what ``element`` declares, and at the row
-    for a null that is not declared; ``MissingLibrary`` without pyarrow.
+    Errors: ``SourceError`` when the flow is built, if a file is missing, damaged, or has other
+    columns than the first; ``SpecMismatch`` when the flow is built, if the rows do not match
+    ``element``, and at the row for an undeclared null; ``MissingLibrary`` without pyarrow.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -304,11 +304,11 @@ def from_parquet(
 
 
 def _chosen(file: ParquetFile, columns: Sequence[str] | None) -> list[str]:
-    """The columns to read.
+    """Return the names of the columns to read.
 
     Raises:
-        InvalidFlow: The file has no such columns.
-        SourceError: Two have one name.
+        InvalidFlow: A column does not exist.
+        SourceError: Two columns have the same name.
     """
     there = list(file.schema.names)
     if columns is None:
@@ -330,11 +330,11 @@ def _chosen(file: ParquetFile, columns: Sequence[str] | None) -> list[str]:
 
 def _check_alike(first: ParquetFile, file: ParquetFile, chosen: Sequence[str]) -> None:
     for name in chosen:
-        here, there = (f.types.get(name, "no such column") for f in (file, first))
+        here, there = (f.types.get(name, "missing") for f in (file, first))
         if here != there or file.form != first.form:
             raise SourceError(
                 f"from_parquet: {file.path!r} has other columns than {first.path!r}: {name!r} is "
-                f"{here}, and {there} there"
+                f"{here}, there it is {there}"
             )
 
 
@@ -349,7 +349,7 @@ def _check_nothing_more(first: ParquetFile, file: ParquetFile) -> None:
 
 
 def _declared(element: Any, form: str, names: Sequence[str]) -> dict[str, DeclaredColumns]:
-    """What is declared for each column; nothing for those that are not here."""
+    """Return the declaration of each column, for the columns that have one."""
     if element is object:
         return {}
     if form == "value":
@@ -370,7 +370,7 @@ def _declared(element: Any, form: str, names: Sequence[str]) -> dict[str, Declar
 
 def _of_hint(hint: Any) -> DeclaredColumns:
     if get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
-        inner = [one for one in get_args(hint) if one is not NoneType]
+        inner = [part for part in get_args(hint) if part is not NoneType]
         return DeclaredColumns(spec_of_type(inner[0]) if len(inner) == 1 else UNKNOWN)
     spec = spec_of_type(hint)
     return DeclaredColumns(spec, spec == UNKNOWN)
@@ -379,10 +379,10 @@ def _of_hint(hint: Any) -> DeclaredColumns:
 def _column(
     files: Sequence[ParquetFile], name: str, declared: DeclaredColumns
 ) -> tuple[Column, Spec]:
-    """How a column is read, and the spec of its values.
+    """Return the description of a column to read, and the spec of its values.
 
     Raises:
-        SpecMismatch: It is not what was declared, or has values that are null.
+        SpecMismatch: The column does not match its declaration, or contains nulls.
     """
     path, form = files[0].path, files[0].types[name]
     wanted = declared.spec

@@ -1,4 +1,4 @@
-"""write_parquet: the columns that hold the components of elements, and the file of them."""
+"""write_parquet: a column for each component of the elements."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from flowdsl.storage.writing import write_file
 
 _DAY = np.dtype("M8[D]")
 _UNITS = (_DAY.str[1:], *(f"{kind}8[{unit}]" for kind in "mM" for unit in ("ms", "us", "ns")))
-"""The times that Parquet has."""
+"""The time types that Parquet has."""
 
 _GROUP_BYTES = 1 << 26
 _VALUE = "element"
-"""The column of elements that have no components."""
+"""The column name for elements without components."""
 
 
 def write(
     flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False, row_group: int = 4096
 ) -> int:
-    """Run one pass of a flow and write its elements; gives the number of rows.
+    """Run one pass of a flow, write its elements and return the number of rows.
 
     Raises:
-        EndlessFlow: It never ends.
+        EndlessFlow: The flow never ends.
         InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses.
+        SourceError: The disk refuses a write.
         SpecMismatch: An element cannot be written.
     """
     library("pyarrow.parquet", "write_parquet", "parquet")
@@ -49,18 +49,18 @@ def write(
 
 
 class _File:
-    """A file that is being written."""
+    """A Parquet file that is being written."""
 
     def __init__(self, path: Path, most: int) -> None:
         self._path, self._most = path, most
         self._form = "value"
         self._kinds: dict[str, Kind] = {}
-        """The columns, as far as they are known: one may hold nothing but None yet."""
+        """The columns as known so far: a column may contain only None yet."""
         self._rows: dict[str, list[Any]] = {}
         self._missing: set[str] = set()
         self._groups = 0
         self._schema: Any = None
-        """The columns in the file."""
+        """The columns of the file on disk."""
         self._sink: Any = None
         self._writer: Any = None
 
@@ -69,7 +69,7 @@ class _File:
             self._write(rows)
         except BaseException:
             if self._writer is not None:
-                self._writer.is_open = False  # else it writes to the sink when it is forgotten
+                self._writer.is_open = False  # else its finalizer writes to the sink
             raise
         finally:
             if self._sink is not None:
@@ -128,7 +128,7 @@ class _File:
         if self._schema is None:
             self._open(schema)
         elif schema != self._schema:
-            self._write_anew(schema)
+            self._rewrite(schema)
         if not self._kinds:
             return
         columns = [column_of(self._rows[name], kind) for name, kind in self._kinds.items()]
@@ -149,8 +149,8 @@ class _File:
         )
         return self._writer
 
-    def _write_anew(self, schema: Any) -> None:
-        """Write the row groups again where a column that had nothing but None now has a type."""
+    def _rewrite(self, schema: Any) -> None:
+        """Rewrite the row groups after a column that contained only None got a type."""
         pq = library("pyarrow.parquet", "write_parquet", "parquet")
         self._writer.close()
         self._sink.close()
@@ -185,26 +185,26 @@ class _File:
 
 @attrs.frozen
 class Kind:
-    """What the values of a column are: of a class of Python's own, or of a dtype; or lists."""
+    """The type of a column's values: a Python class or a dtype, of scalars, arrays or lists."""
 
     value: type | np.dtype[Any] | None = attrs.field(eq=lambda value: (type(value), value))
-    """None: nothing is known, as all were None, or empty lists. ``np.dtype("int64") == int``."""
+    """None if all values were None or empty lists. Note that ``np.dtype("int64") == int``."""
     shape: tuple[int, ...] | None = ()
-    """Of arrays, or None for those of one dimension, of any length."""
+    """The shape of arrays; None for arrays of one dimension and any length."""
     is_list: bool = False
 
     def __str__(self) -> str:
-        told = "None" if self.value is None else getattr(self.value, "__name__", f"{self.value}")
+        label = "None" if self.value is None else getattr(self.value, "__name__", f"{self.value}")
         if isinstance(self.value, np.dtype):
-            told = f"np.{told}"
+            label = f"np.{label}"
         if self.is_list:
-            return f"list[{told}]"
+            return f"list[{label}]"
         shape = "[?]" if self.shape is None else str(list(self.shape)) if self.shape else ""
-        return f"{told}{shape}"
+        return f"{label}{shape}"
 
     @property
     def python(self) -> bool:
-        """Whether it is read as Python's own values."""
+        """True if values are read as Python values."""
         return self.is_list or not isinstance(self.value, np.dtype)
 
 
@@ -215,19 +215,19 @@ _PYTHON: dict[type, Kind] = {kind: Kind(kind) for kind in (bool, int, float, str
 
 
 def kind_of(value: object, at: str) -> Kind:
-    """What a column must be to hold this value.
+    """Return the type of a column that can store this value.
 
     Raises:
-        SpecMismatch: None can; the message begins with the name of the component.
+        SpecMismatch: A column cannot store the value; the message begins with the component's name.
     """
     known = _PYTHON.get(type(value))
     if known is not None:
         _check(value, at)
         return known
     if isinstance(value, np.generic):
-        return Kind(_held(value, at))
+        return Kind(_stored_dtype(value, at))
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-        dtype = _held(value, at)
+        dtype = _stored_dtype(value, at)
         if value.ndim == 1:
             return Kind(dtype, None)
         if value.size == 0 or value.ndim == 0:
@@ -236,7 +236,7 @@ def kind_of(value: object, at: str) -> Kind:
     if type(value) is list:
         kinds = {_PYTHON.get(type(item)) for item in value}
         if len(kinds) > 1 or None in kinds or NOTHING in kinds:
-            raise SpecMismatch(f"{at}: a list is written of bool, int, float, str or bytes alike")
+            raise SpecMismatch(f"{at}: list items must be all bool, int, float, str or bytes")
         for item in value:
             _check(item, at)
         return Kind(next(iter(kinds)).value if kinds else None, is_list=True)  # type: ignore[union-attr]  # None is not in them
@@ -256,7 +256,7 @@ def _check(value: object, at: str) -> None:
             raise SpecMismatch(f"{at}: text that is not Unicode cannot be written") from error
 
 
-def _held(value: np.generic | NDArray[Any], at: str) -> np.dtype[Any]:
+def _stored_dtype(value: np.generic | NDArray[Any], at: str) -> np.dtype[Any]:
     dtype = value.dtype
     times = dtype.str[1:] in _UNITS
     numbers = dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
@@ -272,10 +272,10 @@ def _held(value: np.generic | NDArray[Any], at: str) -> np.dtype[Any]:
 
 
 def merged(known: Kind, seen: Kind, at: str) -> Kind:
-    """What the column is that holds both.
+    """Return the column type that can store values of both types.
 
     Raises:
-        SpecMismatch: No column does.
+        SpecMismatch: There is no such type.
     """
     if known == seen or (seen is NOTHING and known.shape in ((), None)):
         return known
@@ -287,7 +287,7 @@ def merged(known: Kind, seen: Kind, at: str) -> Kind:
 
 
 def arrow_type(kind: Kind) -> Any:
-    """The type of the column."""
+    """Return the Arrow type of a column."""
     pa = library("pyarrow", "write_parquet", "parquet")
     python: dict[object, Any] = {None: pa.null(), bool: pa.bool_(), int: pa.int64()}
     python |= {float: pa.float64(), str: pa.string(), bytes: pa.binary()}
@@ -299,7 +299,7 @@ def arrow_type(kind: Kind) -> Any:
 
 
 def column_of(values: Sequence[Any], kind: Kind) -> Any:
-    """The values as a column of Arrow."""
+    """Convert values to an Arrow column."""
     pa = library("pyarrow", "write_parquet", "parquet")
     form = arrow_type(kind)
     if not isinstance(kind.value, np.dtype):
@@ -332,4 +332,4 @@ def _numbers_of(flat: Any, missing: Any = None) -> Any:
     form, numbers = pa.from_numpy_dtype(flat.dtype), flat.view(np.int64)
     if flat.dtype == _DAY:
         numbers = numbers.astype(np.int32)
-    return pa.array(numbers, mask=missing).view(form)  # NaT is a time, and not null
+    return pa.array(numbers, mask=missing).view(form)  # NaT is stored as a time, not as null

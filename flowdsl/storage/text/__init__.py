@@ -1,1 +1,1 @@
-"""Files of lines: text, and SVMLight."""
+"""Line-based files: text and SVMLight."""

@@ -1,8 +1,9 @@
-"""Rows of text files by number: an index of blocks of rows, and a reader that keeps one block.
+"""Random access to the rows of text files: an index of blocks, and a reader that caches one block.
 
-An index of every row would be larger than a file of short lines. A block is the rows that begin in
-one stretch of 8 KB, so the index takes some 0.3% of the file and travels with the flow, and a
-row costs at most a block to read; the next rows lie in the same one.
+An index of every row would be larger than a file of short lines. Instead, rows are grouped into
+blocks: a block contains the rows that begin in one stretch of 8 KB. The index then takes about
+0.3% of the file and is sent with the flow. Reading a row costs at most one block, and the next
+rows are usually in the same block.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from flowdsl.storage.paths import is_url, title_of
 T_co = TypeVar("T_co", covariant=True)
 
 STRETCH = 1 << 13
-"""Bytes of a file in which the rows of one block begin."""
+"""The size of the byte range in which the rows of one block begin."""
 
 _MOST_BLOCKS = 8
 _READ_BYTES = 1 << 21
@@ -36,7 +37,7 @@ _MOST_AHEAD = 1 << 22
 _FILES_OPEN = 16
 _BOM = b"\xef\xbb\xbf"
 _NOTHING = (b"\n", b"\r\n", b"\r")
-"""Lines with nothing in them."""
+"""Lines that are empty."""
 
 _COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),
@@ -46,8 +47,8 @@ _COMPRESSED = {
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 _BY_CHARACTER = {"utf-8", "ascii", "iso8859-1", "cp1252"}
-"""Encodings in which lines may be decoded together: others may shift at one and shift back later,
-so that what a line says would depend on the lines before it."""
+"""Encodings whose lines may be decoded together. In other encodings, a shift state may continue
+across lines, so the text of a line would depend on earlier lines."""
 
 
 # -- quotes ----------------------------------------------------------------------------------------
@@ -55,32 +56,33 @@ so that what a line says would depend on the lines before it."""
 
 @attrs.frozen
 class Quotes:
-    """How cells are quoted: a newline in a cell in quotes ends no row.
+    """The quoting of cells: a newline inside a quoted cell does not end the row.
 
-    A quote opens a cell only where the cell begins, as for Python's ``csv``. Any other quote is a
-    character: taking ``5",1`` for an open cell would take the rows after it for its text.
+    As in Python's ``csv``, a quote opens a cell only at the beginning of the cell. Any other quote
+    is an ordinary character: if ``5",1`` opened a cell, it would swallow the following rows.
     """
 
     mark: str
     delimiter: str
 
     def marks(self, codes: NDArray[np.uint8], before: int, is_open: bool) -> NDArray[np.intp]:
-        """Where quotes open or close a cell, in turn; two that are one character do both.
+        """Return the offsets of quotes that open and close cells, alternately.
 
-        ``before`` is the byte before the first; it is a quote only if that one closed a cell.
+        A doubled quote inside a cell counts as a closing and an opening one. ``before`` is the byte
+        before the first; it is a quote only if it closed a cell.
         """
-        found = np.flatnonzero(codes == ord(self.mark))
-        if not len(found):
-            return found
-        previous = codes[found - 1]
-        if found[0] == 0:
+        offsets = np.flatnonzero(codes == ord(self.mark))
+        if not len(offsets):
+            return offsets
+        previous = codes[offsets - 1]
+        if offsets[0] == 0:
             previous[0] = before
         begins = (previous == ord(self.delimiter)) | (previous == ord("\n"))
         if (begins | (previous == ord(self.mark)))[int(is_open) :: 2].all():
-            return found
+            return offsets
         kept: list[int] = []
         closed = -1 if before == ord(self.mark) else -2
-        for at, begins_cell in zip(found.tolist(), begins.tolist(), strict=True):
+        for at, begins_cell in zip(offsets.tolist(), begins.tolist(), strict=True):
             if is_open or begins_cell or closed == at - 1:
                 kept.append(at)
                 closed = at if is_open else closed
@@ -90,7 +92,7 @@ class Quotes:
     def closed_within(
         self, codes: NDArray[np.uint8], marks: NDArray[np.intp], after: bytes, is_open: bool
     ) -> NDArray[np.intp]:
-        """The quotes that close a cell although it goes on."""
+        """Return the quotes that close a cell although more text follows in the cell."""
         closing = marks[1 - int(is_open) :: 2]
         following = np.append(codes, np.frombuffer(after or b"\n", np.uint8))[closing + 1]
         return closing[
@@ -102,15 +104,15 @@ class Quotes:
         return f"{self.delimiter}\r\n"
 
     def all_quote_cells(self, text: str) -> bool:
-        """Whether no quote is a character, so that ``is_odd`` will do, which is faster."""
+        """Return True if all quotes delimit cells, so the faster ``is_odd`` suffices."""
         return _patterns(self, str).cells.fullmatch(text) is not None
 
     def is_odd(self, line: str, was_open: bool) -> bool:
-        """``is_open`` by the number of quotes."""
+        """Return ``is_open`` by counting quotes; valid if all quotes delimit cells."""
         return (line.count(self.mark) % 2 == 1) != was_open
 
     def is_open(self, line: AnyStr, was_open: bool) -> bool:
-        """Whether a cell is open at the end of a line, of which one may be open before it."""
+        """Return True if a cell is open at the end of a line; ``was_open``: at its beginning."""
         patterns, at = _patterns(self, type(line)), 0
         if was_open:
             text = patterns.goes_on.match(line)
@@ -123,11 +125,11 @@ class Quotes:
 @attrs.frozen
 class _Patterns:
     goes_on: re.Pattern[Any]
-    """The rest of an open cell, and the quote that closes it if there is one."""
+    """The rest of an open cell, and its closing quote if there is one."""
     opened: re.Pattern[Any]
-    """A cell in quotes, from where it begins, and the quote that closes it if there is one."""
+    """A quoted cell from its beginning, and its closing quote if there is one."""
     cells: re.Pattern[Any]
-    """Rows without a quote that is a character."""
+    """Rows in which every quote delimits a cell."""
 
 
 @cache
@@ -144,13 +146,13 @@ def _patterns(quotes: Quotes, kind: type) -> _Patterns:
 
 @attrs.frozen
 class TextFile:
-    """A file as it was when the flow was built, and where its blocks begin."""
+    """A file as it was when the flow was built, with the index of its blocks."""
 
     path: str
     stamp: str = attrs.field(repr=False)
     digest: int
     blocks: NDArray[np.int64] = attrs.field(eq=False, repr=False)
-    """For each block its first byte, its first row, and the lines before it; and last the end."""
+    """Per block: first byte, first row, and lines before it; the last column is the end."""
 
     @property
     def rows(self) -> int:
@@ -162,12 +164,12 @@ def text_file(
 ) -> TextFile:
     """Index a text file: a row is a line, or ends at the first newline outside of quotes.
 
-    With ``bom`` a byte order mark of UTF-8 at the beginning belongs to no row; without ``empty`` a
-    line with nothing in it is none.
+    With ``bom``, a UTF-8 byte order mark at the beginning is skipped. Without ``empty``, empty
+    lines are not rows.
 
     Raises:
-        SourceError: It is missing or compressed, or its last quote is never closed, or one that
-            goes over several lines is closed within a cell.
+        SourceError: The file is missing or compressed, its last quote is never closed, or a quote
+            that spans several lines is closed within a cell.
     """
     file = open_readable(operator, path)
 
@@ -179,23 +181,23 @@ def text_file(
 
 
 def open_readable(operator: str, path: str) -> ByteFile:
-    """Open a file of plain text.
+    """Open a file of uncompressed text.
 
     Raises:
-        SourceError: It is missing, or compressed, or in an encoding of two bytes a character.
+        SourceError: The file is missing, compressed, or in UTF-16 or UTF-32.
     """
     file = open_file(operator, path)
     begin = file.read(0, 6)
     for magic, (form, command) in _COMPRESSED.items():
         if begin.startswith(magic):
             raise SourceError(
-                f"{operator}: {path!r} is compressed by {form}, so that no row can be read by its "
+                f"{operator}: {path!r} is compressed by {form}, so its rows cannot be read by "
                 f"number: decompress it first, e.g. with {command}"
             )
     if begin.startswith(_WIDE):
         raise SourceError(
-            f"{operator}: {path!r} begins as UTF-16 or UTF-32 does, in which a newline is more "
-            f"than a byte: convert it first, e.g. with iconv -t UTF-8"
+            f"{operator}: {path!r} begins like UTF-16 or UTF-32, where a newline is more "
+            f"than one byte: convert it first, e.g. with iconv -t UTF-8"
         )
     return file
 
@@ -216,19 +218,20 @@ def scan(
     bom: bool = False,
     empty: bool = True,
 ) -> Table:
-    """Where the blocks of a file begin, as ``TextFile.blocks`` has them.
+    """Find the blocks of a file, in the form of ``TextFile.blocks``.
 
     Raises:
-        SourceError: It is cut off meanwhile, or its last quote is never closed, or one that goes
-            over several lines is closed within a cell.
+        SourceError: The file is truncated while it is read, its last quote is never closed, or a
+            quote that spans several lines is closed within a cell.
     """
     digest = xxhash.xxh3_64()
     begin = len(_BOM) if bom and file.read(0, len(_BOM)) == _BOM else 0
-    found = [np.array([[begin], [0], [0]])]
+    parts = [np.array([[begin], [0], [0]])]
     row = line = 0
     is_open = False
     last = begin, 0
-    latest = behind = ord("\n")  # the byte before a piece; ``behind`` is no quote but a closing one
+    # The byte before a piece; in ``behind`` it is a quote only if it closes a cell.
+    latest = behind = ord("\n")
     for offset, data in _pieces(operator, file):
         digest.update(data)
         codes = np.frombuffer(data, np.uint8)
@@ -246,8 +249,8 @@ def scan(
             for start, end in np.stack([rows_at, lines_at], 1)[rows_at < lines_at]:
                 raise SourceError(
                     f"{operator}: {file.path!r}: the row that begins on line {start + 1} has a "
-                    f"quote that is closed on line {end + 1}, in the midst of a cell, so it is "
-                    f"uncertain where rows end; quotes in a cell in quotes are doubled, and "
+                    f"quote that is closed on line {end + 1}, in the middle of a cell, so it is "
+                    f"unclear where rows end; double the quotes in a quoted cell; "
                     f"quotechar=None reads quotes as characters"
                 )
             is_open = (is_open + len(marks)) % 2 == 1
@@ -265,7 +268,7 @@ def scan(
                 sizes = np.diff(starts, prepend=last[0])
                 nothing = (sizes == 1) | ((sizes == 2) & (before == ord("\r")))
                 rows -= np.cumsum(nothing)
-            found.append(np.stack([starts, rows, lines])[:, begins])
+            parts.append(np.stack([starts, rows, lines])[:, begins])
             row, last = int(rows[-1]), (int(starts[-1]), int(lines[-1]))
         latest = data[-1]
     if is_open:
@@ -277,11 +280,11 @@ def scan(
     if rest > 1 or (rest and (empty or latest != ord("\r"))):  # the last row has no newline
         row += 1
     end = np.array([[file.size], [row], [line]])
-    return Table(np.concatenate([*found, end], 1), digest.intdigest())
+    return Table(np.concatenate([*parts, end], 1), digest.intdigest())
 
 
 def digest_of(operator: str, file: ByteFile) -> int:
-    """A digest of all of its bytes."""
+    """Return a digest of all bytes of a file."""
     digest = xxhash.xxh3_64()
     for _, data in _pieces(operator, file):
         digest.update(data)
@@ -292,10 +295,10 @@ def digest_of(operator: str, file: ByteFile) -> int:
 
 
 def checked_encoding(operator: str, encoding: object) -> str:
-    """The name of an encoding that lines can be read in, by its usual name.
+    """Check an encoding for text files, and return its normalised name.
 
     Raises:
-        InvalidFlow: There is none of this name, or a newline is not one byte in it.
+        InvalidFlow: The encoding does not exist, or its newline is not one byte.
     """
     if not isinstance(encoding, str):
         raise InvalidFlow(f"{operator}: encoding must be a str, got {encoding!r}")
@@ -313,13 +316,13 @@ def checked_encoding(operator: str, encoding: object) -> str:
 
 
 def decoded(data: bytes, encoding: str, quotes: Quotes | None = None) -> list[str]:
-    """The text of each row of a block, without its newline.
+    """Decode a block into rows, without their newlines.
 
     Raises:
-        UnicodeDecodeError: Some of it is not in this encoding.
+        UnicodeDecodeError: The block is not valid in this encoding.
     """
     if encoding not in _BY_CHARACTER:
-        return [_without_end(row).decode(encoding) for row in _parted(data, quotes)]
+        return [_without_end(row).decode(encoding) for row in _split(data, quotes)]
     text = data.decode(encoding)
     rows = text.split("\n")
     if not rows[-1]:
@@ -334,8 +337,8 @@ def _without_end(row: bytes) -> bytes:
     return row.removesuffix(b"\n")
 
 
-def _parted(data: bytes, quotes: Quotes | None) -> list[bytes]:
-    """The bytes of each row of a block, with its newline."""
+def _split(data: bytes, quotes: Quotes | None) -> list[bytes]:
+    """Split a block into the bytes of its rows, with their newlines."""
     rows = [row + b"\n" for row in data.split(b"\n")]
     rows[-1] = rows[-1][:-1]
     if not rows[-1]:
@@ -348,39 +351,39 @@ def _joined(
     is_open: Callable[[AnyStr, bool], bool],
     join: Callable[[list[AnyStr]], AnyStr],
 ) -> list[AnyStr]:
-    """Rows of lines: a cell that is open at the end of a line goes on in the next."""
+    """Join lines into rows: a cell that is open at the end of a line continues on the next."""
     rows: list[AnyStr] = []
-    begun: list[AnyStr] = []
+    pending: list[AnyStr] = []
     for line in lines:
-        goes_on = is_open(line, bool(begun))
-        if begun or goes_on:
-            begun.append(line)
-        if not goes_on:
-            rows.append(join(begun) if begun else line)
-            begun = []
-    if begun:
-        rows.append(join(begun))
+        continues = is_open(line, bool(pending))
+        if pending or continues:
+            pending.append(line)
+        if not continues:
+            rows.append(join(pending) if pending else line)
+            pending = []
+    if pending:
+        rows.append(join(pending))
     return rows
 
 
 class Parser(Protocol[T_co]):
-    """What the bytes of rows say."""
+    """Parses the bytes of rows into values."""
 
     @property
     def quotes(self) -> Quotes | None:
-        """How a cell is quoted, in which a newline ends no row."""
+        """The quoting of cells, in which a newline does not end a row; None if there is none."""
         ...
 
     @property
     def empty(self) -> bool:
-        """Whether a line with nothing in it is a row."""
+        """True if an empty line is a row."""
         ...
 
     def parse(self, data: bytes, skip: int = 0) -> Sequence[T_co]:
-        """The rows of a block, but the first ``skip`` ones.
+        """Parse the rows of a block, except the first ``skip`` rows.
 
         Raises:
-            FlowError, ValueError: One of them cannot be read; it may say which cell.
+            FlowError, ValueError: A row cannot be parsed; the message may name the cell.
         """
         ...
 
@@ -389,7 +392,7 @@ class Parser(Protocol[T_co]):
 
 
 class _Blocks(Generic[T]):
-    """Reads rows by number, in one process, a block or some blocks at a time."""
+    """Reads rows by index, in one process, one or several blocks at a time."""
 
     def __init__(
         self, files: Sequence[TextFile], skip: int, parser: Parser[T], name: str, kept: int
@@ -403,9 +406,9 @@ class _Blocks(Generic[T]):
         self._count = 1
 
     def with_row(self, i: int) -> tuple[int, Sequence[T]]:
-        """Consecutive rows, of which one is row ``i``, and the number of the first of them.
+        """Return consecutive rows that include row ``i``, and the index of the first.
 
-        They are those of its block, and of some that follow it if rows are read in order.
+        They are the rows of its block and, when rows are read in order, of some following blocks.
         """
         k, j = self._shards.find(i)
         file, row = self._files[k], j + self._skip
@@ -418,18 +421,18 @@ class _Blocks(Generic[T]):
         self._next, self._count = (k, last), count
         (start, first, lines), (end, after, _) = file.blocks[:3, [block, last]].T.tolist()
         if self._opened(k).changed():
-            self._opened.cache_clear()  # it may only have been touched, which opening it finds out
+            self._opened.cache_clear()  # opening it again checks whether its content changed
         data = self._opened(k).read(start, end)
         skip = max(0, self._skip - first)
         try:
             rows = self._parser.parse(data, skip)
             if len(rows) == after - first - skip:
-                return self._found(k, block, i - (row - first - skip), rows, end - start)
-        except (FlowError, ValueError):  # of one row, which need not be this one
+                return self._cached(k, block, i - (row - first - skip), rows, end - start)
+        except (FlowError, ValueError):  # some row failed, but perhaps not row ``i``
             pass
-        parted = _parted(data, self._parser.quotes)
+        parted = _split(data, self._parser.quotes)
         empty = self._parser.empty
-        places = [k for k, one in enumerate(parted) if empty or one not in _NOTHING]
+        places = [k for k, line in enumerate(parted) if empty or line not in _NOTHING]
         if len(places) != after - first:
             raise SourceError(_changed(self._name, file.path))
         own = places[row - first]
@@ -439,7 +442,7 @@ class _Blocks(Generic[T]):
         place = _Place(file.path, line, end, start + len(before))
         return i, self._alone(parted[own], place)
 
-    def _found(
+    def _cached(
         self, k: int, block: int, first: int, rows: Sequence[T], size: int
     ) -> tuple[int, Sequence[T]]:
         if size <= self._room:
@@ -448,7 +451,7 @@ class _Blocks(Generic[T]):
         return first, rows
 
     def _alone(self, data: bytes, place: _Place) -> Sequence[T]:
-        """A row by itself, of a block that cannot be read as a whole."""
+        """Parse one row alone, when its block cannot be parsed as a whole."""
         try:
             rows = self._parser.parse(data)
         except SpecMismatch as error:
@@ -462,37 +465,37 @@ class _Blocks(Generic[T]):
         except (FlowError, ValueError) as error:
             raise SourceError(f"{place}: {error}") from error
         if len(rows) != 1:
-            raise SourceError(f"{place}: it is no row")
+            raise SourceError(f"{place}: it is not a row")
         return rows
 
 
 def reader(
     files: Sequence[TextFile], skip: int, parser: Parser[T], name: str, kept: int = 0
 ) -> Callable[[int], T]:
-    """A reader of rows by number, which keeps what it read last, and besides ``kept`` bytes.
+    """Return a function that reads rows by index, with the latest block and ``kept`` bytes cached.
 
-    ``name`` is the operator that a message names.
+    ``name`` is the operator's name in error messages.
 
     Raises:
-        SourceError: A file of this machine is another than when the flow was built; of one
-            elsewhere its rows say so.
+        SourceError: A local file changed after the flow was built; for a remote file, reading its
+            rows raises the error.
     """
     for file in files:
         if not is_url(file.path):
             _unchanged(name, file)
     load = _Blocks(files, skip, parser, name, kept).with_row
-    held: tuple[int, Sequence[T]] = (0, ())
+    latest: tuple[int, Sequence[T]] = (0, ())
 
     def read(i: int) -> T:
-        nonlocal held
-        first, rows = held  # together, as several threads may read
+        nonlocal latest
+        first, rows = latest  # read together: several threads may read
         k = i - first
         if k >= 0:
             try:
                 return rows[k]
             except IndexError:
                 pass
-        first, rows = held = load(i)
+        first, rows = latest = load(i)
         return rows[i - first]
 
     return read
@@ -503,7 +506,7 @@ class _Place:
     path: str
     line: int
     end: int
-    """Its last line."""
+    """The last line of the row."""
     byte: int
 
     def __str__(self) -> str:
@@ -523,26 +526,26 @@ def _unchanged(name: str, known: TextFile) -> ByteFile:
 
 
 class Ahead:
-    """A file that is read farther ahead the longer it is read in order, as remote ones must be."""
+    """Reads a file with growing read-ahead while it is read in order, as remote files need."""
 
     def __init__(self, file: ByteFile) -> None:
         self._file = file
-        self._held = (0, b"")
+        self._latest = (0, b"")
         self._count = 0
 
     def changed(self) -> bool:
         return self._file.changed()
 
     def read(self, start: int, end: int) -> bytes:
-        begin, data = self._held
+        begin, data = self._latest
         if not begin <= start <= end <= begin + len(data):
             in_order = start == begin + len(data)
             self._count = min(max(4 * self._count, STRETCH), _MOST_AHEAD) if in_order else 0
             begin, data = start, self._file.read(start, max(end - start, self._count))
-            self._held = begin, data
+            self._latest = begin, data
             if len(data) < end - start:
                 raise SourceError(
-                    f"{self._file.path!r} ends at byte {start + len(data)}, where rows went on to "
+                    f"{self._file.path!r} ends at byte {start + len(data)}, but rows continued to "
                     f"byte {end} when this flow was built"
                 )
         return data[start - begin : end - begin]
@@ -553,33 +556,33 @@ class Ahead:
 
 @attrs.frozen(repr=False)
 class FromBlocks(IndexedSource[T], Generic[T]):
-    """The rows of text files, by number."""
+    """The base of sources that read rows of text files by index."""
 
     files: tuple[TextFile, ...]
 
     @property
     @abstractmethod
     def operator(self) -> str:
-        """The function that reads the format."""
+        """The name of the source operator."""
 
     @property
     @abstractmethod
     def parser(self) -> Parser[T]:
-        """What the bytes of its rows say."""
+        """The parser of blocks of rows."""
 
     @property
     def options(self) -> str:
-        """What its rows depend on besides the files, for the fingerprint."""
+        """All options that rows depend on besides the files, for the fingerprint."""
         return repr(self.parser)
 
     @property
     def skip(self) -> int:
-        """How many rows at the beginning of each file are none, such as a header."""
+        """The number of leading rows in each file to skip, such as a header."""
         return 0
 
     @property
     def kept(self) -> int:
-        """How many bytes of blocks a process keeps besides the last one."""
+        """The number of bytes that a process caches in addition to the latest block."""
         return 0
 
     @property
@@ -589,8 +592,8 @@ class FromBlocks(IndexedSource[T], Generic[T]):
     @property
     def fingerprint(self) -> str:
         digests = b"".join(file.digest.to_bytes(8, "little") for file in self.files)
-        told = xxhash.xxh3_64_hexdigest(digests + self.options.encode(errors="surrogateescape"))
-        return f"{self.title} of {self.length} rows {told}"
+        digest = xxhash.xxh3_64_hexdigest(digests + self.options.encode(errors="surrogateescape"))
+        return f"{self.title} of {self.length} rows {digest}"
 
     @property
     def length(self) -> int:

@@ -25,7 +25,7 @@ BOM = "\ufeff"
 
 @attrs.frozen
 class _Lines:
-    """Lines in an encoding."""
+    """Parses blocks into decoded lines."""
 
     encoding: str
     quotes: None = None
@@ -38,7 +38,7 @@ class _Lines:
 
 @attrs.frozen(repr=False)
 class FromText(FromBlocks[str]):
-    """The lines of text files, by number."""
+    """The source of ``from_text``: the lines of text files, by index."""
 
     encoding: str
 
@@ -55,23 +55,23 @@ class FromText(FromBlocks[str]):
 
 
 def from_text(paths: Paths, *, encoding: str = "utf-8") -> Flow[str, Exact]:
-    r"""The lines of a text file, or of several in turn, without their ends.
+    r"""Read the lines of one text file, or of several in sequence, without line endings.
 
     ``paths`` is a path or URL, a pattern such as ``"part-*.txt"``, whose files are sorted, or a
-    list of them in the order given. A line ends with ``\n`` or ``\r\n``, and the last one also with
-    the file; an empty line is a row. A byte order mark of UTF-8 at the beginning of a file is no
-    part of the first line. The encoding has to be one in which a newline is one byte, as in UTF-8.
+    list of these, in the listed order. A line ends with ``\n`` or ``\r\n``; the last one may end
+    with the file. An empty line is a row. A UTF-8 byte order mark at the beginning of a file is
+    skipped. In the encoding, a newline must be one byte, as in UTF-8.
 
-    Any line is read by its number: one reading of the file finds where lines begin, and keeps that
-    in ``.a.txt.index`` beside ``a.txt``. Each process reads only the parts that it works on.
+    Lines are accessible by index: the file is scanned once for the beginnings of lines, which are
+    stored in ``.a.txt.index`` beside ``a.txt``. Each process reads only the parts it works on.
 
     Length: the number of lines.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once for a file that is missing, compressed, or in UTF-16; at its
-    line for one that is not in the encoding, or if the file was changed since the flow was built.
-    A text file has no checksum: a damaged line is another line.
+    Errors: ``SourceError`` when the flow is built, for a file that is missing, compressed, or in
+    UTF-16; at the line, if it is not in the encoding, or if the file changed after the flow was
+    built. A text file has no checksum: corruption goes undetected.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -91,13 +91,13 @@ def from_text(paths: Paths, *, encoding: str = "utf-8") -> Flow[str, Exact]:
 
 
 def write(flow: FlowBase[str, Finite], path: OnePath, overwrite: bool = False) -> int:
-    """Run one pass of a flow of lines and write them; gives their number.
+    """Run one pass of a flow, write its elements as lines and return their number.
 
     Raises:
-        EndlessFlow: It never ends.
+        EndlessFlow: The flow never ends.
         InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses.
-        SpecMismatch: An element is no line.
+        SourceError: The disk refuses a write.
+        SpecMismatch: An element cannot be a line.
     """
     return write_file("write_text", flow, path, overwrite, _write)
 
@@ -115,7 +115,7 @@ def _as_line(line: object, is_first: bool) -> bytes:
         )
     if "\n" in line or line.endswith("\r"):
         raise SpecMismatch(
-            f"element: a line must not hold a newline, nor end with '\\r', got {line[:80]!r}"
+            f"element: a line must not contain a newline or end with '\\r', got {line[:80]!r}"
         )
     if is_first and line.startswith(BOM):
         raise SpecMismatch(
@@ -126,14 +126,14 @@ def _as_line(line: object, is_first: bool) -> bytes:
 
 
 def encoded(text: str, component: str) -> bytes:
-    """Text as UTF-8.
+    """Encode text as UTF-8.
 
     Raises:
-        SpecMismatch: It holds half of a surrogate pair.
+        SpecMismatch: The text contains half of a surrogate pair.
     """
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         raise SpecMismatch(
-            f"{component}: {error.object[:80]!r} cannot be UTF-8: {error.reason}"
+            f"{component}: {error.object[:80]!r} cannot be encoded as UTF-8: {error.reason}"
         ) from error

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 Sample: TypeAlias = "tuple[NDArray[np.float64], float]"
 
 _KEPT_BYTES = 1 << 28
-"""How much of the files stays with a process once it is read: a line takes far longer to read than
-its features to copy, and rows are mostly shuffled."""
+"""The number of bytes of the files that a process caches: parsing a line takes far longer than
+copying its features, and rows are mostly shuffled."""
 
 _MOST_FEATURES = 1 << 24
-"""More have to be asked for: one damaged digit would else make rows of gigabytes."""
+"""More features must be requested: else one damaged digit would create rows of gigabytes."""
 
 
 @attrs.frozen
 class _Samples(Sequence[Sample]):
-    """The samples of a block, which are made dense one at a time."""
+    """The samples of a block in sparse form; each is made dense on access."""
 
     ends: NDArray[np.int32]
-    """Where the features of one sample end and those of the next begin."""
+    """The end of each sample's features, after a leading zero."""
     indices: NDArray[np.int32]
     values: NDArray[np.float64]
     labels: NDArray[np.float64]
@@ -62,11 +62,11 @@ class _Samples(Sequence[Sample]):
 
 @attrs.frozen
 class _Features:
-    """How lines become features."""
+    """Parses blocks of lines into samples."""
 
     n_features: int
     first: int
-    """The number that the file has for the first feature."""
+    """The number of the first feature in the file: 0 or 1."""
     quotes: None = None
     empty: bool = True
 
@@ -76,14 +76,14 @@ class _Features:
 
 
 def _loaded(data: bytes) -> tuple[Any, Any, Any, Any]:
-    """The samples of some lines, sparse, as scikit-learn reads them.
+    """Parse lines into sparse samples with scikit-learn.
 
     Raises:
-        ValueError: A line is none of this format.
+        ValueError: A line is not in this format.
     """
     read = library("sklearn.datasets", "from_svmlight", "svmlight").load_svmlight_file
     try:
-        table, labels = read(io.BytesIO(data), zero_based=True)  # as the file numbers them
+        table, labels = read(io.BytesIO(data), zero_based=True)  # keep the file's numbering
     except (OverflowError, IndexError, TypeError) as error:
         raise ValueError(str(error)) from error
     return table.indptr, table.indices, table.data, labels
@@ -91,7 +91,7 @@ def _loaded(data: bytes) -> tuple[Any, Any, Any, Any]:
 
 @attrs.frozen(repr=False)
 class FromSvmlight(FromBlocks[Sample]):
-    """The samples of SVMlight files, by number."""
+    """The source of ``from_svmlight``: the samples of SVMlight files, by index."""
 
     features: _Features
 
@@ -118,26 +118,26 @@ def from_svmlight(
     n_features: int | None = None,
     zero_based: bool | Literal["auto"] = "auto",
 ) -> Flow[tuple[NDArray[np.float64], float], Exact]:
-    r"""Pairs of features and label, of a file in the text format of SVMlight and LIBSVM.
+    r"""Read pairs of features and label from files in the text format of SVMlight and LIBSVM.
 
-    ``paths`` is a path or URL, a pattern, whose files are sorted, or a list of them in the order
-    given. A row is ``(x, y)``: ``x`` is a dense array of all features, zero where the file has
-    none, and ``y`` the label. scikit-learn reads the lines, some at a time, and rows are made dense
-    one by one, so a file larger than memory can be read. What follows ``#`` is a comment, and
-    ``qid:`` says nothing.
+    ``paths`` is a path or URL, a pattern, whose files are sorted, or a list of these, in the listed
+    order. A row is ``(x, y)``: ``x`` is a dense array of all features, zero where the file has no
+    value, and ``y`` is the label. scikit-learn parses a block of lines at a time, and rows are made
+    dense one by one, so a file may be larger than memory. Text after ``#`` is a comment, and
+    ``qid:`` is ignored.
 
-    ``n_features`` is the length of ``x``, where it is more than the largest feature in these files,
-    as for a test set. ``zero_based`` says whether the first feature has the number 0; ``"auto"``
-    takes it to have, if any feature of these files has.
+    ``n_features`` is the length of ``x``; pass it if it is more than the largest feature in these
+    files, as for a test set. ``zero_based`` is True if the first feature has the number 0;
+    ``"auto"`` assumes so if any of these files has a feature 0.
 
     Length: the number of samples.
 
     Effects: none.
 
-    Errors: at once, ``MissingLibrary`` without scikit-learn; ``SourceError`` for a file that is
-    missing or compressed, and, with its line, for what is no sample; ``InvalidFlow`` for an
-    ``n_features`` that is less than the files have. A feature beyond 16,777,216 is taken for
-    damage, unless ``n_features`` says as many.
+    Errors: when the flow is built, ``MissingLibrary`` without scikit-learn; ``SourceError`` for a
+    file that is missing or compressed and, with its line, for an invalid sample; ``InvalidFlow``
+    for an ``n_features`` smaller than the files need. A feature beyond 16,777,216 is treated as
+    damage, unless ``n_features`` allows it.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -164,7 +164,7 @@ def from_svmlight(
 
 
 def _indexed(path: str) -> TextFile:
-    """A file whose blocks also have their largest and smallest feature."""
+    """Index a file; its blocks also have their largest and smallest feature."""
     file = open_readable("from_svmlight", path)
     table = table_of(file, f"svmlight 1 {STRETCH}", 5, _scan)
     return TextFile(path, file.stamp, table.digest, table.columns)
@@ -184,7 +184,7 @@ def _scan(file: ByteFile) -> Table:
         rows.append(rows[-1] + len(labels))
         most.append(int(indices.max(initial=-1)))
         least.append(int(indices.min(initial=_MOST_INDEX)))
-    # the last column is the end of the file, and the features are those before it
+    # the last column is the end of the file; its features cover all blocks
     return Table(np.array([starts, rows, before, most, least]), lines.digest)
 
 
@@ -196,35 +196,35 @@ def _damaged(path: str, data: bytes, before: int) -> SourceError:
         try:
             _loaded(line)
         except ValueError as error:
-            told = repr(line[:80].decode(errors="backslashreplace"))
-            return SourceError(f"from_svmlight: {path!r}, line {number}: {error}; got {told}")
-    return SourceError(f"from_svmlight: {path!r}, after line {before}: it is no SVMlight file")
+            shown = repr(line[:80].decode(errors="backslashreplace"))
+            return SourceError(f"from_svmlight: {path!r}, line {number}: {error}; got {shown}")
+    return SourceError(f"from_svmlight: {path!r}, after line {before}: it is not an SVMlight file")
 
 
 def _first_feature(files: Sequence[TextFile], zero_based: bool | Literal["auto"]) -> int:
     has_zero = [file.path for file in files if (file.blocks[4] == 0).any()]
     if zero_based is False and has_zero:
         raise SourceError(
-            f"from_svmlight: {has_zero[0]!r} has a feature 0, and zero_based=False says that the "
+            f"from_svmlight: {has_zero[0]!r} has a feature 0, but zero_based=False means that the "
             f"first is 1"
         )
     return 0 if zero_based is True or has_zero else 1
 
 
-def _size(files: Sequence[TextFile], first: int, asked: int | None) -> int:
+def _size(files: Sequence[TextFile], first: int, requested: int | None) -> int:
     most, path = max(_largest(files))
-    found = max(most + 1 - first, 1)
-    if asked is None and found > _MOST_FEATURES:
+    needed = max(most + 1 - first, 1)
+    if requested is None and needed > _MOST_FEATURES:
         raise SourceError(
-            f"from_svmlight: {path!r} has a feature {most}, so that a row takes {8 * found:,} "
-            f"bytes; if that is meant, pass n_features={found}"
+            f"from_svmlight: {path!r} has a feature {most}, so that a row takes {8 * needed:,} "
+            f"bytes; if that is intended, pass n_features={needed}"
         )
-    if asked is not None and asked < found:
+    if requested is not None and requested < needed:
         raise InvalidFlow(
-            f"from_svmlight: n_features must be at least {found}, as {path!r} has a feature "
-            f"{most}, got {asked}"
+            f"from_svmlight: n_features must be at least {needed}, as {path!r} has a feature "
+            f"{most}, got {requested}"
         )
-    return asked or found
+    return requested or needed
 
 
 def _largest(files: Sequence[TextFile]) -> Iterator[tuple[int, str]]:

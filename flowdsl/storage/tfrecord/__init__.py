@@ -1,1 +1,1 @@
-"""TFRecord files and the examples in them, without TensorFlow."""
+"""TFRecord files and ``tf.train.Example`` messages, without TensorFlow."""

@@ -1,4 +1,4 @@
-"""The records of compressed TFRecord files, which are streams."""
+"""Compressed TFRecord files, which can only be read in order."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from flowdsl.storage.tfrecord.inflating import Compression, Inflated
 
 @attrs.frozen(repr=False)
 class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
-    """The records of compressed TFRecord files, in order."""
+    """The source of ``from_tfrecord`` for compressed files: their records, in order."""
 
     paths: tuple[str, ...]
     marks: tuple[str, ...]
-    """What tells the content of each file."""
+    """The mark that identifies the content of each file."""
     compression: Compression
     encoded: bool
     declared: Spec
@@ -62,7 +62,7 @@ class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
             raise of_another_size(self.paths, self.size, position)
 
     def _elements(self, path: str, payloads: Iterator[bytes]) -> Iterator[Any]:
-        held = SchemaRows("from_tfrecord", path, self.declared)
+        checked = SchemaRows("from_tfrecord", path, self.declared)
         for i, payload in enumerate(payloads):
             if payload.startswith(END):
                 end_of(path, payload, i)
@@ -70,7 +70,7 @@ class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
                     raise no_end(path)
                 return
             row = decoded(path, i, payload)
-            yield held.row(i, row) if held.changes else row
+            yield checked.row(i, row) if checked.changes else row
         raise no_end(path)
 
 
@@ -85,7 +85,7 @@ def _raw(path: str, payloads: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _streamed(file: ByteFile, compression: Compression) -> Iterator[bytes]:
-    """The payloads of a compressed file; raises SourceError at the first that is damaged."""
+    """Yield the payloads of a compressed file; raises SourceError at the first damaged one."""
     checksum = checksum_for("from_tfrecord")
     content = Inflated("from_tfrecord", file, compression)
     at = 0
@@ -108,16 +108,16 @@ def _streamed(file: ByteFile, compression: Compression) -> Iterator[bytes]:
 
 
 def mark_of(file: ByteFile) -> str:
-    """What tells the content: a compressed file ends with a checksum of it."""
+    """Return a mark of the content: the size, and the checksum at the end of a compressed file."""
     return f"{file.size}:{file.read(max(file.size - 8, 0), 8).hex()}"
 
 
 def changed(path: str) -> SourceError:
-    """The error where a file is another than when the flow was built."""
+    """Return the error for a file that changed after the flow was built."""
     return SourceError(f"{path!r} holds other rows than when this flow was built: build a new flow")
 
 
-def of_another_size(paths: Sequence[str], size: int, found: int) -> SourceError:
-    """The error where there are more rows than ``size=`` says, or fewer."""
+def of_another_size(paths: Sequence[str], size: int, actual: int) -> SourceError:
+    """Return the error for a number of rows that differs from ``size=``."""
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return SourceError(f"from_tfrecord: size={size}, but {paths[0]!r}{more} holds {found} rows")
+    return SourceError(f"from_tfrecord: size={size}, but {paths[0]!r}{more} holds {actual} rows")

@@ -1,4 +1,4 @@
-"""Encoded elements, and the record after the last of them, which tells how many they are."""
+"""Files of encoded elements end with a record that stores the number and spec of the elements."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.storage.codec import decode_numbered, spec_from_plain
 
 END = b"\xc1flowdsl tfrecord end\n"
-"""What the record after encoded elements begins with; no MessagePack begins with 0xC1."""
+"""The prefix of the last record; valid MessagePack never begins with 0xC1."""
 
 VERSION = 1
 
 
 class End(msgspec.Struct, frozen=True):
-    """What the record after encoded elements holds."""
+    """The content of the last record of a file of encoded elements."""
 
     version: int
     length: int
@@ -25,7 +25,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 def end_of(path: str, payload: bytes, rows: int) -> Spec:
-    """The spec of the rows before this payload, which is the last of a file."""
+    """Return the spec of the rows, from the payload of the last record of a file."""
     try:
         end = msgspec.msgpack.decode(payload[len(END) :], type=End)
         spec = spec_from_plain(end.spec) if end.version == VERSION else UNKNOWN
@@ -44,15 +44,15 @@ def end_of(path: str, payload: bytes, rows: int) -> Spec:
 
 
 def no_end(path: str) -> SourceError:
-    """The error where encoded elements do not end as they must."""
+    """Return the error for encoded elements without a valid last record."""
     return SourceError(
         f"from_tfrecord: {path!r} holds no whole flow of encoded elements: it was cut off, or "
-        f"written by something else; to read its records as bytes, declare no element"
+        f"written by another program; to read its records as bytes, declare no element"
     )
 
 
 def encoded_rows(path: str) -> SpecMismatch:
-    """The error where encoded elements are read as bytes."""
+    """Return the error for encoded elements that are read as bytes."""
     return SpecMismatch(
         f"from_tfrecord: {path!r} holds elements that flow.write_tfrecord(path) encoded, not "
         f"bytes; declare them: from_tfrecord(path, Sample), or from_tfrecord(path, object) for any"
@@ -60,7 +60,7 @@ def encoded_rows(path: str) -> SpecMismatch:
 
 
 def decoded(path: str, i: int, payload: bytes) -> Any:
-    """The element of row ``i``; raises SourceError if it is none, or that of another row."""
+    """Return the element of row ``i``; raises SourceError if it is invalid or of another row."""
     try:
         return decode_numbered(i, payload)
     except SourceError as error:

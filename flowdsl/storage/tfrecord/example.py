@@ -1,7 +1,8 @@
-"""parse_example and to_example: the bytes of a ``tf.train.Example``, typed by a record.
+"""parse_example and to_example: encoding and decoding of ``tf.train.Example``, typed by a record.
 
-An Example maps names to lists: of bytes, of float32 numbers, or of int64 numbers. Protobuf's own
-runtime reads and writes it; its classes are made here, as TensorFlow's need TensorFlow.
+An Example maps names to lists of bytes, of float32 numbers or of int64 numbers. Protobuf's own
+runtime reads and writes it; the message classes are built here, as TensorFlow's classes would
+need TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from flowdsl.storage.libraries import library
 
 A = TypeVar("A")
 Convert: TypeAlias = Callable[[Any], Any]
-"""From the values of a feature to a component."""
+"""Converts the values of a feature to a component."""
 
 _KINDS = {"bytes_list": "bytes", "float_list": "float32", "int64_list": "int64"}
-"""The kinds of feature, as a message says them."""
+"""The kinds of features, as error messages name them."""
 
 _LISTS: dict[type, str] = {
     bytes: "bytes_list",
@@ -35,16 +36,16 @@ _LISTS: dict[type, str] = {
     int: "int64_list",
     np.int64: "int64_list",
 }
-"""The kind of feature that holds values of a class."""
+"""The kind of feature that stores values of a class."""
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 @cache
 def _example(operator: str) -> Any:
-    """The class of an Example, from its definition in tensorflow/core/example.
+    """Return the message class of an Example, from its definition in tensorflow/core/example.
 
-    It is in a pool of its own: TensorFlow registers its classes in the common one.
+    The class is in a pool of its own: TensorFlow registers its classes in the default pool.
     """
     protobuf = partial(library, operator=operator, extra="tfrecord")
     field = protobuf("google.protobuf.descriptor_pb2").FieldDescriptorProto
@@ -91,7 +92,7 @@ def _example(operator: str) -> Any:
 
 @attrs.frozen
 class _Feature:
-    """What is wanted of one feature."""
+    """The kind and conversion of one feature to parse."""
 
     name: str
     kind: str
@@ -99,7 +100,7 @@ class _Feature:
 
 
 class ExampleParser(Generic[A]):
-    """Makes a record of the bytes of an Example; it can be sent to workers."""
+    """Parses the bytes of an Example into a record; can be sent to workers."""
 
     def __init__(self, record: TypeForm[A], form: type, features: Sequence[_Feature]) -> None:
         self._record, self._form, self._features = record, form, features
@@ -107,11 +108,11 @@ class ExampleParser(Generic[A]):
         self._undecodable = library(
             "google.protobuf.message", "parse_example", "tfrecord"
         ).DecodeError
-        self.__annotations__ = {"return": record}  # what a map of it reads, and how it is titled
+        self.__annotations__ = {"return": record}  # read by ``map``, for the spec and the title
         self.__qualname__ = f"parse_example({form.__name__})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # what was read of the annotations too: a worker may not have the names that they use
+        # includes the evaluated annotations: their names may be missing in a worker
         return ExampleParser, (self._record, self._form, self._features)
 
     def __repr__(self) -> str:
@@ -121,15 +122,15 @@ class ExampleParser(Generic[A]):
         try:
             stored = self._decode(data).features.feature
         except self._undecodable as error:
-            raise SourceError(f"parse_example: no tf.train.Example: {error}") from error
-        values = {one.name: _value(stored, one) for one in self._features}
+            raise SourceError(f"parse_example: not a tf.train.Example: {error}") from error
+        values = {feature.name: _value(stored, feature) for feature in self._features}
         return cast("A", assemble(self._form, values))
 
 
 def _value(stored: Any, wanted: _Feature) -> Any:
     name = wanted.name
-    if name not in stored:  # to ask for it would make it
-        there = ", ".join(map(repr, sorted(stored))) or "no others"
+    if name not in stored:  # indexing would create it
+        there = ", ".join(map(repr, sorted(stored))) or "no features"
         raise SpecMismatch(f"parse_example: no feature {name!r}; there are {there}")
     feature = stored[name]
     kind = feature.WhichOneof("kind")
@@ -145,11 +146,11 @@ def _value(stored: Any, wanted: _Feature) -> Any:
 
 
 def _feature(name: str, spec: Spec) -> _Feature:
-    """How to read a feature as its annotation says."""
+    """Return how to parse a feature with this spec."""
     if isinstance(spec, ListSpec) and isinstance(spec.item, ValueSpec) and spec.item.type in _LISTS:
         item = spec.item.type
-        one = _OF_VALUES.get(item)
-        return _Feature(name, _LISTS[item], partial(_each, one) if one else list)
+        convert = _OF_VALUES.get(item)
+        return _Feature(name, _LISTS[item], partial(_each, convert) if convert else list)
     if isinstance(spec, ValueSpec) and spec.type in _LISTS:
         return _Feature(name, _LISTS[spec.type], partial(_single, _OF_VALUES.get(spec.type)))
     if isinstance(spec, ArraySpec) and spec.dtype is not None and spec.dtype.type in _LISTS:
@@ -163,13 +164,13 @@ def _feature(name: str, spec: Spec) -> _Feature:
     raise InvalidFlow(
         f"parse_example: the field {name!r} is {spec}, and a feature holds bytes, float32 or int64 "
         f"numbers: declare bytes, str, int, bool, float, a list of one of these, np.int64, "
-        f"np.float32, or an NDArray of these with at most one size open in its Shape"
+        f"np.float32, or an NDArray of these with at most one unknown size in its Shape"
     )
 
 
 def _single(convert: Convert | None, values: Any) -> Any:
     if len(values) != 1:
-        raise ValueError(f"it holds {len(values)} values, and one was declared")
+        raise ValueError(f"it holds {len(values)} values, but one was declared")
     return convert(values[0]) if convert else values[0]
 
 
@@ -189,26 +190,26 @@ def _text(value: bytes) -> str:
 
 def _truth(value: int) -> bool:
     if value not in (0, 1):
-        raise ValueError(f"{value} is neither 0 nor 1, and a bool was declared")
+        raise ValueError(f"{value} is neither 0 nor 1, but a bool was declared")
     return value == 1
 
 
 _OF_VALUES: dict[type, Convert] = {str: _text, bool: _truth}
-"""The classes whose values are made of those that protobuf gives."""
+"""Conversions for classes that protobuf does not return itself."""
 
 
 def parse_example(record: TypeForm[A]) -> Callable[[bytes], A]:
-    """A function that makes a record of the bytes of a ``tf.train.Example``, for ``flow.map``.
+    """Create a function that parses a ``tf.train.Example`` into a record, for ``flow.map``.
 
-    The record's annotations say what its fields are: ``bytes``, ``str``, ``int``, ``bool`` or
+    The record's annotations declare its features: ``bytes``, ``str``, ``int``, ``bool`` or
     ``float`` for a feature of one value; a ``list`` of one of these; ``np.int64`` or
     ``np.float32``; ``NDArray[np.int64]`` or ``NDArray[np.float32]``, flat unless ``Annotated`` with
-    a ``Shape``, as ``tf.io.FixedLenFeature`` has one. The arrays are read-only. Other features are
-    left out. Workers can be given the function, and need no TensorFlow.
+    a ``Shape``, like the shape of ``tf.io.FixedLenFeature``. Arrays are read-only. Other features
+    are ignored. The function can be sent to workers, and does not need TensorFlow.
 
-    Errors: ``InvalidFlow`` at once, for a field of another type; of an element, ``SourceError`` if
-    it is no Example, and ``SpecMismatch`` if a feature is missing, of another kind, of another
-    number of values, or not UTF-8; ``MissingLibrary`` at once, if protobuf is not installed.
+    Errors: ``InvalidFlow`` at once for a field of another type; for an element, ``SourceError`` if
+    it is not an Example, and ``SpecMismatch`` if a feature is missing, of another kind or number of
+    values, or not UTF-8; ``MissingLibrary`` at once, if protobuf is not installed.
 
     >>> import flowdsl as fl
     >>> from typing import NamedTuple
@@ -237,15 +238,15 @@ def parse_example(record: TypeForm[A]) -> Callable[[bytes], A]:
 
 
 def to_example(element: object, /) -> bytes:
-    r"""The bytes of a ``tf.train.Example`` with the components of an element as its features.
+    r"""Encode an element as a ``tf.train.Example`` with its components as features.
 
-    The element has names: a NamedTuple, a record, a dataclass or a dict. Its components are those
-    that ``parse_example`` reads; arrays are flat, as a feature has no shape. Equal elements give
-    equal bytes.
+    The element has named components: a NamedTuple, a record, a dataclass or a dict. The components
+    have the types that ``parse_example`` reads; arrays are flat, as a feature has no shape. Equal
+    elements are encoded as equal bytes.
 
-    Errors: ``SpecMismatch`` for a component that a feature does not hold as it is, which it names:
-    numbers of another dtype, or a ``float`` that is none of float32, are to be cast before.
-    ``MissingLibrary``, if protobuf is not installed.
+    Errors: ``SpecMismatch``, with the component's name, for a component that a feature cannot store
+    exactly: cast numbers of another dtype, or a ``float`` that is not a float32, before.
+    ``MissingLibrary`` if protobuf is not installed.
 
     >>> import flowdsl as fl, numpy as np
     >>> fl.to_example({"label": 7})
@@ -259,8 +260,8 @@ def to_example(element: object, /) -> bytes:
     parts = components(element)
     if parts is None or (isinstance(element, tuple) and not hasattr(element, "_fields")):
         raise SpecMismatch(
-            f"to_example: {type(element).__name__} has no names for features; give a NamedTuple, a "
-            f"record, a dataclass or a dict"
+            f"to_example: {type(element).__name__} has no names for features; pass a "
+            f"NamedTuple, a record, a dataclass or a dict"
         )
     example = _example("to_example")()
     for name, value in parts:
@@ -270,14 +271,14 @@ def to_example(element: object, /) -> bytes:
         try:
             feature = example.features.feature[name]
         except ValueError as error:
-            raise SpecMismatch(f"to_example: {name!r} is no name that is UTF-8") from error
+            raise SpecMismatch(f"to_example: {name!r} is not a valid UTF-8 name") from error
         if kind is not None:
             getattr(feature, kind).value.extend(values)
     return cast("bytes", example.SerializeToString(deterministic=True))
 
 
 def _stored(at: str, value: Any) -> tuple[str | None, Any]:
-    """The kind of feature that holds a value, and what it holds."""
+    """Return the kind of feature that stores a value, and its list of values."""
     is_array = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray)
     if is_array and value.dtype.type in _LISTS and value.ndim == 1:
         return _LISTS[value.dtype.type], value.tolist()
@@ -287,13 +288,13 @@ def _stored(at: str, value: Any) -> tuple[str | None, Any]:
         return None, []
     only = classes.pop()
     if classes or only not in _LISTS or (values is value and issubclass(only, np.generic)):
-        raise SpecMismatch(f"to_example: {at}: {_described(value)} {_HELD}")
-    return _LISTS[only], [_converted(at, one) for one in values]
+        raise SpecMismatch(f"to_example: {at}: {_described(value)} {_NOT_STORED}")
+    return _LISTS[only], [_converted(at, item) for item in values]
 
 
-_HELD = (
-    "is held by no feature: bytes, str, int, bool, float, lists of one of these, np.int64, "
-    "np.float32 and flat arrays of them are; cast it, or ravel() it, before"
+_NOT_STORED = (
+    "cannot be stored in a feature: bytes, str, int, bool, float, lists of one of these, "
+    "np.int64, np.float32 and flat arrays of them can; cast it, or ravel() it, before"
 )
 
 
@@ -301,7 +302,7 @@ def _described(value: Any) -> str:
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         return f"an array {value.dtype}{list(value.shape)}"
     if isinstance(value, list):
-        return f"a list of {', '.join(sorted({type(one).__name__ for one in value}))}"
+        return f"a list of {', '.join(sorted({type(item).__name__ for item in value}))}"
     return type(value).__name__
 
 
@@ -315,7 +316,7 @@ def _converted(at: str, value: Any) -> Any:
         raise SpecMismatch(f"to_example: {at}: {value} has more than 64 bits")
     if type(value) is float and not _is_float32(value):
         raise SpecMismatch(
-            f"to_example: {at}: a feature holds float32, which {value!r} is not; cast it before, "
+            f"to_example: {at}: a feature stores float32, which {value!r} is not; cast it before, "
             f"with np.float32(x)"
         )
     return int(value) if type(value) is bool else value

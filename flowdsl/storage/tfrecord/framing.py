@@ -1,7 +1,8 @@
-"""How a TFRecord file frames its records: lengths, checksums, and where each record lies.
+"""The framing of records in a TFRecord file: lengths, checksums, and the index of records.
 
-A record is its length in 8 bytes, a checksum of these, the payload, and a checksum of the payload.
-A checksum is a CRC-32C, "masked" as Chubby and LevelDB do, in 4 bytes; all is little-endian.
+A record consists of its length in 8 bytes, a checksum of the length, the payload, and a checksum
+of the payload. A checksum is a CRC-32C, "masked" as in Chubby and LevelDB, in 4 bytes. All
+numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ Checksum: TypeAlias = Callable[[bytes], int]
 HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")
 _BETWEEN = struct.Struct("<IQI")
-"""The end of a record and the beginning of the next: what is between two payloads."""
+"""The bytes between two payloads: the end of a record and the header of the next."""
 
 _BLOCK = 1 << 20
 _LITTLE = 1 << 12
-"""What a scan reads at once: a block of small records, or no more than what frames large ones."""
+"""Bytes that a scan reads at once: a block of small records, or just the header of a large one."""
 
 _FAR, _FAR_ELSEWHERE = 1 << 16, 1 << 23
-"""From how many bytes on a payload is skipped, and not read: elsewhere each read takes longer."""
+"""The size from which payloads are skipped, not read: locally, and remotely (slow reads)."""
 
 
 def checksum_for(operator: str) -> Checksum:
-    """The masked CRC-32C.
+    """Return a function that computes the masked CRC-32C.
 
     Raises:
         MissingLibrary: google-crc32c is not installed.
@@ -53,25 +54,25 @@ def checksum_for(operator: str) -> Checksum:
 
 
 def framed(payload: bytes, checksum: Checksum) -> bytes:
-    """A record as it stands in a file."""
+    """Return a payload framed as a record."""
     length = len(payload).to_bytes(8, "little")
     sums = checksum(length).to_bytes(4, "little"), checksum(payload).to_bytes(4, "little")
     return b"".join((length, sums[0], payload, sums[1]))
 
 
 def scan(file: ByteFile, checksum: Checksum) -> Index:
-    """Where the payloads lie, with a digest of their lengths and stored checksums.
+    """Find the payloads of a file; the digest covers their lengths and stored checksums.
 
-    The checksum of each length is checked; that of a payload is when the record is read.
+    The checksums of lengths are verified here, the checksums of payloads when a record is read.
 
     Raises:
-        SourceError: The file is no TFRecord file, damaged or cut short; the message says where.
+        SourceError: The file is damaged, truncated or not a TFRecord file; the message says where.
     """
     ends, sums = array("q"), array("I")
     far = _FAR_ELSEWHERE if is_url(file.path) else _FAR
     of_length = lru_cache(1 << 14)(lambda n: checksum(n.to_bytes(8, "little")))  # most recur
     size, length = file.size, 0
-    end = begin = -FOOTER.size  # of a payload before the first, which is none
+    end = begin = -FOOTER.size  # as if a payload ended just before the file
     block = bytes(FOOTER.size) + file.read(0, _BLOCK)
     while end + FOOTER.size < size:
         k = end - begin
@@ -100,45 +101,44 @@ def scan(file: ByteFile, checksum: Checksum) -> Index:
 
 @attrs.frozen(eq=False)
 class Payloads:
-    """The payloads of a file, by number."""
+    """The payloads of a file, by index."""
 
     file: ByteFile
     checksum: Checksum
     starts: memoryview
-    ends: memoryview  # indexed by a memoryview, an array's numbers are Python's, and come faster
+    ends: memoryview  # a memoryview returns Python ints, and faster than an array
 
     def get(self, i: int) -> bytes:
-        """A payload; raises SourceError if it is damaged."""
+        """Return a payload; raises SourceError if it is damaged."""
         start = self.starts[i]
         length = self.ends[i] - start
         data = self.file.read(start, length + FOOTER.size)
         payload = data[:length]
         if data[length:] != self.checksum(payload).to_bytes(4, "little"):
             raise SourceError(
-                f"{self.file.path!r}: record {i}, from byte {start} on, is damaged: its checksum "
-                f"differs"
+                f"{self.file.path!r}: record {i}, at byte {start}, is damaged: its checksum differs"
             )
         return payload
 
 
 def cut_short(path: str, at: int) -> SourceError:
-    """The error for a record at byte ``at`` that is not whole."""
+    """Return the error for an incomplete record at byte ``at``."""
     return SourceError(
-        f"from_tfrecord: {path!r} is cut short: the record at byte {at} goes on beyond its end"
+        f"from_tfrecord: {path!r} is cut short: the record at byte {at} is incomplete"
     )
 
 
 def no_record(path: str, at: int, first: bytes) -> SourceError:
-    """The error for a header whose checksum is wrong; ``first``: the bytes there."""
+    """Return the error for a header with a wrong checksum; ``first`` contains the bytes there."""
     if at == 0 and (name := compression_of(first)):
         return SourceError(
-            f"from_tfrecord: {path!r} is no TFRecord file as it is, but seems compressed; "
+            f"from_tfrecord: {path!r} is not a TFRecord file, but seems compressed; "
             f"pass compression={name!r}"
         )
     if at == 0:
         return SourceError(
-            f"from_tfrecord: {path!r} is no TFRecord file, or damaged: the checksum of the first "
-            f"record's length differs"
+            f"from_tfrecord: {path!r} is damaged or is not a TFRecord file: the checksum of the "
+            f"first record's length differs"
         )
     return SourceError(
         f"from_tfrecord: {path!r} is damaged: at byte {at} the checksum of a record's length "
@@ -147,7 +147,7 @@ def no_record(path: str, at: int, first: bytes) -> SourceError:
 
 
 def compression_of(first: bytes) -> str | None:
-    """The compression that the first two bytes of a file tell of."""
+    """Return the compression that the first two bytes of a file indicate."""
     if first == b"\x1f\x8b":
         return "gzip"
     deflated = len(first) == 2 and first[0] & 0x0F == 8 and first[0] >> 4 <= 7

@@ -1,11 +1,11 @@
 """from_tfrecord: records in TFRecord files, without TensorFlow.
 
-A record of a TFRecord file is bytes, and so is the element that is read. What says what the bytes
-mean is not in the file: a program parses them, as ``flow.map(fl.parse_example(Sample))`` does.
+A record of a TFRecord file is bytes, and is read as bytes. The file does not describe their
+meaning: the program parses them, e.g. with ``flow.map(fl.parse_example(Sample))``.
 
-Elements that are not bytes are encoded by flowdsl's codec. After the last there is one record more,
-which tells how many they are, and what: so that a file that is cut off between two records is
-noticed, and a declared element is checked at once, as in an LMDB file.
+Elements that are not bytes are encoded by flowdsl's codec. They are followed by one more record,
+which stores their number and spec. A file that was truncated between two records is therefore
+detected, and a declared element is checked when the flow is built, as for an LMDB file.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ A = TypeVar("A")
 
 _BYTES = ValueSpec(bytes)
 _MOST_OPEN = 64
-"""How many files one reader holds open."""
+"""The limit on files that one reader keeps open."""
 
 
 @attrs.frozen
 class _Part:
-    """What was learnt of one file when the flow was built."""
+    """The identity of one file: its path, number of rows and digest."""
 
     path: str
     rows: int
@@ -65,7 +65,7 @@ def _payloads(file: ByteFile, checksum: Checksum, index: Index) -> Payloads:
 
 
 def _part(path: str, element: Any, encoded: bool, checksum: Checksum) -> tuple[_Part, Spec]:
-    """A file's rows, and what they are; the declared element is checked against the file."""
+    """Return a file's description and the spec of its rows, checked against the element."""
     file = open_file("from_tfrecord", path)
     index = _indexed(file, checksum)
     rows = len(index)
@@ -84,7 +84,7 @@ def _part(path: str, element: Any, encoded: bool, checksum: Checksum) -> tuple[_
 
 @attrs.frozen(repr=False)
 class FromTFRecord(IndexedSource[T], Generic[T]):
-    """The records of TFRecord files, by number."""
+    """The source of ``from_tfrecord``: the records of TFRecord files, by index."""
 
     parts: tuple[_Part, ...]
     encoded: bool
@@ -114,13 +114,13 @@ class FromTFRecord(IndexedSource[T], Generic[T]):
         opened = lru_cache(_MOST_OPEN)(partial(_opened, self.parts, checksum, form))
         if len(self.parts) == 1:
             return opened(0)
-        return partial(_numbered_through, opened, Shards([part.rows for part in self.parts]))
+        return partial(_row_of_shards, opened, Shards([part.rows for part in self.parts]))
 
 
 def _opened(
     parts: Sequence[_Part], checksum: Checksum, form: Spec | None, k: int
 ) -> Callable[[int], Any]:
-    """A reader of the rows of one file; ``form``: what was encoded, if it was."""
+    """Return a reader of one file's rows; ``form`` is the spec of encoded rows, None for bytes."""
     path = parts[k].path
     file = open_file("from_tfrecord", path)
     index = _indexed(file, checksum)
@@ -130,13 +130,13 @@ def _opened(
     if form is None:
         return payload
     rows = len(index) - 1
-    held = SchemaRows("from_tfrecord", path, form, end_of(path, payload(rows), rows))
-    if not held.changes:
+    checked = SchemaRows("from_tfrecord", path, form, end_of(path, payload(rows), rows))
+    if not checked.changes:
         return lambda i: decoded(path, i, payload(i))
-    return lambda i: held.row(i, decoded(path, i, payload(i)))
+    return lambda i: checked.row(i, decoded(path, i, payload(i)))
 
 
-def _numbered_through(opened: Callable[[int], Callable[[int], T]], shards: Shards, i: int) -> T:
+def _row_of_shards(opened: Callable[[int], Callable[[int], T]], shards: Shards, i: int) -> T:
     k, own = shards.find(i)
     return opened(k)(own)
 
@@ -168,27 +168,27 @@ def from_tfrecord(
     size: int | None = None,
     compression: Compression | None = None,
 ) -> Flow[Any, Exact] | Flow[Any, Unsized]:
-    """The records of TFRecord files, as bytes: of one file, a pattern, or a list, in this order.
+    """Read the records of TFRecord files as bytes: of one file, a pattern, or a list, in order.
 
-    It is for ``flow.map`` to parse them: ``fl.parse_example(Sample)`` does for a
-    ``tf.train.Example``. Files that ``write_tfrecord`` made of anything but bytes are read with an
-    ``element``, which declares what a row is, as in ``from_lmdb``; ``object`` allows any.
-    TensorFlow is not needed, and no code from a file is run. Names may be URLs, ``s3://...``.
+    Parse them with ``flow.map``: ``fl.parse_example(Sample)`` parses a ``tf.train.Example``. Files
+    that ``write_tfrecord`` wrote from elements other than bytes are read with an ``element``, which
+    declares the type of a row, as in ``from_lmdb``; ``object`` accepts any. TensorFlow is not
+    needed, and no code from a file is run. Names may be URLs, ``s3://...``.
 
-    The first flow over a file makes an index beside it, a hidden file, by one scan of the lengths
-    of its records; with it any row is read by its number. A file that is ``compression="gzip"`` or
-    ``"zlib"`` has none: it is read in order, in the consumer's process. A file of bytes that was
-    cut off between two records cannot be told from a whole one: give ``size``, the number of rows,
-    where it is known.
+    The first flow over a file scans the lengths of its records once and stores an index in a hidden
+    file beside it; rows are then accessible by index. A file with ``compression="gzip"`` or
+    ``"zlib"`` has no index: it is read in order, in the consumer's process. A file of bytes that
+    was truncated between two records looks complete: pass ``size``, the number of rows, if it is
+    known.
 
     Length: the number of records; unknown before the end of a pass of a compressed file.
 
     Effects: none; ``Unsized`` with ``compression``.
 
-    Errors: ``SourceError`` at once, if a file is missing, damaged in its lengths, cut short, of
-    another kind, or if there are not ``size`` rows, and at the row if its payload is damaged; of a
-    compressed file, in its place in a pass. ``SpecMismatch`` if the rows are not what ``element``
-    declares; ``MissingLibrary``, if google-crc32c is not installed.
+    Errors: ``SourceError`` when the flow is built, if a file is missing, truncated, not a TFRecord
+    file, or damaged in its lengths, or if there are not ``size`` rows; at the row, if its payload
+    is damaged; for a compressed file, during a pass. ``SpecMismatch`` if the rows do not match
+    ``element``; ``MissingLibrary`` if google-crc32c is not installed.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -210,13 +210,13 @@ def from_tfrecord(
     encoded = declared != _BYTES
     checksum = checksum_for("from_tfrecord")
     if compression is not None:
-        marks = tuple(mark_of(open_file("from_tfrecord", one)) for one in paths)
+        marks = tuple(mark_of(open_file("from_tfrecord", name)) for name in paths)
         return nodes.flow(
             FromCompressedTFRecord[Any](paths, marks, compression, encoded, declared, size)
         )
-    found = [_part(one, element, encoded, checksum) for one in paths]
-    parts = tuple(part for part, _ in found)
-    specs = [spec for part, spec in found if part.rows] or [declared]
+    indexed = [_part(name, element, encoded, checksum) for name in paths]
+    parts = tuple(part for part, _ in indexed)
+    specs = [spec for part, spec in indexed if part.rows] or [declared]
     source = FromTFRecord[Any](parts, encoded, reduce(join, specs))
     if size is not None and size != source.length:
         raise of_another_size(paths, size, source.length)

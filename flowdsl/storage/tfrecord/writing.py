@@ -1,4 +1,4 @@
-"""write_tfrecord: rows of bytes as they are, others encoded."""
+"""write_tfrecord: rows of bytes unchanged, other rows encoded."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def write(
     compression: Compression | None = None,
     overwrite: bool = False,
 ) -> int:
-    """Run one pass of a flow and write its elements; gives the number of rows.
+    """Run one pass of a flow, write its elements and return the number of rows.
 
     Raises:
-        EndlessFlow: It never ends.
+        EndlessFlow: The flow never ends.
         InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses.
+        SourceError: The disk refuses a write.
         SpecMismatch: An element cannot be written.
     """
     check_compression("write_tfrecord", compression)
@@ -53,7 +53,7 @@ class _Output(Protocol):
 
 
 class _Deflated:
-    """Compresses what is written to a file."""
+    """Compresses data that is written to a file."""
 
     def __init__(self, file: BinaryIO, compression: Compression) -> None:
         self._file = file
@@ -67,7 +67,7 @@ class _Deflated:
 
 
 def _write(out: _Output, elements: Iterable[object], checksum: Checksum, raw: bool) -> None:
-    """Write rows; ``raw`` says whether they are bytes if there are none."""
+    """Write rows; ``raw`` is used only if there are none: True if they would be bytes."""
     spec: Spec | None = None
     length, places = 0, SamePlaces()
     for row in elements:
@@ -76,11 +76,11 @@ def _write(out: _Output, elements: Iterable[object], checksum: Checksum, raw: bo
         elif raw is not (type(row) is bytes):
             before = "bytes" if raw else "encoded elements"
             raise SpecMismatch(
-                f"element: {type(row).__name__} after {before}; a file holds either bytes, as they "
-                f"are, or anything else, encoded: (x,) is encoded whatever x is"
+                f"element: {type(row).__name__} after {before}; a file holds either bytes, "
+                f"unchanged, or other elements, encoded: (x,) is encoded whatever x is"
             )
         if isinstance(row, bytes) and row.startswith(END):
-            raise SpecMismatch("element: bytes that begin as the end of a file of other elements")
+            raise SpecMismatch("element: bytes that begin like the end of encoded elements")
         out.write(framed(cast("bytes", row) if raw else encode_numbered(length, row), checksum))
         if not raw:
             seen = spec_of(row)

@@ -1,1 +1,1 @@
-"""WebDataset: samples of files in a tar."""
+"""WebDataset: samples of several files each, in tar files."""

@@ -1,4 +1,4 @@
-"""from_webdataset and write_webdataset: samples of several files each, in tar files, by number."""
+"""from_webdataset and write_webdataset: samples of several files each, in tar files, by index."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ A = TypeVar("A")
 KEY = "__key__"
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 _ABOUT_THE_FILE = re.compile(r"__[^/]*__(/|\Z)")
-"""Names of what is in no sample."""
+"""Names of members that do not belong to a sample."""
 _WINDOW = 1 << 16
 
 
 @attrs.frozen
 class TarFile:
-    """One of the files."""
+    """The identity of one file: its path, digest and number of samples."""
 
     path: str
     digest: int
@@ -57,10 +57,10 @@ class TarFile:
 
 
 class _File:
-    """A file that is open for reading, and its index.
+    """A tar file that is open for reading, with its index.
 
     Raises:
-        SourceError: It is missing, damaged or of another kind.
+        SourceError: The file is missing, damaged or not a tar file.
     """
 
     def __init__(self, path: str) -> None:
@@ -69,50 +69,48 @@ class _File:
         self.part = TarFile(path, self._index.digest, len(self._index))
 
     def sample(self, i: int) -> dict[str, Any]:
-        """The sample of this number; raises SourceError if it is damaged."""
+        """Return sample ``i``; raises SourceError if it is damaged."""
         first, end = int(self._index.starts[i]), int(self._index.ends[i])
         data = self._file.read(first, end - first)
         path = self._file.path
         sample: dict[str, Any] = {}
         try:
             if len(data) < end - first:
-                raise ValueError(
-                    f"the file had {self._file.size:,} bytes, and has been cut off since"
-                )
+                raise ValueError(f"the file had {self._file.size:,} bytes, and was truncated since")
             data += END
             files = members(lambda at, count: data[at : at + count], 0, len(data))
-            ours = [one for one in files if _split(one.name)[0] is not None]
-            for k, one in enumerate(ours):
-                content = data[one.start : one.end]
+            ours = [file for file in files if _split(file.name)[0] is not None]
+            for k, file in enumerate(ours):
+                content = data[file.start : file.end]
                 place = _place(i, k, len(ours), i == self.part.length - 1)
-                if one.digest not in (None, digest_of(place, one.name, content)):
+                if file.digest not in (None, digest_of(place, file.name, content)):
                     raise ValueError(
-                        f"{one.name!r} is not what was written there: its digest differs"
+                        f"{file.name!r} is not what was written there: its digest differs"
                     )
-                key, extension = _split(one.name)
+                key, extension = _split(file.name)
                 if sample.setdefault(KEY, key) != key or extension in sample:
-                    raise ValueError(f"{one.name!r} is of another sample than {sample[KEY]!r}")
+                    raise ValueError(f"{file.name!r} is of another sample than {sample[KEY]!r}")
                 sample[extension] = content
             if KEY not in sample:
-                raise ValueError("no file of a sample is there any more")
+                raise ValueError("the files of the sample are gone")
         except ValueError as error:
             raise SourceError(f"{path!r}: row {i} cannot be read: {error}") from error
         return sample
 
 
 def _place(row: int, number: int, count: int, is_last: bool) -> str:
-    """Which of the files of which sample a member is."""
+    """Return a text that identifies a member by its sample and its number in the sample."""
     return f"{row} {number} {count} {is_last}"
 
 
 def _split(name: str) -> tuple[str | None, str]:
-    """The key of the sample that a file belongs to, or None, and the rest of its name."""
-    found = None if _ABOUT_THE_FILE.match(name) else _NAME.fullmatch(name)
-    return (found[1], found[2].lower()) if found is not None else (None, "")
+    """Return the key of the sample that a file belongs to, or None, and its extension."""
+    match = None if _ABOUT_THE_FILE.match(name) else _NAME.fullmatch(name)
+    return (match[1], match[2].lower()) if match is not None else (None, "")
 
 
 class _Apart(Exception):
-    """The files of a sample are not side by side."""
+    """The files of a sample are not consecutive."""
 
 
 def _scan(file: ByteFile) -> Index:
@@ -120,38 +118,38 @@ def _scan(file: ByteFile) -> Index:
     if packed is not None:
         raise SourceError(
             f"from_webdataset: {file.path!r} is compressed by {packed}, so no sample can be read "
-            f"by itself: decompress it; what is in it is mostly compressed already"
+            f"by itself: decompress it; its files are mostly compressed already"
         )
     digest = xxhash.xxh3_64(str(file.size).encode())
     starts: list[int] = []
     ends: list[int] = []
     key, extensions, keys = None, set[str](), set[str]()
     try:
-        for one in members(_by_windows(file), 0, file.size):
-            digest.update(repr((one.name, one.start, one.size, one.digest)).encode())
-            found, extension = _split(one.name)
-            if found is None:
+        for entry in members(_by_windows(file), 0, file.size):
+            digest.update(repr((entry.name, entry.start, entry.size, entry.digest)).encode())
+            own_key, extension = _split(entry.name)
+            if own_key is None:
                 continue
-            if found != key:
-                if found in keys:
+            if own_key != key:
+                if own_key in keys:
                     raise _Apart(
-                        f"sample {found!r} is in two places: {one.name!r} comes after files of "
+                        f"sample {own_key!r} is in two places: {entry.name!r} comes after files of "
                         f"other samples; write the files of a sample one after the other, as "
                         f"tar --sort=name does, and each sample under a key of its own"
                     )
-                keys.add(found)
-                starts.append(one.header)
+                keys.add(own_key)
+                starts.append(entry.header)
                 ends.append(0)
-                key, extensions = found, set()
+                key, extensions = own_key, set()
             if extension in extensions or extension == KEY:
                 raise ValueError(f"sample {key!r} has two components {extension!r}")
             extensions.add(extension)
-            ends[-1] = min(one.end + -one.size % BLOCK, file.size)
+            ends[-1] = min(entry.end + -entry.size % BLOCK, file.size)
     except _Apart as error:
         raise SourceError(f"from_webdataset: {file.path!r}: {error}") from error
     except ValueError as error:
         raise SourceError(
-            f"from_webdataset: {file.path!r} is damaged, or no tar file: {error}"
+            f"from_webdataset: {file.path!r} is damaged or is not a tar file: {error}"
         ) from error
     if file.size == 0:
         raise SourceError(f"from_webdataset: {file.path!r} is empty")
@@ -159,7 +157,7 @@ def _scan(file: ByteFile) -> Index:
 
 
 def _by_windows(file: ByteFile) -> Callable[[int, int], bytes]:
-    """Reads more than is asked for: headers of small files are close to each other."""
+    """Read in windows, as the headers of small files are close together."""
     first, window = 0, b""
 
     def read(at: int, count: int) -> bytes:
@@ -173,29 +171,29 @@ def _by_windows(file: ByteFile) -> Callable[[int, int], bytes]:
 
 @attrs.frozen
 class Field:
-    """A component that is declared of a sample."""
+    """A declared component of a sample."""
 
     kind: type
-    """Of its value: ``bytes``, ``str`` or ``int``; or ``object``, for the bytes too."""
+    """The type of the value: ``bytes``, ``str`` or ``int``; ``object`` also means bytes."""
     optional: bool
 
-    def value(self, content: bytes | str | None, told: str) -> Any:
+    def value(self, content: bytes | str | None, label: str) -> Any:
         if content is None and self.optional:
             return None
         if content is None:
-            raise SpecMismatch(f"{told} is missing")
+            raise SpecMismatch(f"{label} is missing")
         if self.kind in (bytes, object) or isinstance(content, str):
             return content
         try:
             text = content.decode()
             return text if self.kind is str else int(text)
         except ValueError as error:
-            raise SpecMismatch(f"{told} is no {self.kind.__name__}: {error}") from error
+            raise SpecMismatch(f"{label} is not {self.kind.__name__}: {error}") from error
 
 
 @attrs.frozen(repr=False)
 class FromWebDataset(IndexedSource[T], Generic[T]):
-    """The samples of tar files, by number."""
+    """The source of ``from_webdataset``: the samples of tar files, by index."""
 
     parts: tuple[TarFile, ...]
     fields: tuple[tuple[str, Field], ...]
@@ -220,7 +218,7 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
 
     def open(self) -> Callable[[int], T]:
         shards = Shards([part.length for part in self.parts])
-        files = {0: self._opened(self.parts[0])}  # one that was written again is told at once
+        files = {0: self._opened(self.parts[0])}  # fails at once if it was rewritten
         spec = self.row_spec
 
         def row(i: int) -> Any:
@@ -233,12 +231,12 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
         return row
 
     def _declared(self, sample: dict[str, Any], spec: StructSpec, k: int) -> Any:
-        told = f"from_webdataset: {self.parts[k].path!r}: sample {sample[KEY]!r}"
+        label = f"from_webdataset: {self.parts[k].path!r}: sample {sample[KEY]!r}"
         more = sample.keys() - {KEY} - {name for name, _ in self.fields}
         if more:
-            raise SpecMismatch(f"{told} has more than is declared: {', '.join(sorted(more))}")
+            raise SpecMismatch(f"{label} has more than is declared: {', '.join(sorted(more))}")
         values = {
-            name: field.value(sample.get(name), f"{told}: {name!r}") for name, field in self.fields
+            name: field.value(sample.get(name), f"{label}: {name!r}") for name, field in self.fields
         }
         return assemble(spec.form, values)
 
@@ -256,30 +254,30 @@ def from_webdataset(paths: Paths) -> Flow[dict[str, Any], Exact]: ...
 @overload
 def from_webdataset(paths: Paths, element: TypeForm[A]) -> Flow[A, Exact]: ...
 def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
-    """The samples of WebDataset's tar files: dicts of the bytes of their files, by extension.
+    """Read the samples of WebDataset tar files: dicts of the bytes of their files, by extension.
 
-    Files that follow each other, and whose names are alike up to the first dot of the last part,
-    are one sample: ``a/7.jpg`` and ``a/7.seg.png`` make ``{"__key__": "a/7", "jpg": ...,
-    "seg.png": ...}``. Files of one sample that are apart are an error, where WebDataset gives
-    several samples that each lack something. Extensions come in small letters. As in WebDataset,
-    what is no regular file is passed over, and so is what has no dot or is named ``__like_this__``.
+    Consecutive files whose names are equal up to the first dot of the last part are one sample:
+    ``a/7.jpg`` and ``a/7.seg.png`` become ``{"__key__": "a/7", "jpg": ..., "seg.png": ...}``. Files
+    of one sample that are not consecutive are an error, where WebDataset would return several
+    incomplete samples. Extensions are converted to lower case. As in WebDataset, members that are
+    not regular files, have no dot, or are named ``__like_this__`` are skipped.
 
     ``element`` declares a sample: a TypedDict or record whose components are extensions, and
-    ``__key__`` if it is wanted. ``bytes`` are a file's content, ``str`` its text in UTF-8, ``int``
-    the number that it spells; ``bytes | None`` is a file that may be missing.
+    optionally ``__key__``. ``bytes`` is a file's content, ``str`` its text in UTF-8, ``int`` the
+    number that it spells; ``bytes | None`` is a file that may be missing.
 
-    ``paths`` is a path, a pattern, a URL, or a list of these; files are read in the order given.
-    A file's headers are read once, for an index that is kept beside it; then any sample is read by
-    its number. A tar file has no checksums but of its headers. In one that ``write_webdataset``
-    made, each file has one too, and is checked.
+    ``paths`` is a path, a pattern, a URL, or a list of these; files are read in the listed order. A
+    file's headers are read once, for an index that is stored beside it; then samples are accessible
+    by index. A tar file has checksums only for its headers. ``write_webdataset`` also stores a
+    checksum of each file, which is verified.
 
     Length: the number of samples in the files.
 
     Effects: none.
 
-    Errors: ``SourceError`` at once, if a file is missing, compressed, cut off or no tar file, and
-    at the row for damage; ``InvalidFlow`` if ``element`` cannot be made of files; ``SpecMismatch``
-    at the row that is not what it declares.
+    Errors: ``SourceError`` when the flow is built, if a file is missing, compressed, truncated or
+    not a tar file, and at the row for damage; ``InvalidFlow`` if ``element`` cannot be built from
+    files; ``SpecMismatch`` at a row that does not match it.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -298,10 +296,10 @@ def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
 
 
 def _fields(element: Any) -> tuple[tuple[tuple[str, Field], ...], Spec]:
-    """What is declared, component by component.
+    """Return the declared components, and the spec of a sample.
 
     Raises:
-        InvalidFlow: It cannot be made of files.
+        InvalidFlow: The element cannot be built from files.
     """
     if (get_origin(element) or element) in (dict, object):
         return (), ValueSpec(dict)
@@ -318,7 +316,7 @@ def _fields(element: Any) -> tuple[tuple[tuple[str, Field], ...], Spec]:
 
 def _field(name: str, hint: Any) -> Field:
     optional = get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint)
-    inner = [one for one in get_args(hint) if one is not NoneType] if optional else [hint]
+    inner = [part for part in get_args(hint) if part is not NoneType] if optional else [hint]
     allowed = (str,) if name == KEY else (bytes, str, int, object)
     if len(inner) != 1 or inner[0] not in allowed or (optional and name == KEY):
         raise InvalidFlow(
@@ -329,12 +327,12 @@ def _field(name: str, hint: Any) -> Field:
 
 
 def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:
-    """Run one pass of a flow and write its elements; gives the number of rows.
+    """Run one pass of a flow, write its elements and return the number of rows.
 
     Raises:
-        EndlessFlow: It never ends.
+        EndlessFlow: The flow never ends.
         InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses.
+        SourceError: The disk refuses a write.
         SpecMismatch: An element cannot be written.
     """
     return write_file("write_webdataset", flow, path, overwrite, _write)
@@ -356,12 +354,12 @@ def _write(path: Path, rows: Iterable[object]) -> None:
 
 
 def _files(row: object, keys: set[str]) -> list[tuple[str, bytes]]:
-    """The files of a sample, whose key is added to those of the samples before."""
+    """Return the files of a sample; its key is added to the keys of earlier samples."""
     if not isinstance(row, dict):
-        raise SpecMismatch(f"element: {type(row).__name__} is no sample, which is a dict")
+        raise SpecMismatch(f"element: {type(row).__name__} is not a sample, which is a dict")
     if KEY not in row:
         raise SpecMismatch(
-            f"element: it has no {KEY!r}, which names the files of a sample: 'folder/name', say"
+            f"element: it has no {KEY!r}, which names the files of a sample, such as 'folder/name'"
         )
     key = _key(row[KEY], keys)
     if len(row) == 1:
@@ -383,11 +381,11 @@ def _key(key: object, keys: set[str]) -> str:
             f"'folder/name'"
         )
     if ".." in key.split("/"):
-        raise SpecMismatch(f"{at}: {key!r} leads out of the folder that a file is unpacked in")
+        raise SpecMismatch(f"{at}: {key!r} leads out of the folder in which a file is unpacked")
     if key in keys:
         raise SpecMismatch(
             f"{at}: {key!r} is the key of an earlier row too: their files would be one sample, or "
-            f"have the same names; give each row a key of its own"
+            f"have the same names; use a different key for each row"
         )
     keys.add(key)
     return key
@@ -399,8 +397,8 @@ def _name(key: str, extension: object) -> str:
         if not extension.startswith("_") and _split(name) == (key, extension):
             return name
     raise SpecMismatch(
-        f"element: {extension!r} cannot be the end of a file's name; it is in small letters, "
-        f"without a slash, such as 'jpg'"
+        f"element: {extension!r} cannot be a file's extension, which is in lower case and "
+        f"has no slash, such as 'jpg'"
     )
 
 
@@ -415,7 +413,7 @@ def _content(extension: str, value: object) -> bytes:
         try:
             return str(value).encode()
         except UnicodeEncodeError as error:
-            raise SpecMismatch(f"element.{extension}: no Unicode: {error}") from error
+            raise SpecMismatch(f"element.{extension}: not Unicode: {error}") from error
     raise SpecMismatch(
         f"element.{extension}: {type(value).__name__} cannot be written; bytes, str and int can"
     )

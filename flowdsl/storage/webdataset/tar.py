@@ -1,4 +1,4 @@
-"""Tar files: where their members are, and headers with a digest of a member."""
+"""The tar format: finding members, and writing headers with a digest of the member."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import xxhash
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
-"""What ends a tar file."""
+"""The end-of-archive mark."""
 
 _DIGEST = "FLOWDSL.xxh3"
 _FILES = b"0\0007"
 _NO_DATA = b"123456"
-"""Links, devices, folders and pipes."""
+"""Types of members without data: links, devices, folders and pipes."""
 _RECORD = re.compile(rb"(\d{1,10}) ([^=]+)=")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -27,11 +27,11 @@ class Member:
 
     name: str
     header: int
-    """Where its headers begin."""
+    """The offset of its headers."""
     start: int
     size: int
     digest: str | None
-    """Of its place, name and bytes, if flowdsl wrote them."""
+    """The digest of its place, name and bytes, if flowdsl wrote it."""
 
     @property
     def end(self) -> int:
@@ -39,12 +39,12 @@ class Member:
 
 
 def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Member]:
-    """The files between two offsets; what is no file is passed over.
+    """Yield the files between two offsets; members that are not files are skipped.
 
-    ``read`` gives bytes from an offset on. The last block is that after the last file, or ``end``.
+    ``read`` returns bytes from an offset. The archive ends with its end mark, or at ``end``.
 
     Raises:
-        ValueError: There is no header where one should be.
+        ValueError: A header is missing or damaged.
     """
     first, extended, long_name = at, dict[str, str](), None
     while at < end:
@@ -56,7 +56,7 @@ def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Me
         start = at + BLOCK
         size = _number(extended.get("size", str(size)), at)
         if start + size > end:
-            raise ValueError(f"what begins at byte {at} says it has {size} bytes: it is cut off")
+            raise ValueError(f"the member at byte {at} has {size} bytes: it is cut off")
         at = start if kind in _NO_DATA else start + -(-size // BLOCK) * BLOCK
         if kind == b"x":
             extended = _records(read(start, size), start)
@@ -66,7 +66,7 @@ def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Me
         elif kind == b"L":
             long_name = _text(read(start, size).rstrip(b"\0"), start)
         elif kind == b"S" or any(key.startswith("GNU.sparse") for key in extended):
-            raise ValueError(f"{name!r} is a sparse file, which is not read")
+            raise ValueError(f"{name!r} is a sparse file, which is not supported")
         else:
             if kind in _FILES:
                 name = extended.get("path") or long_name or name
@@ -87,7 +87,7 @@ def _check_end(read: Callable[[int, int], bytes], at: int, end: int) -> None:
 
 
 def _header(head: bytes, at: int) -> tuple[bytes, str, int]:
-    """The kind, name and size that a header says."""
+    """Parse a header into its kind, name and size."""
     if len(head) != BLOCK:
         raise ValueError(f"its header at byte {at} is cut off")
     checksum = head[148:156].strip(b" \0")
@@ -98,14 +98,14 @@ def _header(head: bytes, at: int) -> tuple[bytes, str, int]:
         folder = head[345:500].partition(b"\0")[0]
         name = f"{_text(folder, at)}/{name}"
     field = head[124:136]
-    if field[0] == 0x80:  # in GNU's way, as it has no room for its digits
+    if field[0] == 0x80:  # GNU's binary form of large sizes
         return head[156:157], name, int.from_bytes(field[1:], "big")
     return head[156:157], name, _number((field.strip(b" \0") or b"0").decode("latin1"), at, 8)
 
 
 def _number(digits: str, at: int, base: int = 10) -> int:
     if not digits.isascii() or not digits.isdigit() or len(digits) > 20:
-        raise ValueError(f"the size at byte {at} is no number: {digits!r}")
+        raise ValueError(f"the size at byte {at} is not a number: {digits!r}")
     return int(digits, base)
 
 
@@ -113,32 +113,32 @@ def _text(name: bytes, at: int) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"the name at byte {at} is no text: {error}") from error
+        raise ValueError(f"the name at byte {at} is not text: {error}") from error
 
 
 def _records(data: bytes, at: int) -> dict[str, str]:
-    """The entries of an extended header."""
+    """Parse the entries of an extended header."""
     records: dict[str, str] = {}
     k = 0
     while k < len(data):
-        found = _RECORD.match(data, k)
-        end = k + int(found[1]) if found else 0
-        if found is None or end > len(data) or data[end - 1 : end] != b"\n" or end <= found.end():
+        match = _RECORD.match(data, k)
+        end = k + int(match[1]) if match else 0
+        if match is None or end > len(data) or data[end - 1 : end] != b"\n" or end <= match.end():
             raise ValueError(f"the extended header at byte {at} is damaged")
-        records[_text(found[2], at)] = _text(data[found.end() : end - 1], at)
+        records[_text(match[2], at)] = _text(data[match.end() : end - 1], at)
         k = end
     return records
 
 
 def digest_of(place: str, name: str, content: bytes) -> str:
-    """The digest of a member, and of its place: of members that are lost, the others tell."""
+    """Return the digest of a member and its place; the place shows if other members were lost."""
     digest = xxhash.xxh3_64(f"{place}\0{name}\0".encode())
     digest.update(content)
     return digest.hexdigest()
 
 
 def member(place: str, name: str, content: bytes) -> Iterator[bytes]:
-    """The bytes of a member, with its headers."""
+    """Yield the bytes of a member, with its headers."""
     info = tarfile.TarInfo(name)
     info.size = len(content)
     info.pax_headers = {_DIGEST: digest_of(place, name, content)}
@@ -148,5 +148,5 @@ def member(place: str, name: str, content: bytes) -> Iterator[bytes]:
 
 
 def compression(head: bytes) -> str | None:
-    """How a file is compressed that begins so."""
+    """Return the name of the compression of a file with this beginning, or None."""
     return next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None)

@@ -1,16 +1,16 @@
-"""TensorFlow input sources, fed from a Flow.
+"""TensorFlow input sources, fed by a Flow.
 
 source.py             InputSource: the protocol between data and a step function
 queue_input.py        QueueInput, BatchQueueInput: a flow through a queue, which a pump fills
 feed_input.py         FeedInput: a flow's elements as arguments of the step
-placeholder_input.py  PlaceholderInput: elements that are given by hand
-dataset_input.py      TFDatasetInput; dataflow_to_dataset, distributed_dataset: a flow for tf.data
-zmq_input.py          ZMQInput: what other programs send
-staging_input.py      StagingInput: the next elements on the device, before they are needed
-remap_input.py        remap_input_source: other names, and components given by hand
-tensor_input.py       TensorInput, DummyConstantInput: elements that TensorFlow makes in the step
-queues/               tf.train's input pipelines, on tensors
-signature.py          from a flow's spec to tensor specs; checking elements against them
+placeholder_input.py  PlaceholderInput: elements that the caller feeds
+dataset_input.py      TFDatasetInput; dataflow_to_dataset, distributed_dataset: flows for tf.data
+zmq_input.py          ZMQInput: elements that other programs send
+staging_input.py      StagingInput: the next elements, copied to the device in advance
+remap_input.py        remap_input_source: renamed components, and components that are fed
+tensor_input.py       TensorInput, DummyConstantInput: elements that TensorFlow computes in the step
+queues/               the input pipelines of tf.train, as lazy tensors
+signature.py          converts a flow's spec to tensor specs; checks elements against them
 aligned.py            copies of large arrays that TensorFlow reads in place
 devices.py            the devices of a data-parallel step; logical CPUs to try one anywhere
 """

@@ -1,8 +1,8 @@
 """Copies of large arrays in aligned memory, which TensorFlow reads in place.
 
-TensorFlow copies an array that is not aligned, while it holds the interpreter and into memory that
-the system has to clear first. A copy made here does neither: its memory is used again as soon as
-TensorFlow has let go of the last array in it.
+TensorFlow copies an array that is not aligned. That copy holds the interpreter lock and goes into
+new memory, which the operating system has to clear first. A copy made here avoids both: its memory
+is reused as soon as TensorFlow has released the last array in it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 from flowdsl.workers.slabs import ALIGNMENT
 
 _LARGE = 1 << 20
-"""Bytes from which on a copy here is faster than TensorFlow's."""
+"""The size in bytes from which a copy made here is faster than TensorFlow's copy."""
 
 _MOST_FREE = 4
-"""Pieces of memory that are kept for later."""
+"""The most blocks of memory that are kept for reuse."""
 
 
 class AlignedCopies:
-    """Makes arrays ready for TensorFlow; not for several threads at once."""
+    """Copies arrays into aligned, reused memory; not thread-safe."""
 
     def __init__(self) -> None:
         self._free: list[NDArray[np.uint8]] = []
 
     def of(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The array as it is, where it is small or TensorFlow reads it in place; else a copy."""
+        """Return the array itself if it is small or aligned; otherwise an aligned copy."""
         if array.nbytes < _LARGE or array.dtype.hasobject or _is_in_place(array):
             return array
         memory = self._memory(array.nbytes + ALIGNMENT)
@@ -46,7 +46,7 @@ class AlignedCopies:
         return np.empty(nbytes, np.uint8)
 
     def _give_back(self, memory: NDArray[np.uint8]) -> None:
-        """Called in any thread: in that which drops the last reference to a copy."""
+        """Keep memory for reuse; called in the thread that drops the last reference to a copy."""
         self._free.append(memory)
         del self._free[:-_MOST_FREE]
 

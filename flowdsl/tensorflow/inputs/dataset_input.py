@@ -1,4 +1,4 @@
-"""tf.data: its datasets as an input source, and a flow as a dataset."""
+"""tf.data: datasets as input sources, and flows as datasets."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 class TFDatasetInput(QueuedInput):
     """Feeds a step from a ``tf.data.Dataset``, or from a flow.
 
-    A thread takes the dataset's elements, as tensors, into a queue of ``capacity``, so a step of
-    several elements gets all of them or is not run, and an error comes at its place. A flow goes
-    into the queue as it is, without a dataset on the way.
+    A thread moves the dataset's elements, as tensors, into a queue of size ``capacity``. A step of
+    several elements therefore gets all of them or does not run, and an error is raised at its
+    position. A flow goes into the queue directly, without a dataset in between.
 
-    A dataset cannot be resumed: ``restore`` begins its pass again, and ``state_dict`` warns of it.
-    Every pass over it is one iteration: whether they differ is for the dataset to say.
+    A dataset cannot be resumed: ``restore`` restarts its pass, and ``state_dict`` logs a warning.
+    Each pass is one iteration over the dataset; whether passes differ depends on the dataset.
 
     >>> import tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import TFDatasetInput
@@ -44,10 +44,10 @@ class TFDatasetInput(QueuedInput):
     [[0, 1, 2], [3, 4, 5], [6]]
 
     Raises:
-        InvalidFlow: It is neither a dataset nor a flow.
-        SpecMismatch: A component is no plain tensor, e.g. a ragged one.
+        InvalidFlow: ``dataset`` is neither a dataset nor a flow.
+        SpecMismatch: A component is not a plain tensor, e.g. a ragged one.
 
-    Source: ``TFDatasetInput`` in tensorpack, which wants an endless one for training.
+    Source: ``TFDatasetInput`` in tensorpack, which needs an endless one for training.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class TFDatasetInput(QueuedInput):
             raise EndlessFlow("TFDatasetInput: the dataset never ends")
         if n == tf.data.UNKNOWN_CARDINALITY:
             raise UnknownLength(
-                "TFDatasetInput: the dataset does not know its length; say it with "
+                "TFDatasetInput: the dataset does not know its length; set it with "
                 "dataset.apply(tf.data.experimental.assert_cardinality(n))"
             )
         return n
@@ -87,19 +87,19 @@ class TFDatasetInput(QueuedInput):
     def _begin(self, epoch: int) -> Run[object]:
         return self._flow.epoch(epoch)
 
-    def _go_on(self, state: Mapping[str, object]) -> Run[object]:
+    def _resume(self, state: Mapping[str, object]) -> Run[object]:
         return self._flow.resume(state)
 
     def _position(self, behind: int) -> dict[str, object]:
         if self._dataset is not None:
-            self._begun()
-            raise NotResumable("TFDatasetInput: a tf.data.Dataset does not tell its position")
+            self._current_pass()
+            raise NotResumable("TFDatasetInput: a tf.data.Dataset does not report its position")
         return super()._position(behind)
 
 
-def _elements_of(given: tf.data.Dataset) -> Flow[Any, Any]:
-    def dataset() -> Iterator[Any]:  # errors name it
-        yield from given
+def _elements_of(source: tf.data.Dataset) -> Flow[Any, Any]:
+    def dataset() -> Iterator[Any]:  # error messages contain this name
+        yield from source
 
     return from_iterable(dataset)
 
@@ -107,17 +107,17 @@ def _elements_of(given: tf.data.Dataset) -> Flow[Any, Any]:
 def dataflow_to_dataset(
     flow: Flow[Any, Any], types: Sequence[tf.DType] | None = None
 ) -> tf.data.Dataset:
-    """A flow as a ``tf.data.Dataset``, to go on with TensorFlow's own operations.
+    """Convert a flow to a ``tf.data.Dataset``, to continue with TensorFlow's own operations.
 
     Elements keep their form: tuples, NamedTuples and dicts of tensors; a record becomes a dict.
-    Dtypes and shapes come from the flow's spec; ``types`` are those of the components of a flow
-    that does not know them, whose shapes are then unknown too. A finite flow is a finite dataset of
-    known length: for training add ``.repeat()``, here or there. Every iteration of the dataset is
-    the next epoch of the flow, from 0 on.
+    Dtypes and shapes are taken from the flow's spec. For a flow with an unknown spec, ``types``
+    lists the dtypes of its components, and their shapes are unknown. A finite flow becomes a finite
+    dataset of known length; for training add ``.repeat()`` to the flow or to the dataset. Each
+    iteration of the dataset is the next epoch of the flow, starting at 0.
 
-    The elements are made by the flow, in Python: let it prefetch, and keep what is done in
-    TensorFlow small. TensorFlow may hold on to an iteration after the dataset is gone; with it the
-    flow's run ends at the program's end.
+    The elements are computed by the flow, in Python: add ``prefetch`` to the flow, and keep the
+    work in TensorFlow small. TensorFlow may keep an iteration alive after the dataset is gone; the
+    flow's run then ends with the program.
 
     >>> import flowdsl as fl
     >>> from flowdsl.tensorflow.inputs import dataflow_to_dataset
@@ -126,7 +126,8 @@ def dataflow_to_dataset(
     [[0, 1], [2, 3], [4]]
 
     Raises:
-        SpecMismatch: A component has no dtype, or is no array; at once, if the flow knows.
+        SpecMismatch: A component has no dtype, or is not an array; raised at once if the spec is
+            known.
 
     Source: ``TFDatasetInput.dataflow_to_dataset`` in tensorpack.
     """
@@ -155,11 +156,11 @@ def distributed_dataset(
     strategy: tf.distribute.Strategy,
     types: Sequence[tf.DType] | None = None,
 ) -> tf.distribute.DistributedDataset:
-    """A flow as a dataset of a strategy: in every step each replica takes an element of its own.
+    """Convert a flow to a dataset of a strategy, where each replica takes one element per step.
 
-    Where a strategy has several input workers, each makes a shard of the flow and nothing of the
-    others'. All have equally many elements, so that none waits for the others at the end: elements
-    that are too few for all replicas are left out, with a warning. ``types`` as for
+    If a strategy has several input workers, each computes only its own shard of the flow. All
+    shards have equal lengths, so that no worker waits for others at the end: elements that are too
+    few for all replicas are left out, with a warning. ``types`` works as in
     ``dataflow_to_dataset``.
 
     >>> import flowdsl as fl, tensorflow as tf
@@ -170,7 +171,7 @@ def distributed_dataset(
     [[0, 1], [2, 3]]
 
     Raises:
-        InvalidFlow: The length of the flow is not known, or is too small for a step.
+        InvalidFlow: The length of the flow is unknown, or too small for one step.
         SpecMismatch: As for ``dataflow_to_dataset``.
 
     Source: ``Strategy.distribute_datasets_from_function`` of TensorFlow.
@@ -180,18 +181,18 @@ def distributed_dataset(
     rows = flow.node.length
     if rows is None and Endless not in flow.effects:
         raise InvalidFlow(
-            "distributed_dataset: the flow must have a known length, or none, for all input "
-            "workers to end together: state it with .fixed_size(n), or let the flow .repeat()"
+            "distributed_dataset: the flow must have a known length, or none, so that all input "
+            "workers end together: set it with .fixed_size(n), or make it endless with .repeat()"
         )
     if rows is not None and rows < replicas:
         raise InvalidFlow(
-            f"distributed_dataset: a step takes {replicas} element(s), one a replica, and the flow "
-            f"has {rows}"
+            f"distributed_dataset: a step takes {replicas} element(s), one per replica, but the "
+            f"flow has {rows}"
         )
     if rows is not None and rows % replicas:
         warnings.warn(
             f"the last {rows % replicas} element(s) of a pass are too few for {replicas} replicas, "
-            f"and are left out; give the flow a multiple of {replicas} elements, or .repeat() it",
+            f"and are left out; make the length a multiple of {replicas}, or .repeat() the flow",
             LeftOver,
             stacklevel=2,
         )
@@ -201,7 +202,7 @@ def distributed_dataset(
 
 
 def _part(flow: Flow[Any, Any], context: tf.distribute.InputContext) -> Flow[Any, Any]:
-    """What an input worker makes of a flow: as much as any other does."""
+    """Return an input worker's shard of a flow; all shards have equal lengths."""
     if (rows := flow.node.length) is not None:
         flow = flow.take(rows - rows % context.num_replicas_in_sync)
     return flow.shard(context.num_input_pipelines, context.input_pipeline_id)
@@ -209,12 +210,12 @@ def _part(flow: Flow[Any, Any], context: tf.distribute.InputContext) -> Flow[Any
 
 @attrs.frozen
 class _Formed:
-    """The form of a flow's elements, which tf.data keeps."""
+    """The form of a flow's elements, which the dataset keeps."""
 
     spec: Spec
 
     def of(self, leaves: Iterable[Any]) -> Any:
-        """These components in this form."""
+        """Put components into this form."""
         each = iter(leaves)
         if self.spec == UNKNOWN:
             first, *others = each

@@ -1,4 +1,4 @@
-"""The devices that a data-parallel step is spread over."""
+"""The devices on which a data-parallel step runs."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from flowdsl.nodes import checked_int
 
 
 def logical_cpus(n: int) -> tuple[str, ...]:
-    """Split the CPU into ``n`` logical devices, and give their names.
+    """Split the CPU into ``n`` logical devices, and return their names.
 
-    They run what several GPUs would, on any machine. TensorFlow makes its devices at its first
-    operation and never changes them, so call this at the start of a program; a second call that
-    asks for no more is fine.
+    Logical devices run a step for several devices on a machine without GPUs. TensorFlow creates its
+    devices at its first operation and cannot change them later, so call this at the start of a
+    program. A second call for no more devices is allowed.
 
     >>> logical_cpus(2)
     ('/cpu:0', '/cpu:1')
 
     Raises:
-        FlowError: TensorFlow has already made fewer devices.
-        InvalidFlow: ``n`` is no int of at least 1.
+        FlowError: TensorFlow has already created fewer devices.
+        InvalidFlow: ``n`` is not an int of at least 1.
     """
     n = checked_int("logical_cpus: n", n, 1)
     cpu = tf.config.list_physical_devices("CPU")[0]
-    made = len(tf.config.get_logical_device_configuration(cpu) or (None,))
-    if made < n:
+    present = len(tf.config.get_logical_device_configuration(cpu) or (None,))
+    if present < n:
         split = [tf.config.LogicalDeviceConfiguration() for _ in range(n)]
         try:
             tf.config.set_logical_device_configuration(cpu, split)
         except RuntimeError as error:
             raise FlowError(
-                f"logical_cpus({n}): TensorFlow has already started, with {made} CPU device(s); "
+                f"logical_cpus({n}): TensorFlow has already started, with {present} CPU device(s); "
                 f"call it before the first TensorFlow operation of the program"
             ) from error
     return tuple(f"/cpu:{i}" for i in range(n))
 
 
 def towers(n: int) -> tuple[str, ...]:
-    """The first ``n`` GPUs; where there are fewer, the first ``n`` CPU devices.
+    """Return the names of the first ``n`` GPUs, or of CPU devices if there are fewer GPUs.
 
     Raises:
         FlowError: There are not enough of either.
-        InvalidFlow: ``n`` is no int of at least 1.
+        InvalidFlow: ``n`` is not an int of at least 1.
     """
     n = checked_int("towers: n", n, 1)
     seen: list[str] = []
@@ -59,12 +59,12 @@ def towers(n: int) -> tuple[str, ...]:
 
 
 def device_of(argument: str, device: int | str) -> str:
-    """The name of a device: of a GPU by its number, of the CPU by -1, or as it is.
+    """Return the name of a device; a GPU may be a number, and -1 is the CPU.
 
-    Where there is no GPU at all, a number is that of a CPU device.
+    On a machine without GPUs, a number refers to a CPU device.
 
     Raises:
-        FlowError: There is no such device; the message begins with ``argument``.
+        FlowError: The device does not exist; the message begins with ``argument``.
     """
     gpus, cpus = (tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU"))
     if isinstance(device, str):
@@ -80,6 +80,6 @@ def device_of(argument: str, device: int | str) -> str:
     if not any(spelt.endswith(each) for each in known):
         raise FlowError(
             f"{argument}: there is no device {device!r}, TensorFlow sees {', '.join(known)}; "
-            f"several on the CPU are made by flowdsl.tensorflow.inputs.logical_cpus(n) at the start"
+            f"to split the CPU, call flowdsl.tensorflow.inputs.logical_cpus(n) at the start"
         )
     return name

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class FeedInput(InputSource):
-    """Feeds a step from a flow, whose elements are made in the loop and passed as arguments.
+    """Feeds a step from a flow; elements are computed in the training loop and passed as arguments.
 
-    No thread and no queue: what the flow takes for an element, the step waits for. It is the
-    simplest way to find a mistake, and for training ``QueueInput`` is faster. A step takes one
-    element, so it serves one device.
+    There is no thread and no queue: the step waits while the flow computes an element. This is the
+    simplest source for debugging; for training ``QueueInput`` is faster. A step takes one element,
+    so this source serves one device.
 
-    With ``infinite=False`` training ends with the pass; otherwise the next one begins.
+    With ``infinite=False``, training ends with the pass; otherwise the next pass begins.
 
     >>> import flowdsl as fl, tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import EndOfPass, FeedInput
@@ -45,7 +45,7 @@ class FeedInput(InputSource):
     [0, 1, 4]
 
     Raises:
-        SpecMismatch: A component has no dtype, or is no array.
+        SpecMismatch: A component has no dtype, or is not an array.
 
     Source: ``FeedInput`` in tensorpack.
     """
@@ -105,7 +105,7 @@ class FeedInput(InputSource):
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         if elements != 1:
             raise InvalidFlow(
-                f"FeedInput: a step takes one element, and {elements} are asked for: use QueueInput"
+                f"FeedInput: a step takes one element, not {elements}: use QueueInput"
             )
         run = self._begun()
         if self._failed is not None:
@@ -163,7 +163,7 @@ class FeedInput(InputSource):
 
 
 def _tensor(array: NDArray[Any] | tf.Tensor) -> tf.Tensor:
-    """The array as a tensor; an aligned one is not copied, which ``tf.constant`` would do twice."""
+    """Convert an array to a tensor; an aligned one is not copied, ``tf.constant`` copies twice."""
     if not isinstance(array, np.ndarray):
         return array
     return tf.constant(array) if array.dtype.hasobject else tf.raw_ops.Identity(input=array)

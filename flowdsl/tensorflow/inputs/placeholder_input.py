@@ -1,4 +1,4 @@
-"""PlaceholderInput: elements that are given by hand."""
+"""PlaceholderInput: elements that the caller passes explicitly."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from flowdsl.tensorflow.inputs.source import InputSource, State
 
 
 class PlaceholderInput(InputSource):
-    """The components of an element as arguments of the step: whoever calls it gives them.
+    """The components of an element as arguments of the step, passed by the caller.
 
-    A step over it is called with them, as any function; or they are given to ``feed``, and
-    ``next_args`` hands them on, once.
+    Either call the step with the components, like any function, or pass them to ``feed``; then
+    ``next_args`` returns them once.
 
     >>> import tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import PlaceholderInput
@@ -31,21 +31,21 @@ class PlaceholderInput(InputSource):
     3.0
 
     Raises:
-        InvalidFlow: ``specs`` is no list of ``tf.TensorSpec``.
+        InvalidFlow: ``specs`` is not a list of ``tf.TensorSpec``.
 
     Source: ``PlaceholderInput`` in tensorpack.
     """
 
     def __init__(self, specs: Sequence[tf.TensorSpec]) -> None:
-        given = list(specs)
-        if not given or not all(isinstance(spec, tf.TensorSpec) for spec in given):
+        listed = list(specs)
+        if not listed or not all(isinstance(spec, tf.TensorSpec) for spec in listed):
             raise InvalidFlow(
                 f"PlaceholderInput: specs must list a tf.TensorSpec(shape, dtype, name) for each "
                 f"component, got {specs!r}"
             )
         self._specs = tuple(
             tf.TensorSpec(spec.shape, spec.dtype, spec.name or str(k))
-            for k, spec in enumerate(given)
+            for k, spec in enumerate(listed)
         )
         self._epoch = 0
         self._fed: tuple[tf.Tensor, ...] | None = None
@@ -71,13 +71,13 @@ class PlaceholderInput(InputSource):
         return int(self._fed is not None)
 
     def size(self) -> int:
-        raise UnknownLength("PlaceholderInput: how many elements there are is for who feeds them")
+        raise UnknownLength("PlaceholderInput: the number of elements depends on the calls of feed")
 
     def feed(self, *components: object) -> None:
-        """Give the components of the next element: arrays, numbers or tensors.
+        """Set the components of the next element: arrays, numbers or tensors.
 
         Raises:
-            SpecMismatch: They are not what ``specs`` says; nothing is cast.
+            SpecMismatch: They do not match ``specs``; nothing is cast.
         """
         if len(components) != len(self._specs):
             raise SpecMismatch(
@@ -90,7 +90,7 @@ class PlaceholderInput(InputSource):
             if not spec.is_compatible_with(tensor):
                 raise SpecMismatch(
                     f"PlaceholderInput: component {spec.name!r} is {tensor.dtype.name}"
-                    f"{tensor.shape.as_list()}, and its spec is {spec}; nothing is cast"
+                    f"{tensor.shape.as_list()}, but its spec is {spec}; nothing is cast"
                 )
             fed.append(tensor)
         self._fed = tuple(fed)
@@ -119,7 +119,7 @@ class PlaceholderInput(InputSource):
                 self.reset(epoch)
             case _:
                 raise StateMismatch(
-                    f"PlaceholderInput: state must be what state_dict() gave, got {state!r}"
+                    f"PlaceholderInput: state must be what state_dict() returned, got {state!r}"
                 )
 
     def close(self) -> None:

@@ -32,14 +32,15 @@ _MOST_IN_A_QUEUE = 2**31
 
 
 class QueuedInput(InputSource):
-    """Feeds a step through a queue, which a thread fills from the elements of a pass.
+    """The base of input sources with a queue, which a pump thread fills during a pass.
 
-    The queue's handle is an argument of the step, so ``reset`` begins a pass without tracing again.
-    The elements before an error of the data are delivered; then ``next_args`` raises that error.
+    The queue's handle is an argument of the step, so ``reset`` begins a pass without retracing.
+    When the data fails, the elements before the error are delivered; then ``next_args`` raises the
+    error.
     """
 
     patience: float = PATIENCE
-    """Seconds that a step waits before a warning in the log says where the flow is."""
+    """Seconds that a step waits before a log warning reports what the flow is doing."""
 
     def __init__(
         self, signature: Signature, queue: tf.queue.QueueBase | None, capacity: int
@@ -55,11 +56,11 @@ class QueuedInput(InputSource):
 
     @abstractmethod
     def _begin(self, epoch: int) -> Run[object]:
-        """Begin the pass of this epoch."""
+        """Begin the pass of an epoch."""
 
     @abstractmethod
-    def _go_on(self, state: Mapping[str, object]) -> Run[object]:
-        """Go on from the state that a run told."""
+    def _resume(self, state: Mapping[str, object]) -> Run[object]:
+        """Resume a pass from the state of a run."""
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
@@ -75,8 +76,8 @@ class QueuedInput(InputSource):
 
     @property
     def queue(self) -> tf.queue.QueueBase:
-        """The queue of the current pass; ``reset`` makes another, unless it is the user's own."""
-        return self._begun().queue
+        """The queue of the current pass; ``reset`` replaces it, unless the user passed a queue."""
+        return self._current_pass().queue
 
     @property
     def epoch(self) -> int:
@@ -98,14 +99,14 @@ class QueuedInput(InputSource):
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         elements = checked_int(f"{type(self).__name__}: elements", elements, 1)
-        queue, pump = self._begun()
+        queue, pump = self._current_pass()
         pump.take(elements)
         return (queue.queue_ref,)
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         (handle,) = args
         specs = self._signature.specs
-        with tf.device("/cpu:0"):  # queues are on the CPU, whatever the step's device
+        with tf.device("/cpu:0"):  # queues are always on the CPU
             values = tf.raw_ops.QueueDequeueV2(
                 handle=handle, component_types=[spec.dtype for spec in specs]
             )
@@ -119,26 +120,24 @@ class QueuedInput(InputSource):
             run = self._position(behind)
         except NotResumable as error:
             if not self._warned:
-                _log.warning(
-                    "training resumed from this state would begin the pass again: %s", error
-                )
+                _log.warning("training resumed from this state would restart the pass: %s", error)
             self._warned, run = True, None
         return {"epoch": self._epoch, "run": run}
 
     def _position(self, behind: int) -> dict[str, object]:
-        """The state of the run so many elements before the end of the last step.
+        """Return the run's state ``behind`` elements before the end of the last step.
 
         Raises:
-            NotResumable: None tells it.
+            NotResumable: The flow cannot be resumed.
         """
-        return self._begun().pump.state_dict(behind)
+        return self._current_pass().pump.state_dict(behind)
 
     def restore(self, state: State) -> None:
         epoch, run = epoch_and_run(type(self).__name__, state)
         if run is None:
             self.reset(epoch)
         else:
-            self._pump(self._go_on(run))
+            self._pump(self._resume(run))
 
     def close(self) -> None:
         if self._pass is not None:
@@ -157,10 +156,10 @@ class QueuedInput(InputSource):
             queue = self._given
             _clear(name, queue)
             once = isinstance(queue, tf.queue.RandomShuffleQueue)
-            sink = (_OwnQueue if once else _QueueOfTheUser)(queue, self._signature)
+            sink = (_OwnQueue if once else _UserQueue)(queue, self._signature)
         self._pass = _Pass(queue, Pump(run, sink, self.capacity, name=name, patience=self.patience))
 
-    def _begun(self) -> _Pass:
+    def _current_pass(self) -> _Pass:
         if self._pass is None:
             raise FlowError(
                 f"{type(self).__name__}: no pass has begun: call reset() or restore(state) first"
@@ -169,20 +168,20 @@ class QueuedInput(InputSource):
 
 
 class QueueInput(QueuedInput):
-    """Feeds a step from a flow: a thread fills a queue of ``capacity`` elements, steps empty it.
+    """Feeds a step from a flow: a thread fills a queue of ``capacity`` elements.
 
-    Dtypes and shapes come from the flow's spec, and each element is checked against them; ``spec``
-    adds what the flow does not know. Python's numbers have the dtypes that ``batch`` gives them. A
-    64-byte aligned array, such as one from a worker process, is read in place, without a copy: do
-    not write into an element that was yielded.
+    Dtypes and shapes are taken from the flow's spec, and each element is checked against them;
+    ``spec`` adds what the flow's spec leaves unknown. Python numbers get the same dtypes as in
+    ``batch``. A 64-byte aligned array, such as one from a worker process, is read in place, without
+    a copy: do not write into an element that was yielded.
 
-    ``queue`` is a queue of your own to use, whose types match the elements; at most ``capacity``
-    elements are in it. It is emptied at ``reset``, and stays open after ``close``. A
-    ``RandomShuffleQueue`` is closed at the end of the pass, as its last elements come only then: it
-    serves one pass, so give it a flow that repeats.
+    ``queue`` is a queue of your own, with component types that match the elements; at most
+    ``capacity`` elements are in it. It is emptied at ``reset``, and stays open after ``close``. A
+    ``RandomShuffleQueue`` releases its last elements only when it is closed, so it is closed at the
+    end of the pass and serves one pass: use it with a flow that repeats.
 
-    A flow that cannot be resumed, such as one that other machines send, begins its pass again at
-    ``restore``; ``state_dict`` warns of it.
+    A flow that cannot be resumed, such as one that other machines send, restarts its pass at
+    ``restore``; ``state_dict`` logs a warning.
 
     >>> import flowdsl as fl, tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import EndOfPass, QueueInput
@@ -204,11 +203,11 @@ class QueueInput(QueuedInput):
     end
 
     Raises:
-        InvalidFlow: ``capacity`` is no int of at least 1.
-        SpecMismatch: A component has no dtype, or is no array, or the queue is of other types;
-            raised here, before anything runs.
+        InvalidFlow: ``capacity`` is not an int of at least 1.
+        SpecMismatch: A component has no dtype or is not an array, or the queue has other types;
+            raised by the constructor, before anything runs.
 
-    Source: ``QueueInput`` in tensorpack, whose loader errors end training in silence.
+    Source: ``QueueInput`` in tensorpack, whose loader errors end training silently.
     """
 
     def __init__(
@@ -226,25 +225,25 @@ class QueueInput(QueuedInput):
         return len(self.flow)
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
-        return taken_of(self.flow, self.epoch, self._begun().pump.position, elements, behind)
+        return taken_of(self.flow, self.epoch, self._current_pass().pump.position, elements, behind)
 
     def _begin(self, epoch: int) -> Run[object]:
         return self.flow.epoch(epoch)
 
-    def _go_on(self, state: Mapping[str, object]) -> Run[object]:
+    def _resume(self, state: Mapping[str, object]) -> Run[object]:
         return self.flow.resume(state)
 
 
 class BatchQueueInput(QueueInput):
-    """Feeds a step from a flow of single rows, which TensorFlow batches as it takes them.
+    """Feeds a step from a flow of single rows, which TensorFlow batches as it dequeues them.
 
-    The queue holds rows, ``capacity`` of them, and a step takes ``batch_size`` at once, so no batch
-    is ever made in Python. Rows whose shapes the flow does not know in full are padded with zeros,
-    on the right, to the largest in their batch.
+    The queue contains up to ``capacity`` rows, and a step dequeues ``batch_size`` at once, so
+    batches are never built in Python. Rows whose shapes are not fully known are padded with zeros,
+    on the right, to the largest shape in their batch.
 
-    Rows at the end of a pass that are too few for a batch are left out, ``EndOfPass.rows`` of them,
-    or make a smaller one with ``remainder="smaller"``. A queue of your own stays open and does not
-    know its end, so there they are left out.
+    Rows at the end of a pass that do not fill a batch are left out and counted in
+    ``EndOfPass.rows``, or form a smaller batch with ``remainder="smaller"``. A queue of your own
+    stays open at the end of a pass, so there they are always left out.
 
     >>> import flowdsl as fl, tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import BatchQueueInput
@@ -258,9 +257,9 @@ class BatchQueueInput(QueueInput):
     [0, 1, 2, 3]
 
     Raises:
-        InvalidFlow: ``batch_size`` or ``capacity`` is no int of at least 1; ``remainder`` is none
-            of the two, or "smaller" with a queue of your own.
-        SpecMismatch: As for ``QueueInput``; or the rank of a component is not known.
+        InvalidFlow: ``batch_size`` or ``capacity`` is not an int of at least 1; ``remainder`` has
+            another value, or is "smaller" with a queue of your own.
+        SpecMismatch: As for ``QueueInput``; or the rank of a component is unknown.
 
     Source: ``BatchQueueInput`` in tensorpack.
     """
@@ -290,7 +289,7 @@ class BatchQueueInput(QueueInput):
         for slot in self._signature.slots:
             if slot.shape is None:
                 raise SpecMismatch(
-                    f"BatchQueueInput: component {slot.name!r} is of no known rank; declare it "
+                    f"BatchQueueInput: component {slot.name!r} has an unknown rank; declare it "
                     f"with spec=[tf.TensorSpec(shape, dtype), ...]"
                 )
 
@@ -336,7 +335,7 @@ class BatchQueueInput(QueueInput):
 
 
 def checked_flow(source: str, flow: object) -> Flow[object]:
-    """The flow; raises InvalidFlow for anything else."""
+    """Return the flow; raises InvalidFlow for anything else."""
     if not isinstance(flow, Flow):
         raise InvalidFlow(
             f"{source}: flow must be a Flow, got {type(flow).__name__}; make one with from_items "
@@ -346,14 +345,14 @@ def checked_flow(source: str, flow: object) -> Flow[object]:
 
 
 class _Pass(NamedTuple):
-    """A pass that has begun."""
+    """The queue and pump of the current pass."""
 
     queue: tf.queue.QueueBase
     pump: Pump[object]
 
 
 class _OwnQueue(Sink[object]):
-    """A queue that belongs to one pass, as the sink of a pump."""
+    """The sink of a pump: a queue that belongs to one pass."""
 
     def __init__(self, queue: tf.queue.QueueBase, signature: Signature) -> None:
         self._queue = queue
@@ -373,8 +372,8 @@ class _OwnQueue(Sink[object]):
             self._queue.close(cancel_pending_enqueues=True)
 
 
-class _QueueOfTheUser(_OwnQueue):
-    """A queue that stays open after the pass. A put that waits is ended by making room."""
+class _UserQueue(_OwnQueue):
+    """A queue that stays open after the pass; closing makes room, to end a ``put`` that waits."""
 
     def __init__(self, queue: tf.queue.QueueBase, signature: Signature) -> None:
         super().__init__(queue, signature)
@@ -396,7 +395,7 @@ class _QueueOfTheUser(_OwnQueue):
 
 
 def _queue(signature: Signature, capacity: int) -> tf.queue.QueueBase:
-    """The strictest queue that TensorFlow has for these shapes."""
+    """Return the strictest kind of TensorFlow queue for these shapes."""
     dtypes, shapes = [s.dtype for s in signature.specs], [s.shape for s in signature.specs]
     with tf.device("/cpu:0"):
         if all(shape.is_fully_defined() for shape in shapes):
@@ -408,7 +407,7 @@ def _queue(signature: Signature, capacity: int) -> tf.queue.QueueBase:
 
 
 def _fitting(source: str, queue: tf.queue.QueueBase, signature: Signature) -> tf.queue.QueueBase:
-    """The queue, if it takes the elements; raises SpecMismatch, with both sides, if not."""
+    """Return the queue if it accepts the elements; raises SpecMismatch, with both specs, if not."""
     if not isinstance(queue, tf.queue.QueueBase):
         raise InvalidFlow(
             f"{source}: queue must be a tf.queue, such as FIFOQueue, got {type(queue).__name__}"
@@ -420,15 +419,16 @@ def _fitting(source: str, queue: tf.queue.QueueBase, signature: Signature) -> tf
     if queue.names and list(queue.names) != [slot.name for slot in signature.slots]:
         fits = False
     if not fits:
-        told = [tf.TensorSpec(s, d) for s, d in zip(shapes, queue.dtypes, strict=True)]
+        holds = [tf.TensorSpec(s, d) for s, d in zip(shapes, queue.dtypes, strict=True)]
         has = f", named {', '.join(queue.names)}" if queue.names else ""
         raise SpecMismatch(
-            f"{source}: the queue holds {_told(told)}{has}, and an element is {_told(specs)}"
+            f"{source}: the queue holds {_described(holds)}{has}, but an element is "
+            f"{_described(specs)}"
         )
     return queue
 
 
-def _told(specs: Sequence[tf.TensorSpec]) -> str:
+def _described(specs: Sequence[tf.TensorSpec]) -> str:
     parts = [
         f"{spec.dtype.name}{'[...]' if spec.shape.rank is None else spec.shape.as_list()}"
         for spec in specs
@@ -437,10 +437,10 @@ def _told(specs: Sequence[tf.TensorSpec]) -> str:
 
 
 def _clear(source: str, queue: tf.queue.QueueBase) -> None:
-    """Take out what an earlier pass has left."""
+    """Empty the queue of elements of an earlier pass."""
     if bool(queue.is_closed()):
         raise FlowError(
-            f"{source}: its queue is closed; a RandomShuffleQueue serves one pass: give it a flow "
+            f"{source}: its queue is closed; a RandomShuffleQueue serves one pass: use a flow "
             f"with .repeat()"
         )
     while int(queue.size()):

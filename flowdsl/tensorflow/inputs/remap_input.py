@@ -1,4 +1,4 @@
-"""remap_input_source: some components from a source, the others given by hand."""
+"""remap_input_source: renames the components of a source, and adds components that are fed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def remap_input_source(
     names: Sequence[str],
     signature: Sequence[tf.TensorSpec] | None = None,
 ) -> RemapInput:
-    """The same elements, with other names for their components.
+    """Rename the components of a source's elements.
 
-    ``names`` has one for each component, in order. They are then told apart by these names: a
-    trainer passes each to the argument of its name, whatever the order.
+    ``names`` has a name for each component, in order. Components are then identified by name: a
+    trainer passes each to the argument of its name, in any order.
 
-    ``signature`` is what the step takes, if that is more: it has the components by their names, and
-    others, which are given by hand: ``source.feed(score=...)`` before each step. The tensors come
+    ``signature`` lists what the step takes, if that is more: it has the renamed components and
+    others, which are set with ``source.feed(score=...)`` before each step. The tensors are returned
     in its order.
 
     >>> import flowdsl as fl, tensorflow as tf
@@ -39,7 +39,7 @@ def remap_input_source(
     [3, 7, 1.5]
 
     Raises:
-        InvalidFlow: There are not as many names as components, or one comes twice.
+        InvalidFlow: There are not as many names as components, or a name is repeated.
         SpecMismatch: ``signature`` has no component of a name, or another type for it.
 
     Source: ``remap_input_source`` in tensorpack.
@@ -48,7 +48,7 @@ def remap_input_source(
 
 
 class RemapInput(InputOver):
-    """What ``remap_input_source`` gives."""
+    """The input source that ``remap_input_source`` returns."""
 
     def __init__(
         self, source: InputSource, names: Sequence[str], signature: Sequence[tf.TensorSpec] | None
@@ -57,17 +57,17 @@ class RemapInput(InputOver):
             raise InvalidFlow(
                 f"remap_input_source: input must be an InputSource, got {type(source).__name__}"
             )
-        given = source.specs
-        if isinstance(names, str) or len({*names}) != len(names) or len(names) != len(given):
+        own = source.specs
+        if isinstance(names, str) or len({*names}) != len(names) or len(names) != len(own):
             raise InvalidFlow(
-                f"remap_input_source: names must have a name for each of the {len(given)} "
-                f"component(s) ({', '.join(str(spec.name) for spec in given)}), each once, got "
+                f"remap_input_source: names must have a name for each of the {len(own)} "
+                f"component(s) ({', '.join(str(spec.name) for spec in own)}), each once, got "
                 f"{names!r}"
             )
         super().__init__(source)
         named = {
             name: tf.TensorSpec(spec.shape, spec.dtype, name)
-            for name, spec in zip(names, given, strict=True)
+            for name, spec in zip(names, own, strict=True)
         }
         wanted = list(named.values()) if signature is None else list(signature)
         for name, spec in named.items():
@@ -99,9 +99,9 @@ class RemapInput(InputOver):
         return (*self.source.signature, *others)
 
     def feed(self, **components: object) -> None:
-        """Give the components of the next element that the source does not have."""
+        """Set the components of the next element that are not in the source."""
         if self._others is None:
-            raise InvalidFlow("remap_input_source: there is nothing to feed: the source has it all")
+            raise InvalidFlow("remap_input_source: nothing to feed: the source has all components")
         names = [str(spec.name) for spec in self._others.specs]
         if {*components} != {*names}:
             raise InvalidFlow(
@@ -114,29 +114,29 @@ class RemapInput(InputOver):
             return self.source.next_args(elements)
         if not self._others.fill:
             raise FlowError(
-                f"remap_input_source: give {', '.join(str(s.name) for s in self._others.specs)} "
-                f"with feed(...) before each step"
+                f"remap_input_source: pass {', '.join(str(s.name) for s in self._others.specs)} "
+                f"to feed(...) before each step"
             )
         args = self.source.next_args(elements)
         return (*args, *self._others.next_args())
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         n = len(self.source.signature)
-        made = dict(zip(self._names, self.source.tensors(*args[:n]), strict=True))
+        values = dict(zip(self._names, self.source.tensors(*args[:n]), strict=True))
         if self._others is not None:
             names = [str(spec.name) for spec in self._others.specs]
-            made |= zip(names, args[n:], strict=True)
-        return [made[str(spec.name)] for spec in self._specs]
+            values |= zip(names, args[n:], strict=True)
+        return [values[str(spec.name)] for spec in self._specs]
 
 
 def _require(name: str, spec: tf.TensorSpec, wanted: Sequence[tf.TensorSpec]) -> None:
-    own = next((one for one in wanted if one.name == name), None)
+    own = next((other for other in wanted if other.name == name), None)
     if own is None:
         raise SpecMismatch(
-            f"remap_input_source: signature has {', '.join(str(s.name) for s in wanted)}, and no "
+            f"remap_input_source: signature has {', '.join(str(s.name) for s in wanted)}, but no "
             f"{name!r}"
         )
     if own.dtype != spec.dtype or not own.shape.is_compatible_with(spec.shape):
         raise SpecMismatch(
-            f"remap_input_source: {name!r} is {own} in signature, and {spec} in the source"
+            f"remap_input_source: {name!r} is {own} in signature, but {spec} in the source"
         )

@@ -1,4 +1,4 @@
-"""ShardedInput: one worker's part of a flow, in step with the parts of the others."""
+"""ShardedInput: one process's shard of a flow, where all shards have equal lengths."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from flowdsl.tensorflow.inputs.source import InputOver, State, Taken
 
 
 class ShardedInput(InputOver):
-    """Feeds a step from every ``n``-th element of a flow: one of ``n`` workers' part.
+    """Feeds a step from every ``n``-th element of a flow: the shard of one of ``n`` processes.
 
-    The parts end together: what is left at the end of a pass is too little for all workers, and is
-    given to none. So where all workers have taken equally many elements, these are the first of the
-    pass, and the state is that one number: a training goes on from it under another ``n``, and no
-    element is taken twice or left out.
+    All shards end together: elements at the end of a pass that are too few for all processes are
+    left out. So if all processes have taken equally many elements, these are the first elements of
+    the pass, and their number is the state: training can resume with another ``n``, and no element
+    is repeated or left out.
 
-    Where the flow is index-planned a worker makes only the elements of its own part.
+    For an index-planned flow, a process computes only the elements of its own shard.
 
     >>> import flowdsl as fl
     >>> source = ShardedInput(fl.from_range(7), n=3, i=1)
@@ -30,7 +30,7 @@ class ShardedInput(InputOver):
     2
 
     Raises:
-        InvalidFlow: ``i`` is no int from 0 to ``n - 1``, or the length of the flow is not known.
+        InvalidFlow: ``i`` is not an int from 0 to ``n - 1``, or the flow's length is unknown.
     """
 
     def __init__(self, flow: Flow[object], n: int, i: int, *, capacity: int = 50) -> None:
@@ -47,10 +47,10 @@ class ShardedInput(InputOver):
         except UnknownLength as error:
             raise InvalidFlow(
                 f"ShardedInput: {error}; workers end a pass together, so its length has to be "
-                f"known: end the flow with .repeat(), or write it to a file first"
+                f"known: make the flow endless with .repeat(), or write it to a file first"
             ) from error
         self._start = 0
-        """How many elements of the pass were taken before it was gone on with."""
+        """The number of elements of the pass before the state from which it was resumed."""
         self._whole = self._part_from(0)
         super().__init__(self._whole)
 
@@ -66,23 +66,23 @@ class ShardedInput(InputOver):
 
     def _go(self, source: QueueInput, start: int, epoch: int) -> None:
         self.source.close()
-        self.source, self._start, self._given = source, start, 0
+        self.source, self._start, self._delivered = source, start, 0
         source.reset(epoch)
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         elements = checked_int("ShardedInput: elements", elements, 1)
-        left = (self._length - self._start) // self.n - self._given
+        left = (self._length - self._start) // self.n - self._delivered
         if elements > left:
             raise EndOfPass(int(left))
         args = self.source.next_args(elements)
-        self._given += elements
+        self._delivered += elements
         return args
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
-        return None  # they do not follow each other in the flow
+        return None  # they are not consecutive in the flow
 
     def state_dict(self, behind: int = 0) -> State:
-        return {"epoch": self.epoch, "taken": self._start + (self._given - behind) * self.n}
+        return {"epoch": self.epoch, "taken": self._start + (self._delivered - behind) * self.n}
 
     def restore(self, state: State) -> None:
         match state:
@@ -95,5 +95,5 @@ class ShardedInput(InputOver):
                 self._go(self._part_from(taken), taken, epoch)
             case _:
                 raise StateMismatch(
-                    f"ShardedInput: state must be what state_dict() gave, got {state!r}"
+                    f"ShardedInput: state must be what state_dict() returned, got {state!r}"
                 )

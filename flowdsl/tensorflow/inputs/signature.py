@@ -1,6 +1,6 @@
-"""The components of an element as tensors: announced before any worker starts, then checked.
+"""Elements as tensors: dtypes and shapes are fixed before workers start, then checked.
 
-Nothing is cast: a component that is not as announced is an error that says where it is.
+Nothing is cast: a component that does not match is an error with its position.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from flowdsl.elements.structure import components, form_of, from_dlpack, is_tens
 from flowdsl.errors import SpecMismatch
 
 _TEXT = np.dtype(np.bytes_)
-"""The dtype for text of any length, as ``tf.string``."""
+"""The dtype of text of any length, for ``tf.string``."""
 
 _NUMBERS = (bool, *NUMBERS)
-"""Python's own numbers; their dtypes are those that ``batch`` gives them."""
+"""Python's number types; their dtypes are the same as in ``batch``."""
 
 
 @attrs.frozen
 class Slot:
-    """The dtype and shape of one component of every element; dims or the shape may be unknown."""
+    """The dtype and shape of one component of all elements; shapes may be partly unknown."""
 
     name: str
     dtype: np.dtype[Any]
@@ -55,11 +55,11 @@ class Slot:
         return ArraySpec(self.dtype, self.shape)
 
     def takes(self, value: NDArray[Any] | np.generic) -> bool:
-        """Whether this value has the announced dtype and shape."""
+        """Return True if a value has this dtype and a matching shape."""
         return _plain(value.dtype) == self.dtype and self.holds(value.shape)
 
     def holds(self, dims: tuple[int, ...]) -> bool:
-        """Whether this shape is as announced."""
+        """Return True if a shape matches."""
         return self.shape is None or (
             len(dims) == len(self.shape)
             and all(want in (None, got) for got, want in zip(dims, self.shape, strict=True))
@@ -68,32 +68,32 @@ class Slot:
 
 @attrs.frozen
 class Signature:
-    """The slots of the elements that an input source takes."""
+    """The slots for the components of an input source's elements."""
 
     source: str
     """The name of the input source, for messages."""
     slots: tuple[Slot, ...]
     flatten: Flatten
-    """Gives the components of an element in the order of the slots."""
+    """Returns the components of an element in the order of the slots."""
     by_place: bool = True
-    """Whether the components may be told apart by their places."""
+    """True if components may be identified by their places."""
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
         return tuple(slot.tensor for slot in self.slots)
 
     def arrays(self, element: object, position: int) -> list[NDArray[Any] | tf.Tensor]:
-        """The arrays of one element, in order and not copied; tensors come as they are.
+        """Return the arrays of one element, in order and without copies; tensors are kept.
 
         Raises:
-            SpecMismatch: It is not what was announced; the message names the element and component.
+            SpecMismatch: The element does not match; the message names the element and component.
         """
         try:
             values = self.flatten(element)
         except SpecMismatch as error:
             raise SpecMismatch(
-                f"{self.source}: element {position}: {error}; give all elements components of the "
-                f"same names with .map, or name them with spec=[tf.TensorSpec(shape, dtype, name), "
+                f"{self.source}: element {position}: {error}; make the names of components equal "
+                f"with .map, or name them with spec=[tf.TensorSpec(shape, dtype, name), "
                 f"...]"
             ) from error
         if len(values) != len(self.slots):
@@ -116,9 +116,9 @@ class Signature:
 
 
 def _array(slot: Slot, value: object) -> NDArray[Any] | tf.Tensor | None:
-    """The value for TensorFlow; None if it is not what was announced."""
+    """Convert a value for TensorFlow; return None if it does not match the slot."""
     if isinstance(value, tf.Tensor):
-        shape = tuple(dim for dim in value.shape if dim is not None)  # as all are, in a value
+        shape = tuple(dim for dim in value.shape if dim is not None)  # all dims are known
         fits = value.dtype == slot.tensor.dtype and slot.holds(shape)
         return value if fits else None
     text = _of_text(value) if slot.dtype == _TEXT else None
@@ -147,14 +147,14 @@ def _of_number(slot: Slot, kind: type, value: object) -> NDArray[Any] | None:
 def signature_of(
     source: str, spec: Spec, declared: Sequence[tf.TensorSpec] | None = None
 ) -> Signature:
-    """The slots for a flow's elements; ``source`` names the input source in messages.
+    """Return the slots for a flow's elements; ``source`` names the input source in messages.
 
-    ``declared`` is trusted where the flow knows nothing, or only what it saw in one element: other
-    shapes may vary more.
+    ``declared`` is used if the flow's spec is unknown, or was inferred from one element: shapes may
+    vary more than that element shows.
 
     Raises:
-        SpecMismatch: A component is no array, has no dtype, or is declared to be something else;
-            the message names the component, what it is, and what to write.
+        SpecMismatch: A component is not an array, has no dtype, or contradicts its declaration;
+            the message names the component, its spec, and what to write.
     """
     known = leaf_specs(spec)
     by_place = not isinstance(spec, StructSpec) or issubclass(spec.form, tuple)
@@ -184,16 +184,16 @@ def signature_of(
 
 
 def _names_of(declared: Sequence[tf.TensorSpec]) -> list[str] | None:
-    """The names that all tensors were declared with; None if some have none."""
+    """Return the names of all declared tensors; None if some have no name."""
     names = [tensor.name for tensor in declared]
     return None if None in names else [str(name) for name in names]
 
 
 def signature_of_tensors(source: str, structure: object) -> Signature:
-    """The slots for elements that tf.data describes so, in dicts and tuples.
+    """Return the slots for elements with this ``element_spec`` of tf.data.
 
     Raises:
-        SpecMismatch: A component is no plain tensor, e.g. a ragged one.
+        SpecMismatch: A component is not a plain tensor, e.g. a ragged one.
     """
     parts = components(structure)
     by_place = parts is None or isinstance(structure, tuple)
@@ -201,7 +201,7 @@ def signature_of_tensors(source: str, structure: object) -> Signature:
     for name, spec in _named("", structure):
         if not isinstance(spec, tf.TensorSpec):
             raise SpecMismatch(
-                f"{source}: component {name!r} is {spec!r}, and no plain tensor: make it one with "
+                f"{source}: component {name!r} is {spec!r}, not a plain tensor: convert it with "
                 f".map, e.g. by to_tensor() of a ragged one"
             )
         dtype = _TEXT if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype)
@@ -211,7 +211,7 @@ def signature_of_tensors(source: str, structure: object) -> Signature:
 
 
 def _form_of(structure: object) -> Spec:
-    """The names and forms of such elements, without what the components are."""
+    """Return the names and forms of elements, without the specs of their components."""
     parts = components(structure)
     if parts is None:
         return UNKNOWN
@@ -223,11 +223,11 @@ def _named(name: str, structure: object) -> list[tuple[str, object]]:
     if parts is None:
         return [(name or "element", structure)]
     dot = f"{name}." if name else ""
-    return [one for key, part in parts for one in _named(f"{dot}{key}", part)]
+    return [leaf for key, part in parts for leaf in _named(f"{dot}{key}", part)]
 
 
 def _of_text(value: object) -> NDArray[Any] | None:
-    """Text or a list of text as an array of objects, for a tensor of strings; else None.
+    """Convert text or a list of text to an array of objects, for a string tensor; else None.
 
     NumPy's own text dtypes would drop trailing NULs.
     """
@@ -247,7 +247,7 @@ Leaf: TypeAlias = ArraySpec | ValueSpec | ListSpec
 
 
 def _in_slot(leaf: Leaf) -> Leaf:
-    """The leaf as a queue holds it: text as strings of any length, a number with its dtype."""
+    """Return the leaf as a queue stores it: text as ``tf.string``, a number with its dtype."""
     if isinstance(leaf, ListSpec) and _is_text(leaf.item):
         return ArraySpec(_TEXT, (leaf.length,))
     if isinstance(leaf, ValueSpec) and leaf.type in _NUMBERS:
@@ -275,8 +275,8 @@ def _slot(source: str, name: str, leaf: Leaf) -> Slot:
     leaf = _in_slot(leaf)
     if leaf == UNKNOWN:
         raise SpecMismatch(
-            f"{where}: its dtype is not known before it is made; annotate the result of the "
-            f"function that makes it, or give spec=[tf.TensorSpec(shape, dtype), ...]"
+            f"{where}: its dtype is not known before it is computed; annotate the result of the "
+            f"function that computes it, or pass spec=[tf.TensorSpec(shape, dtype), ...]"
         )
     if not isinstance(leaf, ArraySpec):
         kind = list if isinstance(leaf, ListSpec) else leaf.type
@@ -286,13 +286,13 @@ def _slot(source: str, name: str, leaf: Leaf) -> Slot:
         )
     if leaf.dtype is None:
         raise SpecMismatch(
-            f"{where} is an array of unknown dtype; give spec=[tf.TensorSpec(shape, dtype), ...]"
+            f"{where} is an array of unknown dtype; pass spec=[tf.TensorSpec(shape, dtype), ...]"
         )
     dtype = _plain(leaf.dtype)
     if dtype.hasobject:
         raise SpecMismatch(
-            f"{where} is an array of objects, as NumPy makes of rows of several lengths: make them "
-            f"of one length, e.g. with .padded_batch, or its items of one dtype, with .map"
+            f"{where} is an array of objects, as NumPy creates from rows of several lengths: "
+            f"make the rows of one length, e.g. with .padded_batch, or convert them with .map"
         )
     if not dtype.isnative or not _in_tensorflow(dtype):
         raise SpecMismatch(

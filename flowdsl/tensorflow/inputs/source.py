@@ -20,11 +20,11 @@ State: TypeAlias = Mapping[str, object]
 
 
 class LeftOver(UserWarning):
-    """Warns of elements at the end of a pass that were too few for a step of all devices."""
+    """Warns of elements at the end of a pass that do not fill a step of all devices."""
 
 
 class Taken(NamedTuple):
-    """Elements of a pass of a flow: ``length`` of them, from position ``first`` on."""
+    """Consecutive elements of a flow's pass: ``length`` of them, from position ``first``."""
 
     flow: Flow[object]
     epoch: int
@@ -33,11 +33,11 @@ class Taken(NamedTuple):
 
 
 class InputSource(ABC):
-    """How data enters a step function.
+    """The interface through which data enters a step function.
 
-    A step is traced once, over arguments of this ``signature``; while it is traced it calls
-    ``tensors`` once for each element it takes. Before every step, ``next_args`` gives, in Python,
-    the arguments to call it with::
+    A step is traced once, with arguments of this ``signature``. While it is traced, it calls
+    ``tensors`` once for each element it takes. Before every step, ``next_args`` returns, in Python,
+    the arguments for the call::
 
         @tf.function(input_signature=source.signature)
         def step(*args):
@@ -48,7 +48,7 @@ class InputSource(ABC):
         while True:
             step(*source.next_args())
 
-    Source: ``InputSource`` in tensorpack, whose callbacks and session hooks became ``next_args``.
+    Source: ``InputSource`` in tensorpack, whose session hooks ``next_args`` replaces.
     """
 
     @property
@@ -58,57 +58,57 @@ class InputSource(ABC):
 
     @property
     def by_place(self) -> bool:
-        """Whether components may be told apart by their places, as those of a tuple may.
+        """True if components may be identified by their places, as in a tuple.
 
-        Those of a dict or record have names alone: ``specs`` has them, and a trainer passes each to
-        the argument of its name.
+        The components of a dict or record have only names: they are in ``specs``, and a trainer
+        passes each component to the argument of its name.
         """
         return True
 
     @property
     def most_a_step(self) -> int | None:
-        """The most elements that a step may take; None if it may take any number."""
+        """The most elements that a step may take; None if there is no limit."""
         return None
 
     @property
     def nests(self) -> bool:
-        """Whether ``tensors`` may be called in a loop or a branch of the step."""
+        """True if ``tensors`` may be called in a loop or a branch of the step."""
         return self.most_a_step is None
 
     @property
     def infinite(self) -> bool:
-        """Whether training goes on with the next pass where one has ended."""
+        """True if training continues with the next pass when one ends."""
         return True
 
     @property
     @abstractmethod
     def signature(self) -> tuple[tf.TypeSpec, ...]:
-        """The types of the values of ``next_args``, for ``tf.function``."""
+        """The types of the values that ``next_args`` returns, for ``tf.function``."""
 
     @abstractmethod
     def reset(self, epoch: int = 0) -> None:
-        """Begin the pass of this epoch, and drop the rest of a pass that is under way."""
+        """Begin the pass of this epoch, and drop the rest of the current pass."""
 
     @abstractmethod
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
-        """The arguments of the next step, which takes this many elements.
+        """Return the arguments of the next step, which takes ``elements`` elements.
 
         Raises:
-            EndOfPass: Fewer are left. The step is not to be run.
-            FlowError: The data failed, after all the full steps before it.
+            EndOfPass: Fewer are left. The step must not be run.
+            FlowError: The data failed; all full steps before the failure were delivered.
         """
 
     @abstractmethod
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
-        """The tensors of one element, while a step is traced; each call takes the next element."""
+        """Return the tensors of one element, during tracing; each call takes the next element."""
 
     @abstractmethod
     def size(self) -> int:
-        """The number of elements of a pass.
+        """Return the number of elements of a pass.
 
         Raises:
-            UnknownLength: It is known only at the end.
-            EndlessFlow: It has none.
+            UnknownLength: The number is known only at the end of a pass.
+            EndlessFlow: The pass never ends.
         """
 
     @property
@@ -119,37 +119,37 @@ class InputSource(ABC):
     @property
     @abstractmethod
     def fill(self) -> int:
-        """How many elements wait for a step."""
+        """The number of elements that wait for a step."""
 
     @property
     def waited(self) -> float:
         """The seconds that steps have waited for elements, in all passes.
 
-        0 where that is not known, as of data that TensorFlow itself makes within the step.
+        0 if it is unknown, e.g. for elements that TensorFlow itself computes in the step.
         """
         return 0.0
 
     def statistics(self) -> RunStatistics | None:
-        """The statistics of the run that makes the elements; None where no flow makes them."""
+        """Return the statistics of the run that computes the elements; None if there is no flow."""
         return None
 
     def scalars(self) -> dict[str, float]:
-        """Further scalars of the input for monitors, such as the fill of queues before it."""
+        """Return further scalars of the input for monitors, such as the fill of earlier queues."""
         return {}
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
-        """What a flow gave for the last ``elements`` that a step took.
+        """Return the flow's positions of the last ``elements`` elements that a step took.
 
-        ``behind`` asks for those so many elements earlier. None where no flow has made them, or
-        they are not of the present pass.
+        With ``behind``, those that end ``behind`` elements earlier. None if the elements are not
+        from a flow, or not from the current pass.
         """
         return None
 
     @abstractmethod
     def state_dict(self, behind: int = 0) -> State:
-        """The position after the last step: elements that wait for a step count as not yet read.
+        """Return the position after the last step: elements that wait for a step are not counted.
 
-        ``behind`` is asked for by sources over this one: the position so many elements earlier.
+        Sources over this one pass ``behind``: the position that many elements earlier.
         """
 
     @abstractmethod
@@ -168,21 +168,21 @@ class InputSource(ABC):
 
 
 def epoch_and_run(name: str, state: State) -> tuple[int, Mapping[str, object] | None]:
-    """What a source of runs saved: the epoch, and the run's state, None if it cannot be resumed.
+    """Parse the state of a source of runs: the epoch and the run's state, None if not resumable.
 
     Raises:
-        StateMismatch: It is no such state; the message begins with ``name``.
+        StateMismatch: The state is not valid; the message begins with ``name``.
     """
     match state:
         case {"epoch": int(epoch), "run": None} if is_int(epoch, 0):
             return epoch, None
         case {"epoch": int(epoch), "run": Mapping() as run} if is_int(epoch, 0):
             return epoch, run
-    raise StateMismatch(f"{name}: state must be what state_dict() gave, got {state!r}")
+    raise StateMismatch(f"{name}: state must be what state_dict() returned, got {state!r}")
 
 
 class InputOver(InputSource):
-    """An input source over another one: what a subclass does not change is the other's."""
+    """The base of input sources over another one; a subclass overrides what it changes."""
 
     def __init__(self, source: InputSource) -> None:
         self.source = source
@@ -257,6 +257,6 @@ class InputOver(InputSource):
 def taken_of(
     flow: Flow[object], epoch: int, position: int, elements: int, behind: int
 ) -> Taken | None:
-    """What ``InputSource.taken`` gives, of a pass of this flow that is at a position."""
+    """Return ``InputSource.taken`` for a pass of a flow that is at ``position``."""
     first = position - behind - elements
     return Taken(flow, epoch, first, elements) if first >= 0 else None

@@ -1,4 +1,4 @@
-"""StagingInput: the elements of the next steps on the device, before they are needed."""
+"""StagingInput: copies the elements of the next steps to the device in advance."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _numbers = count()
 
 
 class StagingInput(InputOver):
-    """Keeps the elements of the next ``nr_stage`` steps on the device, so that none waits for them.
+    """Keeps the elements of the next ``nr_stage`` steps on the device, so that no step waits.
 
-    A step takes what an earlier one has brought there, and while it computes, the elements of a
-    later step are taken from ``input`` and copied. So the copy to a GPU costs a step nothing; on
-    the CPU there is little to gain. ``device`` is where they are kept: by default those of a step's
-    first element on the first GPU, and so on; on the CPU where there is none.
+    A step uses elements that an earlier step brought to the device. While it computes, the elements
+    of a later step are taken from ``input`` and copied. So copying to a GPU costs a step no time;
+    on the CPU there is little to gain. ``device`` is where elements are kept. By default, the first
+    element of a step is on the first GPU, and so on; without GPUs, all are on the CPU.
 
-    A step gets all of its elements or is not run: the last steps of a pass only take. It is for
-    training, where all elements of a step are taken together. ``input`` must be one that feeds the
-    step by itself, and not through the arguments of each call.
+    A step gets all of its elements or does not run: the last steps of a pass only use staged
+    elements. This source is for training, where all elements of a step are taken together.
+    ``input`` must feed the step by itself, not through the arguments of each call.
 
     >>> import flowdsl as fl, tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import QueueInput, StagingInput
@@ -38,8 +38,8 @@ class StagingInput(InputOver):
     [0, 1, 2, 3, 4]
 
     Raises:
-        InvalidFlow: ``input`` is no input source, passes its elements as arguments, or is staged
-            already; ``nr_stage`` is no int of at least 1.
+        InvalidFlow: ``input`` is not an input source, passes its elements as arguments, or is
+            staged already; ``nr_stage`` is not an int of at least 1.
 
     Source: ``StagingInput`` in tensorpack; the ``StagingArea`` of TensorFlow.
     """
@@ -58,7 +58,7 @@ class StagingInput(InputOver):
         if input.most_a_step is not None:
             raise InvalidFlow(
                 f"StagingInput: {type(input).__name__} passes its elements as arguments of each "
-                f"step, so none can be taken ahead; use a QueueInput"
+                f"step, so they cannot be staged; use a QueueInput"
             )
         if _is_staged(input):
             raise InvalidFlow("StagingInput: input is staged already; one StagingInput is enough")
@@ -73,14 +73,14 @@ class StagingInput(InputOver):
 
     @staticmethod
     def takes(source: InputSource) -> bool:
-        """Whether it can be over this input: one that feeds the step itself, and is not staged."""
+        """Return True if this input can be staged: it feeds the step itself and is not staged."""
         return source.most_a_step is None and not _is_staged(source)
 
     def _forget(self) -> None:
         self._elements = 0
-        """How many elements a step takes; 0 before the first."""
+        """The number of elements that a step takes; 0 before the first step."""
         self._staged = 0
-        """The steps whose elements are on the device."""
+        """The number of steps whose elements are on the device."""
         self._last: tuple[tf.Tensor, ...] = ()
         self._end: Exception | None = None
 
@@ -106,7 +106,7 @@ class StagingInput(InputOver):
             self._begin(elements)
         while self._staged < self._nr_stage and self._take():
             if elements not in self._puts:
-                self._puts[elements] = self._putting()
+                self._puts[elements] = self._staging_function()
             self._puts[elements](*self._last)
             self._staged += 1
         self._eager_calls = 0
@@ -122,12 +122,12 @@ class StagingInput(InputOver):
         if self._staged:
             raise InvalidFlow(
                 f"StagingInput: a step takes {self._elements} element(s) of those that are staged, "
-                f"and {elements} are asked for"
+                f"not {elements}"
             )
         self._elements, self._end = elements, None
 
     def _take(self) -> bool:
-        """Take the elements of a step from the input; false at its end, or at an error."""
+        """Take the elements of a step from the input; return False at its end or at an error."""
         if self._end is None:
             try:
                 self._last = self.source.next_args(self._elements)
@@ -137,8 +137,8 @@ class StagingInput(InputOver):
                 self._end = end
         return self._end is None
 
-    def _putting(self) -> Callable[..., object]:
-        """A function that brings the elements of a step to the device."""
+    def _staging_function(self) -> Callable[..., object]:
+        """Return a function that copies the elements of a step to the device."""
         source, elements = self.source, self._elements
 
         @tf.function(input_signature=source.signature, autograph=False)
@@ -151,13 +151,13 @@ class StagingInput(InputOver):
         return put
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
-        *given, more = args
+        *inputs, more = args
         k, specs = self._number(), self.specs
         later = tf.cond(
-            more, lambda: self.source.tensors(*given), lambda: [_nothing(spec) for spec in specs]
+            more, lambda: self.source.tensors(*inputs), lambda: [_nothing(spec) for spec in specs]
         )
         with tf.device(self._device_of(k)):
-            # First the later ones, so that where the data ends no element is lost.
+            # Dequeue the later element first, so that none is lost where the data ends.
             with tf.control_dependencies(later):
                 values = tf.raw_ops.Unstage(
                     dtypes=[spec.dtype for spec in specs], shared_name=self._area(k)
@@ -168,7 +168,7 @@ class StagingInput(InputOver):
         ]
 
     def _number(self) -> int:
-        """The number of this call in its step."""
+        """Return the number of this call within its step."""
         if tf.executing_eagerly():
             self._eager_calls += 1
             return self._eager_calls - 1
@@ -215,7 +215,7 @@ def _is_staged(source: InputSource) -> bool:
 
 
 def _nothing(spec: tf.TensorSpec) -> tf.Tensor:
-    """What stands for the element of a step that brings none."""
+    """Return a placeholder for the element of a step that does not stage a later one."""
     if spec.shape.rank is None:
         return tf.zeros((), spec.dtype)
     return tf.zeros([dim or 0 for dim in spec.shape.as_list()], spec.dtype)

@@ -1,4 +1,4 @@
-"""Input sources whose elements TensorFlow makes itself, in the step."""
+"""Input sources whose elements are computed by TensorFlow, in the step."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Shape: TypeAlias = Sequence[int]
 
 
 class TensorInput(InputSource):
-    """Elements that operations of TensorFlow make, such as a reading pipeline of its own.
+    """Elements that TensorFlow operations compute, such as a reading pipeline of TensorFlow.
 
     ``get_tensor_fn`` is called once for each element that a step takes, while the step is traced,
-    and gives the components as a list of tensors; it is called once more to learn their types. What
-    it makes is computed in every step. ``size`` is how many elements a pass has; without it a pass
-    has no end, unless the operations raise ``OutOfRangeError``. Of the queues that it takes from,
-    as those of ``flowdsl.tensorflow.queues``, ``scalars`` has the fill of each by its
+    and returns the components as a list of tensors; it is called once more to find their types. Its
+    operations run in every step. ``size`` is the number of elements of a pass; without it, a pass
+    is endless, unless the operations raise ``OutOfRangeError``. If the operations dequeue from
+    queues of ``flowdsl.tensorflow.queues``, ``scalars`` has the fill of each queue by its
     ``summary_name``.
 
     >>> import tensorflow as tf
@@ -37,8 +37,8 @@ class TensorInput(InputSource):
     [1, 2, 3]
 
     Raises:
-        InvalidFlow: ``get_tensor_fn`` is no function, or gives no list of tensors; ``size`` is no
-            int of at least 1.
+        InvalidFlow: ``get_tensor_fn`` is not a function, or does not return a list of tensors;
+            ``size`` is not an int of at least 1.
 
     Source: ``TensorInput`` in tensorpack.
     """
@@ -49,7 +49,7 @@ class TensorInput(InputSource):
         name = type(self).__name__
         if not callable(get_tensor_fn):
             raise InvalidFlow(
-                f"{name}: get_tensor_fn must be a function that gives a list of tensors, got "
+                f"{name}: get_tensor_fn must be a function that returns a list of tensors, got "
                 f"{type(get_tensor_fn).__name__}"
             )
         self._make = get_tensor_fn
@@ -63,11 +63,11 @@ class TensorInput(InputSource):
     def specs(self) -> tuple[tf.TensorSpec, ...]:
         if self._specs is None:
             with noting() as used:
-                traced = tf.function(autograph=False)(self._made).get_concrete_function()
+                traced = tf.function(autograph=False)(self._checked_tensors).get_concrete_function()
             self._queues = [queue for queue in with_sources(used) if queue.summary_name]
             self._specs = tuple(
-                tf.TensorSpec(one.shape, one.dtype, str(k))
-                for k, one in enumerate(traced.structured_outputs)
+                tf.TensorSpec(tensor.shape, tensor.dtype, str(k))
+                for k, tensor in enumerate(traced.structured_outputs)
             )
         return self._specs
 
@@ -88,7 +88,7 @@ class TensorInput(InputSource):
 
     def size(self) -> int:
         if self._size is None:
-            raise EndlessFlow(f"{type(self).__name__}: it has no size; give one with size=")
+            raise EndlessFlow(f"{type(self).__name__}: it has no size; pass size=")
         return self._size
 
     def reset(self, epoch: int = 0) -> None:
@@ -96,26 +96,26 @@ class TensorInput(InputSource):
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         elements = checked_int(f"{type(self).__name__}: elements", elements, 1)
-        taken = self._begun()
+        taken = self._taken_so_far()
         if self._size is not None and taken + elements > self._size:
             raise EndOfPass(self._size - taken)
         self._taken = taken + elements
         return ()
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
-        return self._made()
+        return self._checked_tensors()
 
-    def _made(self) -> list[tf.Tensor]:
-        made = self._make()
-        if not isinstance(made, (list, tuple)):
+    def _checked_tensors(self) -> list[tf.Tensor]:
+        tensors = self._make()
+        if not isinstance(tensors, (list, tuple)):
             raise InvalidFlow(
-                f"{type(self).__name__}: get_tensor_fn must give a list of tensors, got "
-                f"{type(made).__name__}"
+                f"{type(self).__name__}: get_tensor_fn must return a list of tensors, got "
+                f"{type(tensors).__name__}"
             )
-        return [tf.convert_to_tensor(one) for one in made]
+        return [tf.convert_to_tensor(tensor) for tensor in tensors]
 
     def state_dict(self, behind: int = 0) -> State:
-        return {"epoch": self._epoch, "taken": self._begun() - behind}
+        return {"epoch": self._epoch, "taken": self._taken_so_far() - behind}
 
     def restore(self, state: State) -> None:
         match state:
@@ -125,13 +125,14 @@ class TensorInput(InputSource):
                 self._epoch, self._taken = epoch, taken
             case _:
                 raise StateMismatch(
-                    f"{type(self).__name__}: state must be what state_dict() gave, got {state!r}"
+                    f"{type(self).__name__}: state must be what state_dict() returned, got "
+                    f"{state!r}"
                 )
 
     def close(self) -> None:
         self._taken = None
 
-    def _begun(self) -> int:
+    def _taken_so_far(self) -> int:
         if self._taken is None:
             raise FlowError(
                 f"{type(self).__name__}: no pass has begun: call reset() or restore(state) first"
@@ -140,10 +141,11 @@ class TensorInput(InputSource):
 
 
 class DummyConstantInput(TensorInput):
-    """Zeros of these shapes, made once, on the device that the step runs on.
+    """Zeros of fixed shapes, created once, on the device of the step.
 
-    A step over it costs what the model costs, so it says what an input source costs. ``dtypes`` are
-    those of the components, ``tf.float32`` unless given.
+    A step over this source costs only the model's time, so comparing with it shows the cost of
+    another input source. ``dtypes`` lists the dtypes of the components; the default is
+    ``tf.float32``.
 
     >>> import tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import DummyConstantInput
@@ -155,31 +157,31 @@ class DummyConstantInput(TensorInput):
     (TensorShape([32, 224, 224, 3]), tf.int64)
 
     Raises:
-        InvalidFlow: A shape is not fully known, or there are not as many dtypes as shapes.
+        InvalidFlow: A shape is not fully known, or the numbers of dtypes and shapes differ.
 
     Source: ``DummyConstantInput`` in tensorpack.
     """
 
     def __init__(self, shapes: Sequence[Shape], dtypes: Sequence[tf.DType] | None = None) -> None:
-        given = [tuple(shape) for shape in shapes]
-        for shape in given:
+        sizes = [tuple(shape) for shape in shapes]
+        for shape in sizes:
             if not all(is_int(dim, 0) for dim in shape):
                 raise InvalidFlow(
                     f"DummyConstantInput: shapes must be fully known, each a list of ints >= 0, "
                     f"got {shape}"
                 )
-        kinds = [tf.float32] * len(given) if dtypes is None else list(dtypes)
-        if not given or len(kinds) != len(given):
+        kinds = [tf.float32] * len(sizes) if dtypes is None else list(dtypes)
+        if not sizes or len(kinds) != len(sizes):
             raise InvalidFlow(
-                f"DummyConstantInput: there must be a shape or more, and as many dtypes as shapes, "
-                f"got {len(given)} shape(s) and {len(kinds)} dtype(s)"
+                f"DummyConstantInput: at least one shape is needed, and as many dtypes as shapes, "
+                f"got {len(sizes)} shape(s) and {len(kinds)} dtype(s)"
             )
         self._zeros: dict[str, list[tf.Tensor]] = {}
-        self._kinds = list(zip(given, kinds, strict=True))
+        self._kinds = list(zip(sizes, kinds, strict=True))
         super().__init__(self._constants)
 
     def _constants(self) -> list[tf.Tensor]:
-        with tf.init_scope():  # once, and not a part of every step
+        with tf.init_scope():  # created once, outside of the step
             device = tf.zeros(()).device
             if device not in self._zeros:
                 self._zeros[device] = [tf.zeros(shape, kind) for shape, kind in self._kinds]

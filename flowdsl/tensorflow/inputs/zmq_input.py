@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class ZMQInput(QueuedInput):
-    """Feeds a step with what ``send_zmq(address, format="zmq_ops")`` or tensorpack sends.
+    """Feeds a step with elements from ``send_zmq(address, format="zmq_ops")`` or tensorpack.
 
-    Programs on any machine may send, and go away and come back: a pass has no end. What they send
-    is announced by ``spec``, a ``tf.TensorSpec`` for each component; an element that is something
-    else is an error. ``hwm`` is how many elements ZMQ holds, on each side of each connection, and
-    ``bind=False`` connects to a sender that binds. The other options are those of ``from_zmq``.
-    ``reset`` opens the socket anew. No state tells what the senders have sent.
+    Programs on any machine may send, disconnect and reconnect: a pass never ends. ``spec`` declares
+    the elements, with a ``tf.TensorSpec`` for each component; an element that does not match is an
+    error. ``hwm`` is the number of elements that ZMQ buffers, on each side of each connection.
+    ``bind=False`` connects to a sender that binds. The other options are the options of
+    ``from_zmq``. ``reset`` reopens the socket. A state does not contain what senders have sent.
 
     >>> import tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import ZMQInput
@@ -36,7 +36,7 @@ class ZMQInput(QueuedInput):
     tf.int64
 
     Raises:
-        InvalidFlow: The address is none, or open to others; ``hwm`` is no int of at least 1.
+        InvalidFlow: The address is invalid, or open to others; ``hwm`` is not an int of at least 1.
 
     Source: ``ZMQInput`` in tensorpack, on its zmq_ops.
     """
@@ -70,14 +70,14 @@ class ZMQInput(QueuedInput):
         super().__init__(signature_of("ZMQInput", receiving().spec, spec), None, capacity)
 
     def size(self) -> int:
-        raise EndlessFlow("ZMQInput: what others send has no end")
+        raise EndlessFlow("ZMQInput: received elements have no end")
 
     def to_dataset(self) -> tf.data.Dataset:
-        """What is sent as a ``tf.data.Dataset``, which has no end."""
+        """Return the received elements as an endless ``tf.data.Dataset``."""
         return dataflow_to_dataset(self._receiving(), [spec.dtype for spec in self.specs])
 
     def _begin(self, epoch: int) -> Run[object]:
         return self._receiving().epoch(epoch)
 
-    def _go_on(self, state: Mapping[str, object]) -> Run[object]:
+    def _resume(self, state: Mapping[str, object]) -> Run[object]:
         return self._receiving().resume(state)

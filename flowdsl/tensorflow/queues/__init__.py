@@ -12,14 +12,14 @@
     with queues.running(batches):
         ...
 
-Functions, arguments and defaults are those of ``tf.train``. A pipeline consists of ``LazyTensor``
-objects. Each evaluation computes them again, as each run of a session computed every tensor of a
-graph again. Threads run within ``running``, and nowhere else; there are no global collections.
+Functions, arguments and defaults are the same as in ``tf.train``. A pipeline consists of
+``LazyTensor`` objects. Each evaluation computes them again, as each run of a session computed
+every tensor of a graph. Threads run only within ``running``; there are no global collections.
 
-lazy_tensors.py  tensors that each evaluation makes anew, and functions of them
-runners.py    queues that threads fill, and when these run
-producers.py  where a pipeline begins: rows, numbers, names
-batching.py   where it ends: batches, shuffled or not, of one source or of several
+lazy_tensors.py  tensors that each evaluation computes again, and functions of them
+runners.py       queues that threads fill, and running them
+producers.py     the beginning of a pipeline: rows, numbers, names
+batching.py      the end of a pipeline: batches, shuffled or not, of one or several sources
 
 Source: "Inputs and Readers" of TensorFlow 1.
 """

@@ -32,18 +32,19 @@ def batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Batches of what the tensors are in each evaluation.
+    """Batch the values of tensors from consecutive evaluations.
 
-    ``tensors`` is a list or a dict, and so is what comes back: a ``LazyTensor`` for each, or one of
-    them for a list of one. ``num_threads`` evaluate them, into a queue of ``capacity`` examples;
-    with ``enqueue_many`` each evaluation gives several examples, along the first axis.
+    ``tensors`` is a list or a dict, and so is the result: it has a ``LazyTensor`` for each tensor;
+    for a list of one, it is the ``LazyTensor`` itself. ``num_threads`` threads evaluate them into a
+    queue of ``capacity`` examples. With ``enqueue_many``, each evaluation returns several examples,
+    along the first axis.
 
-    Shapes have to be known in full, from the tensors or by ``shapes``. With ``dynamic_pad`` only
-    ranks have to be: examples are padded on the right, with zeros or empty texts, to the largest of
-    their batch. What is left at the end is dropped, unless ``allow_smaller_final_batch``.
+    Shapes must be fully known, from the tensors or by ``shapes``. With ``dynamic_pad``, only ranks
+    must be known: examples are padded on the right, with zeros or empty text, to the largest shape
+    in their batch. A remainder at the end is dropped, unless ``allow_smaller_final_batch``.
 
     Raises:
-        ValueError: Shapes are not known; there is no tensor.
+        ValueError: Shapes are unknown, or there are no tensors.
 
     Source: ``tf.train.batch``.
     """
@@ -76,10 +77,10 @@ def maybe_batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As ``batch``, of the examples that are kept.
+    """Like ``batch``, but only for examples that are kept.
 
-    ``keep_input`` is a bool for each evaluation; with ``enqueue_many`` it may be a vector, with one
-    for each example.
+    ``keep_input`` is a bool for each evaluation. With ``enqueue_many``, it may be a vector with a
+    bool for each example.
 
     Source: ``tf.train.maybe_batch``.
     """
@@ -110,7 +111,7 @@ def batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As ``batch``, of several lists or dicts of tensors, each evaluated by a thread of its own.
+    """Like ``batch``, for several lists or dicts of tensors, each evaluated by its own thread.
 
     Source: ``tf.train.batch_join``.
     """
@@ -141,7 +142,7 @@ def maybe_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As ``batch_join``, of the examples that are kept; ``keep_input`` is as for ``maybe_batch``.
+    """Like ``batch_join``, for examples that are kept; see ``maybe_batch`` for ``keep_input``.
 
     Source: ``tf.train.maybe_batch_join``.
     """
@@ -173,10 +174,10 @@ def shuffle_batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As ``batch``, of examples that are drawn from those in the queue.
+    """Like ``batch``, with examples drawn at random from the queue.
 
-    At least ``min_after_dequeue`` stay in it, until its end, so that there is something to draw
-    from.
+    At least ``min_after_dequeue`` examples stay in the queue until its end, so that there is
+    something to draw from.
 
     Source: ``tf.train.shuffle_batch``.
     """
@@ -210,7 +211,7 @@ def maybe_shuffle_batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As ``shuffle_batch``, of the examples that are kept, as in ``maybe_batch``.
+    """Like ``shuffle_batch``, for examples that are kept, as in ``maybe_batch``.
 
     Source: ``tf.train.maybe_shuffle_batch``.
     """
@@ -242,7 +243,7 @@ def shuffle_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As ``shuffle_batch``, of several lists or dicts of tensors, each with its own thread.
+    """Like ``shuffle_batch``, for several lists or dicts of tensors, each with its own thread.
 
     Source: ``tf.train.shuffle_batch_join``.
     """
@@ -274,7 +275,7 @@ def maybe_shuffle_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As ``shuffle_batch_join``, of the examples that are kept, as in ``maybe_batch``.
+    """Like ``shuffle_batch_join``, for examples that are kept, as in ``maybe_batch``.
 
     Source: ``tf.train.maybe_shuffle_batch_join``.
     """
@@ -293,7 +294,7 @@ def maybe_shuffle_batch_join(
     )
 
 
-# -- what they have in common ----------------------------------------------------------------------
+# -- shared implementation -------------------------------------------------------------------------
 
 
 def _batched(
@@ -331,7 +332,7 @@ def _batched(
 
 
 class _Examples:
-    """One list or dict of tensors, whose evaluations are examples."""
+    """A list or dict of tensors, whose evaluations are examples."""
 
     def __init__(self, tensors: Structure) -> None:
         self._names = list(tensors) if isinstance(tensors, Mapping) else None
@@ -355,7 +356,7 @@ class _Examples:
                 raise ValueError(
                     f"{function}(): the inputs have other keys: {sorted(first)} and {sorted(other)}"
                 )
-            ours, theirs = (getattr(one, "_fields", ()) for one in (first, other))
+            ours, theirs = (getattr(tensors, "_fields", ()) for tensors in (first, other))
             if ours and theirs and ours != theirs:
                 raise ValueError(
                     f"{function}(): the inputs have other names: {list(ours)} and {list(theirs)}"
@@ -363,11 +364,11 @@ class _Examples:
             if len(first) != len(other):
                 raise ValueError(f"{function}(): the inputs have other numbers of tensors")
         if isinstance(first, Mapping):
-            return [_Examples({key: one[key] for key in sorted(first)}) for one in tensors_list]
-        return [_Examples(one) for one in tensors_list]
+            return [_Examples({key: each[key] for key in sorted(first)}) for each in tensors_list]
+        return [_Examples(each) for each in tensors_list]
 
     def formed(self, parts: list[LazyTensor]) -> Structure:
-        """The results in the form of the tensors."""
+        """Return the results in the form of the tensors."""
         if self._names is not None:
             return dict(zip(self._names, parts, strict=True))
         return parts[0] if len(parts) == 1 else parts
@@ -405,7 +406,7 @@ def _dtypes(sources: Sequence[_Examples]) -> list[tf.DType]:
 def _shapes(
     sources: Sequence[_Examples], shapes: Shapes | None, enqueue_many: bool, dynamic_pad: bool
 ) -> list[tf.TensorShape]:
-    """The shape of each tensor of an example, as far as all sources have it."""
+    """Return the shape of each tensor of an example, as far as all sources agree."""
     if shapes is not None:
         rows = [tf.TensorShape(shape) for shape in shapes]
     else:
@@ -452,7 +453,7 @@ def _queue(
 def _filling(
     queue: tf.queue.QueueBase, source: _Examples, keep: Structure | None, many: bool
 ) -> Callable[[], None]:
-    """A function that puts one evaluation of a source into the queue."""
+    """Return a function that enqueues one evaluation of a source."""
 
     def put(values: list[tf.Tensor]) -> None:
         if many:
@@ -480,7 +481,7 @@ def _then(put: Callable[[list[tf.Tensor]], None], values: list[tf.Tensor]) -> tf
 def _taking(
     filled: FilledQueue, batch_size: int, smaller: bool, dynamic_pad: bool
 ) -> Callable[[], list[tf.Tensor]]:
-    """A function that takes a batch out of the queue."""
+    """Return a function that dequeues a batch."""
 
     def take() -> list[tf.Tensor]:
         taken = filled.dequeue_up_to(batch_size) if smaller else filled.dequeue_many(batch_size)

@@ -1,4 +1,4 @@
-"""Ctrl-C while TensorFlow waits: it is noticed in a thread, which ends what is waited for."""
+"""Handling of Ctrl-C while TensorFlow waits: a thread notices it, and ends the wait."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 def on_ctrl_c(end: Callable[[], object]) -> Iterator[None]:
     """Within the block, Ctrl-C calls ``end`` at once, in a thread; ``KeyboardInterrupt`` follows.
 
-    The interpreter itself notices a signal only when TensorFlow returns, and an operation that
-    waits for a queue does not. Nothing is done where the block is not in the main thread, or where
-    the program handles SIGINT in its own way.
+    The interpreter handles a signal only when TensorFlow returns, and an operation that waits for a
+    queue does not return. This does nothing if the block is not in the main thread, or if the
+    program handles SIGINT itself.
 
     Source: ``signal.set_wakeup_fd`` of Python, as its event loops use it.
     """
@@ -38,7 +38,7 @@ def on_ctrl_c(end: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # TensorFlow makes a RuntimeError of an interrupt that comes while it makes an exception.
+        # An interrupt while TensorFlow builds an exception becomes a RuntimeError.
         if noticed.is_set():
             raise KeyboardInterrupt from error
         raise
@@ -50,10 +50,10 @@ def on_ctrl_c(end: Callable[[], object]) -> Iterator[None]:
 
 
 def _numbers(signals: int, before: int) -> Iterator[int]:
-    """The numbers of signals as they come; they are handed on to whoever read them before."""
+    """Yield the numbers of arriving signals, and forward them to the previous descriptor."""
     while numbers := os.read(signals, 64):
         if before != -1:
-            with suppress(OSError):  # it is full: who reads it is told already
+            with suppress(OSError):  # it is full, so its reader is awake already
                 os.write(before, numbers)
         yield from numbers
 

@@ -1,4 +1,4 @@
-"""Tensors that each evaluation makes anew, and functions of them."""
+"""Tensors that each evaluation computes again, and functions of them."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ import tensorflow as tf
 R = TypeVar("R")
 
 Structure: TypeAlias = Any
-"""Tensors and ``LazyTensor``, in lists, tuples and dicts; or one of them."""
+"""A tensor or ``LazyTensor``, or lists, tuples and dicts of them."""
 
 
 class Source:
-    """What makes some tensors together, once in each evaluation."""
+    """Computes several tensors together, once in each evaluation."""
 
     def __init__(self, make: Callable[[], Structure]) -> None:
         self._make = make
 
     def made(self) -> Structure:
-        """What it makes in the current evaluation."""
-        memory = _made.get()
+        """Return the source's tensors in the current evaluation."""
+        memory = _computed.get()
         if memory is None:
-            raise RuntimeError("no evaluation is under way")
+            raise RuntimeError("no evaluation is running")
         if self not in memory:
             memory[self] = evaluate(self._make())
         return memory[self]
 
 
-_made: ContextVar[dict[Source, Structure] | None] = ContextVar("_made", default=None)
-"""What the sources have made in the current evaluation."""
+_computed: ContextVar[dict[Source, Structure] | None] = ContextVar("_computed", default=None)
+"""The tensors of sources that were computed in the current evaluation."""
 
 
 class LazyTensor:
-    """A tensor that every evaluation makes anew: the next batch, the next file's name.
+    """A tensor that every evaluation computes again: the next batch, the next file's name.
 
-    ``evaluate`` gives its value, beside those of others that are made with it. Within a function
-    that is given to ``apply``, ``value()`` does.
+    ``evaluate`` returns its value, together with others of the same evaluation. Within a function
+    that is passed to ``apply``, use ``value()``.
     """
 
     def __init__(self, source: Source, spec: tf.TensorSpec, place: tuple[object, ...] = ()) -> None:
         self.source = source
         self.spec = spec
-        """Its dtype, and its shape as far as it is known."""
+        """The dtype, and the shape as far as it is known."""
         self._place = place
 
     @property
@@ -56,8 +56,8 @@ class LazyTensor:
         return self.spec.shape
 
     def value(self) -> tf.Tensor:
-        """Its value in the current evaluation; by itself, that of an evaluation of its own."""
-        if _made.get() is None:
+        """Return the value in the current evaluation, or else in an evaluation of its own."""
+        if _computed.get() is None:
             return evaluate(self)  # type: ignore[no-any-return]  # one tensor for one
         made = self.source.made()
         for key in self._place:
@@ -69,10 +69,10 @@ class LazyTensor:
 
 
 def evaluate(tensors: Structure) -> Structure:
-    """The tensors of a structure, each ``LazyTensor`` by its value.
+    """Return a structure with each ``LazyTensor`` replaced by its value.
 
-    All of them are of one evaluation: parts that are made together belong together. It may be
-    called within a ``tf.function``, where it is computed in each call, or by itself.
+    All values are from one evaluation: tensors that are computed together belong together. This may
+    be called within a ``tf.function``, where each call evaluates again, or outside of one.
 
     >>> import tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import queues
@@ -82,12 +82,12 @@ def evaluate(tensors: Structure) -> Structure:
     ...     queues.evaluate(row).numpy().tolist()
     [0, 1, 2]
     """
-    token = _made.set({}) if _made.get() is None else None
+    token = _computed.set({}) if _computed.get() is None else None
     try:
         return mapped(_value, tensors)
     finally:
         if token is not None:
-            _made.reset(token)
+            _computed.reset(token)
 
 
 def _value(x: object) -> tf.Tensor:
@@ -95,11 +95,11 @@ def _value(x: object) -> tf.Tensor:
 
 
 def apply(function: Callable[..., Structure], *tensors: Structure) -> Structure:
-    """What a function makes of the values of these tensors, in each evaluation.
+    """Return the result of a function of tensors, which each evaluation computes again.
 
-    It is traced to find its outputs: tensors, in lists, tuples and dicts. The result has the same
-    form, with a ``LazyTensor`` for each. This is where an input pipeline decodes and transforms
-    what it reads.
+    The function is traced to find its outputs: tensors, in lists, tuples and dicts. The result has
+    the same form, with a ``LazyTensor`` for each tensor. Input pipelines decode and transform what
+    they read this way.
 
     >>> import tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import queues
@@ -110,27 +110,27 @@ def apply(function: Callable[..., Structure], *tensors: Structure) -> Structure:
     ...     queues.evaluate(squares).numpy().tolist()
     [0, 1, 4, 9]
 
-    Source: graph mode of TensorFlow 1, where every function of tensors is one.
+    Source: graph mode of TensorFlow 1, where every function of tensors works like this.
     """
 
     def make() -> Structure:
-        return function(*(evaluate(one) for one in tensors))
+        return function(*(evaluate(tensor) for tensor in tensors))
 
     return produced(make)
 
 
 def produced(make: Callable[[], Structure]) -> Structure:
-    """What a function makes in each evaluation, in the form in which it gives it."""
+    """Return lazy tensors for the result of a function, in the result's form."""
     return parts_of(Source(make), specs_of(make))
 
 
 def parts_of(source: Source, specs: Structure) -> Structure:
-    """A ``LazyTensor`` for each of the tensors that a source makes."""
+    """Return a ``LazyTensor`` for each tensor of a source."""
     return mapped_with_place(lambda place, spec: LazyTensor(source, spec, place), specs)
 
 
 def specs_of(tensors: Structure | Callable[[], Structure]) -> Structure:
-    """The specs of what an evaluation gives; nothing is run for it."""
+    """Return the specs of an evaluation's tensors, without running it."""
 
     def make() -> Structure:
         return evaluate(tensors() if callable(tensors) else tensors)
@@ -140,7 +140,7 @@ def specs_of(tensors: Structure | Callable[[], Structure]) -> Structure:
 
 
 def mapped(function: Callable[[Any], Any], structure: Structure) -> Structure:
-    """The structure with a function applied to what is in it."""
+    """Apply a function to each leaf of a structure."""
     return mapped_with_place(lambda _, x: function(x), structure)
 
 
@@ -149,7 +149,7 @@ def mapped_with_place(
     structure: Structure,
     place: tuple[object, ...] = (),
 ) -> Structure:
-    """As ``mapped``; the function is given the keys that lead to what it is applied to, too."""
+    """Like ``mapped``, but the function is also called with the keys that lead to the leaf."""
     if isinstance(structure, Mapping):
         return {k: mapped_with_place(function, x, (*place, k)) for k, x in structure.items()}
     if isinstance(structure, (list, tuple)):
@@ -161,7 +161,7 @@ def mapped_with_place(
 
 
 def flat(tensors: Structure) -> list[Any]:
-    """What is in a structure, in order."""
+    """Return the leaves of a structure, in order."""
     if isinstance(tensors, Mapping):
         return [x for part in tensors.values() for x in flat(part)]
     if isinstance(tensors, Sequence) and not isinstance(tensors, str | bytes):

@@ -12,9 +12,9 @@ from flowdsl.tensorflow.queues.runners import FilledQueue, unique
 
 
 def match_filenames_once(pattern: object, name: str | None = None) -> tf.Variable:
-    """The files that match a pattern, or one of several: found once, here.
+    """List the files that match one pattern or several; they are matched once, in this call.
 
-    A variable that holds their names, sorted as ``tf.io.matching_files`` has them.
+    Returns a variable with the names, sorted as by ``tf.io.matching_files``.
 
     Source: ``tf.train.match_filenames_once``.
     """
@@ -24,7 +24,7 @@ def match_filenames_once(pattern: object, name: str | None = None) -> tf.Variabl
 
 
 def limit_epochs(tensor: Structure, num_epochs: int | None = None, name: str | None = None) -> Any:
-    """The tensor, in ``num_epochs`` evaluations; the next one raises ``OutOfRangeError``.
+    """Allow ``num_epochs`` evaluations of a tensor; the next one raises ``OutOfRangeError``.
 
     Raises:
         ValueError: ``num_epochs`` is not above 0.
@@ -58,11 +58,11 @@ def input_producer(
     name: str | None = None,
     cancel_op: Callable[[], object] | None = None,
 ) -> FilledQueue:
-    """A queue of the rows of a tensor: ``num_epochs`` times each, or for ever.
+    """Create a queue of the rows of a tensor, which repeat ``num_epochs`` times, or forever.
 
-    With ``shuffle`` they are in another order in each epoch. ``element_shape`` is the shape of a
-    row, where it is not known. ``summary_name`` names the queue's fill in statistics;
-    ``cancel_op`` is called when it is stopped.
+    With ``shuffle``, each epoch has another order. ``element_shape`` is the shape of a row, if it
+    is unknown. ``summary_name`` names the queue's fill in statistics; ``cancel_op`` is called when
+    the queue is stopped.
 
     Raises:
         ValueError: The tensor has no axis, or the shape of its rows is not fully known.
@@ -101,7 +101,7 @@ def range_input_producer(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> FilledQueue:
-    """A queue of the numbers from 0 up to ``limit``, as ``input_producer`` has rows.
+    """Create a queue of the numbers from 0 up to ``limit``, like ``input_producer``.
 
     Source: ``tf.train.range_input_producer``.
     """
@@ -121,12 +121,12 @@ def slice_input_producer(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> list[LazyTensor]:
-    """A row of each tensor, all of one number: ``num_epochs`` times each, or for ever.
+    """Return the rows of several tensors at one random or ordered index, like ``input_producer``.
 
-    The tensors have equally many rows.
+    The tensors must have equally many rows.
 
     Raises:
-        ValueError: There is no tensor, or they are known to have other numbers of rows.
+        ValueError: There are no tensors, or their numbers of rows differ.
 
     Source: ``tf.train.slice_input_producer``.
     """
@@ -171,26 +171,26 @@ def string_input_producer(
     name: str | None = None,
     cancel_op: Callable[[], object] | None = None,
 ) -> FilledQueue:
-    """A queue of texts, such as the names of files, as ``input_producer`` has rows.
+    """Create a queue of text, such as the names of files, like ``input_producer``.
 
     Raises:
-        ValueError: It is an empty list. An empty tensor is an error of the queue, as it runs.
+        ValueError: The list is empty. An empty tensor is an error when the queue runs.
 
     Source: ``tf.train.string_input_producer``.
     """
-    told = "string_input_producer requires a non-null input tensor"
+    message = "string_input_producer requires a non-null input tensor"
     if isinstance(string_tensor, (list, tuple)) and not string_tensor:
-        raise ValueError(told)
+        raise ValueError(message)
     tensor = string_tensor if isinstance(string_tensor, LazyTensor) else _tensor(string_tensor)
     if tensor.dtype != tf.string:
         raise ValueError(f"string_input_producer takes text, got {tensor.dtype.name}")
 
-    def some(value: tf.Tensor) -> tf.Tensor:
-        with tf.control_dependencies([tf.debugging.Assert(tf.size(value) > 0, [told])]):
+    def non_empty(value: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.debugging.Assert(tf.size(value) > 0, [message])]):
             return tf.identity(value)
 
     return input_producer(
-        apply(some, tensor),
+        apply(non_empty, tensor),
         [],
         num_epochs,
         shuffle,

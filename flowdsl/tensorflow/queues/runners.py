@@ -1,4 +1,4 @@
-"""Queues that threads of ours fill, and when these run."""
+"""Queues that are filled by threads, and the context in which they run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from flowdsl.tensorflow.queues.lazy_tensors import LazyTensor, Structure, flat
 
 _numbers = count()
 _used: ContextVar[list[FilledQueue] | None] = ContextVar("_used", default=None)
-"""The queues that are taken from while a function is traced."""
+"""The queues from which a function dequeues while it is traced."""
 
 _TURNS = 100
-"""How often a thread fills its queue before it comes back to Python, which takes long."""
+"""How often a thread fills its queue in one call; returning to Python takes long."""
 
 _SECONDS_TO_END = 5.0
 _SECONDS_AFTER_CTRL_C = 0.3
@@ -30,8 +30,8 @@ _SECONDS_AFTER_CTRL_C = 0.3
 class FilledQueue:
     """A queue, and the threads that fill it.
 
-    It begins with ``running`` and ends with it, for good. What is taken after its end, or after an
-    error of what fills it, raises ``tf.errors.OutOfRangeError``; ``running`` raises that error.
+    It runs once, within ``running``. Dequeuing after its end, or after an error in a thread that
+    fills it, raises ``tf.errors.OutOfRangeError``; ``running`` raises the error itself.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class FilledQueue:
         summary_name: str | None = None,
         cancel_op: Callable[[], object] | None = None,
     ) -> None:
-        """Each of ``fills`` puts something into the queue, in a thread of its own."""
+        """Each of ``fills`` enqueues something, in its own thread."""
         self.queue = queue
         self.name = name
         self.capacity = capacity
@@ -56,7 +56,7 @@ class FilledQueue:
         self._alive = len(self._fills)
         self._stopped = False
         self.error: Exception | None = None
-        """What ended it, if it was an error."""
+        """The error that ended the queue, if there was one."""
 
     @property
     def queue_ref(self) -> tf.Tensor:
@@ -67,34 +67,34 @@ class FilledQueue:
         return self.queue.dtypes
 
     def dequeue(self) -> Any:
-        """The next of its elements: a tensor, or a list of them."""
+        """Dequeue one element: a tensor, or a list of tensors."""
         self.note()
         return self.queue.dequeue()
 
     def dequeue_many(self, n: int) -> Any:
-        """The next ``n`` elements, stacked."""
+        """Dequeue ``n`` elements, stacked."""
         self.note()
         return self.queue.dequeue_many(n)
 
     def dequeue_up_to(self, n: int) -> Any:
-        """The next ``n`` elements, or as many as there are at its end."""
+        """Dequeue ``n`` elements, or as many as are left at the end of the queue."""
         self.note()
         return self.queue.dequeue_up_to(n)
 
     def size(self) -> tf.Tensor:
-        """How many elements are in it."""
+        """Return the number of elements in the queue."""
         return self.queue.size()
 
     def close(self, cancel_pending_enqueues: bool = False) -> None:
-        """End it: nothing is put in any more, and what is in it can still be taken."""
+        """Close the queue: nothing is enqueued any more, and its elements can still be dequeued."""
         self.queue.close(cancel_pending_enqueues=cancel_pending_enqueues)
 
     def fraction_full(self) -> float:
-        """The share of its capacity that is filled."""
+        """Return the share of the capacity that is filled."""
         return float(self.size()) / self.capacity
 
     def note(self) -> None:
-        """Tell whoever traces a function that it takes from this queue."""
+        """Record that the function being traced dequeues from this queue."""
         used = _used.get()
         if used is not None and self not in used:
             used.append(self)
@@ -102,13 +102,13 @@ class FilledQueue:
     # -- its threads -------------------------------------------------------------------------------
 
     def sources(self) -> list[FilledQueue]:
-        """The queues that it is filled from."""
+        """Return the queues from which this queue is filled."""
         return [queue for fill in self._fills for queue in fill.used]
 
     def start(self) -> None:
-        """Begin to fill it; raises FlowError if it has run before."""
+        """Start the threads; raises FlowError if the queue has run before."""
         if self._threads:
-            raise FlowError(f"{self.name}: it has run already; a queue runs once, so make it anew")
+            raise FlowError(f"{self.name}: it has run already; a queue runs once: create a new one")
         self._threads = [
             threading.Thread(target=self._fill, args=(fill,), name=f"{self.name}_{k}", daemon=True)
             for k, fill in enumerate(self._fills)
@@ -133,7 +133,7 @@ class FilledQueue:
         try:
             while not self._stopped:
                 fill()
-        except tf.errors.OutOfRangeError:  # what it is filled from has ended
+        except tf.errors.OutOfRangeError:  # its source has ended
             pass
         except tf.errors.CancelledError:  # it was closed meanwhile
             pass
@@ -143,13 +143,13 @@ class FilledQueue:
             self.close(cancel_pending_enqueues=True)
         with self._lock:
             self._alive -= 1
-            if self._alive == 0:  # nobody puts anything in, so closing does not wait
-                with suppress(tf.errors.CancelledError):  # it is closed already
+            if self._alive == 0:  # no thread enqueues, so closing does not wait
+                with suppress(tf.errors.CancelledError):  # already closed
                     self.close()
 
 
 class _Traced:
-    """A function that fills a queue, many times in a call, and the queues that it takes from."""
+    """A traced loop over a function that fills a queue, and the queues from which it dequeues."""
 
     def __init__(self, fill: Callable[[], object]) -> None:
         def turn(k: tf.Tensor) -> tuple[tf.Tensor]:
@@ -170,13 +170,13 @@ class _Traced:
 
 @contextmanager
 def running(*tensors: Structure | FilledQueue) -> Iterator[None]:
-    """Run the threads that fill the queues of these tensors, up to the end of the block.
+    """Run the threads that fill the queues of these tensors, until the end of the block.
 
-    With them run those of the queues that they are filled from. At the end all are stopped, and
-    Ctrl-C stops them at once, whatever TensorFlow waits for in the block.
+    The queues from which they are filled run too. At the end all are stopped. Ctrl-C stops them at
+    once, even while TensorFlow waits in the block.
 
     Raises:
-        Exception: What ended one of the threads, if it was an error: also where that shows as
+        Exception: The error that ended a thread, also if it appears as
             ``tf.errors.OutOfRangeError`` in the block.
 
     >>> from flowdsl.tensorflow.inputs import queues
@@ -187,10 +187,10 @@ def running(*tensors: Structure | FilledQueue) -> Iterator[None]:
 
     Source: ``tf.train.start_queue_runners`` and ``Coordinator`` of TensorFlow 1.
     """
-    found = _needed(tensors)
+    needed = _needed(tensors)
     started: list[FilledQueue] = []
     try:
-        for queue in found:
+        for queue in needed:
             queue.start()
             started.append(queue)
         with on_ctrl_c(lambda: _close(started)):
@@ -212,13 +212,13 @@ def running(*tensors: Structure | FilledQueue) -> Iterator[None]:
 
 
 def _first_error(queues: Sequence[FilledQueue]) -> Exception | None:
-    """What ended the queue nearest to the beginning of a pipeline, if anything did."""
+    """Return the error of the queue nearest to the beginning of the pipeline, if there is one."""
     return next((q.error for q in reversed(queues) if q.error is not None), None)
 
 
 @contextmanager
 def noting() -> Iterator[list[FilledQueue]]:
-    """The queues that are taken from by what is traced in the block."""
+    """Yield the list of queues from which functions dequeue that are traced in the block."""
     used: list[FilledQueue] = []
     token = _used.set(used)
     try:
@@ -228,7 +228,7 @@ def noting() -> Iterator[list[FilledQueue]]:
 
 
 def with_sources(queues: Sequence[FilledQueue]) -> list[FilledQueue]:
-    """These queues, and those that they are filled from, the last of them first."""
+    """Return these queues and the queues from which they are filled, the last ones first."""
     found: list[FilledQueue] = []
     ahead = [*queues]
     while ahead:
@@ -240,21 +240,21 @@ def with_sources(queues: Sequence[FilledQueue]) -> list[FilledQueue]:
 
 
 def _needed(tensors: tuple[Structure, ...]) -> list[FilledQueue]:
-    return with_sources([queue for one in tensors for queue in _queues_of(one)])
+    return with_sources([queue for tensor in tensors for queue in _queues_of(tensor)])
 
 
 def _queues_of(tensors: Structure) -> list[FilledQueue]:
     with noting() as used:
-        for one in [tensors] if isinstance(tensors, FilledQueue) else flat(tensors):
-            if isinstance(one, FilledQueue):
-                one.note()
-            elif isinstance(one, LazyTensor):
-                tf.function(autograph=False)(one.value).get_concrete_function()
+        for tensor in [tensors] if isinstance(tensors, FilledQueue) else flat(tensors):
+            if isinstance(tensor, FilledQueue):
+                tensor.note()
+            elif isinstance(tensor, LazyTensor):
+                tf.function(autograph=False)(tensor.value).get_concrete_function()
     return used
 
 
 def _stop(queues: Sequence[FilledQueue], seconds: float = _SECONDS_TO_END) -> None:
-    """End the queues, and wait so long for their threads, one of which may be anywhere."""
+    """Stop the queues, and wait at most ``seconds`` for their threads."""
     _close(queues)
     until = monotonic() + seconds
     for queue in queues:
@@ -268,5 +268,5 @@ def _close(queues: Sequence[FilledQueue]) -> None:
 
 
 def unique(name: str | None, default: str) -> str:
-    """A name for a queue and its threads."""
+    """Return a name for a queue and its threads."""
     return name or f"{default}_{next(_numbers)}"

@@ -1,20 +1,20 @@
 """Training with TensorFlow, from a Flow to a model.
 
-config.py        TrainConfig: what to train, on what, for how long
+config.py        TrainConfig: the model, the data and the length of a training
 model.py         the protocols of a model and an optimizer; ModelDesc
-compiled.py      a compiled Keras model, which trains as fit does
-trainer.py       the loop: epochs, steps, callbacks
-feedfree.py      a step as one function of TensorFlow (step.py), of a model's loss (single_cost.py)
-towers.py        the devices of a step; placement.py says where variables are
+compiled.py      a compiled Keras model, trained as by fit
+trainer.py       the training loop: epochs, steps, callbacks
+feedfree.py      a step as one TensorFlow function (step.py), of a model's loss (single_cost.py)
+towers.py        the devices of a step; placement.py places variables
 simple.py, multi_gpu.py, asynchronous.py, distributed.py    the trainers, by their devices
 cluster.py       the processes that take part in a training
 predictor.py     functions from inputs to outputs of the model
 callbacks/       actions during training: progress, evaluation, checkpoints
-monitors.py      where scalars go; events.py for TensorBoard; plots.py draws them
+monitors.py      the destinations of scalars; events.py for TensorBoard; plots.py draws them
 checkpoint.py    everything that training needs to continue, in one file
-variables.py     which variables a model has; initial_values.py their first values
-settings.py      what a program sets of a training; session.py threads and memory
-nan_check.py      the error for a loss that is not finite
+variables.py     the variables of a model; initial_values.py sets their first values
+settings.py      settings of a training that checkpoints store; session.py threads and memory
+nan_check.py     the error for a loss that is not finite
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asynchronous training: towers that update common variables without waiting for each other."""
+"""Asynchronous training: towers that update shared variables without waiting for each other."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from flowdsl.tensorflow.train.towers import Computed, Element, SharedVariables
 
 
 class AsyncTrainerBase(MultiGPUTrainerBase):
-    """Each tower updates the common variables by its own gradients, as soon as it has them.
+    """Each tower updates the shared variables with its own gradients, as soon as it has them.
 
-    A step gives each tower an element, in a thread of its own, and does not wait: a tower may be
-    one element behind the others. So gradients are computed on variables that change meanwhile, and
-    two runs are not alike; but each element is trained on once, and each update is applied whole:
-    no two at the same time, none lost. With ``scale_gradient`` the gradients are divided by the
-    number of towers. The scalars of a step are means over the towers' latest elements.
+    A step passes an element to each tower, in the tower's thread, and does not wait: a tower may be
+    one element behind the others. Gradients are therefore computed on variables that change in the
+    meantime, and two runs differ. But each element is trained on once, and updates are applied one
+    at a time, without loss. With ``scale_gradient``, gradients are divided by the number of towers.
+    The scalars of a step are means over the towers' latest elements.
 
     All towers wait for each other at the end of an epoch and before a checkpoint.
     """
@@ -34,8 +34,8 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
         self.scale_gradient = scale_gradient
         if config.steps_per_call > 1 or config.remainder != "drop":
             raise InvalidFlow(
-                f"{type(self).__name__}: each tower takes an element at a time: leave "
-                f"steps_per_call and remainder as they are"
+                f"{type(self).__name__}: each tower takes one element at a time: leave "
+                f"steps_per_call and remainder at their defaults"
             )
         super().__init__(config, towers, gpu_prefetch=False)
         if hasattr(self.optimizer, "dynamic_scale"):
@@ -45,14 +45,14 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
                 f"towers are in step, or loss_scale_factor= of the optimizer"
             )
         self.updates = 0
-        """How many gradients were applied."""
+        """The number of gradients that were applied."""
         self._apply_lock = threading.Lock()
         self._cost = SingleCost(self.model, self._binding, self.optimizer, self.devices)
         self._applied = tf.function(autograph=False)(self._cost.apply)
-        self._computing = [self._computed_on(device) for device in self.devices.devices]
+        self._computing = [self._compute_function(device) for device in self.devices.devices]
         self._threads: ThreadPoolExecutor | None = None
         self._under_way: dict[int, tuple[int, Future[dict[str, float]]]] = {}
-        """Of towers that compute: the number of the step, and what it will give."""
+        """For each tower that computes: the number of its step, and its future scalars."""
         self._latest: dict[int, dict[str, float]] = {}
 
     def trace(self) -> Sequence[tf.Variable]:
@@ -62,15 +62,15 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
         if model.has_its_own_step:
             raise InvalidFlow(
                 f"{type(self).__name__}: {type(model.net).__name__} overrides train_step, which "
-                f"computes and applies gradients at once; here they are applied one after another"
+                f"computes and applies gradients together; this trainer does so separately"
             )
 
     def run_step(self) -> None:
-        """Give each tower an element, once it is done with the one before."""
+        """Pass each tower an element, when it has finished the one before."""
         args = self.next_args(self.towers)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.towers, type(self).__name__)
-        # Taken here, so that tower k has the k-th of the step however fast the others are.
+        # Dequeued here, so that tower k gets the step's k-th element, however fast others are.
         elements = [self.input.tensors(*args) for _ in range(self.towers)]
         for k, element in enumerate(elements):
             self._settle(k)
@@ -86,12 +86,12 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
 
     def end_steps(self) -> None:
         if self._threads is not None:
-            self._threads.shutdown()  # whatever is under way is over then, errors are told already
+            self._threads.shutdown()  # waits for running steps; errors were raised before
         self._threads = None
         self._under_way.clear()
 
     def _settle(self, k: int) -> None:
-        """Wait until a tower is done."""
+        """Wait until a tower has finished its step."""
         if k not in self._under_way:
             return
         step, running = self._under_way.pop(k)
@@ -102,9 +102,9 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
             self.refuse_non_finite(scalars["loss"], step)
 
     def _require_finite(self) -> None:
-        """Each tower's loss was looked at when the tower was done."""
+        """Do nothing: each tower's loss was checked when the tower finished."""
 
-    def _computed_on(self, device: str) -> Callable[..., Computed]:
+    def _compute_function(self, device: str) -> Callable[..., Computed]:
         share = 1.0 / self.towers if self.scale_gradient else 1.0
 
         @tf.function(input_signature=self.input.specs, autograph=False)
@@ -112,7 +112,7 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
             with tf.device(device):
                 return self._cost.computed(element, share)
 
-        computed.get_concrete_function()  # TensorFlow traces in one thread at a time
+        computed.get_concrete_function()  # trace now: TensorFlow traces in one thread at a time
         return computed
 
     def _train(self, k: int, element: Element) -> dict[str, float]:
@@ -126,10 +126,10 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
 
 
 class AsyncMultiGPUTrainer(AsyncTrainerBase):
-    """Devices of this process that update common variables, none of which waits for another.
+    """Trains on several devices of this process, which update shared variables without waiting.
 
-    Each is a tower; the variables are spread over them by their bytes. With ``scale_gradient`` the
-    gradients are divided by the number of towers.
+    Each device is a tower; the variables are spread over the devices by size. With
+    ``scale_gradient``, gradients are divided by the number of towers.
 
     Source: ``AsyncMultiGPUTrainer`` in tensorpack.
     """

@@ -1,8 +1,8 @@
 """Checkpoints: everything that training needs to continue as if never stopped, in one file.
 
-The position in the input and the epoch's running means travel inside TensorFlow's checkpoint, so
-that they are never older or newer than the weights. TensorFlow writes the data first, then replaces
-the small file that names the latest checkpoint: a kill at any moment leaves a whole one.
+The input position and the epoch's running means are stored inside TensorFlow's checkpoint, so they
+are never older or newer than the weights. TensorFlow first writes the data, then replaces the
+small file that names the latest checkpoint: a kill at any moment leaves a complete checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flowdsl.tensorflow.train.trainer import Trainer
 
 _BY_THIS_PROCESS = tf.train.CheckpointOptions(experimental_io_device="/cpu:0")
-"""Where variables are on other machines, each would write its own to its own disk."""
+"""Makes this process write all variables; otherwise remote machines write to their own disks."""
 
 
 class _PythonState(tf.train.experimental.PythonState):
@@ -53,15 +53,15 @@ def _tracked(trainer: Trainer) -> tf.train.Checkpoint:
         )
     except ValueError as error:
         raise FlowError(
-            f"a checkpoint holds what TensorFlow can track: derive the model from ModelDesc or "
+            f"a checkpoint stores what TensorFlow can track: derive the model from ModelDesc or "
             f"tf.Module, the optimizer from tf.Module or Keras ({error})"
         ) from error
 
 
 def directory_in(logdir: Path | None, name: str = "checkpoints") -> Path:
-    """A folder for checkpoints; raises FlowError without a ``logdir``."""
+    """Return a folder for checkpoints; raises FlowError without a ``logdir``."""
     if logdir is None:
-        raise FlowError("checkpoints need a place: give TrainConfig(logdir=...)")
+        raise FlowError("checkpoints need a place: pass TrainConfig(logdir=...)")
     return logdir / name
 
 
@@ -77,7 +77,7 @@ class CheckpointWriter:
         """Flush the monitors, write a checkpoint, and return its path.
 
         Raises:
-            FlowError: It could not be written, as on a full disk; those before it stay.
+            FlowError: It could not be written, e.g. on a full disk; earlier checkpoints are kept.
         """
         trainer = self._trainer
         trainer.settle()
@@ -88,7 +88,7 @@ class CheckpointWriter:
             path = self._manager.save(trainer.global_step, options=_BY_THIS_PROCESS)
             return Path(path)
         except (OSError, tf.errors.OpError) as error:
-            stays = f"the last good one is {before}" if before else "there is none before it"
+            stays = f"the last good one is {before}" if before else "there is no earlier one"
             raise FlowError(
                 f"ModelSaver: the checkpoint of step {trainer.global_step} could not be written to "
                 f"{self._directory}; {stays} ({error})"
@@ -96,10 +96,10 @@ class CheckpointWriter:
 
 
 def latest_checkpoint(logdir: Path | None) -> str | None:
-    """The newest checkpoint under a log directory, if there is one.
+    """Return the newest checkpoint in a log directory, if there is one.
 
-    It is that of the last step whose files are there. TensorFlow's own list names the latest alone,
-    and where that one was removed there seems to be none.
+    It is the checkpoint of the last step whose files exist. TensorFlow's own index names only the
+    latest one; if that was removed, TensorFlow finds no checkpoint.
     """
     if logdir is None:
         return None
@@ -109,22 +109,22 @@ def latest_checkpoint(logdir: Path | None) -> str | None:
 
 
 def restore(trainer: Trainer, path: str) -> None:
-    """Bring a trainer to where this checkpoint was saved.
+    """Restore a trainer from a checkpoint.
 
     Raises:
-        StateMismatch: It is of another model or optimizer.
-        SourceError: It is damaged.
+        StateMismatch: The checkpoint is of another model or optimizer.
+        SourceError: The checkpoint is damaged.
     """
     try:
         _tracked(trainer).restore(path).assert_consumed()
     except (AssertionError, ValueError) as error:
         raise StateMismatch(
-            f"{path} does not fit this model and optimizer: use those it was saved with, or give "
+            f"{path} does not fit this model and optimizer: use the ones it was saved with, or "
             f"another logdir ({error})"
         ) from error
-    except (tf.errors.OpError, OSError, IndexError) as error:  # of a short file: IndexError
+    except (tf.errors.OpError, OSError, IndexError) as error:  # IndexError: a truncated file
         raise SourceError(
-            f"{path} is damaged: remove its files, {path}.*, to go on from the checkpoint before "
-            f"it ({error})"
+            f"{path} is damaged: remove its files, {path}.*, to continue from the earlier "
+            f"checkpoint ({error})"
         ) from error
-    trainer.go_on_after(int(trainer.counts.finished.numpy()), path)
+    trainer.continue_after(int(trainer.counts.finished.numpy()), path)

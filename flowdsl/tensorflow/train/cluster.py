@@ -1,4 +1,4 @@
-"""Who takes part in a training of several processes, and the processes that only serve it."""
+"""The processes that take part in a distributed training, and processes that only serve it."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from flowdsl.errors import FlowError, InvalidFlow
 _log = logging.getLogger(__name__)
 
 PATIENCE = 300.0
-"""Seconds within which all processes of a cluster have to be there."""
+"""Seconds within which all processes of a cluster must be reachable."""
 
 Cluster = tf.distribute.cluster_resolver.ClusterResolver
 
 
 def cluster_from_environment(trainer: str, cluster: str) -> Cluster:
-    """What ``TF_CONFIG`` says; ``cluster`` is an example of one, for errors."""
-    told = os.environ.get("TF_CONFIG")
-    if not told:
+    """Return the cluster of ``TF_CONFIG``; ``cluster`` is an example for errors."""
+    config = os.environ.get("TF_CONFIG")
+    if not config:
         raise InvalidFlow(
-            f"{trainer}: the environment variable TF_CONFIG is missing, which says who takes part, "
-            f'e.g. {{"cluster": {cluster}, "task": {{"type": "worker", "index": 0}}}}; or give '
+            f"{trainer}: the environment variable TF_CONFIG is missing, which lists the processes, "
+            f'e.g. {{"cluster": {cluster}, "task": {{"type": "worker", "index": 0}}}}; or pass '
             f"server="
         )
     try:
-        json.loads(told)
+        json.loads(config)
     except ValueError as error:
-        raise InvalidFlow(f"{trainer}: TF_CONFIG is no JSON: {error}") from error
+        raise InvalidFlow(f"{trainer}: TF_CONFIG is not JSON: {error}") from error
     return tf.distribute.cluster_resolver.TFConfigClusterResolver()
 
 
 def require_jobs(trainer: str, resolver: Cluster, jobs: Sequence[str]) -> None:
-    """Raise InvalidFlow where a job has no process in the cluster."""
+    """Raise InvalidFlow if a job has no process in the cluster."""
     there = resolver.cluster_spec().jobs
     missing = [job for job in jobs if job not in there]
     if missing:
@@ -49,10 +49,10 @@ def require_jobs(trainer: str, resolver: Cluster, jobs: Sequence[str]) -> None:
 
 
 def serve(trainer: str, resolver: Cluster) -> None:
-    """Compute for the chief, or hold its variables, until its process has ended.
+    """Compute for the chief, or store its variables, until its process ends.
 
     Raises:
-        FlowError: The chief did not come.
+        FlowError: The chief was not reachable.
     """
     spec = resolver.cluster_spec()
     tf.distribute.Server(spec, job_name=resolver.task_type, task_index=resolver.task_id or 0)
@@ -60,14 +60,14 @@ def serve(trainer: str, resolver: Cluster) -> None:
     await_all(trainer, [chief])
     while _answers(chief):
         time.sleep(1)
-    _log.info("the chief has ended, and so does this %s", resolver.task_type)
+    _log.info("the chief has ended, so this %s ends too", resolver.task_type)
 
 
 def await_all(trainer: str, addresses: Sequence[str]) -> None:
-    """Wait until each of the processes answers.
+    """Wait until each process answers.
 
     Raises:
-        FlowError: Some did not, for ``PATIENCE`` seconds.
+        FlowError: Some did not answer for ``PATIENCE`` seconds.
     """
     until = time.monotonic() + PATIENCE
     missing = [*addresses]

@@ -1,4 +1,4 @@
-"""A compiled Keras model, trained and evaluated as ``fit`` and ``evaluate`` do it."""
+"""A compiled Keras model, trained and evaluated as by ``fit`` and ``evaluate``."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Scalars: TypeAlias = Mapping[str, tf.Tensor]
 """Scalars to monitor, by name."""
 
 Loss: TypeAlias = tf.Tensor | tuple[tf.Tensor, Scalars]
-"""The loss, a scalar mean over the batch; or a pair of it and other batch means to monitor."""
+"""The loss, a scalar mean over the batch; or a pair of the loss and other batch means."""
 
 Values: TypeAlias = Any
-"""A tensor, or tensors in tuples and dicts, as a Keras model takes and gives them."""
+"""A tensor, or tensors in tuples and dicts, as Keras models take and return them."""
 
 
 class CompiledModel(tf.Module):
     """A compiled Keras model as a ``Model``: its loss of ``(x, y)``, or ``(x, y, sample_weight)``.
 
-    Each of the three may be a tuple or a dict of tensors. The penalties of its layers, such as L2,
-    are part of the loss, and its metrics are updated, as in ``fit``.
+    Each of the three may be a tuple or a dict of tensors. As in ``fit``, penalties of layers, such
+    as L2, are part of the loss, and metrics are updated.
 
     Raises:
         InvalidFlow: The model is not compiled.
@@ -40,14 +40,14 @@ class CompiledModel(tf.Module):
 
     def __init__(self, net: tf.keras.Model) -> None:
         super().__init__()
-        if getattr(net, "optimizer", None) is None:  # it is there once it is compiled
+        if getattr(net, "optimizer", None) is None:  # set by compile()
             raise InvalidFlow(
                 f"TrainConfig: the Keras model {net.name!r} is not compiled, so it has no loss: "
                 f"call its compile(optimizer=..., loss=...), or derive a model from ModelDesc"
             )
         self.net = net
         self.measures = True
-        """Whether metrics are updated while training."""
+        """True if metrics are updated while training."""
 
     @property
     def trainable_variables(self) -> Sequence[tf.Variable]:
@@ -55,43 +55,43 @@ class CompiledModel(tf.Module):
 
     @property
     def has_its_own_step(self) -> bool:
-        """Whether its class overrides ``train_step``."""
+        """True if its class overrides ``train_step``."""
         return type(self.net).train_step is not tf.keras.Model.train_step
 
     @property
     def has_metrics(self) -> bool:
-        """Whether it measures more than its loss."""
+        """True if it measures more than its loss."""
         return any(metric.name != "loss" for metric in self.net.metrics)
 
     def binding(self, source: InputSource) -> Binding:
-        """How ``loss`` takes the elements of a source.
+        """Return how ``loss`` takes the elements of a source.
 
         Raises:
-            InvalidFlow: They are not ``(x, y)`` or ``(x, y, sample_weight)``.
+            InvalidFlow: The elements are not ``(x, y)`` or ``(x, y, sample_weight)``.
         """
         paths = tuple(tuple(str(spec.name).split(".")) for spec in source.specs)
         tops = list(dict.fromkeys(path[0] for path in paths))
-        told = f"the Keras model {self.net.name!r}: loss"
+        label = f"the Keras model {self.net.name!r}: loss"
         if not source.by_place and not {"x", *tops} <= {"x", "y", "sample_weight"}:
             raise InvalidFlow(
-                f"{told}(x, y, sample_weight) does not take an element, whose components are "
+                f"{label}(x, y, sample_weight) does not take an element, whose components are "
                 f"({', '.join(tops)}): make it (x, y) with .map, where x and y may be dicts"
             )
-        bound = binding_of_names(self.loss, told, tops, source.by_place)
+        bound = binding_of_names(self.loss, label, tops, source.by_place)
         return _Nested(bound.names, paths)
 
     def build(self, binding: Binding, specs: Sequence[tf.TensorSpec]) -> None:
-        """Make what the model would make with its first batch, such as variables of metrics.
+        """Create what the model creates with its first batch, such as variables of metrics.
 
-        A replica cannot make them within a step.
+        A replica cannot create them within a step.
         """
         if any(spec.shape.rank is None for spec in specs):
             return
         batch = [tf.zeros([1 if n is None else n for n in s.shape], s.dtype) for s in specs]
-        self.net._symbolic_build(data_batch=binding.call(_packed, batch))  # as fit does
+        self.net._symbolic_build(data_batch=binding.call(_packed, batch))  # as in fit
 
     def loss(self, x: Values, y: Values = None, sample_weight: Values = None) -> Loss:
-        """The loss of a batch, and what the metrics have measured since they were reset."""
+        """Return the loss of a batch, and the metrics' values since their reset."""
         net = self.net
         predicted = net(x, training=True) if _takes_training(net.call) else net(x)
         training = {"training": True} if _takes_training(net.compute_loss) else {}
@@ -104,46 +104,46 @@ class CompiledModel(tf.Module):
         return loss, _scalars(net.compute_metrics(x, y, predicted, sample_weight), but="loss")
 
     def train_step(self, x: Values, y: Values = None, sample_weight: Values = None) -> Scalars:
-        """A step of the model's own; gives its logs."""
+        """Run the model's own training step and return its logs."""
         return _scalars(self.net.train_step(_packed(x, y, sample_weight)))
 
     def test_step(self, x: Values, y: Values = None, sample_weight: Values = None) -> Scalars:
-        """A step of ``evaluate``, in which layers such as dropout do nothing."""
+        """Run a step of ``evaluate``, in which layers such as dropout are inactive."""
         return _scalars(self.net.test_step(_packed(x, y, sample_weight)))
 
     def reset_metrics(self) -> None:
-        """Begin to measure, as at the start of an epoch."""
+        """Reset the metrics, as at the start of an epoch."""
         self.net.reset_metrics()
 
-    def measures_so_far(self) -> list[NDArray[Any]]:
-        """What the metrics remember of training, for ``go_on_measuring``."""
-        return [variable.numpy() for variable in self._of_training]
+    def metrics_state(self) -> list[NDArray[Any]]:
+        """Return the state of training's metrics, for ``restore_metrics``."""
+        return [variable.numpy() for variable in self._metric_variables]
 
-    def go_on_measuring(self, so_far: Sequence[NDArray[Any]]) -> None:
-        """Measure from there on."""
-        for variable, value in zip(self._of_training, so_far, strict=True):
+    def restore_metrics(self, state: Sequence[NDArray[Any]]) -> None:
+        """Restore the metrics to a state of ``metrics_state``."""
+        for variable, value in zip(self._metric_variables, state, strict=True):
             variable.assign(value)
 
     @property
-    def _of_training(self) -> Sequence[tf.Variable]:
-        # where training does not measure, reading them would wait for other processes
+    def _metric_variables(self) -> Sequence[tf.Variable]:
+        # without metrics in training, reading them would wait for other processes
         return self.net.metrics_variables if self.measures else ()
 
     def measured(self) -> dict[str, float]:
-        """What the metrics have measured since they were reset; several numbers are numbered."""
-        found: dict[str, float] = {}
+        """Return the metrics' values since their reset; vectors are split into numbered scalars."""
+        scalars: dict[str, float] = {}
         for name, value in self.net.get_metrics_result().items():
             array = np.asarray(value)
             if array.ndim:
-                found.update({f"{name}_{k}": float(each) for k, each in enumerate(array.flat)})
+                scalars.update({f"{name}_{k}": float(each) for k, each in enumerate(array.flat)})
             else:
-                found[name] = float(array)
-        return found
+                scalars[name] = float(array)
+        return scalars
 
 
 @attrs.frozen
 class _Nested(Binding):
-    """Passes components that are flat in a step in the tuples and dicts that they came in."""
+    """Passes a step's flat components in the tuples and dicts that they came from."""
 
     paths: tuple[tuple[str, ...], ...] = ()
 
@@ -153,7 +153,7 @@ class _Nested(Binding):
 
 
 def _nested(parts: Sequence[tuple[tuple[str, ...], tf.Tensor]]) -> Values:
-    """A tensor whose path is empty, else a dict by the names of paths; a tuple of numbered ones."""
+    """Nest tensors by their paths: into tuples for numbered names, else into dicts."""
     if not parts[0][0]:
         return parts[0][1]
     groups: dict[str, list[tuple[tuple[str, ...], tf.Tensor]]] = {}
@@ -179,15 +179,15 @@ def _packed(x: Values, y: Values = None, sample_weight: Values = None) -> Values
 
 
 def _scalars(logs: Mapping[str, Any], but: str = "") -> dict[str, tf.Tensor]:
-    """Logs as scalars: a metric of several numbers is one scalar for each."""
-    found: dict[str, tf.Tensor] = {}
+    """Convert logs to scalars; a metric of several numbers is split into several scalars."""
+    scalars: dict[str, tf.Tensor] = {}
     for name, value in logs.items():
         tensor = tf.cast(tf.convert_to_tensor(value), tf.float32)
         if tensor.shape.rank == 0:
-            found[name] = tensor
+            scalars[name] = tensor
         else:
             flat = tf.reshape(tensor, [-1])
             numbers = prod(dim or 0 for dim in tensor.shape)
-            found.update({f"{name}_{k}": flat[k] for k in range(numbers)})
-    found.pop(but, None)
-    return found
+            scalars.update({f"{name}_{k}": flat[k] for k in range(numbers)})
+    scalars.pop(but, None)
+    return scalars

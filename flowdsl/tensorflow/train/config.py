@@ -1,4 +1,4 @@
-"""TrainConfig: what to train, on what, for how long."""
+"""TrainConfig: the model, the data and the length of a training."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from flowdsl.tensorflow.train.session import SessionConfig
 from flowdsl.tensorflow.train.step import Remainder
 
 
-def _given_callbacks(given: Sequence[Callback] | None) -> Sequence[Callback]:
-    return () if given is None else tuple(given)
+def _as_callbacks(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
+    return () if callbacks is None else tuple(callbacks)
 
 
-def _default_callbacks(given: Sequence[Callback] | None) -> Sequence[Callback]:
-    if given is not None:
-        return tuple(given)
+def _default_callbacks(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
+    if callbacks is not None:
+        return tuple(callbacks)
     return (MovingAverageSummary(), ProgressBar(), MergeAllSummaries(), RunUpdateOps())
 
 
-_NOT_GIVEN: Sequence[Monitor] = []
+_DEFAULTS: Sequence[Monitor] = []
 
 
-def _given_monitors(given: Sequence[Monitor] | None) -> Sequence[Monitor]:
-    return _NOT_GIVEN if given is None else tuple(given)
+def _as_monitors(monitors: Sequence[Monitor] | None) -> Sequence[Monitor]:
+    return _DEFAULTS if monitors is None else tuple(monitors)
 
 
 def _default_monitors(config: TrainConfig) -> Sequence[Monitor]:
@@ -50,7 +50,7 @@ def _default_monitors(config: TrainConfig) -> Sequence[Monitor]:
 
 
 def _plain(value: int) -> int:
-    """A NumPy int as an int: the number of the epoch goes into a checkpoint, as JSON."""
+    """Convert a NumPy int to int: the epoch's number is stored in checkpoints as JSON."""
     plain: int = plain_int(value)
     return plain
 
@@ -83,15 +83,15 @@ def _one_of(*names: str) -> Callable[[TrainConfig, attrs.Attribute[Any], object]
 def _makes_model(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
     if not callable(value) and not isinstance(value, tf.Module):
         raise InvalidFlow(
-            f"TrainConfig: model must be a function that makes it, or the model itself where one "
-            f"device is meant, got {value!r}"
+            f"TrainConfig: model must be a function that creates it, or for one device the "
+            f"model itself, got {value!r}"
         )
 
 
 def _makes_optimizer(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not callable(value):
         raise InvalidFlow(
-            f"TrainConfig: optimizer must be a function that makes it (its variables belong on "
+            f"TrainConfig: optimizer must be a function that creates it (its variables belong on "
             f"the towers), got the {type(value).__name__} itself: write optimizer=lambda: ..."
         )
 
@@ -99,9 +99,9 @@ def _makes_optimizer(config: TrainConfig, field: attrs.Attribute[Any], value: ob
 def _not_in_tf2(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
     if value is not None:
         raise InvalidFlow(
-            f"TrainConfig: {field.name} made a session, and TensorFlow 2 has none: devices are "
-            f"chosen by nr_tower or tower, what variables begin with by session_init, and threads "
-            f"and memory by session_config"
+            f"TrainConfig: {field.name} made a session, which TensorFlow 2 does not have: devices "
+            f"are chosen by nr_tower or tower, initial values by session_init, and threads and "
+            f"memory by session_config"
         )
 
 
@@ -119,9 +119,8 @@ def _kind(value: object) -> str:
 class TrainConfig:
     """The configuration of a trainer, with tensorpack's names.
 
-    Give either ``dataflow``, a flow, or ``data``, an input source. A finite one begins its next
-    pass, with fresh shuffles, when one has ended; an epoch is ``steps_per_epoch`` steps whatever
-    the passes.
+    Pass either ``dataflow``, a flow, or ``data``, an input source. When a finite one ends, its next
+    pass begins, with fresh shuffles. An epoch is ``steps_per_epoch`` steps, independent of passes.
 
     Raises:
         InvalidFlow: An argument is missing, contradicts another, or is out of bounds.
@@ -130,42 +129,42 @@ class TrainConfig:
     """
 
     logdir: Path | None = attrs.field(default=None, kw_only=True, converter=_path)
-    """Where checkpoints, ``stats.json`` and event files go; without it nothing is written."""
+    """The folder of checkpoints, ``stats.json`` and event files; without it nothing is written."""
 
     dataflow: Flow[object] | None = None
     """The elements to train on; a step takes one for each tower."""
 
     data: InputSource | None = None
-    """Your own input source of the elements to train on, instead of ``dataflow``."""
+    """An input source of your own with the elements to train on, instead of ``dataflow``."""
 
     model: Callable[[], GivenModel] | GivenModel | None = attrs.field(
         default=None, validator=_makes_model
     )
-    """Makes the model: called once, where variables are made for all towers.
+    """Creates the model: called once, where variables are created for all towers.
 
-    Where there is one tower it may be the model itself. A compiled Keras model brings its own loss
-    and optimizer.
+    For one tower it may be the model itself. A compiled Keras model includes its loss and
+    optimizer.
     """
 
-    callbacks: Sequence[Callback] = attrs.field(default=(), converter=_given_callbacks)
-    """Callbacks to run besides the defaults."""
+    callbacks: Sequence[Callback] = attrs.field(default=(), converter=_as_callbacks)
+    """Callbacks to run in addition to the defaults."""
 
     extra_callbacks: Sequence[Callback] = attrs.field(default=None, converter=_default_callbacks)
     """The default callbacks; they run after ``callbacks``."""
 
-    monitors: Sequence[Monitor] = attrs.field(default=None, converter=_given_monitors)
-    """Where scalars go; those that write files are among the defaults if there is a ``logdir``."""
+    monitors: Sequence[Monitor] = attrs.field(default=None, converter=_as_monitors)
+    """The destinations of scalars; with a ``logdir``, the defaults write files."""
 
     session_creator: None = attrs.field(default=None, validator=_not_in_tf2)
-    """Refused: what it did is done by the other arguments."""
+    """Refused: its purpose is covered by other arguments."""
 
     session_config: SessionConfig | None = None
-    """Threads and GPU memory, of a ``tf.compat.v1.ConfigProto``; set before TensorFlow starts."""
+    """Threads and GPU memory, as a ``tf.compat.v1.ConfigProto``; set before TensorFlow starts."""
 
     session_init: Initial | None = None
-    """What variables begin with: a checkpoint, an ``.npz`` file, or values by name.
+    """The initial values of variables: a checkpoint, an ``.npz`` file, or values by name.
 
-    A checkpoint of this training itself, in ``logdir``, takes precedence.
+    A checkpoint of this training in ``logdir`` takes precedence.
     """
 
     starting_epoch: int = attrs.field(default=1, converter=_plain, validator=_at_least(0))
@@ -174,7 +173,7 @@ class TrainConfig:
     steps_per_epoch: int | None = attrs.field(
         default=None, converter=_plain_if_given, validator=_at_least(1)
     )
-    """Steps in an epoch, by default those of one pass; required if a pass has no known length."""
+    """Steps in an epoch, by default the steps of one pass; required if its length is unknown."""
 
     max_epoch: int = attrs.field(default=99999, converter=_plain, validator=_at_least(0))
     """The number of the last epoch."""
@@ -185,7 +184,7 @@ class TrainConfig:
     """The number of devices to spread a step over: the first GPUs, or else logical CPUs."""
 
     tower: Sequence[int | str] | None = None
-    """The devices of a step, instead of their number: of GPUs the numbers, or of any the names."""
+    """The devices of a step, instead of their number: numbers of GPUs, or names."""
 
     predict_tower: Sequence[int | str] = (0,)
     """The devices of predictors: numbers of GPUs, -1 for the CPU, or names."""
@@ -193,26 +192,26 @@ class TrainConfig:
     optimizer: Callable[[], Optimizer] | None = attrs.field(
         default=None, kw_only=True, validator=_makes_optimizer
     )
-    """Makes the optimizer: called once, where variables are made for all towers."""
+    """Creates the optimizer: called once, where variables are created for all towers."""
 
     steps_per_call: int = attrs.field(
         default=1, kw_only=True, converter=_plain, validator=_at_least(1)
     )
-    """Steps in one call of TensorFlow, which saves time where a step takes less than about 1 ms.
+    """Steps in one call of TensorFlow, which saves time if a step takes less than about 1 ms.
 
-    What is trained is the same. Callbacks come after each call, scalars are means over its steps,
-    and a call begins when the elements for all of them are there.
+    The training result is the same. Callbacks run after each call, scalars are means over its
+    steps, and a call begins when the elements for all of its steps are available.
     """
 
     remainder: Remainder = attrs.field(
         default="drop", kw_only=True, validator=_one_of("drop", "pad", "smaller")
     )
-    """What becomes of the elements at the end of a pass that are too few for all towers.
+    """The treatment of elements at the end of a pass that are too few for all towers.
 
-    They are left out and counted in ``left_over``; or trained on in a step of their own, counted in
-    ``partial_steps``, which is that of one device on these elements joined: the other towers take
-    one of them again, with no weight ("pad"), or compute nothing ("smaller"). With "pad" a layer
-    that keeps statistics of its batches sees that element twice.
+    With "drop" they are left out and counted in ``left_over``. Otherwise they are trained on in a
+    step of their own, counted in ``partial_steps``, which equals a step of one device on the joined
+    elements: the other towers repeat one of them with zero weight ("pad"), or compute nothing
+    ("smaller"). With "pad", a layer that keeps statistics of its batches sees that element twice.
     """
 
     record_every: int = attrs.field(
@@ -223,17 +222,17 @@ class TrainConfig:
     non_finite: Literal["raise", "count"] = attrs.field(
         default="raise", kw_only=True, validator=_one_of("raise", "count")
     )
-    """What a loss that is not finite does, once it is read: end training, or be counted.
+    """The reaction to a loss that is not finite, once it is read: end training, or count it.
 
-    ``trainer.non_finite_steps`` is the count.
+    The count is ``trainer.non_finite_steps``.
     """
 
     def __attrs_post_init__(self) -> None:
-        if self.monitors is _NOT_GIVEN:
-            object.__setattr__(self, "monitors", _default_monitors(self))  # it is frozen
+        if self.monitors is _DEFAULTS:
+            object.__setattr__(self, "monitors", _default_monitors(self))  # the class is frozen
         if (self.dataflow is None) == (self.data is None):
-            given = "neither" if self.data is None else "both"
-            raise InvalidFlow(f"TrainConfig: give either dataflow or data, got {given}")
+            got = "neither" if self.data is None else "both"
+            raise InvalidFlow(f"TrainConfig: pass either dataflow or data, got {got}")
         if self.dataflow is not None and not isinstance(self.dataflow, Flow):
             raise InvalidFlow(f"TrainConfig: dataflow must be a Flow, got {_kind(self.dataflow)}")
         if self.data is not None and not isinstance(self.data, InputSource):
@@ -249,7 +248,7 @@ class TrainConfig:
                 )
         if self.nr_tower is not None and self.tower is not None:
             raise InvalidFlow(
-                f"TrainConfig: give either nr_tower or tower, got {self.nr_tower} and {self.tower}"
+                f"TrainConfig: pass either nr_tower or tower, got {self.nr_tower} and {self.tower}"
             )
         if self.tower is not None and not self.tower:
             raise InvalidFlow("TrainConfig: tower must list a device or more, got none")
@@ -260,21 +259,21 @@ class TrainConfig:
             )
 
     def devices(self) -> tuple[str, ...]:
-        """The towers' devices.
+        """Return the devices of the towers.
 
         Raises:
-            FlowError: One of them does not exist.
+            FlowError: A device does not exist.
         """
         if self.tower is None:
             return towers(self.nr_tower or 1)
         return tuple(device_of("TrainConfig: tower", device) for device in self.tower)
 
     def predict_device(self, tower: int) -> str:
-        """The device of the predictors on tower ``tower`` of ``predict_tower``.
+        """Return the device of predictors, by its position in ``predict_tower``.
 
         Raises:
-            InvalidFlow: There is no such tower.
-            FlowError: There is no such device.
+            InvalidFlow: The position does not exist.
+            FlowError: The device does not exist.
         """
         if not is_int(tower, 0) or tower >= len(self.predict_tower):
             raise InvalidFlow(
@@ -284,7 +283,7 @@ class TrainConfig:
         return device_of("TrainConfig: predict_tower", self.predict_tower[tower])
 
     def source(self, towers: int = 1) -> InputSource:
-        """The input: ``data``, or the flow through a ``QueueInput`` for so many towers."""
+        """Return the input: ``data``, or the flow through a ``QueueInput`` for this many towers."""
         if self.data is not None:
             return self.data
         assert self.dataflow is not None

@@ -24,25 +24,25 @@ from flowdsl.tensorflow.train.towers import Element, MultiWorkerMirrored, Replic
 
 
 class DistributedReplicatedTrainer(MultiGPUTrainerBase):
-    """Trains one model in several processes, each with a copy on each of its devices.
+    """Trains one model in several processes, each with a replica on each of its devices.
 
-    All processes run the same program; which of them one is, ``server`` tells, by default what the
-    environment variable ``TF_CONFIG`` says. The gradients of a step are added up over all devices
-    of all processes: a step is that of one device on the joined elements. Each process makes every
-    n-th element of ``config.dataflow``, and all end a pass together. Callbacks that are
-    ``chief_only`` run in the first process alone, and so do the monitors: there are the checkpoints
-    too, in a ``logdir`` that all processes can read.
+    All processes run the same program. ``server`` identifies the process; by default it is read
+    from the environment variable ``TF_CONFIG``. The gradients of a step are summed over all devices
+    of all processes: a step equals a step of one device on the joined elements. Each process
+    computes every n-th element of ``config.dataflow``, and all end a pass together. Callbacks that
+    are ``chief_only`` run only in the first process, and so do monitors: checkpoints are written
+    there too, to a ``logdir`` that all processes can read.
 
-    Make it before anything of TensorFlow: the processes meet first. When one of them dies, the
-    others end with TensorFlow's ``UnavailableError`` or the like, mostly within seconds. Run the
-    program again, in as many processes or in others: it goes on from the last checkpoint, and no
-    element is trained on twice or left out, but for those after the checkpoint.
+    Create the trainer before any TensorFlow operation: it first connects the processes. When a
+    process dies, the others end with TensorFlow's ``UnavailableError`` or similar, mostly within
+    seconds. Run the program again, with the same or another number of processes: it resumes from
+    the last checkpoint. No element up to the checkpoint is repeated or left out.
 
     Raises:
         InvalidFlow: ``TF_CONFIG`` is missing or names no workers; or ``config`` has a ``data``
-            source, which each process would read whole.
+            source, which each process would read completely.
 
-    Source: ``DistributedReplicatedTrainer`` in tensorpack; here on TensorFlow's
+    Source: ``DistributedReplicatedTrainer`` in tensorpack; implemented with TensorFlow's
     ``MultiWorkerMirroredStrategy``.
     """
 
@@ -55,8 +55,8 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
     ) -> None:
         if config.dataflow is None:
             raise InvalidFlow(
-                "DistributedReplicatedTrainer: give dataflow, of which each process makes its own "
-                "part: data is an input source that each would read whole"
+                "DistributedReplicatedTrainer: pass dataflow, of which each process computes its "
+                "own part: data is an input source that each would read completely"
             )
         if config.remainder != "drop":
             raise InvalidFlow(
@@ -75,9 +75,9 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
                 f"before its first operation ({error})"
             ) from error
         self.workers = resolver.cluster_spec().num_tasks("worker")
-        """How many processes there are."""
+        """The number of processes."""
         self.worker = int(resolver.task_id or 0)
-        """The number of this one."""
+        """The number of this process."""
         self.is_chief = self.worker == 0
         devices = strategy.extended.worker_devices
         super().__init__(config, Replicas(strategy, devices), gpu_prefetch)
@@ -87,8 +87,8 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
             what = "overrides train_step" if model.has_its_own_step else "has metrics"
             raise InvalidFlow(
                 f"DistributedReplicatedTrainer: the Keras model {model.net.name!r} {what}; metrics "
-                f"would have to be read in all processes at once: compile it without, or derive a "
-                f"model from ModelDesc, whose loss gives scalars"
+                f"would have to be read in all processes at once: compile it without them, or "
+                f"derive a model from ModelDesc, whose loss returns scalars"
             )
         model.measures = False
 
@@ -101,28 +101,29 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
 
 
 class AsyncDistributedTrainer(AsyncTrainerBase):
-    """Trains one model by several processes, none of which waits for another.
+    """Trains one model in several processes, none of which waits for another.
 
-    Of the processes one is the ``chief``, some are ``worker`` and some ``ps``, parameter servers;
-    all run the same program, and ``server``, by default ``TF_CONFIG``, tells which one is which.
-    The chief runs the training: the flow, with its own workers, and the callbacks; each worker is a
-    tower that gets its elements from there; the variables are spread over the parameter servers by
-    their bytes. An element is trained on once, and no update is lost; otherwise this is
+    One process is the ``chief``, some are ``worker`` and some are ``ps``, parameter servers. All
+    run the same program; ``server``, by default ``TF_CONFIG``, identifies each process. The chief
+    runs the training: the flow, with its own workers, and the callbacks. Each worker is a tower
+    that receives its elements from the chief. The variables are spread over the parameter servers
+    by size. Each element is trained on once, and no update is lost; otherwise this is
     ``AsyncMultiGPUTrainer``.
 
-    In a process that is not the chief the program ends in here, with the chief (``SystemExit``).
+    In a process that is not the chief, the constructor does not return: the program ends together
+    with the chief (``SystemExit``).
 
-    When a worker or a parameter server dies, the chief ends with an error at the next step that it
-    has a part in, within a second or so, and the others end with the chief. Run the program again,
-    with as many workers or with others: it goes on from the last checkpoint, and no element is
-    trained on twice or left out, but for those after the checkpoint.
+    When a worker or a parameter server dies, the chief fails at the next step that needs it, within
+    about a second, and the others end with the chief. Run the program again, with the same or
+    another number of workers: it resumes from the last checkpoint. No element up to the checkpoint
+    is repeated or left out.
 
     Raises:
         InvalidFlow: ``TF_CONFIG`` is missing, or names no chief, workers or parameter servers.
-        FlowError: Another process did not come within five minutes.
+        FlowError: Another process was not reachable within five minutes.
 
     Source: ``tf.distribute.ParameterServerStrategy``. Its ``ClusterCoordinator`` is not used: it
-    runs a step again whose worker died, after which that step's rows may have been trained on.
+    repeats a step whose worker died, although the step's rows may already have been trained on.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class AsyncDistributedTrainer(AsyncTrainerBase):
             sys.exit()
         spec = resolver.cluster_spec()
         await_all(name, [*spec.job_tasks("worker"), *spec.job_tasks("ps")])
-        tf.distribute.ParameterServerStrategy(resolver)  # which connects the processes
+        tf.distribute.ParameterServerStrategy(resolver)  # connects the processes
         workers, servers = (
             [
                 device.name
@@ -157,6 +158,6 @@ class AsyncDistributedTrainer(AsyncTrainerBase):
         except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
             raise FlowError(
                 f"AsyncDistributedTrainer: {self.devices.devices[k]} or one of the parameter "
-                f"servers has ended; run the program again to go on from the last checkpoint "
+                f"servers has ended; run the program again to resume from the last checkpoint "
                 f"({type(error).__name__})"
             ) from error

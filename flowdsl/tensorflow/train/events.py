@@ -1,7 +1,7 @@
-"""Event files for TensorBoard, written and read without it.
+"""Event files for TensorBoard, written and read without TensorBoard.
 
-A file is a sequence of checksummed records (TFRecord), each an ``Event`` proto, the first of which
-names the format. TensorBoard takes each file whose name holds ``tfevents``.
+A file is a sequence of checksummed records (TFRecord), each an ``Event`` proto; the first one names
+the format. TensorBoard reads each file whose name contains ``tfevents``.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _START = tf.compat.v1.SessionLog.START
 class TFEventWriter(Monitor):
     """Writes an event file for TensorBoard into ``logdir``.
 
-    The scalars of a step go under their own names, those of an epoch under ``epoch/``. When
-    training goes on from a checkpoint, a marker tells readers to forget the later steps of earlier
-    files, which come again.
+    The scalars of a step have their own names, the scalars of an epoch begin with ``epoch/``. When
+    training resumes from a checkpoint, a marker makes readers drop the later steps of earlier
+    files, which are recorded again.
 
     Source: ``TFEventWriter`` in tensorpack.
     """
 
     def start(self, logdir: Path | None, step: int) -> None:
         if logdir is None:
-            raise InvalidFlow("TFEventWriter needs a place: give TrainConfig(logdir=...)")
+            raise InvalidFlow("TFEventWriter needs a place: pass TrainConfig(logdir=...)")
         logdir.mkdir(parents=True, exist_ok=True)
         now = time.time()
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}"
@@ -87,9 +87,9 @@ class TFEventWriter(Monitor):
 
 
 def read_events(logdir: Path | str) -> dict[str, dict[int, float]]:
-    """The scalars in the event files of a directory: for each name, step to value.
+    """Return the scalars in the event files of a directory: for each name, step to value.
 
-    If training was interrupted and continued, each step is there once, with its final value.
+    If training was interrupted and resumed, each step appears once, with its final value.
     """
     files = Path(logdir).glob("*tfevents*")
     runs = sorted((list(_events(path)) for path in files), key=_began)

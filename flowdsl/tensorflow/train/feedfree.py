@@ -1,4 +1,4 @@
-"""Trainers whose step takes its input within TensorFlow."""
+"""Trainers whose step reads its input within TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from flowdsl.tensorflow.train.trainer import Trainer
 
 
 class FeedfreeTrainerBase(Trainer):
-    """Runs one function of TensorFlow a step; a subclass says what a tower does in it.
+    """Runs one TensorFlow function per step; a subclass defines what a tower computes in it.
 
     ``build_train_tower`` is called while that function is traced, with the components of an
-    element. So a model with two optimizers is trained::
+    element. A model with two optimizers, for example, is trained like this::
 
         class GANTrainer(FeedfreeTrainerBase):
             def build_train_tower(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -39,22 +39,22 @@ class FeedfreeTrainerBase(Trainer):
         super().__init__(config, towers)
         self.train_op = self.make_step()
 
-    def build_train_tower(self, *args: Any, **kwargs: Any) -> Scalars:  # so any may override it
-        """Train on one element; gives scalars to monitor, which are averaged over the towers."""
+    def build_train_tower(self, *args: Any, **kwargs: Any) -> Scalars:  # for any override
+        """Train on one element; return scalars to monitor, which are averaged over the towers."""
         raise InvalidFlow(
-            f"{type(self).__name__} does not say what a tower does with its element: define "
+            f"{type(self).__name__} does not define what a tower does with its element: define "
             f"build_train_tower, with the components of an element as its arguments"
         )
 
     def make_step(self) -> Step:
-        """The step of all towers."""
+        """Create the step of all towers."""
         if self.config.remainder != "drop":
             raise InvalidFlow(
                 f"TrainConfig: remainder={self.config.remainder!r} needs a loss whose elements can "
-                f"be weighted, and {type(self).__name__} has a step of its own"
+                f"be weighted, but {type(self).__name__} has a step of its own"
             )
-        told = f"{type(self).__name__}.build_train_tower"
-        binding = binding_of(self.build_train_tower, told, self.input)
+        label = f"{type(self).__name__}.build_train_tower"
+        binding = binding_of(self.build_train_tower, label, self.input)
 
         def whole(elements: Sequence[Element]) -> Scalars:
             sums = self.devices.run(lambda *inputs: self._tower(binding, inputs), elements)
@@ -70,20 +70,20 @@ class FeedfreeTrainerBase(Trainer):
         return {name: tf.cast(value, tf.float32) for name, value in scalars.items()}
 
     def run_step(self) -> None:
-        """One step of all towers; or several, in one call, where ``steps_per_call`` says so."""
+        """Run one step of all towers, or ``steps_per_call`` steps in one call."""
         left = self.steps_per_epoch - self.local_step
         args, elements = self._take(max(1, min(self.config.steps_per_call, left)))
         self._running = -(-elements // self.towers)
         try:
             scalars = self._run(args, elements)
-        except tf.errors.OutOfRangeError as end:  # of what TensorFlow itself reads in the step
+        except tf.errors.OutOfRangeError as end:  # raised by operations that read data in the step
             raise StopTraining(f"its input has ended: {end.message}") from end
         if self.reached(self.config.record_every):
             read = {name: float(value) for name, value in scalars.items()}
             self.scalars = read | self.of_input()
 
     def _take(self, steps: int) -> tuple[tuple[tf.Tensor, ...], int]:
-        """The arguments for so many steps, or those that are left of a pass, and their elements."""
+        """Return the arguments for ``steps`` steps, or the rest of a pass, and their elements."""
         try:
             return self._take_of_pass(steps)
         except EndOfPass as end:
@@ -98,12 +98,12 @@ class FeedfreeTrainerBase(Trainer):
         try:
             return self.input.next_args(wanted), wanted
         except EndOfPass as end:
-            some = end.left - end.left % self.towers
-            if not some and self.config.remainder != "drop":
-                some = end.left
-            if not some:
+            fewer = end.left - end.left % self.towers
+            if not fewer and self.config.remainder != "drop":
+                fewer = end.left
+            if not fewer:
                 raise
-        return self.input.next_args(some), some
+        return self.input.next_args(fewer), fewer
 
     def _run(self, args: tuple[tf.Tensor, ...], elements: int) -> Mapping[str, tf.Tensor]:
         if elements < self.towers:
@@ -116,7 +116,7 @@ class FeedfreeTrainerBase(Trainer):
 
 
 class SingleCostFeedfreeTrainer(FeedfreeTrainerBase):
-    """Trains a model with a loss: the step applies its gradients.
+    """Trains a model with a loss: each step applies its gradients.
 
     Source: ``SingleCostFeedfreeTrainer`` in tensorpack.
     """
@@ -127,14 +127,14 @@ class SingleCostFeedfreeTrainer(FeedfreeTrainerBase):
         return self._optimizer
 
     def make_optimizer(self) -> Optimizer:
-        given = self.config.optimizer
-        if given is not None:
-            optimizer = given()
+        make = self.config.optimizer
+        if make is not None:
+            optimizer = make()
         elif isinstance(self.model, CompiledModel):
             optimizer = self.model.net.optimizer
         else:
             raise InvalidFlow(
-                "TrainConfig: optimizer is missing: give optimizer=lambda: "
+                "TrainConfig: optimizer is missing: pass optimizer=lambda: "
                 "tf.keras.optimizers.Adam(1e-3), or a compiled Keras model, which has its own"
             )
         self._binding = binding_of_loss(self.model, self.input)
@@ -153,7 +153,7 @@ class SingleCostFeedfreeTrainer(FeedfreeTrainerBase):
         return Step(self.input, self.towers, cost.whole, self.counts, cost.few)
 
     def require_can_train(self, model: CompiledModel) -> None:
-        """Refuse what this trainer would do otherwise than ``fit``.
+        """Refuse what this trainer would do differently from ``fit``.
 
         Raises:
             InvalidFlow: The model has a step or metrics of its own that it cannot train with.
@@ -162,7 +162,7 @@ class SingleCostFeedfreeTrainer(FeedfreeTrainerBase):
         if model.has_its_own_step and several and not isinstance(self.devices, Replicas):
             raise InvalidFlow(
                 f"{type(self).__name__}: {type(model.net).__name__} overrides train_step, which "
-                f"applies the gradients of one tower by themselves; several towers train it by "
+                f"applies the gradients of one tower separately; for several towers use "
                 f"SyncMultiGPUTrainerReplicated"
             )
         if self.config.remainder != "drop" and several:
@@ -171,7 +171,7 @@ class SingleCostFeedfreeTrainer(FeedfreeTrainerBase):
                 what = "has metrics, which would count an element twice"
             if what is not None:
                 raise InvalidFlow(
-                    f"TrainConfig: remainder={self.config.remainder!r} cannot be had with a model "
+                    f"TrainConfig: remainder={self.config.remainder!r} cannot be used with a model "
                     f"that {what}"
                 )
 

@@ -1,4 +1,4 @@
-"""What the variables of a model begin with: values by name, or those of a checkpoint."""
+"""Initial values of a model's variables: by name, or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Initial: TypeAlias = Mapping[str, ArrayLike] | str | os.PathLike[str]
 
 
 def begin_with(model: Model, initial: Initial) -> None:
-    """Give variables their first values; those that are not named keep theirs.
+    """Set initial values of variables; variables that are not named keep theirs.
 
-    Variables have the names of Keras (``dense/kernel``), or their attribute's in the model.
+    Variables have their Keras names (``dense/kernel``), or their attribute names in the model.
 
     Raises:
-        StateMismatch: There is no such variable, or it has another shape or dtype; or a checkpoint
-            is of another model. No variable has been changed.
-        InvalidFlow: There is no such file.
+        StateMismatch: A variable does not exist, or has another shape or dtype; or a checkpoint is
+            of another model. No variable has been changed.
+        InvalidFlow: The file does not exist.
     """
     if isinstance(initial, Mapping):
         _assign(named_variables(model), initial, "session_init")
@@ -42,38 +42,40 @@ def begin_with(model: Model, initial: Initial) -> None:
         with np.load(path, allow_pickle=False) as values:
             _assign(named_variables(model), dict(values), f"session_init {str(path)!r}")
         return
-    found = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
-    if found is None or not Path(f"{found}.index").exists():
+    checkpoint = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
+    if checkpoint is None or not Path(f"{checkpoint}.index").exists():
         raise InvalidFlow(
-            f"TrainConfig: session_init: there is no checkpoint {str(path)!r}; give the path of "
-            f"one without its ending, or a folder of checkpoints"
+            f"TrainConfig: session_init: there is no checkpoint {str(path)!r}; pass the path of "
+            f"one without its suffix, or a folder of checkpoints"
         )
     try:
-        status = tf.train.Checkpoint(model=model).restore(found)
+        status = tf.train.Checkpoint(model=model).restore(checkpoint)
         status.assert_existing_objects_matched().expect_partial()
         others = untracked(model, {f"model/{k}": v for k, v in held_by(model).items()})
-        tf.train.Checkpoint(others=group(others)).restore(found).expect_partial()
+        tf.train.Checkpoint(others=group(others)).restore(checkpoint).expect_partial()
     except (AssertionError, ValueError) as error:
         raise StateMismatch(
-            f"TrainConfig: session_init: {found} is of another model than {type(model).__name__} "
-            f"({error})"
+            f"TrainConfig: session_init: {checkpoint} is of another model than "
+            f"{type(model).__name__} ({error})"
         ) from error
-    _log.info("variables begin with those of %s", found)
+    _log.info("variables are initialized from %s", checkpoint)
 
 
 def _assign(
-    variables: Mapping[str, tf.Variable], values: Mapping[str, ArrayLike], told: str
+    variables: Mapping[str, tf.Variable], values: Mapping[str, ArrayLike], label: str
 ) -> None:
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for name, value in values.items():
         if name not in variables:
             known = ", ".join(sorted(variables))
-            raise StateMismatch(f"TrainConfig: {told}: no variable is called {name!r}; of {known}")
+            raise StateMismatch(
+                f"TrainConfig: {label}: no variable is called {name!r}; there are {known}"
+            )
         variable, array = variables[name], np.asarray(value)
         shape, dtype = tuple(variable.shape), np.dtype(tf.as_dtype(variable.dtype).as_numpy_dtype)
         if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
             raise StateMismatch(
-                f"TrainConfig: {told}: {name!r} is {dtype}{list(shape)}, the value is "
+                f"TrainConfig: {label}: {name!r} is {dtype}{list(shape)}, the value is "
                 f"{array.dtype}{list(array.shape)}"
             )
         arrays[name] = array.astype(dtype)

@@ -15,14 +15,14 @@ from flowdsl.tensorflow.train.variables import trainable_of_keras
 
 
 class Model(Protocol):
-    """Variables, and a loss whose arguments are the components of one element.
+    """A model: variables, and a loss whose arguments are the components of one element.
 
-    Those of a dict or a record go to the arguments of their names; those of a tuple by their
-    places, a NamedTuple's too unless all of its names are arguments.
+    The components of a dict or a record are passed by name. The components of a tuple are passed by
+    position, and so are those of a NamedTuple, unless all of its names are arguments.
 
-    ``loss`` is traced as it is, without AutoGraph, as Keras 3 does: where it needs an ``if`` over
-    tensors, decorate that part with ``tf.function``. A checkpoint holds what TensorFlow can track,
-    so derive from ``ModelDesc`` or ``tf.Module``.
+    ``loss`` is traced without AutoGraph, as in Keras 3: decorate a part that needs an ``if`` over
+    tensors with ``tf.function``. A checkpoint stores what TensorFlow can track, so derive from
+    ``ModelDesc`` or ``tf.Module``.
     """
 
     @property
@@ -33,14 +33,14 @@ class Model(Protocol):
 
 
 GivenModel: TypeAlias = Model | tf.Module | tf.keras.Model
-"""A model with a loss; one without, for a trainer that has a step of its own; or one of Keras."""
+"""A model with a loss; one without, for a trainer with its own step; or a Keras model."""
 
 
 class ModelDesc(tf.Module):
-    """A base for models, which finds the variables of its attributes, Keras layers included.
+    """A base class for models, which finds the variables of its attributes, including Keras layers.
 
-    They may be in lists, tuples and dicts, nested too. Attributes of other objects are not trained,
-    as with ``tf.Module`` and Keras; training warns of variables that the loss uses there.
+    They may be in nested lists, tuples and dicts. As with ``tf.Module`` and Keras, variables inside
+    other objects are not trained; training warns of variables that the loss uses there.
 
     >>> import tensorflow as tf
     >>> class Linear(ModelDesc):
@@ -54,8 +54,8 @@ class ModelDesc(tf.Module):
     >>> [variable.name for variable in Linear().trainable_variables]
     ['scale:0', 'kernel', 'bias']
 
-    A ``tf.Module`` alone does not see what is inside Keras layers, so it would train without them,
-    and a ``tf.keras.Model`` has a ``loss`` of its own. Source: ``ModelDesc`` in tensorpack.
+    A ``tf.Module`` alone does not look into Keras layers, so it would train without them, and a
+    ``tf.keras.Model`` has a ``loss`` of its own. Source: ``ModelDesc`` in tensorpack.
     """
 
     @property
@@ -67,22 +67,22 @@ class ModelDesc(tf.Module):
 class Optimizer(Protocol):
     """The methods that a trainer needs of an optimizer; Keras 3's optimizers have them.
 
-    ``apply`` runs on every tower, with the tower's gradients of ``loss / towers``. It adds them up
+    ``apply`` runs on every tower, with the tower's gradients of ``loss / towers``. It sums them
     over the towers, as Keras does, and applies the sum to the tower's copy of each variable.
     """
 
     def build(self, variables: Sequence[tf.Variable], /) -> object:
-        """Make the optimizer's own variables."""
+        """Create the optimizer's own variables."""
 
     def apply(self, grads: Sequence[tf.Tensor], variables: Sequence[tf.Variable], /) -> object:
         """Take one step."""
 
 
 def binding_of_loss(model: Model, source: InputSource) -> Binding:
-    """How the loss of a model takes the elements of a source.
+    """Return how the loss of a model takes the elements of a source.
 
     Raises:
-        InvalidFlow: It does not, or the model has nothing to train; it says what to write instead.
+        InvalidFlow: It does not, or the model has nothing to train; the message has a remedy.
     """
     name = type(model).__name__
     if not callable(getattr(model, "loss", None)):
@@ -92,8 +92,8 @@ def binding_of_loss(model: Model, source: InputSource) -> Binding:
         )
     if not model.trainable_variables:
         raise InvalidFlow(
-            f"{name} has no trainable variables: derive it from ModelDesc, which finds those of "
-            f"Keras layers, and build these with an input shape (tf.keras.Input)"
+            f"{name} has no trainable variables: derive it from ModelDesc, which finds the "
+            f"variables of Keras layers, and build these with an input shape (tf.keras.Input)"
         )
     if isinstance(model, CompiledModel):
         return model.binding(source)
@@ -105,10 +105,10 @@ def named_scalars(
     binding: Binding,
     inputs: Sequence[tf.Tensor],
 ) -> dict[str, tf.Tensor]:
-    """The loss of one element, as ``"loss"``, and the model's other scalars to monitor.
+    """Return the loss of one element, as ``"loss"``, and the model's other scalars to monitor.
 
     Raises:
-        InvalidFlow: One of them is not a scalar, or is called ``loss`` too.
+        InvalidFlow: A value is not a scalar, or another one is named ``loss``.
     """
     result = binding.call(model.loss, inputs)
     loss, others = result if isinstance(result, tuple) else (result, {})
@@ -118,47 +118,47 @@ def named_scalars(
     for name, value in scalars.items():
         if value.shape.rank != 0:
             raise InvalidFlow(
-                f"{type(model).__name__}.loss: {name!r} has shape {_told(value.shape)}, a scalar "
-                f"is needed: reduce it over the batch, e.g. with tf.reduce_mean"
+                f"{type(model).__name__}.loss: {name!r} has shape {_described(value.shape)}, but a "
+                f"scalar is needed: reduce it over the batch, e.g. with tf.reduce_mean"
             )
     return {name: tf.cast(value, tf.float32) for name, value in scalars.items()}
 
 
-def _told(shape: tf.TensorShape) -> str:
+def _described(shape: tf.TensorShape) -> str:
     if shape.rank is None:
-        return "unknown (give it one with tf.ensure_shape(value, []))"
+        return "unknown (set it with tf.ensure_shape(value, []))"
     return str(tuple(shape))
 
 
-def made_model(given: Callable[[], GivenModel] | GivenModel | None, towers: int) -> Model:
-    """The model of a configuration: made by the function that was given, or what was given.
+def create_model(source: Callable[[], GivenModel] | GivenModel | None, towers: int) -> Model:
+    """Return the model of a configuration, which is a model or a function that creates it.
 
     Raises:
-        InvalidFlow: There is none; or it is there already, and several towers need a copy each; or
-            it is a Keras model that is not compiled.
+        InvalidFlow: It is missing; or it is a model, but several towers need a copy each; or it is
+            a Keras model that is not compiled.
     """
-    if given is None:
+    if source is None:
         raise InvalidFlow(
-            "TrainConfig: model is missing: give the class, or a function without "
-            "arguments that makes it"
+            "TrainConfig: model is missing: pass the class, or a function without "
+            "arguments that creates it"
         )
     model: object
-    if isinstance(given, (tf.Module, tf.keras.Model)) or not callable(given):
+    if isinstance(source, (tf.Module, tf.keras.Model)) or not callable(source):
         if towers > 1:
             raise InvalidFlow(
-                f"TrainConfig: model is a {type(given).__name__} that is made already, and each of "
-                f"{towers} towers needs its variables: give a function that makes it, "
+                f"TrainConfig: model is a {type(source).__name__} that is made already, and each "
+                f"of {towers} towers needs its variables: pass a function that creates it, "
                 f"model=lambda: ..."
             )
-        model = given
+        model = source
     else:
-        model = given()
+        model = source()
     if not isinstance(model, tf.keras.Model) or not _has_keras_loss(model):
         return cast("Model", model)
     return CompiledModel(model)
 
 
 def _has_keras_loss(model: tf.keras.Model) -> bool:
-    """Whether the model does not define a loss of its own, as a method."""
+    """Return True if the model does not define a loss of its own, as a method."""
     own = [cls for cls in type(model).__mro__ if not cls.__module__.startswith("keras.")]
     return not any(callable(vars(cls).get("loss")) for cls in own)

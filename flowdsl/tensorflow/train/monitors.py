@@ -1,4 +1,4 @@
-"""Monitors: where the scalars of training go."""
+"""Monitors: the destinations of training's scalars."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ class Monitor:
     """
 
     def start(self, logdir: Path | None, step: int) -> None:
-        """Training begins after ``step``; scalars of later steps will be recorded again."""
+        """Called when training begins after ``step``; later steps will be recorded again."""
 
     def process_step(self, step: int, scalars: Mapping[str, float]) -> None:
-        """The scalars of one step."""
+        """Record the scalars of one step."""
 
     def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:
-        """The means of an epoch that ended at ``step``, and the scalars that callbacks added."""
+        """Record the means of an epoch that ended at ``step``, and the scalars of callbacks."""
 
     def process_histogram(self, step: int, name: str, values: NDArray[Any]) -> None:
-        """The values of an array, such as the weights of a layer, after a step."""
+        """Record the values of an array, such as the weights of a layer, after a step."""
 
     def flush(self) -> None:
         """Write out buffered scalars."""
 
     def close(self) -> None:
-        """The end of training."""
+        """Called at the end of training."""
 
 
 class Monitors(Callback):
-    """All monitors, and the means over the epoch so far."""
+    """Passes scalars to all monitors, and computes the means over the current epoch."""
 
     def __init__(self, monitors: Sequence[Monitor]) -> None:
         self._monitors = tuple(monitors)
@@ -50,55 +50,55 @@ class Monitors(Callback):
         self._put: dict[str, float] = {}
         self._last: dict[str, float] = {}
         self._put_now: set[str] = set()
-        """The scalars that callbacks have put at the present station."""
+        """The scalars that callbacks have recorded at the current station."""
         self._prefixes: dict[str, Callback] = {}
 
     def put_scalar(self, name: str, value: float) -> None:
-        """Record a scalar of this epoch; a later step, or the epoch's end, may put another value.
+        """Record a scalar of this epoch; a later step, or the epoch's end, may replace it.
 
         Raises:
-            InvalidFlow: It was put already at this station of training, with another value.
+            InvalidFlow: It was already recorded at this station of training, with another value.
         """
         before = self._put.get(name, value)
         if name in self._put_now and before != value and not math.isnan(before):
             raise InvalidFlow(
                 f"put_scalar: {name!r} is recorded twice after step {self.trainer.global_step}, as "
-                f"{before!r} and as {value!r}: give each a name or prefix of its own"
+                f"{before!r} and as {value!r}: use a name or prefix of its own for each"
             )
         self._put[name] = value
         self._put_now.add(name)
 
     def reserve(self, prefix: str, callback: Callback) -> None:
-        """Keep the names of scalars that begin with ``prefix`` for one callback.
+        """Reserve the names of scalars that begin with ``prefix`` for one callback.
 
         Raises:
-            InvalidFlow: Another one has them.
+            InvalidFlow: Another callback has reserved them.
         """
         if self._prefixes.setdefault(prefix, callback) is not callback:
             raise InvalidFlow(
                 f"{type(callback).__name__}: another one records scalars as {prefix}_... too, and "
-                f"each would replace those of the other: give each its own, prefix=..."
+                f"they would replace each other: use a different prefix=... for each"
             )
 
-    def latest(self, name: str, *, told: str) -> float:
-        """A scalar of the epoch: as it was put, or its mean so far.
+    def latest(self, name: str, *, label: str) -> float:
+        """Return a scalar of the epoch: as it was recorded, or its mean so far.
 
-        At the end of the epoch it is that of the epoch, after the monitors have it too.
+        At the end of the epoch it is the epoch's value, also after the monitors have received it.
 
         Raises:
-            InvalidFlow: None of that name was recorded in the epoch; the message begins with
-                ``told``.
+            InvalidFlow: The scalar was not recorded in the epoch; the message begins with
+                ``label``.
         """
         record = self._record() or self._last
         if name not in record:
             raise InvalidFlow(
-                f"{told}: no scalar {name!r} was recorded in this epoch, or only later; there are "
+                f"{label}: no scalar {name!r} was recorded in this epoch, or only later; there are "
                 f"{', '.join(sorted(record))}"
             )
         return record[name]
 
     def put_histogram(self, name: str, values: NDArray[Any]) -> None:
-        """Record how the values of an array are spread, after this step."""
+        """Record the distribution of an array's values, after this step."""
         for monitor in self._monitors:
             monitor.process_histogram(self.trainer.global_step, name, values)
 
@@ -147,17 +147,17 @@ class Monitors(Callback):
 
 
 class JSONWriter(Monitor):
-    """Writes ``logdir/stats.json``: a list with one object an epoch, replaced whole each time.
+    """Writes ``logdir/stats.json``: a list with one object per epoch, replaced atomically.
 
-    Each holds ``epoch_num``, ``global_step`` and the epoch's scalars; JSON has no infinities and no
-    NaN, so these are null. When training goes on from a checkpoint, so does the list.
+    Each object has ``epoch_num``, ``global_step`` and the epoch's scalars. JSON has no infinities
+    and NaN, so these are null. When training resumes from a checkpoint, the list is continued.
 
     Source: ``JSONWriter`` in tensorpack.
     """
 
     def start(self, logdir: Path | None, step: int) -> None:
         if logdir is None:
-            raise InvalidFlow("JSONWriter needs a place: give TrainConfig(logdir=...)")
+            raise InvalidFlow("JSONWriter needs a place: pass TrainConfig(logdir=...)")
         logdir.mkdir(parents=True, exist_ok=True)
         self._path = logdir / "stats.json"
         self._entries = [e for e in read_stats(logdir) if cast("int", e["global_step"]) <= step]
@@ -171,7 +171,7 @@ class JSONWriter(Monitor):
 
 
 def read_stats(logdir: Path | str) -> list[dict[str, float | None]]:
-    """The epochs that ``JSONWriter`` has written; empty if there are none yet."""
+    """Return the epochs that ``JSONWriter`` has written; empty if there are none yet."""
     path = Path(logdir) / "stats.json"
     if not path.exists():
         return []
@@ -181,7 +181,7 @@ def read_stats(logdir: Path | str) -> list[dict[str, float | None]]:
             int(entry["global_step"])
     except (ValueError, TypeError, KeyError) as error:
         raise SourceError(
-            f"{path} is no list of epochs: {error!r}; move it away to begin a new one"
+            f"{path} is not a list of epochs: {error!r}; move it away to begin a new one"
         ) from error
     return cast("list[dict[str, float | None]]", entries)
 
@@ -203,7 +203,7 @@ class ScalarPrinter(Monitor):
 class History(Monitor):
     """Keeps the scalars of every step of this process: ``history["loss"]`` maps step to value.
 
-    Scalars of earlier processes of the same training are in the event files: ``read_events``.
+    For the scalars of earlier processes of the same training, use ``read_events``.
     """
 
     def __init__(self) -> None:

@@ -18,25 +18,22 @@ from flowdsl.tensorflow.train.towers import Mirrored, Replicas, SharedVariables,
 
 R = TypeVar("R")
 
-_CLIPS = (
-    "clips each tower's gradient before they are added up, which is not what one device would do"
-)
+_CLIPS = "clips each tower's gradient before they are summed, unlike training on one device"
 _NOT_ON_REPLICAS = {
     "clipnorm": _CLIPS,
     "clipvalue": _CLIPS,
     "global_clipnorm": _CLIPS,
-    "gradient_accumulation_steps": "cannot be had on replicas, in Keras's fit neither",
+    "gradient_accumulation_steps": "cannot be used on replicas, nor in Keras's fit",
 }
-"""The settings of a Keras optimizer that do something else on replicas than on one device."""
+"""The settings of a Keras optimizer that act differently on replicas than on one device."""
 
 
 class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
     """Trains on several devices: GPUs, or logical CPUs (see ``logical_cpus``).
 
-    With ``gpu_prefetch`` the elements of the next step are brought to the devices while this one
-    runs, by a ``StagingInput``, where there are several devices and the input, a flow or ``data``,
-    is taken within the step;
-    ``steps_per_call`` and ``remainder`` cannot be had with it, and leave it out.
+    With ``gpu_prefetch``, a ``StagingInput`` copies the elements of the next step to the devices
+    while the current step runs, if there are several devices and the step itself reads the input.
+    It is not used with ``steps_per_call`` or ``remainder``.
 
     Source: ``MultiGPUTrainerBase`` in tensorpack.
     """
@@ -46,7 +43,7 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
         if config.nr_tower not in (None, self._towers):
             raise InvalidFlow(
                 f"{type(self).__name__}: nr_tower={config.nr_tower}, but {self._towers} devices "
-                f"are given: {', '.join(towers.devices)}"
+                f"are listed: {', '.join(towers.devices)}"
             )
         self._gpu_prefetch = gpu_prefetch
         super().__init__(config, towers)
@@ -57,7 +54,7 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
 
     @property
     def stages(self) -> bool:
-        """Whether elements are brought to the devices a step ahead."""
+        """True if elements are copied to the devices one step ahead."""
         whole = self.config.steps_per_call == 1 and self.config.remainder == "drop"
         return self._gpu_prefetch and self.towers > 1 and whole
 
@@ -69,12 +66,12 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
         var_strategy: Literal["shared", "replicated"] = "shared",
         vs_names: Sequence[str] | None = None,
     ) -> list[R]:
-        """Call a function on each tower; gives what it gave on each.
+        """Call a function on each tower and return the results.
 
-        ``devices`` are where they run, by default those of ``towers``, numbers of GPUs. With
-        ``"shared"`` the variables that ``func`` makes on the first tower are also those of the
-        others, in the order in which they are made. With ``"replicated"`` each tower has its own,
-        on its device, and their names begin with ``vs_names``: by default ``tower0`` and so on.
+        ``devices`` are the devices to run on, by default the GPUs with the numbers in ``towers``.
+        With ``"shared"``, the variables that ``func`` creates on the first tower are reused on the
+        others, in the order of creation. With ``"replicated"``, each tower has its own variables,
+        on its device, with names that begin with ``vs_names``: by default ``tower0`` and so on.
 
         >>> import tensorflow as tf
         >>> def make() -> tf.Variable:
@@ -88,7 +85,7 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
         ['tower0/w:0', 'tower1/w:0']
 
         Raises:
-            InvalidFlow: The arguments do not fit each other; or on a later tower ``func`` makes
+            InvalidFlow: The arguments do not match; or on a later tower ``func`` creates
                 other variables than on the first.
         """
         if var_strategy not in ("shared", "replicated"):
@@ -115,7 +112,7 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
             with ExitStack() as within:
                 within.enter_context(tf.device(device))
                 if var_strategy == "shared":
-                    within.enter_context(shared.of_tower(k))
+                    within.enter_context(shared.scope_of(k))
                 else:
                     within.enter_context(tf.name_scope(names[k]))
                 built.append(func())
@@ -124,37 +121,37 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
 
 
 class _Shared:
-    """The variables that the first tower makes, for the others."""
+    """The variables that the first tower creates, for reuse on the others."""
 
     def __init__(self) -> None:
-        self._made: list[tf.Variable] = []
+        self._variables: list[tf.Variable] = []
         self._next = 0
 
-    def of_tower(self, k: int) -> Any:
+    def scope_of(self, k: int) -> Any:
         self._next = 0
         return tf.variable_creator_scope(self._make if k == 0 else self._again)
 
     def require_all(self, k: int) -> None:
-        if k and self._next != len(self._made):
+        if k and self._next != len(self._variables):
             raise InvalidFlow(
                 f"build_on_multi_tower: on tower {k} func made {self._next} variables, on the "
-                f"first {len(self._made)}"
+                f"first {len(self._variables)}"
             )
 
     def _make(self, make: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
-        self._made.append(make(**settings))
-        return self._made[-1]
+        self._variables.append(make(**settings))
+        return self._variables[-1]
 
     def _again(self, make: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
         self._next += 1
-        if self._next > len(self._made):
+        if self._next > len(self._variables):
             raise InvalidFlow(
-                f"build_on_multi_tower: func makes more variables than the {len(self._made)} of "
-                f"the first tower"
+                f"build_on_multi_tower: func makes more variables than the {len(self._variables)} "
+                f"of the first tower"
             )
-        variable = self._made[self._next - 1]
-        given = settings["initial_value"]
-        shape = tf.convert_to_tensor(given() if callable(given) else given).shape
+        variable = self._variables[self._next - 1]
+        initial = settings["initial_value"]
+        shape = tf.convert_to_tensor(initial() if callable(initial) else initial).shape
         if shape.as_list() != variable.shape.as_list():
             raise InvalidFlow(
                 f"build_on_multi_tower: variable {self._next} of func has shape {shape.as_list()}, "
@@ -164,14 +161,14 @@ class _Shared:
 
 
 class SyncMultiGPUTrainerReplicated(MultiGPUTrainerBase):
-    """Data-parallel training: each device holds a copy of the model and takes an element a step.
+    """Data-parallel training: each device has a copy of the model and takes one element per step.
 
-    Gradients are added up over the devices and applied to every copy, so the copies stay equal.
-    Layers that keep statistics of their batches (``BatchNormalization``) keep those of their own
-    tower; those of the first tower are in checkpoints. ``devices`` are those of the configuration,
-    unless given here.
+    Gradients are summed over the devices and applied to every copy, so the copies stay equal.
+    Layers that keep statistics of their batches (``BatchNormalization``) use the statistics of
+    their own tower; checkpoints contain those of the first tower. By default, ``devices`` are the
+    devices of the configuration.
 
-    Source: ``SyncMultiGPUTrainerReplicated`` in tensorpack; here on ``tf.distribute``.
+    Source: ``SyncMultiGPUTrainerReplicated`` in tensorpack; implemented with ``tf.distribute``.
     """
 
     def __init__(
@@ -193,9 +190,10 @@ class SyncMultiGPUTrainerReplicated(MultiGPUTrainerBase):
 
     @staticmethod
     def get_post_init_ops() -> list[Callable[[], object]]:
-        """What makes the copies equal after variables were initialized: nothing here.
+        """Return the operations that make copies equal after initialization: none are needed.
 
-        ``tf.distribute`` gives all copies one value when it makes, restores or assigns a variable.
+        ``tf.distribute`` assigns the same value to all copies when it creates, restores or assigns
+        a variable.
         """
         return []
 
@@ -203,9 +201,9 @@ class SyncMultiGPUTrainerReplicated(MultiGPUTrainerBase):
 class SyncMultiGPUTrainerParameterServer(MultiGPUTrainerBase):
     """Data-parallel training on variables that all devices share.
 
-    The gradients of a step are added up and applied once. With ``ps_device="gpu"`` the variables
-    are spread over the devices, by their bytes; with ``"cpu"`` they are in the CPU's memory. Layers
-    that keep statistics of their batches take those of each tower in turn.
+    The gradients of a step are summed and applied once. With ``ps_device="gpu"``, the variables are
+    spread over the devices by size; with ``"cpu"``, they are in the CPU's memory. Layers that keep
+    statistics of their batches process the towers' batches one after another.
 
     Raises:
         InvalidFlow: ``ps_device`` is neither "gpu" nor "cpu".
@@ -225,20 +223,20 @@ class SyncMultiGPUTrainerParameterServer(MultiGPUTrainerBase):
 
 
 SyncMultiGPUTrainer = SyncMultiGPUTrainerParameterServer
-"""The trainer with variables spread over the GPUs: the name that tensorpack gave it."""
+"""tensorpack's name for the trainer with variables spread over the GPUs."""
 
 
 def shared_variables(trainer: str, config: TrainConfig, ps_device: str) -> SharedVariables:
-    """Towers with common variables: on their devices, or on the CPU."""
+    """Create towers with shared variables: on the devices, or on the CPU."""
     if ps_device not in ("gpu", "cpu"):
         raise InvalidFlow(f"{trainer}: ps_device must be 'gpu' or 'cpu', got {ps_device!r}")
     devices = config.devices()
     return SharedVariables(devices, devices if ps_device == "gpu" else ["/cpu:0"])
 
 
-@cache  # TensorFlow confuses the collectives of two strategies (tensorflow #62790)
+@cache  # two strategies confuse their collectives (tensorflow #62790)
 def mirrored(devices: tuple[str, ...]) -> Mirrored:
-    """The strategy that keeps a copy of each variable on each device."""
+    """Return the strategy that keeps a copy of each variable on each device."""
     on_cpu = all("cpu" in device.lower() for device in devices)
     reduction = tf.distribute.ReductionToOneDevice() if on_cpu else None  # None: the GPUs' default
     return Mirrored(devices, cross_device_ops=reduction)

@@ -1,4 +1,4 @@
-"""A loss that is not finite: which step it was, and which rows it came from."""
+"""The error for a loss that is not finite, with its step and the source rows of its elements."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from flowdsl.runtime.origins import Origin
 from flowdsl.tensorflow.inputs.source import InputSource, Taken
 
 _MOST_ROWS = 12
-"""How many rows an error lists."""
+"""The most rows that an error lists."""
 
 
 class NonFiniteLoss(FlowError):
     """The loss of a step was NaN or infinite.
 
-    ``step`` is its ``global_step``, ``epoch`` the number of its epoch, and ``origins`` are the rows
-    of the sources that its elements were made of; none where that is not known.
+    ``step`` is its ``global_step``, ``epoch`` the number of its epoch, and ``origins`` lists the
+    source rows of its elements; it is empty if they are unknown.
     """
 
     def __init__(self, message: str, step: int, epoch: int, origins: Sequence[Origin]) -> None:
@@ -28,15 +28,15 @@ class NonFiniteLoss(FlowError):
 def non_finite_loss(
     loss: float, step: int, epoch: int, source: InputSource, elements: int, behind: int
 ) -> NonFiniteLoss:
-    """The error for a step that took so many elements, so many before the latest."""
+    """Return the error for a step of ``elements`` elements, ``behind`` before the latest."""
     taken = source.taken(elements, behind)
     origins = [] if taken is None else _origins(taken)
     rows = ", ".join(map(str, origins[:_MOST_ROWS]))
     more = f" and {len(origins) - _MOST_ROWS} more" if len(origins) > _MOST_ROWS else ""
-    told = "not finite" if isfinite(loss) else str(loss)
+    value = "not finite" if isfinite(loss) else str(loss)
     made_of = f"; its elements were made of {rows}{more}" if origins else ""
     return NonFiniteLoss(
-        f"the loss of step {step}, in epoch {epoch}, is {told}{made_of}{_again(taken)}. To train "
+        f"the loss of step {step}, in epoch {epoch}, is {value}{made_of}{_again(taken)}. To train "
         f"on and count such steps: TrainConfig(non_finite='count')",
         *(step, epoch, origins),
     )
@@ -47,11 +47,11 @@ def _origins(taken: Taken) -> list[Origin]:
     try:
         return [row for k in range(first, first + length) for row in flow.origins(k, epoch)]
     except (FlowError, NotResumable, UnknownLength, IndexError):
-        return []  # the flow cannot tell; the error is about the loss
+        return []  # origins are unknown; the error is about the loss
 
 
 def _again(taken: Taken | None) -> str:
-    """The code that reads the elements again."""
+    """Return the code that reads the elements again."""
     if taken is None:
         return ""
     _, epoch, first, length = taken

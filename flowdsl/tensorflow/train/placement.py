@@ -1,4 +1,4 @@
-"""Where variables are made, when they are spread over several devices."""
+"""Placement of variables that are spread over several devices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from flowdsl.errors import InvalidFlow
 
 
 class LeastLoadedDeviceSetter:
-    """Puts each new variable on the device that holds the fewest bytes of variables so far.
+    """Places each new variable on the device with the fewest bytes of variables so far.
 
-    ``worker_device`` is where else is computed; ``ps_devices`` are those for variables, of which
-    the first is taken where several hold as little. Variables that are made in ``scope`` are placed
-    so, those of Keras's layers too. ``loads`` has the bytes of each device.
+    ``worker_device`` is the device of other operations. ``ps_devices`` lists the devices for
+    variables; the first of equally loaded ones is used. Variables that are created in ``scope`` are
+    placed by this rule, including those of Keras layers. ``loads`` has the bytes on each device.
 
     >>> import tensorflow as tf
     >>> setter = LeastLoadedDeviceSetter("/cpu:0", ["/cpu:0", "/cpu:1"])
@@ -27,7 +27,7 @@ class LeastLoadedDeviceSetter:
     {'/cpu:0': 100, '/cpu:1': 120}
 
     Raises:
-        InvalidFlow: ``ps_devices`` is empty, or names a device twice.
+        InvalidFlow: ``ps_devices`` is empty, or lists a device twice.
 
     Source: ``LeastLoadedDeviceSetter`` in tensorpack, which counts elements instead of bytes.
     """
@@ -42,7 +42,7 @@ class LeastLoadedDeviceSetter:
         self.loads = dict.fromkeys(ps_devices, 0)
 
     def place(self, size: int) -> str:
-        """The device for a variable of so many bytes, which count from now on."""
+        """Choose the device for a variable of ``size`` bytes, and add them to its load."""
         device = min(self.loads, key=self.loads.__getitem__)
         self.loads[device] += size
         return device
@@ -50,12 +50,12 @@ class LeastLoadedDeviceSetter:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """A context whose new variables are spread over ``ps_devices``."""
-        with tf.device(self.worker_device), tf.variable_creator_scope(self._made):
+        with tf.device(self.worker_device), tf.variable_creator_scope(self._create):
             yield
 
-    def _made(self, make: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
-        given = settings["initial_value"]
-        value = tf.convert_to_tensor(given() if callable(given) else given, settings.get("dtype"))
+    def _create(self, make: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
+        init = settings["initial_value"]
+        value = tf.convert_to_tensor(init() if callable(init) else init, settings.get("dtype"))
         size = math.prod(tuple(value.numpy().shape)) * value.dtype.size
         with tf.device(self.place(size)):
             return make(**settings | {"initial_value": value})

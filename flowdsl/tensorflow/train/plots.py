@@ -1,4 +1,4 @@
-"""Draws the curves of a training."""
+"""draw_curves: draws the scalars of a training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.tensorflow.train.events import read_events
 
 _LARGEST_WINDOW = 41
-"""The most steps that the smooth line averages over."""
+"""The most steps over which the smooth line averages."""
 
 
 def draw_curves(
@@ -19,11 +19,11 @@ def draw_curves(
 ) -> None:
     """Draw scalars over the steps, one panel each, from the event files of a log directory.
 
-    The thin line is every step, the thick one a running mean. ``path`` ends in the format:
-    ``.svg``, ``.png`` or ``.pdf``. Needs matplotlib.
+    The thin line shows every step, the thick line a running mean. The suffix of ``path`` selects
+    the format: ``.svg``, ``.png`` or ``.pdf``. Needs matplotlib.
 
     Raises:
-        InvalidFlow: No event file holds one of the names; the message lists those there are.
+        InvalidFlow: A scalar is not in the event files; the message lists the ones that are.
     """
     from matplotlib.figure import Figure  # an optional dependency
 
@@ -32,7 +32,7 @@ def draw_curves(
         if name not in series:
             known = ", ".join(sorted(series)) or "nothing"
             raise InvalidFlow(f"draw_curves: no scalar {name!r} in {logdir}; it has {known}")
-    figure = Figure(figsize=(8, 2.5 * len(names)), signature="constrained")
+    figure = Figure(figsize=(8, 2.5 * len(names)), layout="constrained")
     panels = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
     for panel, name in zip(panels, names, strict=True):
         steps, values = np.array(list(series[name].items()), float).T

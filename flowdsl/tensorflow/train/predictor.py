@@ -15,10 +15,9 @@ from flowdsl.tensorflow.train.model import Model
 
 
 class OnlinePredictor:
-    """Calls methods of a model on its present variables, each call as one function of TensorFlow.
+    """Calls methods of a model on its current variables; each call is one TensorFlow function.
 
-    Called with the values of ``input_names``, in their order, it gives the arrays of
-    ``output_names``.
+    Call it with the values of ``input_names``, in order; it returns the arrays of ``output_names``.
 
     Source: ``OnlinePredictor`` in tensorpack.
     """
@@ -42,7 +41,7 @@ class OnlinePredictor:
         self._predict: Callable[..., list[tf.Tensor]] = predict
 
     def __call__(self, *inputs: ArrayLike | tf.Tensor) -> list[NDArray[Any]]:
-        """The outputs for these inputs.
+        """Return the outputs for these inputs.
 
         Raises:
             InvalidFlow: There are too few inputs, or too many.
@@ -52,17 +51,17 @@ class OnlinePredictor:
                 f"predictor: it takes {len(self.input_names)} inputs "
                 f"({', '.join(self.input_names)}), got {len(inputs)}"
             )
-        found = self._predict(*[tf.convert_to_tensor(value) for value in inputs])
-        return [output.numpy() for output in found]
+        results = self._predict(*[tf.convert_to_tensor(value) for value in inputs])
+        return [output.numpy() for output in results]
 
 
 def predictor_of(
     model: Model, input_names: Sequence[str], output_names: Sequence[str], device: str
 ) -> OnlinePredictor:
-    """The predictor of a model; raises InvalidFlow if it has no such methods or inputs."""
-    for told, names in (("input_names", input_names), ("output_names", output_names)):
+    """Create the predictor of a model; raises InvalidFlow for unknown methods or inputs."""
+    for argument, names in (("input_names", input_names), ("output_names", output_names)):
         if isinstance(names, str) or not names or not all(isinstance(n, str) for n in names):
-            raise InvalidFlow(f"get_predictor: {told} must list names, got {names!r}")
+            raise InvalidFlow(f"get_predictor: {argument} must list names, got {names!r}")
     used: set[str] = set()
     outputs = [_output(model, name, input_names, used) for name in output_names]
     if unused := [name for name in input_names if name not in used]:
@@ -80,7 +79,7 @@ def _output(
         if name not in _outputs_of_keras(net) or len(inputs) != len(net.inputs):
             raise InvalidFlow(
                 f"get_predictor: the Keras model {net.name!r} has the output(s) "
-                f"{', '.join(_outputs_of_keras(net))} and {len(net.inputs)} input(s), asked for "
+                f"{', '.join(_outputs_of_keras(net))} and {len(net.inputs)} input(s); requested: "
                 f"{name!r} of {len(inputs)}"
             )
         used.update(inputs)
@@ -88,8 +87,8 @@ def _output(
     method = getattr(model, name, None)
     if not callable(method):
         raise InvalidFlow(
-            f"get_predictor: {type(model).__name__} has no method {name!r}: an output is what a "
-            f"method of the model gives, of arguments named as the inputs"
+            f"get_predictor: {type(model).__name__} has no method {name!r}: an output is the "
+            f"result of a method of the model, whose arguments are named as the inputs"
         )
     parameters = signature(method).parameters.values()
     taken = [p.name for p in parameters if p.name in inputs]
@@ -97,7 +96,7 @@ def _output(
     if missing or not taken:
         raise InvalidFlow(
             f"get_predictor: {type(model).__name__}.{name}{signature(method)} needs "
-            f"{', '.join(missing) or 'none of the inputs'}, given are {', '.join(inputs)}"
+            f"{', '.join(missing) or 'none of the inputs'}, the inputs are {', '.join(inputs)}"
         )
     used.update(taken)
 
@@ -108,12 +107,12 @@ def _output(
 
 
 def _outputs_of_keras(net: tf.keras.Model) -> list[str]:
-    """What an output may be called: the only one, or the first, ``"output"``."""
+    """Return the valid names of outputs; ``"output"`` is the only or first one."""
     return ["output", *getattr(net, "output_names", ())]  # a Sequential names none
 
 
 def _of_keras(net: tf.keras.Model, name: str, values: Sequence[tf.Tensor]) -> Any:
-    given: Any = net(values[0] if len(values) == 1 else [*values], training=False)
-    if isinstance(given, (list, tuple)):
-        return given[max(0, _outputs_of_keras(net).index(name) - 1)]
-    return given[name] if isinstance(given, dict) else given
+    outputs: Any = net(values[0] if len(values) == 1 else [*values], training=False)
+    if isinstance(outputs, (list, tuple)):
+        return outputs[max(0, _outputs_of_keras(net).index(name) - 1)]
+    return outputs[name] if isinstance(outputs, dict) else outputs

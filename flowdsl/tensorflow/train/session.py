@@ -1,4 +1,4 @@
-"""What a ``ConfigProto`` said of a session, said to TensorFlow 2."""
+"""Applies the settings of a TensorFlow 1 ``ConfigProto`` to TensorFlow 2."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _KNOWN = (
 
 
 def configure(config: SessionConfig) -> None:
-    """Set the threads, the placement and the GPU memory that a session would have had.
+    """Set the threads, the placement and the GPU memory of a session's configuration.
 
     Raises:
-        InvalidFlow: It sets something that TensorFlow 2 does not have, or TensorFlow has started.
+        InvalidFlow: It has a setting that TensorFlow 2 lacks, or TensorFlow has started already.
     """
     for field, _ in config.ListFields():
         if field.name not in _KNOWN:
             raise InvalidFlow(
-                f"TrainConfig: session_config sets {field.name}, which TensorFlow 2 has no place "
-                f"for; it may set {', '.join(_KNOWN)}"
+                f"TrainConfig: session_config sets {field.name}, which TensorFlow 2 does not "
+                f"have; it may set {', '.join(_KNOWN)}"
             )
     for field, _ in config.gpu_options.ListFields():
         if field.name != "allow_growth":
             raise InvalidFlow(
                 f"TrainConfig: session_config sets gpu_options.{field.name}; of GPU memory only "
-                f"allow_growth is taken, for limits use tf.config.LogicalDeviceConfiguration"
+                f"allow_growth is supported; for limits use tf.config.LogicalDeviceConfiguration"
             )
     try:
         if config.intra_op_parallelism_threads:

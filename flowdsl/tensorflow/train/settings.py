@@ -1,9 +1,9 @@
-"""What a program sets of a training, kept with a checkpoint to be compared when it goes on.
+"""The settings of a training, stored in checkpoints to detect changes of the program.
 
-A checkpoint holds the learning rate as a variable, so a program that was changed and run again
-would train with the rate of the earlier one. The program has to win; but a rate that a callback
-lowered during training has to stay. So a checkpoint has the settings with which its training began:
-where the program has others now, somebody changed them.
+A checkpoint stores the learning rate as a variable, so a program that was changed and run again
+would train with the old rate. The program's new rate must win, but a rate that a callback lowered
+during training must be kept. So a checkpoint also stores the settings with which its training
+began: if the program has other settings now, the program was changed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 Settings: TypeAlias = Mapping[str, object]
-"""JSON values by name: ``learning_rate``, or ``inner_optimizer.learning_rate`` in a nested one."""
+"""JSON values by name: ``learning_rate``, or ``inner_optimizer.learning_rate`` if nested."""
 
 
 def settings_of(optimizer: object) -> dict[str, object]:
-    """The configuration of a Keras optimizer as it is now; of another one nothing."""
+    """Return the current configuration of a Keras optimizer; empty for other optimizers."""
     config = getattr(optimizer, "get_config", None)
     if config is None:
         return {}
@@ -27,7 +27,7 @@ def settings_of(optimizer: object) -> dict[str, object]:
 
 
 def differences(now: Settings, before: Settings) -> dict[str, str]:
-    """What is set otherwise than before, in words, by name."""
+    """Describe the settings that differ from before, by name."""
     return {
         name: f"{name} is {now.get(name)!r}, was {before.get(name)!r}"
         for name in dict.fromkeys([*now, *before])
@@ -36,7 +36,7 @@ def differences(now: Settings, before: Settings) -> dict[str, str]:
 
 
 def learning_rate_in(settings: Settings) -> tuple[str, float] | None:
-    """The name and value of the learning rate, if it is a number."""
+    """Return the name and value of the learning rate, if it is a number."""
     for name, value in settings.items():
         if name.rpartition(".")[2] == "learning_rate" and isinstance(value, float):
             return name, value
@@ -51,7 +51,7 @@ def set_learning_rate(optimizer: Any, value: float) -> None:
 def _flat(name: str, value: Any) -> Iterator[tuple[str, object]]:
     if not isinstance(value, dict):
         yield name, value
-    elif value.keys() >= {"class_name", "config"}:  # an object of Keras
+    elif value.keys() >= {"class_name", "config"}:  # a Keras object
         yield f"{name}.class_name" if name else "class_name", value["class_name"]
         yield from _flat(name, value["config"])
     else:

@@ -1,4 +1,4 @@
-"""Trainers of one device."""
+"""Trainers for one device."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from flowdsl.tensorflow.train.feedfree import SingleCostFeedfreeTrainer
 
 
 class SimpleFeedfreeTrainer(SingleCostFeedfreeTrainer):
-    """Trains on one device, the first GPU or the CPU; a flow goes through a ``QueueInput``.
+    """Trains on one device, the first GPU or the CPU; a flow is fed through a ``QueueInput``.
 
     Source: ``SimpleFeedfreeTrainer`` in tensorpack.
     """
 
 
 class SimpleTrainer(SingleCostFeedfreeTrainer):
-    """Trains on one device, and takes each element of a flow in the loop itself, by a FeedInput.
+    """Trains on one device; the training loop computes each element, with ``FeedInput``.
 
-    So an error of the flow has the loop in its traceback, and nothing is read ahead: for speed use
-    ``QueueInputTrainer``. An input source is used as it is, and so is a queue where
-    ``steps_per_call`` needs one.
+    Errors of the flow therefore have the loop in their traceback, and nothing is read ahead; for
+    speed use ``QueueInputTrainer``. An input source is used unchanged. With ``steps_per_call`` a
+    queue is used.
 
     Source: ``SimpleTrainer`` in tensorpack.
     """
@@ -36,8 +36,8 @@ class SimpleTrainer(SingleCostFeedfreeTrainer):
 class QueueInputTrainer(SimpleFeedfreeTrainer):
     """Trains on one device from a flow, which a thread moves into a queue.
 
-    The queue is ``input_queue``, or one of its own.
-    It is ``SimpleTrainer`` with ``data=QueueInput(flow, input_queue)``.
+    The queue is ``input_queue``, or else created. This is the same as ``SimpleTrainer`` with
+    ``data=QueueInput(flow, input_queue)``.
 
     Raises:
         InvalidFlow: The configuration has no ``dataflow``.

@@ -1,4 +1,4 @@
-"""Training of a single cost: the gradients of a model's loss, over all towers."""
+"""Training with a single cost: the gradients of a model's loss, over all towers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UntrainedVariable(UserWarning):
 
 @attrs.define(eq=False)
 class Untrained:
-    """Warns of trainable variables that a loss does not train, each once."""
+    """Warns of trainable variables that a loss does not train, once for each."""
 
     model: Model
     _known: list[Variable] = attrs.field(factory=list[Any])
@@ -35,7 +35,7 @@ class Untrained:
         trained: Sequence[Variable],
         gradients: Sequence[object],
     ) -> None:
-        """Look at what a loss has used, what is trained, and its gradients."""
+        """Check the variables that a loss has used and trained, and their gradients."""
         idle = [v for v, gradient in zip(trained, gradients, strict=True) if gradient is None]
         self._warn(idle, "the loss does not depend on these trainable variables")
         self._warn(
@@ -54,10 +54,10 @@ class Untrained:
 
 
 def scaled(optimizer: Optimizer, loss: tf.Tensor) -> tf.Tensor:
-    """The loss times the factor by which the optimizer will divide the gradients.
+    """Multiply the loss by the factor by which the optimizer will divide the gradients.
 
-    Keras's optimizers do so where gradients of 16 bits would be zero: ``LossScaleOptimizer``, which
-    the policy ``mixed_float16`` puts around another one, or ``loss_scale_factor``.
+    Keras's optimizers do so if 16-bit gradients would underflow to zero: ``LossScaleOptimizer``,
+    which the policy ``mixed_float16`` adds around another optimizer, or ``loss_scale_factor``.
     """
     scale: Callable[[tf.Tensor], tf.Tensor] | None = getattr(optimizer, "scale_loss", None)
     return loss if scale is None else scale(loss)
@@ -65,14 +65,14 @@ def scaled(optimizer: Optimizer, loss: tf.Tensor) -> tf.Tensor:
 
 @attrs.frozen(eq=False)
 class OwnStep:
-    """Steps of a compiled model whose class overrides ``train_step``, which does all of a step."""
+    """Steps of a compiled model whose class overrides ``train_step``, which does the whole step."""
 
     model: CompiledModel
     binding: Binding
     towers: Towers
 
     def whole(self, elements: Sequence[Element]) -> Scalars:
-        """A step of an element for each tower."""
+        """Run a step with an element for each tower."""
         sums = self.towers.run(self._tower, elements)
         return {name: value / self.towers.total for name, value in sums.items()}
 
@@ -83,10 +83,10 @@ class OwnStep:
 
 @attrs.frozen(eq=False)
 class SingleCost:
-    """What the towers do with their elements for a model with a loss.
+    """The computation of towers on their elements, for a model with a loss.
 
-    The loss of a tower is divided by their number and the gradients are added up, so a step is that
-    of one device on the joined elements, if these have equally many rows.
+    The loss of a tower is divided by the number of towers and the gradients are summed, so a step
+    equals a step of one device on the joined elements, if these have equally many rows.
     """
 
     model: Model
@@ -98,12 +98,12 @@ class SingleCost:
     )
 
     def whole(self, elements: Sequence[Element]) -> Scalars:
-        """A step of an element for each tower."""
+        """Run a step with an element for each tower."""
         share = 1.0 / self.towers.total
         return self.towers.train(lambda *inputs: self.computed(inputs, share), self.apply, elements)
 
     def few(self, elements: Sequence[Element], present: tf.Tensor, remainder: Remainder) -> Scalars:
-        """A step of the first so many elements; those after them have no weight."""
+        """Run a step on the first ``present`` elements; the others have zero weight."""
         each = tf.range(len(elements), dtype=tf.int64)
         weights = tf.where(each < present, 1 / tf.cast(present, tf.float32), 0.0)
         computed = self.computed if remainder == "pad" else self._if_any
@@ -114,7 +114,7 @@ class SingleCost:
         )
 
     def computed(self, inputs: Element, share: tf.Tensor | float) -> Computed:
-        """This share of the scalars of an element, and the gradients of that share of its loss."""
+        """Return a share of an element's scalars, and the gradients of that share of its loss."""
         with tf.GradientTape() as tape:
             with self.towers.one():
                 scalars = named_scalars(self.model, self.binding, inputs)
@@ -125,7 +125,7 @@ class SingleCost:
         return {name: value * share for name, value in scalars.items()}, gradients
 
     def apply(self, gradients: Gradients) -> None:
-        """Take a step of the optimizer, over the variables that have a gradient."""
+        """Run the optimizer on the variables that have a gradient."""
         pairs = zip(gradients, self.model.trainable_variables, strict=True)
         there = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if not there:
@@ -141,7 +141,7 @@ class SingleCost:
     def _if_any(self, inputs: Element, weight: tf.Tensor) -> Computed:
         names: list[str] = []
         trained: list[int] = []
-        """The numbers of the variables that have a gradient."""
+        """The indices of the variables that have a gradient."""
 
         def computed() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
             scalars, gradients = self.computed(inputs, weight)
@@ -156,7 +156,7 @@ class SingleCost:
 
         variables = self.model.trainable_variables
         values, dense = tf.cond(weight > 0, computed, nothing)
-        gradients: list[Any] = [None] * len(variables)  # None: as of a tape
+        gradients: list[Any] = [None] * len(variables)  # None, as from a GradientTape
         for k, gradient in zip(trained, dense, strict=True):
             gradients[k] = gradient
         return dict(zip(names, values, strict=True)), gradients

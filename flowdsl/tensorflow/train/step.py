@@ -1,4 +1,4 @@
-"""The step: what all towers do with an element each, as functions of TensorFlow."""
+"""The step: the computation of all towers on one element each, as TensorFlow functions."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from flowdsl.tensorflow.inputs import InputSource
 from flowdsl.tensorflow.train.towers import Element, Scalars
 
 Remainder: TypeAlias = Literal["drop", "pad", "smaller"]
-"""What becomes of the elements at the end of a pass that are too few for all towers."""
+"""The treatment of elements at the end of a pass that are too few for all towers."""
 
 _COUNT = tf.TensorSpec((), tf.int64)
 
 
 @attrs.frozen(eq=False)
 class Counts:
-    """What steps count where they run, since Python does not read each of them."""
+    """Counters that steps update in TensorFlow, since Python does not read every step."""
 
     finished: tf.Variable = attrs.field(factory=lambda: _count("global_step"))
     not_finite: tf.Variable = attrs.field(factory=lambda: _count("not_finite"))
-    """The steps whose loss was no finite number."""
+    """The number of steps with a loss that was not finite."""
     first_not_finite: tf.Variable = attrs.field(factory=lambda: _count("first_not_finite"))
-    """The number of the first of them, from 1; 0 if there is none."""
+    """The number of the first such step, from 1; 0 if there is none."""
 
     def add(self, scalars: Scalars) -> None:
         """Count a step."""
@@ -39,7 +39,7 @@ class Counts:
 
 
 def variables_of(function: Any) -> list[tf.Variable]:
-    """The variables that a function with a signature uses, in the order in which it reads them."""
+    """Return the variables that a function with a signature uses, in the order it reads them."""
     graph = function.get_concrete_function().graph
     by_handle = {id(variable.handle): variable for variable in graph.variables}
     used = [by_handle.get(id(tensor)) for tensor in graph.external_captures]
@@ -52,19 +52,19 @@ def _count(name: str) -> tf.Variable:
 
 @attrs.frozen(eq=False)
 class Step:
-    """A step over the elements that an input source gives."""
+    """A step over the elements of an input source."""
 
     source: InputSource
     elements: int
-    """How many it takes."""
+    """The number of elements that a step takes."""
     whole: Callable[[Sequence[Element]], Scalars]
-    """What is done with them."""
+    """The computation on the elements."""
     counts: Counts
     few: Callable[[Sequence[Element], tf.Tensor, Remainder], Scalars] | None = None
-    """What is done where only so many are there; the others are the first one again."""
+    """The computation on fewer elements; the first element stands in for the missing ones."""
 
     def trace(self, several: bool) -> list[tf.Variable]:
-        """Trace the step, which makes what it makes lazily; gives the variables that it uses."""
+        """Trace the step, which creates lazy variables; return the variables that it uses."""
         return variables_of(self.several if several else self.one)
 
     @cached_property
@@ -79,7 +79,7 @@ class Step:
 
     @cached_property
     def several(self) -> Callable[..., Scalars]:
-        """So many steps, then the arguments of the source; gives the means of the scalars."""
+        """Several steps; called with their number and the source's arguments; returns means."""
 
         @tf.function(input_signature=[_COUNT, *self.source.signature], autograph=False)
         def several(steps: tf.Tensor, *args: tf.Tensor) -> Scalars:
@@ -105,19 +105,20 @@ class Step:
 
     @cached_property
     def padded(self) -> Callable[..., Scalars]:
-        """A step of so many elements, fewer than towers, then the arguments of the source.
+        """A step with fewer elements than towers.
 
-        The towers beyond them take the first element again, with no weight.
+        It is called with the number of elements, then the arguments of the source.
+        The remaining towers repeat the first element, with zero weight.
         """
         return self._of_few("pad")
 
     @cached_property
     def smaller(self) -> Callable[..., Scalars]:
-        """A step of so many elements, fewer than towers; the towers beyond them compute nothing."""
+        """Like ``padded``, but the remaining towers compute nothing."""
         return self._of_few("smaller")
 
     def _step(self, args: Sequence[tf.Tensor]) -> Scalars:
-        # Taken for all towers at once: a step has an element for each, or does not run.
+        # Dequeued for all towers at once: a step has an element for each, or does not run.
         scalars = self.whole([self.source.tensors(*args) for _ in range(self.elements)])
         self.counts.add(scalars)
         return scalars

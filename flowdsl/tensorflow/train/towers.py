@@ -1,4 +1,4 @@
-"""Towers: the devices that a step is spread over, and where the variables of the model are."""
+"""Towers: the devices of a step, and the placement of the model's variables."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ Computed: TypeAlias = tuple[Scalars, Gradients]
 
 
 class Towers(ABC):
-    """So many devices of this process, each of which takes an element of a step."""
+    """Devices of this process, each of which takes one element of a step."""
 
     devices: tuple[str, ...]
 
     @property
     def total(self) -> int:
-        """How many there are, with those of other processes that take part in a step."""
+        """The number of towers, including those of other processes that take part in a step."""
         return len(self.devices)
 
     @abstractmethod
     def scope(self) -> Any:
-        """A context in which the variables of a model and of an optimizer are made."""
+        """Return a context in which the variables of a model and an optimizer are created."""
 
     def one(self) -> AbstractContextManager[None]:
-        """A context in which a tower computes its loss as if it were alone."""
+        """Return a context in which a tower computes its loss as if it were alone."""
         return nullcontext()
 
     def first(self, function: Callable[[], Scalars]) -> Scalars:
-        """Call a function as the first tower, within one of TensorFlow."""
+        """Call a function as the first tower, within a TensorFlow function."""
         return function()
 
     def overflow_together(self, gradients: Gradients) -> Gradients:
-        """The gradients to apply; where those of one tower have overflowed, all are NaN.
+        """Return the gradients to apply; if those of one tower have overflowed, all are NaN.
 
-        An optimizer that scales the loss leaves out such a step, on all towers or on none.
+        An optimizer that scales the loss skips such a step, on all towers or on none.
         """
         return gradients
 
     @abstractmethod
     def run(self, tower: Callable[..., Scalars], elements: Sequence[Element]) -> Scalars:
-        """Run a function on each device with its element; gives the sums of its scalars."""
+        """Run a function on each device with its element; return the sums of its scalars."""
 
     @abstractmethod
     def train(
@@ -63,15 +63,15 @@ class Towers(ABC):
 
 
 class _UnscaledLosses(tf.distribute.Strategy):
-    """A strategy within which losses of Keras can be the means over a tower's own batch.
+    """A strategy in which Keras losses can be means over a tower's own batch.
 
-    A loss of Keras divides itself by the number of replicas, and so do losses by TensorFlow's
-    guide. A trainer divides every loss; done twice, the gradients would be too small by the number
-    of towers. So while a loss is traced, there is one replica.
+    Keras losses divide themselves by the number of replicas, and so do losses written by
+    TensorFlow's guide. A trainer divides every loss; dividing twice would make gradients too small
+    by the number of towers. So while a loss is traced, the number of replicas is 1.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._traced = local()  # each replica is traced in a thread of its own
+        self._traced = local()  # each replica is traced in its own thread
         super().__init__(*args, **kwargs)
 
     @property
@@ -88,15 +88,15 @@ class _UnscaledLosses(tf.distribute.Strategy):
 
 
 class Mirrored(_UnscaledLosses, tf.distribute.MirroredStrategy):
-    """The devices of this process."""
+    """A mirrored strategy on the devices of this process."""
 
 
 class MultiWorkerMirrored(_UnscaledLosses, tf.distribute.MultiWorkerMirroredStrategy):
-    """Those of several processes."""
+    """A mirrored strategy on the devices of several processes."""
 
 
 class Replicas(Towers):
-    """Each device has its copy of the variables; a strategy of TensorFlow keeps them equal."""
+    """Each device has its copy of the variables; a TensorFlow strategy keeps them equal."""
 
     def __init__(self, strategy: Mirrored | MultiWorkerMirrored, devices: Sequence[str]) -> None:
         self.strategy = strategy
@@ -113,15 +113,15 @@ class Replicas(Towers):
         return self.strategy.one()
 
     def first(self, function: Callable[[], Scalars]) -> Scalars:
-        found: list[Scalars] = []
+        results: list[Scalars] = []
 
         def replica() -> None:
             context = tf.distribute.get_replica_context()
             if tf.get_static_value(context.replica_id_in_sync_group) == 0:
-                found.append(function())
+                results.append(function())
 
         self.strategy.run(replica)
-        return found[-1]
+        return results[-1]
 
     def overflow_together(self, gradients: Gradients) -> Gradients:
         finite = [tf.reduce_all(tf.math.is_finite(_values(each))) for each in gradients]
@@ -143,13 +143,13 @@ class Replicas(Towers):
     ) -> Scalars:
         def tower(*inputs: tf.Tensor) -> Scalars:
             scalars, gradients = computed(*inputs)
-            apply(gradients)  # which adds them up over the replicas
+            apply(gradients)  # sums them over the replicas
             return scalars
 
         return self.run(tower, elements)
 
     def _spread(self, values: tuple[tf.Tensor, ...]) -> tf.Tensor:
-        """One value for each replica of this process."""
+        """Return a distributed value with one value for each replica of this process."""
 
         def of_replica(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
             return values[context.replica_id_in_sync_group % len(values)]
@@ -158,7 +158,7 @@ class Replicas(Towers):
 
 
 class SharedVariables(Towers):
-    """All devices share the variables, each of which is on the least loaded of some devices."""
+    """All devices share the variables, each of which is placed on the least loaded device."""
 
     def __init__(self, devices: Sequence[str], variables_on: Sequence[str]) -> None:
         self.devices = tuple(devices)
@@ -182,15 +182,15 @@ class SharedVariables(Towers):
         apply: Callable[[Gradients], object],
         elements: Sequence[Element],
     ) -> Scalars:
-        found: list[Gradients] = []
+        all_gradients: list[Gradients] = []
 
         def tower(*inputs: tf.Tensor) -> Scalars:
             scalars, gradients = computed(*inputs)
-            found.append(gradients)
+            all_gradients.append(gradients)
             return scalars
 
         sums = self.run(tower, elements)
-        apply([_sum_of_gradients(each) for each in zip(*found, strict=True)])
+        apply([_sum_of_gradients(each) for each in zip(*all_gradients, strict=True)])
         return sums
 
 
@@ -211,7 +211,7 @@ def _sums(every: Sequence[Scalars]) -> Scalars:
 
 
 def _sum_of_gradients(gradients: tuple[Any, ...]) -> Any:
-    """Of one variable; None where no device has one. Those of an embedding stay sparse."""
+    """Sum the gradients of one variable, None if it has none; sparse ones stay sparse."""
     there = [gradient for gradient in gradients if gradient is not None]
     if not there:
         return None

@@ -21,7 +21,7 @@ from flowdsl.tensorflow.train.callbacks.group import Callbacks
 from flowdsl.tensorflow.train.checkpoint import latest_checkpoint, restore
 from flowdsl.tensorflow.train.config import TrainConfig
 from flowdsl.tensorflow.train.initial_values import begin_with
-from flowdsl.tensorflow.train.model import Model, Optimizer, made_model
+from flowdsl.tensorflow.train.model import Model, Optimizer, create_model
 from flowdsl.tensorflow.train.monitors import Monitors
 from flowdsl.tensorflow.train.nan_check import non_finite_loss
 from flowdsl.tensorflow.train.predictor import OnlinePredictor, predictor_of
@@ -53,23 +53,23 @@ class TrainerState(TypedDict):
 
 
 class Trainer(ABC):
-    """Runs steps over an input, in epochs, with callbacks; a subclass says what a step is.
+    """Runs steps over an input, in epochs, with callbacks; a subclass defines a step.
 
-    ``run_step`` is one iteration. It takes its input by ``next_args``, and leaves in ``scalars``
-    what monitors are to record::
+    ``run_step`` is one iteration. It takes its input with ``next_args``, and sets ``scalars`` to
+    the values that monitors record::
 
         class Mine(Trainer):
             def run_step(self) -> None:
                 loss = step(*self.next_args())
                 self.scalars = {"loss": float(loss)}
 
-    What a step computes of a model's loss is there already, in ``SimpleTrainer`` and others.
+    For models with a loss, use ``SimpleTrainer`` and the other trainers.
 
     Source: ``Trainer`` in tensorpack.
     """
 
     is_chief: bool = True
-    """Whether this process is the first of those that train together."""
+    """True if this process is the first of the processes that train together."""
 
     local_step: int
     """The number of steps that have finished in the current epoch."""
@@ -77,15 +77,15 @@ class Trainer(ABC):
     scalars: Mapping[str, float]
     """The loss and the model's other scalars, averaged over the towers and the steps of a call.
 
-    With them ``queue_fill``, the elements that wait for a step, and ``input_wait``, the seconds
-    that a step has waited for them.
+    They include ``queue_fill``, the number of elements that wait for a step, and ``input_wait``,
+    the seconds that a step has waited for elements.
     """
 
     left_over: int
     """The number of elements not trained on, because a pass ended before they filled a step."""
 
     partial_steps: int
-    """The number of steps that had fewer elements than towers, at the ends of passes."""
+    """The number of steps with fewer elements than towers, at the ends of passes."""
 
     def __init__(self, config: TrainConfig, towers: Towers | None = None) -> None:
         if config.session_config is not None:
@@ -97,22 +97,22 @@ class Trainer(ABC):
         self._finished_epochs = config.starting_epoch - 1
         self._finished_steps = self._last_step = self._running = 0
         self._epoch_is_over = False
-        self._told = (0, 0.0)
+        self._last_reported = (0, 0.0)
         self.input = self.make_input()
         self._check_input()
         self.steps_per_epoch = config.steps_per_epoch or self._steps_of_pass()
         self.counts = Counts()
         with self.devices.scope():
-            self.model: Model = made_model(config.model, self.devices.total)
+            self.model: Model = create_model(config.model, self.devices.total)
             self._optimizer = self.make_optimizer()
         self.used: Sequence[tf.Variable] = ()
-        """The variables that steps use, once ``setup`` has traced them."""
+        """The variables that steps use; set when ``setup`` traces them."""
         self.settings: Settings = {
             **settings_of(self._optimizer),
             "steps_per_epoch": self.steps_per_epoch,
             "towers": self.devices.total,
         }
-        """What the program says of a step, for checkpoints."""
+        """The program's settings of a step, for checkpoints."""
         self._of_model: Sequence[Callback] = ()
         self.monitors = Monitors(config.monitors if self.is_chief else ())
         self._registered: list[Callback] = []
@@ -120,38 +120,38 @@ class Trainer(ABC):
         self._input_state: State | None = None
         self._predictors: dict[tuple[object, ...], OnlinePredictor] = {}
 
-    # -- what a subclass may change ----------------------------------------------------------------
+    # -- overridden by subclasses ------------------------------------------------------------------
 
     def make_input(self) -> InputSource:
-        """The input source: ``config.data``, or one for ``config.dataflow``."""
+        """Create the input source: ``config.data``, or one for ``config.dataflow``."""
         return self.config.source(self.towers)
 
     def make_optimizer(self) -> Optimizer | None:
-        """The optimizer, where the variables of the model are; None if steps bring their own."""
+        """Create the optimizer, in the scope of the model; None if steps have their own."""
         return None if self.config.optimizer is None else self.config.optimizer()
 
     @abstractmethod
     def run_step(self) -> None:
-        """One iteration."""
+        """Run one iteration."""
 
     def trace(self) -> Sequence[tf.Variable]:
-        """Make ready what steps run, before variables are restored; gives the variables of it."""
+        """Prepare the steps, before variables are restored; return the variables that they use."""
         return ()
 
     def callbacks_of_model(self) -> Sequence[Callback]:
-        """What the model needs to have done at the stations, before the other callbacks."""
+        """Return callbacks that the model needs; they are called before the others."""
         return ()
 
-    # -- where training is -------------------------------------------------------------------------
+    # -- the position of training ------------------------------------------------------------------
 
     @property
     def towers(self) -> int:
-        """How many devices of this process a step is spread over; it takes an element for each."""
+        """The number of devices of this process over which a step is spread, one element each."""
         return len(self.devices.devices)
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The optimizer of the configuration; None where steps bring their own."""
+        """The optimizer of the configuration; None if steps have their own."""
         return self._optimizer
 
     @property
@@ -161,16 +161,16 @@ class Trainer(ABC):
 
     @property
     def global_step(self) -> int:
-        """The number of steps that have finished, or, within ``run_step``, that is running."""
+        """The number of steps that have finished, or, within ``run_step``, of the running step."""
         return self._finished_steps + self._running
 
     @property
     def non_finite_steps(self) -> int:
-        """How many steps had a loss that was NaN or infinite, those before a resume too."""
+        """The number of steps with a loss that was NaN or infinite, including before a resume."""
         return self._non_finite_before + int(self.counts.not_finite.numpy())
 
     def reached(self, every: int) -> bool:
-        """Whether the last call came to a step whose number is a multiple of ``every``."""
+        """Return True if the last call reached a step whose number is a multiple of ``every``."""
         return self.global_step // every > self._last_step // every
 
     # -- training ----------------------------------------------------------------------------------
@@ -178,17 +178,17 @@ class Trainer(ABC):
     def train(self, *, resume: bool = True) -> None:
         """Run all steps up to the end of ``max_epoch``: ``setup``, then ``main_loop``.
 
-        With ``resume``, training goes on from the latest checkpoint in ``logdir``, if there is one:
-        at the next step, with the next elements, as if it had not stopped. So a program that was
-        killed is run again as it is. (Random operations of TensorFlow that keep their state outside
-        of variables are not part of that; Keras's layers keep it in variables.) Where the program
-        has other settings than the one that saved the checkpoint, such as a learning rate, they
-        hold, and the log says so. With
-        ``resume=False`` a ``logdir`` that holds checkpoints is an error: nothing is overwritten.
+        With ``resume``, training continues from the latest checkpoint in ``logdir``, if there is
+        one: at the next step, with the next elements, as if it had not stopped. So a program that
+        was killed can simply be run again. (This excludes random TensorFlow operations that keep
+        their state outside of variables; Keras layers keep it in variables.) If the program's
+        settings differ from those of the program that saved the checkpoint, such as a learning
+        rate, the new settings apply, and are logged. With ``resume=False``, a ``logdir`` that
+        contains checkpoints is an error: nothing is overwritten.
 
         Raises:
-            FlowError: The input failed; the full steps before it are done. Whatever else the flow
-                raised comes as it is, and so do errors of callbacks.
+            FlowError: The input failed; all full steps before it are done. Other errors of the flow
+                and errors of callbacks are raised unchanged.
             NonFiniteLoss: The loss of a step was NaN or infinite.
             StateMismatch: The checkpoint belongs to another model, optimizer or flow.
         """
@@ -196,27 +196,27 @@ class Trainer(ABC):
         self.main_loop()
 
     def register_callback(self, callback: Callback) -> None:
-        """Add a callback, after those of the configuration; before ``setup`` has ended.
+        """Add a callback after the callbacks of the configuration; call it before ``setup`` ends.
 
         Raises:
-            FlowError: ``setup`` has ended: its stations have begun.
+            FlowError: ``setup`` has ended: the callback would miss stations.
         """
         if not isinstance(callback, Callback):
             raise InvalidFlow(f"register_callback: expected a Callback, got {callback!r}")
         if self._callbacks is not None:
             raise FlowError(
                 f"register_callback: setup() has ended, so {type(callback).__name__} would miss "
-                f"its first stations; register it before, or give TrainConfig(callbacks=...)"
+                f"its first stations; register it before, or pass TrainConfig(callbacks=...)"
             )
         self._registered.append(callback)
 
     def setup(self, *, resume: bool = True) -> None:
-        """Be ready for ``main_loop``: variables have their first values or those of a checkpoint.
+        """Prepare ``main_loop``: set variables to their first values or restore a checkpoint.
 
         A second call does nothing.
 
         Raises:
-            InvalidFlow: ``resume`` is False, and ``logdir`` holds a checkpoint.
+            InvalidFlow: ``resume`` is False, and ``logdir`` contains a checkpoint.
             StateMismatch: The checkpoint, or ``session_init``, is of another model.
         """
         if self._callbacks is not None:
@@ -224,27 +224,27 @@ class Trainer(ABC):
         checkpoint = latest_checkpoint(self.config.logdir)
         if checkpoint and not resume:
             raise InvalidFlow(
-                f"train(resume=False): {checkpoint} exists already; give another logdir, or go on "
-                f"from it with resume=True"
+                f"train(resume=False): {checkpoint} exists already; use another logdir, or "
+                f"continue from it with resume=True"
             )
         self._of_model = self.callbacks_of_model()
         if self.config.session_init is not None:
             begin_with(self.model, self.config.session_init)
         ready: list[Callback] = []
-        while new := [each for each in self._in_turn() if each not in ready]:
-            for callback in new:  # whose setup may register another
+        while new := [each for each in self._in_order() if each not in ready]:
+            for callback in new:  # setup may register further callbacks
                 callback.setup(self)
             ready += new
-        self._callbacks = Callbacks(self._in_turn())
+        self._callbacks = Callbacks(self._in_order())
         self.used = self.trace()
         if checkpoint:
             restore(self, checkpoint)
 
     def main_loop(self) -> None:
-        """Run the epochs that are left, after ``setup``.
+        """Run the remaining epochs, after ``setup``.
 
         Raises:
-            FlowError: ``setup`` was not called; for the others see ``train``.
+            FlowError: ``setup`` was not called; see ``train`` for other errors.
         """
         callbacks = self._callbacks
         if callbacks is None:
@@ -255,7 +255,7 @@ class Trainer(ABC):
             if self.epoch_num >= self.config.max_epoch:
                 _log.warning(
                     "training is complete: epoch %d is done; to train for longer raise max_epoch, "
-                    "to start anew remove %s/checkpoints or give another logdir",
+                    "to start again remove %s/checkpoints or use another logdir",
                     *(self.epoch_num, self.config.logdir),
                 )
                 self.finish()
@@ -272,13 +272,13 @@ class Trainer(ABC):
                 _log.info("training was stopped: %s", stop)
             self.finish()
 
-    def _in_turn(self) -> list[Callback]:
-        """All callbacks; savers come last, so that checkpoints include the others' state."""
-        given = [*self.config.callbacks, *self.config.extra_callbacks, *self._registered]
+    def _in_order(self) -> list[Callback]:
+        """Return all callbacks; savers are last, so that checkpoints include the others' state."""
+        listed = [*self.config.callbacks, *self.config.extra_callbacks, *self._registered]
         if not self.is_chief:
-            given = [callback for callback in given if not callback.chief_only]
-        savers = [callback for callback in given if callback.saves]
-        others = [callback for callback in given if not callback.saves]
+            listed = [callback for callback in listed if not callback.chief_only]
+        savers = [callback for callback in listed if callback.saves]
+        others = [callback for callback in listed if not callback.saves]
         return [*self._of_model, *others, self.monitors, *savers]
 
     def _run_epochs(self, callbacks: Callbacks) -> None:
@@ -308,32 +308,32 @@ class Trainer(ABC):
         callbacks.visit("trigger_step")
 
     def settle(self) -> None:  # noqa: B027  # most trainers have nothing to wait for
-        """Wait for steps that are still running, where a trainer has such.
+        """Wait for steps that are still running, in trainers that have such steps.
 
-        It comes before each checkpoint and at the end of an epoch.
+        Called before each checkpoint and at the end of an epoch.
         """
 
     def finish(self) -> None:
-        """Give variables their final values, after the last step and not after an error."""
+        """Set the final values of variables, after the last step; not called after an error."""
         finalize = getattr(self._optimizer, "finalize_variable_values", None)
-        if finalize is not None:  # of Keras, e.g. with use_ema=True
+        if finalize is not None:  # Keras, e.g. with use_ema=True
             with self.devices.scope():
                 finalize(self.model.trainable_variables)
 
     def end_steps(self) -> None:  # noqa: B027  # as above
-        """The end of training, by an error too: steps that are still running are waited for."""
+        """Wait for running steps at the end of training, also after an error."""
 
     def _require_finite(self) -> None:
         every, loss = self.config.record_every, self.scalars.get("loss", 0.0)
         read = self.reached(every) or self.local_step >= self.steps_per_epoch
         if not read or (every == 1 and isfinite(loss)):
             return
-        first = int(self.counts.first_not_finite.numpy())  # of steps whose loss was not read too
+        first = int(self.counts.first_not_finite.numpy())  # includes steps whose loss was not read
         if first or not isfinite(loss):
             self.refuse_non_finite(loss, first)
 
     def refuse_non_finite(self, loss: float, step: int) -> None:
-        """Raise the error for the loss of a step, 0 if it is the latest; unless it is to count."""
+        """Raise the error for the loss of a step, 0 for the latest; unless losses are counted."""
         if self.config.non_finite == "raise":
             step = step or self.global_step
             behind = (self.global_step - step) * self.towers
@@ -343,11 +343,11 @@ class Trainer(ABC):
     # -- the input ---------------------------------------------------------------------------------
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
-        """The arguments of a step that takes so many elements; where a pass has ended, of the next.
+        """Return the arguments of a step that takes ``elements`` elements; starts the next pass.
 
         Raises:
-            StopTraining: The input has ended, and is not to begin again.
-            FlowError: The data failed, or a whole pass has fewer elements.
+            StopTraining: The input has ended, and must not begin again.
+            FlowError: The data failed, or a complete pass has fewer elements.
         """
         wanted = checked_int("next_args: elements", elements, 1)
         try:
@@ -360,7 +360,7 @@ class Trainer(ABC):
             raise self.too_few(end.left) from None
 
     def begin_next_pass(self, left: int) -> None:
-        """Go on to the next pass, and count the elements that were too few for a step."""
+        """Begin the next pass, and count the elements that were too few for a step."""
         if left:
             self.left_over += left
             _warn_of_left_over(left, self.towers)
@@ -369,16 +369,16 @@ class Trainer(ABC):
         self.input.reset(self.input.epoch + 1)
 
     def too_few(self, left: int) -> FlowError:
-        """The error for a flow whose whole pass does not fill a step."""
+        """Return the error for a flow whose complete pass does not fill a step."""
         return FlowError(
             f"a step of {self.towers} tower(s) takes {self.towers} element(s), a complete pass "
-            f"of the flow gave {left}"
+            f"of the flow had {left}"
         )
 
     def of_input(self) -> dict[str, float]:
-        """How full the input is, and the seconds that a step has waited for it since the last."""
-        (step, waited), now = self._told, self.input.waited
-        self._told = (self.global_step, now)
+        """Return the fill of the input, and the seconds that a step waited since the last call."""
+        (step, waited), now = self._last_reported, self.input.waited
+        self._last_reported = (self.global_step, now)
         a_step = (now - waited) / max(1, self.global_step - step)
         fill = float(self.input.fill)
         return {"queue_fill": fill, "input_wait": a_step, **self.input.scalars()}
@@ -396,7 +396,7 @@ class Trainer(ABC):
         ]
         if nested and not self.input.nests:
             raise InvalidFlow(
-                f"TrainConfig: {' and '.join(nested)} cannot be had with {name}, which gives the "
+                f"TrainConfig: {' and '.join(nested)} cannot be had with {name}, which passes the "
                 f"step its elements call by call: use QueueInput"
             )
 
@@ -421,16 +421,16 @@ class Trainer(ABC):
     def get_predictor(
         self, input_names: Sequence[str], output_names: Sequence[str], tower: int = 0
     ) -> OnlinePredictor:
-        """A function of these inputs, whose outputs are what methods of the model give.
+        """Return a function of these inputs, whose outputs are results of the model's methods.
 
-        Each of ``output_names`` is a method of the model; the inputs go to its arguments of these
-        names. Of a Keras model ``"output"`` is the model itself. It runs on device ``tower`` of
-        ``config.predict_tower``, on the variables as they are when it is called. The same predictor
-        is made once.
+        Each of ``output_names`` is a method of the model; the inputs are passed to its arguments of
+        these names. For a Keras model, ``"output"`` is the model itself. The predictor runs on
+        device ``tower`` of ``config.predict_tower``, on the variables at the time of the call.
+        Predictors are cached.
 
         Raises:
             InvalidFlow: The model has no such method, or it takes other arguments; or ``tower`` is
-                none of the devices.
+            not a position in ``config.predict_tower``.
         """
         key = (*input_names, None, *output_names, None, tower)
         if key not in self._predictors:
@@ -442,7 +442,7 @@ class Trainer(ABC):
     def get_predictors(
         self, input_names: Sequence[str], output_names: Sequence[str], n: int
     ) -> list[OnlinePredictor]:
-        """So many predictors, in turn on the devices of ``config.predict_tower``."""
+        """Return ``n`` predictors, on the devices of ``config.predict_tower`` in rotation."""
         devices = len(self.config.predict_tower)
         return [
             self.get_predictor(input_names, output_names, k % devices)
@@ -452,7 +452,7 @@ class Trainer(ABC):
     # -- checkpoints -------------------------------------------------------------------------------
 
     def state_dict(self) -> TrainerState:
-        """The position of training, without variables; after an epoch, the start of the next."""
+        """Return the position of training, without variables; after an epoch, the next start."""
         return {
             "epoch_num": self.epoch_num,
             "local_step": 0 if self._epoch_is_over else self.local_step,
@@ -474,16 +474,16 @@ class Trainer(ABC):
             self._callbacks.load_state_dict(state["callbacks"])
         self._input_state = state["input"]
 
-    def go_on_after(self, step: int, checkpoint: str) -> None:
-        """Count from this step on, which a checkpoint has, with the settings of this program."""
+    def continue_after(self, step: int, checkpoint: str) -> None:
+        """Continue after the step of a checkpoint, with the settings of this program."""
         self._finished_steps = self._last_step = step
-        self._told = (step, 0.0)
+        self._last_reported = (step, 0.0)
         changed = differences(self.settings, self._settings_before)
         rate = learning_rate_in(self.settings)
         if rate is not None and rate[0] in changed:
             set_learning_rate(self._optimizer, rate[1])
         _log.warning(
-            "training goes on after step %d, in epoch %d, from %s%s",
+            "training continues after step %d, in epoch %d, from %s%s",
             *(step, self.epoch_num + 1, checkpoint),
             f"; this program has other settings: {', '.join(changed.values())}" if changed else "",
         )
@@ -502,7 +502,7 @@ def _one_tower(trainer: str, config: TrainConfig) -> Towers:
 def _warn_of_left_over(left: int, towers: int) -> None:
     warnings.warn(
         f"the last {left} element(s) of a pass are too few for a step of {towers} towers, and are "
-        f"not trained on; give the flow a multiple of {towers} elements, or .repeat() it, so that "
+        f"not trained on; make the length a multiple of {towers}, or .repeat() the flow, so that "
         f"one pass joins the next, or train on them with remainder='pad'",
         LeftOver,
         stacklevel=2,

@@ -1,9 +1,9 @@
-"""The variables of a model: their names, those that train, and those that a checkpoint has to hold.
+"""The variables of a model: their names, which are trained, and which a checkpoint must store.
 
-TensorFlow and Keras each see a part. A ``tf.Module`` does not look into Keras layers. A checkpoint
-of TensorFlow does not hold what Keras keeps outside of its weights, such as the seeds of dropout,
-nor variables in objects of other classes. These would begin again in a resumed run, without an
-error. So this module walks the objects of a model, and the trace of a step has what it uses.
+TensorFlow and Keras each see only a part. A ``tf.Module`` does not look into Keras layers. A
+TensorFlow checkpoint does not store what Keras keeps outside of its weights, such as the seeds of
+dropout, nor variables in objects of other classes. A resumed run would reset these, without an
+error. So this module walks the objects of a model, and the trace of a step shows what it uses.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 Variable: TypeAlias = Any
-"""A variable of TensorFlow or of Keras; the latter has one of the former."""
+"""A TensorFlow or Keras variable; a Keras variable contains a TensorFlow variable."""
 
 _KERAS = (tf.keras.layers.Layer, tf.keras.optimizers.Optimizer, tf.keras.metrics.Metric)
-"""What lists its variables itself, nested ones too."""
+"""Classes that list their variables themselves, including nested ones."""
 
 _OPAQUE = (ModuleType, FunctionType, MethodType, type, str, bytes)
 _LIBRARIES = ("tensorflow", "keras", "numpy", "flowdsl")
-"""Packages whose objects are not looked into, apart from those that are known here."""
+"""Packages whose objects are not searched, except for known classes."""
 
 _OF_MODULES = (
     "_self_unconditional_checkpoint_dependencies",
     "_self_unconditional_dependency_names",
 )
-"""Attributes of a ``tf.Module`` in which TensorFlow keeps what it tracks."""
+"""Attributes of a ``tf.Module`` in which TensorFlow stores what it tracks."""
 
 
 def trainable_of_keras(module: tf.Module) -> list[Variable]:
-    """What Keras would train in a module: layers and variables of Keras, in any containers."""
+    """Return what Keras would train in a module: Keras layers and variables, in any containers."""
     return [
         variable
         for each in (module, *module.submodules)
@@ -43,29 +43,29 @@ def trainable_of_keras(module: tf.Module) -> list[Variable]:
 
 
 def named_variables(model: object) -> dict[str, Variable]:
-    """The variables of a model, by name.
+    """Return the variables of a model, by name.
 
-    Those of Keras layers have their Keras path, others the path of attributes to them.
+    Variables of Keras layers are named by their Keras path, others by their path of attributes.
     """
-    found: dict[str, Variable] = {}
+    named: dict[str, Variable] = {}
     for path, holder in _walk(model, "", set(), private=False):
         if isinstance(holder, tf.keras.layers.Layer):
-            found.update({variable.path: variable for variable in holder.variables})
+            named.update({variable.path: variable for variable in holder.variables})
         elif not isinstance(holder, _KERAS):
-            found[path] = holder
-    return found
+            named[path] = holder
+    return named
 
 
 def held_by(value: object) -> dict[str, Variable]:
-    """All variables that an object refers to, by their place in it: the same in each run."""
-    found: dict[str, Variable] = {}
+    """Return all variables that an object refers to, by a path that is the same in each run."""
+    held: dict[str, Variable] = {}
     for path, holder in _walk(value, "", set(), private=True):
         if isinstance(holder, _KERAS):
             every = [*holder.variables, *getattr(holder, "metrics_variables", ())]
-            found.update({f"{path}/{k}": variable for k, variable in enumerate(every)})
+            held.update({f"{path}/{k}": variable for k, variable in enumerate(every)})
         else:
-            found[path] = holder
-    return found
+            held[path] = holder
+    return held
 
 
 def untracked(
@@ -74,9 +74,9 @@ def untracked(
     used: Iterable[tf.Variable] = (),
     but: Iterable[Variable] = (),
 ) -> dict[str, Variable]:
-    """The variables that a checkpoint of ``root`` would miss, each by its place.
+    """Return the variables that a checkpoint of ``root`` would miss, by their paths.
 
-    ``held`` are those that are known by a place, ``used`` those that the steps use, in their order;
+    ``held`` are variables with known paths; ``used`` are the variables that steps use, in order;
     ``but`` are left out.
     """
     seen = {
@@ -102,12 +102,12 @@ class _Group(tf.Module):
 
 
 def group(variables: Mapping[str, Variable]) -> tf.Module:
-    """An object in a checkpoint that holds these variables by these names."""
+    """Return an object that stores these variables in a checkpoint, by these names."""
     return _Group(variables)
 
 
 def without(variables: Iterable[Variable], known: Iterable[Variable]) -> list[Variable]:
-    """The variables that are not among others, each once and in their order."""
+    """Return the variables that are not in ``known``, once each, in order."""
     seen = {part for variable in known for part in _parts(variable)}
     left: list[Variable] = []
     for variable in variables:
@@ -118,7 +118,7 @@ def without(variables: Iterable[Variable], known: Iterable[Variable]) -> list[Va
 
 
 def name_of(variable: Variable, places: Mapping[str, Variable]) -> str:
-    """What a variable is called: its place among those of a model, or what it calls itself."""
+    """Return the name of a variable: its path in a model, or else its own name and shape."""
     for place, each in places.items():
         if not _parts(each).isdisjoint(_parts(variable)):
             return place
@@ -127,9 +127,9 @@ def name_of(variable: Variable, places: Mapping[str, Variable]) -> str:
 
 
 def _parts(variable: Variable) -> frozenset[int]:
-    """What tells a variable from others, whichever of its faces is at hand.
+    """Return ids that identify a variable, whichever of its representations is used.
 
-    A variable of Keras has one of TensorFlow; one of a strategy has another on each device.
+    A Keras variable contains a TensorFlow variable; a distributed one has a copy on each device.
     """
     value = variable.value if isinstance(variable, tf.keras.Variable) else variable
     copies = getattr(value, "values", None)
@@ -151,7 +151,7 @@ def _trainable(value: Any) -> Iterator[Variable]:
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
-    """The parts of a container, each by its place in it."""
+    """Yield the parts of a container, with their keys."""
     if isinstance(value, dict):
         yield from ((str(key), part) for key, part in value.items())
     elif isinstance(value, (list, tuple)):
@@ -159,7 +159,7 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _walk(value: Any, path: str, seen: set[int], private: bool) -> Iterator[tuple[str, Any]]:
-    """Variables, and what lists its own, in an object; each once, with the path to it."""
+    """Yield the variables in an object, and objects that list their own, once each, with paths."""
     if id(value) in seen or isinstance(value, _OPAQUE):
         return
     seen.add(id(value))

@@ -94,7 +94,7 @@ def test_what_cannot_be_a_batch_is_refused() -> None:
     with pytest.raises(fl.InvalidFlow, match=r"BatchQueueInput: batch_size must be .*20"):
         BatchQueueInput(rows, 20, capacity=10)
     unknown = [tf.TensorSpec(None, tf.int64)]
-    with pytest.raises(fl.SpecMismatch, match="'element' is of no known rank"):
+    with pytest.raises(fl.SpecMismatch, match="'element' has an unknown rank"):
         BatchQueueInput(fl.from_iterable([np.int64(1)]), 2, spec=unknown)
 
 

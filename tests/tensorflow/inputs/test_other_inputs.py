@@ -65,7 +65,7 @@ def test_what_is_fed_comes_once() -> None:
 @pytest.mark.parametrize(
     ("fed", "told"),
     [
-        ((np.ones((3, 2)), np.int64(7)), r"'image' is float64\[3, 2\], and its spec is"),
+        ((np.ones((3, 2)), np.int64(7)), r"'image' is float64\[3, 2\], but its spec is"),
         ((np.ones((3, 3), np.float32), np.int64(7)), r"'image' is float32\[3, 3\]"),
         ((np.ones((3, 2), np.float32),), r"1 component\(s\) were fed, its specs are image, 1"),
     ],
@@ -137,7 +137,7 @@ def test_without_a_size_there_is_no_end() -> None:
 
 @pytest.mark.parametrize("made", [3, {"x": 1}])
 def test_what_gives_no_list_is_refused(made: Any) -> None:
-    with pytest.raises(fl.InvalidFlow, match="get_tensor_fn must give a list of tensors, got"):
+    with pytest.raises(fl.InvalidFlow, match="get_tensor_fn must return a list of tensors, got"):
         _ = TensorInput(lambda: made).specs
 
 
@@ -244,7 +244,7 @@ def test_a_dataset_begins_its_pass_again(caplog: pytest.LogCaptureFixture) -> No
         source.reset()
         source.next_args()
         state = source.state_dict()
-        assert "would begin the pass again: TFDatasetInput" in caplog.text
+        assert "would restart the pass: TFDatasetInput" in caplog.text
         source.restore(state)
         assert int(source.tensors(*source.next_args())[0]) == 0
 
@@ -290,7 +290,7 @@ def test_names_reorder_and_the_others_are_given_by_hand() -> None:
         for i in range(3):
             source.feed(score=np.full(2, 10 * i, np.float32))
             assert [x.tolist() for x in step()] == [[10 * i] * 2, i, i]
-        with pytest.raises(fl.FlowError, match="give score with feed"):
+        with pytest.raises(fl.FlowError, match="pass score to feed"):
             step()
 
 
@@ -302,10 +302,10 @@ def test_each_component_has_a_name_of_its_own(names: Any) -> None:
 
 def test_a_signature_of_others_is_refused() -> None:
     source = QueueInput(fl.from_items([(1, 2)]))
-    with pytest.raises(fl.SpecMismatch, match="signature has a, and no 'b'"):
+    with pytest.raises(fl.SpecMismatch, match="signature has a, but no 'b'"):
         remap_input_source(source, ["a", "b"], [tf.TensorSpec((), tf.int64, "a")])
     wrong = [tf.TensorSpec((), tf.int64, "a"), tf.TensorSpec((), tf.int32, "b")]
-    with pytest.raises(fl.SpecMismatch, match=r"'b' is .*int32.* in signature, and .*int64"):
+    with pytest.raises(fl.SpecMismatch, match=r"'b' is .*int32.* in signature, but .*int64"):
         remap_input_source(source, ["a", "b"], wrong)
 
 

@@ -78,7 +78,7 @@ def test_a_shuffling_queue_gives_its_last_elements_too() -> None:
 @pytest.mark.parametrize(
     ("queue", "told"),
     [
-        (lambda: tf.queue.FIFOQueue(9, [tf.int64]), r"holds \(int64\[\.\.\.\]\), and an element"),
+        (lambda: tf.queue.FIFOQueue(9, [tf.int64]), r"holds \(int64\[\.\.\.\]\), but an element"),
         (lambda: tf.queue.FIFOQueue(9, DTYPES, [(), (4,)]), r"float32\[4\]\), .* float32\[3\]\)"),
         (lambda: tf.queue.FIFOQueue(9, DTYPES[::-1]), r"holds \(float32.*element is \(int64\[\]"),
         (lambda: tf.queue.FIFOQueue(9, DTYPES, SHAPES, names=["x", "n"]), "named x, n"),

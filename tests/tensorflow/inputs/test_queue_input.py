@@ -219,7 +219,7 @@ def test_a_pass_that_no_position_tells_begins_anew(caplog: pytest.LogCaptureFixt
         state, again = source.state_dict(), source.state_dict()
         assert again == state == {"epoch": 2, "run": None}
         assert [record.message[:60] for record in caplog.records] == [
-            "training resumed from this state would begin the pass again:"
+            "training resumed from this state would restart the pass:"
         ]
         source.restore(state)
         assert source.epoch == 2

@@ -80,7 +80,11 @@ def test_places_count_for_tuples(function: Callable[..., Any], element: object) 
         (lambda image, label, weight: 0, DICT, r"\(image, label\): missing .*'weight'"),
         (lambda *parts: 0, DICT, r"f\(\*parts\) .* it has no argument 'image' nor 'label'"),
         (lambda image, label, /: 0, DICT, "it has no argument 'image' nor 'label'"),
-        (lambda label, x: 0, NAMED, r"f\(label, x\) has label at another place .*\(image, label\)"),
+        (
+            lambda label, x: 0,
+            NAMED,
+            r"f\(label, x\) has label at another position .*\(image, label\)",
+        ),
         (lambda x: 0, PLAIN, r"f\(x\) does not take an element, .*\(0, 1\): too many"),
         (lambda x: 0, NAMED, r"f\(x\) does not take an element, .*\(image, label\): too many"),
         (lambda image, label, weight: 0, NAMED, "missing .*'weight'"),

@@ -69,9 +69,9 @@ def test_data_is_the_flow_through_a_queue_or_what_was_given() -> None:
         ),
         (
             {"dataflow": FLOW, "optimizer": tf.keras.optimizers.SGD(0.1)},
-            "optimizer must be a function that makes it.*got the SGD itself.*optimizer=lambda",
+            "optimizer must be a function that creates it.*got the SGD itself.*optimizer=lambda",
         ),
-        ({"dataflow": FLOW, "model": None}, "model must be a function that makes it"),
+        ({"dataflow": FLOW, "model": None}, "model must be a function that creates it"),
     ],
 )
 def test_an_argument_that_is_wrong_is_named(arguments: Mapping[str, object], says: str) -> None:

@@ -196,8 +196,8 @@ def test_what_an_asynchronous_cluster_needs(missing: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
-        (None, "TF_CONFIG is missing, which says who takes part"),
-        ("{", "TF_CONFIG is no JSON"),
+        (None, "TF_CONFIG is missing, which lists the processes"),
+        ("{", "TF_CONFIG is not JSON"),
         ('{"cluster": {"ps": ["127.0.0.1:1"]}}', "the cluster has no worker, only ps"),
     ],
 )
@@ -215,7 +215,9 @@ def test_what_the_environment_has_to_say(
 def test_each_process_makes_its_own_part() -> None:
     source = QueueInput(batches(96))
     config = TrainConfig(data=source, model=Recording, optimizer=OPTIMIZERS["sgd"])
-    with pytest.raises(fl.InvalidFlow, match="give dataflow, of which each process makes its own"):
+    with pytest.raises(
+        fl.InvalidFlow, match="pass dataflow, of which each process computes its own"
+    ):
         DistributedReplicatedTrainer(config)
 
 
@@ -227,7 +229,7 @@ def test_a_compiled_model_is_trained_evaluated_and_resumed_by_two_processes(tmp_
         for k in range(2):
             processes.start("worker", k, tmp_path, epochs)
         assert processes.end() == [0, 0], processes.said
-    assert "training goes on after step" in processes.said[0]
+    assert "training continues after step" in processes.said[0]
     losses = [(entry["loss"], entry["validation_loss"]) for entry in read_stats(tmp_path)]
     assert len(losses) == 2
     assert all(loss and loss > 0 for pair in losses for loss in pair)

@@ -38,7 +38,7 @@ def test_stats_go_on_without_what_comes_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[{", "3", "[3]", '[{"epoch_num": 1}]', '{"global_step": 1}'])
 def test_damaged_stats_are_not_overwritten(tmp_path: Path, content: str) -> None:
     (tmp_path / "stats.json").write_text(content)
-    with pytest.raises(fl.SourceError, match=r"stats\.json is no list of epochs"):
+    with pytest.raises(fl.SourceError, match=r"stats\.json is not a list of epochs"):
         JSONWriter().start(tmp_path, 0)
     assert (tmp_path / "stats.json").read_text() == content
 

@@ -73,7 +73,7 @@ def test_predictors_are_made_once_for_each_device() -> None:
     ("arguments", "says"),
     [
         ((["x"], ["anser"]), "Answering has no method 'anser'"),
-        ((["x"], ["error"]), r"error\(.*needs y, given are x"),
+        ((["x"], ["error"]), r"error\(.*needs y, the inputs are x"),
         ((["x", "z"], ["answer"]), "none of answer takes the input 'z'"),
         ((["x"], ["nothing"]), "none of the inputs"),
         (("x", ["answer"]), "input_names must list names, got 'x'"),

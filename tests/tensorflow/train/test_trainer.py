@@ -219,7 +219,7 @@ def test_a_flow_too_small_for_a_step_is_an_error() -> None:
     with pytest.raises(fl.InvalidFlow, match=r"a step of 2 tower.*the flow has 1"):
         SyncMultiGPUTrainerReplicated(quiet(points(8).batch(8)), CPUS)
     config = quiet(points(8).batch(8), steps_per_epoch=3)
-    gave = pytest.raises(fl.FlowError, match="a complete pass of the flow gave 1")
+    gave = pytest.raises(fl.FlowError, match="a complete pass of the flow had 1")
     with pytest.warns(LeftOver), gave:
         SyncMultiGPUTrainerReplicated(config, CPUS).train()
 

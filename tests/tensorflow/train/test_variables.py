@@ -278,7 +278,7 @@ def test_a_changed_learning_rate_holds_and_is_said(
     second.train()
     assert rate_of(second) == pytest.approx(0.1)
     (said,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "training goes on after step 6, in epoch 2, from " in said.getMessage()
+    assert "training continues after step 6, in epoch 2, from " in said.getMessage()
     assert "learning_rate is 0.1" in said.getMessage()
     assert "was 1.0" in said.getMessage()
     assert "momentum is 0.5, was 0.9" in said.getMessage()

@@ -1,4 +1,4 @@
-"""Actions at the stations of training."""
+"""Callbacks: actions at the stations of training."""
 
 from __future__ import annotations
 

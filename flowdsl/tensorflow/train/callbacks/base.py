@@ -10,45 +10,43 @@ if TYPE_CHECKING:
 
 
 class StopTraining(BaseException):
-    """Raised to end training normally, by a callback or by ``run_step``.
+    """Raised by a callback or by ``run_step`` to end training normally.
 
-    It is no ``Exception``, so that ``except Exception`` does not swallow it. The station at which
-    it was raised is completed for all callbacks. The epoch is over if that was its last step or a
-    later station; otherwise ``after_epoch`` and ``trigger_epoch`` do not come. ``after_train``
-    always comes.
+    It is not an ``Exception``, so that ``except Exception`` does not swallow it. The station at
+    which it was raised is completed for all callbacks. If that was the epoch's last step or a later
+    station, the epoch is complete; otherwise ``after_epoch`` and ``trigger_epoch`` are not called.
+    ``after_train`` is always called.
 
     Source: ``StopTraining`` in tensorpack.
     """
 
 
 class Callback:
-    """Something to do while training; each method is a station, and does nothing by itself.
+    """An action during training; each method is a station, and does nothing by default.
 
     ::
 
-        setup                       once, with the trainer, before anything is restored
-        before_train                what was saved is restored, the input runs
-          before_epoch              again when training goes on in the middle of an epoch
-            before_run              before each call of ``run_step``
-            after_run               right after it; ``trainer.scalars`` holds the loss
-            trigger_step            then, for what is done each step (or ``steps_per_call`` steps)
-          after_epoch               right after the last step
-          trigger_epoch             for what takes long: evaluating, writing, saving
-        after_train                 always, after an error too
+    setup                       once, with the trainer, before anything is restored before_train
+    after restoring, when the input runs before_epoch              again when training resumes in
+    the middle of an epoch before_run              before each call of ``run_step`` after_run
+    right after it; ``trainer.scalars`` contains the loss trigger_step            then, for work of
+    each step (or ``steps_per_call`` steps) after_epoch               right after the last step
+    trigger_epoch             for slow work: evaluating, writing, saving after_train
+    always, after an error too
 
-    ``trigger`` is what the callback does at the end of each epoch, or whenever a
-    ``PeriodicTrigger`` says. Callbacks take their turns in the order given; those that save come
-    last of all, so that a checkpoint holds the whole epoch. What ``state_dict`` gives is in each
-    checkpoint.
+    ``trigger`` is the callback's action at the end of each epoch, or whenever a ``PeriodicTrigger``
+    calls it. Callbacks are called in the order in which they are listed; those that save
+    checkpoints are called last, so that a checkpoint includes the whole epoch. The result of
+    ``state_dict`` is stored in each checkpoint.
 
     Source: ``Callback`` and ``Triggerable`` in tensorpack.
     """
 
     chief_only: bool = True
-    """Whether it runs in the first process alone, where several train together."""
+    """True if only the first of several processes that train together runs this callback."""
 
     saves: bool = False
-    """Whether it comes after all others, as what writes checkpoints has to."""
+    """True if it is called after all others, as needed for writing checkpoints."""
 
     trainer: Trainer
 
@@ -75,8 +73,8 @@ class Callback:
     def after_train(self) -> None: ...
 
     def state_dict(self) -> Mapping[str, object]:
-        """What the callback has to remember, as JSON values."""
+        """Return the callback's state, as JSON values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Go on from what ``state_dict`` gave."""
+        """Restore a state that ``state_dict`` returned."""

@@ -12,21 +12,21 @@ from flowdsl.tensorflow.train.checkpoint import CheckpointWriter, directory_in
 
 
 class MinSaver(Callback):
-    """Keeps the checkpoint of the epoch in which a recorded scalar was the least so far.
+    """Keeps the checkpoint of the epoch with the smallest value of a recorded scalar so far.
 
-    It is in the folder ``logdir/min-<monitor_stat>``, or ``filename`` there, apart from those of
-    ``ModelSaver``. Another training begins with it by ``TrainConfig(session_init=folder)``. NaN is
-    never the least.
+    It is in the folder ``logdir/min-<monitor_stat>``, or ``filename`` there, separate from the
+    checkpoints of ``ModelSaver``. Another training can begin with it by
+    ``TrainConfig(session_init=folder)``. NaN is never the smallest value.
 
     Raises:
-        InvalidFlow: At the end of an epoch: no such scalar was recorded in it.
+        InvalidFlow: At the end of an epoch, if the scalar was not recorded in it.
 
     Source: ``MinSaver`` in tensorpack.
     """
 
     saves = True
     reverse = False
-    """Whether the greatest is the best."""
+    """True if the greatest value is the best."""
 
     def __init__(self, monitor_stat: str, *, filename: str | None = None) -> None:
         kind = "max" if self.reverse else "min"
@@ -38,7 +38,7 @@ class MinSaver(Callback):
         self._writer = CheckpointWriter(self.trainer, 1, self._folder())
 
     def trigger(self) -> None:
-        value = self.trainer.monitors.latest(self.monitor_stat, told=type(self).__name__)
+        value = self.trainer.monitors.latest(self.monitor_stat, label=type(self).__name__)
         if isnan(value):
             return
         if self._best is None or (value > self._best if self.reverse else value < self._best):
@@ -56,9 +56,9 @@ class MinSaver(Callback):
 
 
 class MaxSaver(MinSaver):
-    """Keeps the checkpoint of the epoch in which a recorded scalar was the greatest so far.
+    """Keeps the checkpoint of the epoch with the greatest value of a recorded scalar so far.
 
-    As ``MinSaver``, in ``logdir/max-<monitor_stat>``.
+    Like ``MinSaver``, in ``logdir/max-<monitor_stat>``.
 
     Source: ``MaxSaver`` in tensorpack.
     """

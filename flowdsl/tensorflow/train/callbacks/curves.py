@@ -1,4 +1,4 @@
-"""Curves: the scalars of training as a picture."""
+"""Curves: a picture of the scalars of training."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from flowdsl.tensorflow.train.callbacks.base import Callback
 from flowdsl.tensorflow.train.plots import draw_curves
 
 _BETWEEN = 5.0
-"""The least seconds between two drawings, of which one takes about half a second."""
+"""The minimum seconds between two drawings; drawing takes about half a second."""
 
 
 class Curves(Callback):
-    """Draws the scalars of training after each epoch and at its end, by ``draw_curves``.
+    """Draws the scalars of training after each epoch and at its end, with ``draw_curves``.
 
-    ``path`` is the picture, in ``logdir`` unless it is absolute; it is replaced whole. ``names``
-    are the scalars. Epochs that follow each other within a few seconds share a picture. Needs
+    ``path`` is the picture's file, in ``logdir`` unless it is absolute; it is replaced atomically.
+    ``names`` lists the scalars. Epochs within a few seconds of each other share a picture. Needs
     matplotlib, a ``logdir``, and ``TFEventWriter`` among the monitors.
 
     Raises:
-        InvalidFlow: When training begins: there is no ``logdir``, or no matplotlib.
+        InvalidFlow: When training begins, if ``logdir`` or matplotlib is missing.
     """
 
-    saves = True  # so that it comes after the monitors have written
+    saves = True  # called after the monitors have written
 
     def __init__(
         self, path: str | os.PathLike[str] = "training.svg", names: Sequence[str] = ("loss",)
@@ -38,7 +38,7 @@ class Curves(Callback):
     def before_train(self) -> None:
         logdir = self.trainer.config.logdir
         if logdir is None:
-            raise InvalidFlow("Curves needs a place: give TrainConfig(logdir=...)")
+            raise InvalidFlow("Curves needs a place: pass TrainConfig(logdir=...)")
         try:
             import matplotlib  # noqa: F401  # an optional dependency
         except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""DataReport: whether the data keep up with the steps, and what to change if not."""
+"""DataReport: reports if steps wait for data, and what to change."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from flowdsl.statistics.figures import share
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
 _KEEPS_UP = 0.02
-"""The share of an epoch that steps may wait for data before it is worth a word."""
+"""The share of an epoch's time spent waiting for data from which it is reported."""
 
 
 class DataReport(Callback):
-    """Says in a line, after each epoch, how long the steps waited for data; and why, if they did.
+    """Prints, after each epoch, how long steps waited for data, and the bottleneck if they did.
 
     ::
 
@@ -23,8 +23,8 @@ class DataReport(Callback):
         limits at 812 elements/s: its 2 processes are busy 99% of the time. ... prefetch(procs=4)
         would give about 1,300 elements/s.
 
-    The scalar ``data_wait`` is that share. Where the input does not tell, as with ``from_zmq`` in
-    TensorFlow's own threads, it only tells the time.
+    The scalar ``data_wait`` is that share. If the input has no statistics, as in TensorFlow's own
+    pipelines, only the time is printed.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -37,12 +37,12 @@ class DataReport(Callback):
         seconds = max(time.monotonic() - self._began, 1e-9)
         waited = self.trainer.input.waited - self._waited
         self.trainer.monitors.put_scalar("data_wait", waited / seconds)
-        told = f"steps waited {waited:.1f} s ({share(waited / seconds)}) of the epoch"
-        self.console.print(self._line(waited / seconds, told), highlight=False, soft_wrap=True)
+        message = f"steps waited {waited:.1f} s ({share(waited / seconds)}) of the epoch"
+        self.console.print(self._line(waited / seconds, message), highlight=False, soft_wrap=True)
 
-    def _line(self, part: float, told: str) -> str:
+    def _line(self, part: float, message: str) -> str:
         if part < _KEEPS_UP:
-            return f"data keep up: {told}"
+            return f"data keep up: {message}"
         statistics = self.trainer.input.statistics()
         why = "" if statistics is None else f". {verdict(statistics)}"
-        return f"data limit: {told}{why}"
+        return f"data limit: {message}{why}"

@@ -1,4 +1,4 @@
-"""The callbacks of one training, called together."""
+"""The callbacks of one training, called in order at each station."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _STATIONS: tuple[Station, ...] = (
 
 
 class Callbacks:
-    """Calls all callbacks at a station, in their order."""
+    """Calls all callbacks at a station, in order."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self.all = tuple(callbacks)
-        # A step of a small model takes as long as a hundred calls of methods that do nothing.
+        # A step of a small model takes as long as a hundred calls of empty methods.
         self._at = {station: _those_with(station, self.all) for station in _STATIONS}
 
     def visit(self, station: Station) -> None:
-        """Call each callback; one that stops the training keeps no other from its turn."""
+        """Call each callback; if one stops the training, the others are still called."""
         stopped: StopTraining | None = None
         for method in self._at[station]:
             try:
@@ -37,7 +37,7 @@ class Callbacks:
             raise stopped
 
     def before_train(self, ends: ExitStack) -> None:
-        """Call each at the start, and at ``ends`` in reverse order, those that were begun."""
+        """Call each at the start; ``ends`` calls those that were started in reverse order."""
         for callback in self.all:
             callback.before_train()
             ends.callback(callback.after_train)
@@ -47,13 +47,13 @@ class Callbacks:
         return {key: state for key, state in states.items() if state}
 
     def load_state_dict(self, states: Mapping[str, Mapping[str, object]]) -> None:
-        """Restore those that are in both: a callback may be added or left out between runs."""
+        """Restore the states of callbacks that are in both: callbacks may change between runs."""
         for key, callback in self._named():
             if key in states:
                 callback.load_state_dict(states[key])
 
     def _named(self) -> list[tuple[str, Callback]]:
-        """Each by the name of its class, and its number among those of its class."""
+        """Return each callback with its key: its class name, and its number within the class."""
         counts: dict[str, int] = {}
         named: list[tuple[str, Callback]] = []
         for callback in self.all:
@@ -64,12 +64,12 @@ class Callbacks:
 
 
 def _those_with(station: Station, callbacks: Sequence[Callback]) -> list[Callable[[], None]]:
-    """The methods of callbacks that do something at a station."""
-    given = (Callback.trigger_epoch, Callback.trigger) if station == "trigger_epoch" else ()
-    found: list[Callable[[], None]] = []
+    """Return the methods of callbacks that do something at a station."""
+    defaults = (Callback.trigger_epoch, Callback.trigger) if station == "trigger_epoch" else ()
+    methods: list[Callable[[], None]] = []
     for callback in callbacks:
         own = getattr(type(callback), station, None) is not getattr(Callback, station)
-        triggered = bool(given) and type(callback).trigger is not Callback.trigger
+        triggered = bool(defaults) and type(callback).trigger is not Callback.trigger
         if own or triggered or station in vars(callback):
-            found.append(cast("Callable[[], None]", getattr(callback, station)))
-    return found
+            methods.append(cast("Callable[[], None]", getattr(callback, station)))
+    return methods

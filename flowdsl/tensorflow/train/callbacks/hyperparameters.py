@@ -1,4 +1,4 @@
-"""ScheduledHyperParamSetter: values that change in the course of training."""
+"""ScheduledHyperParamSetter: hyperparameters that change during training."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class _Settable(Protocol):
 class ScheduledHyperParamSetter(Callback):
     """Sets a hyperparameter by a schedule, and records its value each epoch.
 
-    ``param`` is the name of one of the optimizer's, such as ``"learning_rate"``, the name of a
-    variable of the model, or a variable. ``schedule`` lists pairs of an epoch and a value: from the
-    moment at which so many epochs have finished, the value is in force; so ``(0, 0.1)`` is from the
-    start, and ``(30, 0.01)`` from the 31st epoch on. Between two pairs it stays, or with
-    ``interp="linear"`` goes from one value to the other, an epoch at a time. With ``step_based``
-    steps are meant instead of epochs.
+    ``param`` is the name of a hyperparameter of the optimizer, such as ``"learning_rate"``, the
+    name of a variable of the model, or a variable. ``schedule`` lists pairs of an epoch and a
+    value: the value applies when that many epochs have finished. So ``(0, 0.1)`` applies from the
+    start, and ``(30, 0.01)`` from the 31st epoch. Between two pairs the value is constant, or is
+    interpolated with ``interp="linear"``, changing once an epoch. With ``step_based``, numbers are
+    steps, not epochs.
 
     Raises:
-        InvalidFlow: The schedule is not in order; or when training begins, there is no such
-            hyperparameter, or one that cannot be set.
+        InvalidFlow: The schedule is not in order; or when training begins, the hyperparameter does
+            not exist or cannot be set.
 
     Source: ``ScheduledHyperParamSetter`` in tensorpack.
     """
@@ -61,7 +61,7 @@ class ScheduledHyperParamSetter(Callback):
         self._value: float | None = None
 
     def before_train(self) -> None:
-        self._name, self._variable = self._found()
+        self._name, self._variable = self._resolved()
         self._value = None
         self._set()
 
@@ -70,12 +70,12 @@ class ScheduledHyperParamSetter(Callback):
             self._set()
 
     def trigger_epoch(self) -> None:
-        if self._value is not None:  # the one that was in force
+        if self._value is not None:  # the value during the epoch
             self.trainer.monitors.put_scalar(self._name, self._value)
         self._set()
 
     def value_at(self, at: int) -> float | None:
-        """The value when so many epochs, or steps, have finished; None before the first."""
+        """Return the value after ``at`` epochs or steps; None before the first pair."""
         before = [point for point in self.schedule if point[0] <= at]
         if not before:
             return None
@@ -92,7 +92,7 @@ class ScheduledHyperParamSetter(Callback):
             self._variable.assign(value)
             self._value = value
 
-    def _found(self) -> tuple[str, _Settable]:
+    def _resolved(self) -> tuple[str, _Settable]:
         if not isinstance(self.param, str):
             return self.param.name.removesuffix(":0"), self.param
         found: object = getattr(self.trainer.optimizer, self.param, None)
@@ -100,10 +100,10 @@ class ScheduledHyperParamSetter(Callback):
             found = named_variables(self.trainer.model).get(self.param)
         if not isinstance(found, _Settable):
             why = (
-                f"there is none of that name, in the optimizer nor among the model's variables "
+                f"neither the optimizer nor the model's variables have it "
                 f"({', '.join(sorted(named_variables(self.trainer.model)))})"
                 if found is None
-                else f"it is a {type(found).__name__} and no variable: a schedule of Keras, or a "
+                else f"it is a {type(found).__name__} not a variable: a Keras schedule, or a "
                 f"number that is part of the traced step"
             )
             raise InvalidFlow(f"ScheduledHyperParamSetter: {self.param!r} cannot be set: {why}")

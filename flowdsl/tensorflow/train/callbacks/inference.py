@@ -1,4 +1,4 @@
-"""InferenceRunner: scalars over a whole finite flow, each row counted once."""
+"""InferenceRunner: means of scalars over a whole finite flow, each row counted once."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from flowdsl.tensorflow.train.model import Model, named_scalars
 from flowdsl.tensorflow.train.towers import Towers
 
 
-def _require_flow(given: object) -> None:
-    if isinstance(given, StagingInput):
+def _require_flow(flow: object) -> None:
+    if isinstance(flow, StagingInput):
         raise InvalidFlow(
-            "InferenceRunner: a StagingInput is for training alone: it takes the elements of later "
-            "steps ahead, so the last of a pass would not be counted; give the flow itself"
+            "InferenceRunner: a StagingInput is only for training: it takes the elements of "
+            "later steps in advance, so the last ones would not be counted; pass the flow itself"
         )
-    if not isinstance(given, Flow):
-        is_source = isinstance(given, InputSource)
-        cure = "give the flow that it is made of" if is_source else "make one with from_items"
+    if not isinstance(flow, Flow):
+        is_source = isinstance(flow, InputSource)
+        cure = "pass the flow itself" if is_source else "make one with from_items"
         raise InvalidFlow(
-            f"InferenceRunner: flow must be a Flow, whose type says that each row comes once, got "
-            f"{type(given).__name__}; {cure}"
+            f"InferenceRunner: flow must be a Flow, with each row exactly once, got "
+            f"{type(flow).__name__}; {cure}"
         )
 
 
 class InferenceRunner(Callback):
     """After each epoch, runs a finite flow through the model and reports means over its rows.
 
-    The flow has to hold each row exactly once, in any order (``Flow[B, Reordered]``): after
+    The flow must contain each row exactly once, in any order (``Flow[B, Reordered]``): after
     ``repeat`` or ``shuffle().take(n)`` it is a type error, and ``InvalidFlow`` at run time.
 
-    By default the scalars are those of ``model.loss``; ``scalars`` is a method of the model to use
-    instead, e.g. ``Digits.predictive``, where the loss behaves differently in training. They are
-    means over a batch, and are weighted by its rows, so a small last batch counts for what it is.
-    They are named ``validation_loss``, ...; ``validation_rows`` is the number of rows. The scalars
-    of a compiled Keras model are those of its ``evaluate``, metrics too. Each runner needs a
-    ``prefix`` of its own.
+    By default, the scalars are the scalars of ``model.loss``. ``scalars`` is a method of the model
+    to use instead, e.g. ``Digits.predictive``, if the loss behaves differently in training. Scalars
+    are means over a batch and are weighted by its rows, so a small last batch has its proper
+    weight. They are named ``validation_loss``, ...; ``validation_rows`` is the number of rows. For
+    a compiled Keras model, they are the results of its ``evaluate``, including metrics. Each runner
+    needs its own ``prefix``.
 
     Source: ``InferenceRunner`` in tensorpack, which takes any dataflow and averages over batches.
     """
@@ -64,7 +64,7 @@ class InferenceRunner(Callback):
         if lossy:
             raise InvalidFlow(
                 f"InferenceRunner: each row must count exactly once, but this flow is "
-                f"{describe(frozenset(flow.effects))}; give one without {describe(lossy)}"
+                f"{describe(frozenset(flow.effects))}; use one without {describe(lossy)}"
             )
         self.prefix = prefix
         self._scalars = scalars
@@ -84,7 +84,7 @@ class InferenceRunner(Callback):
             self.trainer.monitors.put_scalar(f"{self.prefix}_{name}", value)
 
     def evaluate(self) -> dict[str, float]:
-        """One pass over the flow: the mean of each scalar over all rows, and their number."""
+        """Run one pass over the flow; return means of scalars over its rows, and the row count."""
         rows = elements = 0
         with self._measure as measured, self._source as source:
             source.reset()
@@ -97,12 +97,12 @@ class InferenceRunner(Callback):
                 rows += measured.add(args)
             expected = source.size()
             if elements != expected or not rows:
-                raise FlowError(f"InferenceRunner: the flow gave {elements} elements of {expected}")
+                raise FlowError(f"InferenceRunner: the flow had {elements} elements of {expected}")
             return {**measured.result(rows), "rows": rows}
 
 
 class _OfLoss:
-    """The means of a model's scalars over rows."""
+    """Means of a model's scalars over rows."""
 
     def __init__(self, model: Model, scalars: Callable[..., Scalars] | None, source: InputSource):
         if scalars is None:
@@ -127,19 +127,19 @@ class _OfLoss:
         self._sums = {}
 
     def add(self, args: tuple[tf.Tensor, ...]) -> int:
-        """Measure an element; gives its rows."""
-        found, rows = self._measure(*args)
-        for name, value in found.items():
+        """Measure an element and return its number of rows."""
+        scalars, rows = self._measure(*args)
+        for name, value in scalars.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(value) * int(rows)
         return int(rows)
 
     def result(self, rows: int) -> dict[str, float]:
-        """The means over so many rows."""
+        """Return the means over ``rows`` rows."""
         return {name: value / rows for name, value in self._sums.items()}
 
 
 class _OfCompiled:
-    """What ``evaluate`` gives: metrics that begin with the pass; those of training stay."""
+    """The results of ``evaluate``; metrics start with the pass, and training's metrics are kept."""
 
     def __init__(self, model: CompiledModel, towers: Towers, source: InputSource) -> None:
         binding = model.binding(source)
@@ -156,27 +156,27 @@ class _OfCompiled:
             return {}
 
         @tf.function(autograph=False)
-        def reset() -> None:  # by the tower that measures: all of them would wait for others
+        def reset() -> None:  # on the measuring tower only: all towers would wait for others
             towers.first(first_begins)
 
         self._measure, self._reset = measure, reset
 
     def __enter__(self) -> Self:
-        self._of_training = self._model.measures_so_far()
+        self._of_training = self._model.metrics_state()
         self._reset()
         self._logs: dict[str, tf.Tensor] = {}
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._model.go_on_measuring(self._of_training)
+        self._model.restore_metrics(self._of_training)
 
     def add(self, args: tuple[tf.Tensor, ...]) -> int:
-        """Measure an element; gives its rows."""
+        """Measure an element and return its number of rows."""
         self._logs, rows = self._measure(*args)
         return int(rows)
 
     def result(self, rows: int) -> dict[str, float]:
-        """The logs of the last step, which are of all: a metric goes on from batch to batch."""
+        """Return the logs of the last step, in which metrics have accumulated all batches."""
         return {name: float(value) for name, value in self._logs.items()}
 
 

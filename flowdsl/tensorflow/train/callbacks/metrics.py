@@ -7,10 +7,10 @@ from flowdsl.tensorflow.train.compiled import CompiledModel
 
 
 class KerasMetrics(Callback):
-    """Records the metrics of a compiled model at the end of an epoch, over its rows, as ``fit``.
+    """Records the metrics of a compiled model at the end of an epoch, over its rows, like ``fit``.
 
-    Trainers of a compiled model have it by themselves. The metrics begin again with each epoch; in
-    the midst of one they are part of a checkpoint.
+    Trainers of a compiled model add it automatically. Metrics are reset at the start of each epoch;
+    within an epoch they are part of checkpoints.
     """
 
     def __init__(self, model: CompiledModel) -> None:

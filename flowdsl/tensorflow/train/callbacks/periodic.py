@@ -1,4 +1,4 @@
-"""PeriodicTrigger: a callback every so many steps or epochs."""
+"""PeriodicTrigger: triggers a callback every k steps or epochs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class PeriodicTrigger(Callback):
-    """Triggers a callback every so many steps, or every so many epochs, or both.
+    """Triggers a callback every ``every_k_steps`` steps, every ``every_k_epochs`` epochs, or both.
 
     ``PeriodicTrigger(InferenceRunner(held_out), every_k_epochs=5)`` evaluates at the end of epochs
-    5, 10 and so on. The callback has its other stations as ever.
+    5, 10 and so on. The callback's other stations are called as usual.
 
     Raises:
-        InvalidFlow: Neither period is given, or one is no int of at least 1.
+        InvalidFlow: Both periods are missing, or one is not an int of at least 1.
 
     Source: ``PeriodicTrigger`` in tensorpack.
     """
@@ -34,7 +34,7 @@ class PeriodicTrigger(Callback):
         if not isinstance(callback, Callback):
             raise InvalidFlow(f"PeriodicTrigger: callback must be a Callback, got {callback!r}")
         if every_k_steps is None and every_k_epochs is None:
-            raise InvalidFlow("PeriodicTrigger: give every_k_steps, every_k_epochs, or both")
+            raise InvalidFlow("PeriodicTrigger: pass every_k_steps, every_k_epochs, or both")
         self.callback = callback
         self.every_k_steps = _period("every_k_steps", every_k_steps)
         self.every_k_epochs = _period("every_k_epochs", every_k_epochs)
@@ -81,5 +81,5 @@ class PeriodicTrigger(Callback):
         self.callback.load_state_dict(state)
 
 
-def _period(name: str, given: int | None) -> int | None:
-    return None if given is None else checked_int(f"PeriodicTrigger: {name}", given, 1)
+def _period(name: str, period: int | None) -> int | None:
+    return None if period is None else checked_int(f"PeriodicTrigger: {name}", period, 1)

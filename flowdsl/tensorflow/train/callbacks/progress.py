@@ -17,13 +17,13 @@ from rich.progress import (
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
 _REFRESH = 0.1
-"""Seconds between two drawings; a bar with a drawing thread would take time from the steps."""
+"""Seconds between two drawings; a bar with its own thread would slow down steps."""
 
 
 class ProgressBar(Callback):
-    """A bar for each epoch, with the scalars of the last step and how full the input is.
+    """A progress bar for each epoch, with the scalars of the last step and the fill of the input.
 
-    Where the output is not a terminal there is one plain line an epoch instead.
+    If the output is not a terminal, one plain line per epoch is printed instead.
     """
 
     def __init__(self, console: Console | None = None) -> None:

@@ -10,11 +10,11 @@ from flowdsl.tensorflow.train.checkpoint import CheckpointWriter, directory_in
 class ModelSaver(Callback):
     """Saves model, optimizer, step, monitors and input position together, after each epoch.
 
-    ``every_steps`` saves within an epoch too. The last ``max_to_keep`` checkpoints are kept, in
-    ``logdir/checkpoints``. Each is complete or not there at all, whenever the process is killed.
+    ``every_steps`` also saves within an epoch. The last ``max_to_keep`` checkpoints are kept, in
+    ``logdir/checkpoints``. Each is complete or absent, whenever the process is killed.
 
     Raises:
-        InvalidFlow: One of the numbers is no int of at least 1.
+        InvalidFlow: One of the numbers is not an int of at least 1.
 
     Source: ``ModelSaver`` in tensorpack, which saves variables only.
     """
@@ -33,7 +33,7 @@ class ModelSaver(Callback):
         )
 
     def trigger_step(self) -> None:
-        within = self.trainer.local_step < self.trainer.steps_per_epoch  # its end is saved anyway
+        within = self.trainer.local_step < self.trainer.steps_per_epoch  # the end is saved anyway
         if self.every_steps and within and self.trainer.reached(self.every_steps):
             self._writer.save()
 

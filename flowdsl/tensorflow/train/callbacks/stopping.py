@@ -1,4 +1,4 @@
-"""EarlyStopping: the end of training once a scalar no longer improves."""
+"""EarlyStopping: ends training when a scalar no longer improves."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
 class EarlyStopping(Callback):
     """Ends training when a recorded scalar has not improved for ``patience`` epochs.
 
-    ``mode="min"`` takes less for better. An improvement is more than ``min_delta``. Give it after
-    the callback that records the scalar, such as ``InferenceRunner``. A training that was stopped
-    so stays stopped when its program runs again.
+    With ``mode="min"``, less is better. An improvement is a change of more than ``min_delta``. List
+    it after the callback that records the scalar, such as ``InferenceRunner``. A stopped training
+    stays stopped when its program runs again.
 
     Raises:
-        InvalidFlow: An argument is out of bounds; or at the end of an epoch, no such scalar was
+        InvalidFlow: An argument is out of bounds; or at the end of an epoch, the scalar was not
             recorded in it.
 
     Source: ``EarlyStopping`` in Keras.
@@ -42,13 +42,13 @@ class EarlyStopping(Callback):
         self.mode = mode
         self._best: float | None = None
         self._since = 0
-        """The epochs since the best one."""
+        """The number of epochs since the best one."""
 
     def before_train(self) -> None:
         self._stop_if_enough()
 
     def trigger(self) -> None:
-        value = self.trainer.monitors.latest(self.monitor, told="EarlyStopping")
+        value = self.trainer.monitors.latest(self.monitor, label="EarlyStopping")
         if self._improves(value):
             self._best, self._since = value, 0
         else:
@@ -57,7 +57,7 @@ class EarlyStopping(Callback):
 
     def _improves(self, value: float) -> bool:
         if self._best is None:
-            return value == value  # NaN is no improvement
+            return value == value  # NaN is not an improvement
         gain = self._best - value if self.mode == "min" else value - self._best
         return gain > self.min_delta
 

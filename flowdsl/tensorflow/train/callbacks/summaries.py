@@ -1,4 +1,4 @@
-"""Callbacks that say more of a training than the means of an epoch."""
+"""Callbacks that record more about a training than the means of an epoch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _OF_INPUT = ("queue_fill", "input_wait")
 
 
 class MovingAverageSummary(Callback):
-    """Reports a moving average of each scalar of the model at the end of an epoch: ``moving_loss``.
+    """Records a moving average of each of the model's scalars after an epoch: ``moving_loss``.
 
-    At each step that is recorded the average moves by ``1 - decay`` of the way to the new value; it
-    begins with the first. So it tells of the last steps, where the mean of an epoch tells of all.
+    At each recorded step, the average moves by ``1 - decay`` of the way to the new value; it begins
+    with the first value. So it reflects the last steps, while an epoch's mean reflects all.
 
     Raises:
         InvalidFlow: ``decay`` is not at least 0 and below 1.
@@ -53,14 +53,14 @@ class MovingAverageSummary(Callback):
 
 
 class MergeAllSummaries(Callback):
-    """Gives the monitors what the model's method ``summaries`` returns, at the end of an epoch.
+    """Passes the result of the model's method ``summaries`` to the monitors, after each epoch.
 
-    ``summaries()`` takes nothing and returns a dict of names to tensors, such as those of weights:
-    a scalar is recorded as such, of anything larger a histogram. With ``period`` it is asked every
-    so many steps too. A model without the method has nothing to say.
+    ``summaries()`` has no arguments and returns a dict of names to tensors, such as weights: a
+    scalar is recorded as a scalar, a larger tensor as a histogram. With ``period``, it is also
+    called every ``period`` steps. Models without the method are ignored.
 
     Raises:
-        InvalidFlow: ``period`` is no int of at least 0.
+        InvalidFlow: ``period`` is not an int of at least 0.
 
     Source: ``MergeAllSummaries`` in tensorpack, which ran the summaries of the graph.
     """

@@ -1,4 +1,4 @@
-"""RunUpdateOps: what is updated after each step, besides what the optimizer updates."""
+"""RunUpdateOps: updates after each step, in addition to the optimizer's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from flowdsl.tensorflow.train.callbacks.base import Callback
 
 
 class RunUpdateOps(Callback):
-    """Runs update functions after each call of a step, in one function of TensorFlow.
+    """Runs update functions after each call of a step, in one TensorFlow function.
 
-    ``updates`` are functions without arguments that change variables; by default those that the
-    attribute ``updates`` of the model lists: a target network that follows slowly, an average of
-    the weights. What layers such as ``BatchNormalization`` keep is updated within the step itself.
+    ``updates`` lists functions without arguments that change variables; by default the model's
+    attribute ``updates``. Examples are a slowly following target network, or an average of the
+    weights. The state of layers such as ``BatchNormalization`` is updated within the step itself.
 
     >>> import tensorflow as tf
     >>> steps = tf.Variable(0)
@@ -24,10 +24,10 @@ class RunUpdateOps(Callback):
     """
 
     def __init__(self, updates: Sequence[Callable[[], object]] | None = None) -> None:
-        self._given = updates
+        self._updates = updates
 
     def before_train(self) -> None:
-        updates = self._given
+        updates = self._updates
         if updates is None:
             updates = getattr(self.trainer.model, "updates", ())
         self._run: Callable[[], None] | None = _together(tuple(updates)) if updates else None

@@ -248,7 +248,7 @@ def test_a_schedule_that_is_wrong_is_named(arguments: dict[str, Any], says: str)
 
 
 def test_what_cannot_be_set_is_named() -> None:
-    with pytest.raises(fl.InvalidFlow, match=r"'rate' cannot be set: there is none.*b, w"):
+    with pytest.raises(fl.InvalidFlow, match=r"'rate' cannot be set: neither the optimizer.*b, w"):
         trained([ScheduledHyperParamSetter("rate", RATES)])
     with pytest.raises(fl.InvalidFlow, match=r"'momentum' cannot be set: it is a float"):
         trained([ScheduledHyperParamSetter("momentum", RATES)])

@@ -164,7 +164,7 @@ def test_a_flow_without_elements_has_no_mean() -> None:
         points(0).batch(8),
         spec=[tf.TensorSpec((None, 5), tf.float32), tf.TensorSpec((None, 1), tf.float32)],
     )
-    with pytest.raises(fl.FlowError, match="InferenceRunner: the flow gave 0 elements of 0"):
+    with pytest.raises(fl.FlowError, match="InferenceRunner: the flow had 0 elements of 0"):
         SimpleTrainer(config(evaluate, Last())).train()
 
 
@@ -172,8 +172,8 @@ def test_what_is_no_flow_is_refused_with_the_reason() -> None:
     batches = points(16).batch(8)
     given: Any
     for given, told in (
-        (StagingInput(QueueInput(batches)), "a StagingInput is for training alone: .* ahead"),
-        (QueueInput(batches), "got QueueInput; give the flow that it is made of"),
+        (StagingInput(QueueInput(batches)), "a StagingInput is only for training: .* in advance"),
+        (QueueInput(batches), "got QueueInput; pass the flow itself"),
         ([1, 2], "got list; make one with from_items"),
     ):
         with pytest.raises(fl.InvalidFlow, match=told):
