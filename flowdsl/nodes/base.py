@@ -368,7 +368,7 @@ class Pass(Iterator[T], Protocol[T]):
     """An iterator over one pass, which can be ended before its end."""
 
     def close(self) -> None:
-        """Release what the pass holds."""
+        """Release the resources of the pass."""
         ...
 
 

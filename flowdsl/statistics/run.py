@@ -50,7 +50,7 @@ class WorkerStatistics:
 class StageStatistics:
     """The figures of a stage: operators that run together.
 
-    Elements are those that the stage delivers: batches, if it ends in ``batch(32)``.
+    Elements are the elements that the stage delivers: batches, if it ends in ``batch(32)``.
     """
 
     operators: tuple[str, ...]
@@ -84,7 +84,7 @@ class StageStatistics:
     waited: float = 0.0
     """Seconds in which the consumer's thread did nothing but wait for this stage."""
     fill: float = 0.0
-    """The average share of the credit held by finished results that wait, from 0 to 1."""
+    """The average share of the credit used by finished results that wait, from 0 to 1."""
     nbytes: int = 0
     """Bytes of all results, arrays and messages included."""
     times: Bins = ()

@@ -521,7 +521,7 @@ def test_packing_is_distinguished_from_computing() -> None:
     made = stage("from_range(9)", "map(f)", busy=(9.9, 9.8), waited=9.0, costs={"map(f)": 2.0})
     found = verdict(run(made), CORES)
     assert found.operator is None
-    assert found.finding.startswith("Packing what from_range(9) … map(f) has made limits")
+    assert found.finding.startswith("Packing the results of from_range(9) … map(f) limits")
 
 
 def test_ordered_false_is_advised_only_for_ordered_stages() -> None:
@@ -557,7 +557,7 @@ def test_operators_that_stay_are_named_if_their_cost_is_unknown() -> None:
     assert found.operator is None
     assert found.advice == (
         "prefetch(procs=2) at its end would give up to 200 elements/s, which is what 2 cores can "
-        "do, less what from_iterable(words) takes, which no worker can run."
+        "do, less the time of from_iterable(words), which no worker can run."
     )
 
 
