@@ -723,7 +723,7 @@ def walk_plan(part: Base) -> Iterator[Base]:
         (lambda f: f.repeat(2), [0, 1, 2, 4, 5] * 2),
     ],
 )
-def test_an_element_that_kills_workers_is_left_out(
+def test_an_element_by_which_workers_are_killed_is_left_out(
     rows: Flow[int, Any], above: Callable[[Any], Flow[Any, Any]], expected: list[Any]
 ) -> None:
     reported: list[ElementError] = []
@@ -734,7 +734,7 @@ def test_an_element_that_kills_workers_is_left_out(
     assert all(re.match(died, str(e.__cause__)) for e in reported)
 
 
-def test_an_element_that_kills_a_process_is_left_out() -> None:
+def test_an_element_by_which_a_process_is_killed_is_left_out() -> None:
     reported: list[ElementError] = []
     flow = fl.from_range(6).map(kills(3)).prefetch(procs=2, on_error=reported.append, deaths=1)
     assert flow.batch(2, collate=list).collect() == [[0, 1], [2, 4], [5]]
