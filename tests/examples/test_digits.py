@@ -163,7 +163,7 @@ def test_killed_training_resumes_at_the_next_batch(
     assert [entry["global_step"] for entry in read_stats(tmp_path / "out")] == [45]
     again = run(tmp_path)
     assert again.returncode == 0, again.stderr
-    assert f"training goes on after step {SAVED_AT}, in epoch " in again.stderr
+    assert f"training continues after step {SAVED_AT}, in epoch " in again.stderr
     assert "epoch 1/3" not in again.stdout
 
     _, second = event_files(tmp_path)  # what the second process did by itself

@@ -53,7 +53,7 @@ finally:
 
 # Seen:
 # begins after step 0
-# WARNING:flowdsl.tensorflow.train.trainer:training goes on after step 4, in epoch 2, from
+# WARNING:flowdsl.tensorflow.train.trainer:training continues after step 4, in epoch 2, from
 # out/checkpoints/ckpt-4
 # begins after step 4
 # flowdsl.errors.SourceError: out/checkpoints/ckpt-8 is damaged: remove its files,
