@@ -368,7 +368,7 @@ class TestTablesAndLabels:
             lambda: fl.from_torch_dataset(series),
         ]
         for make in refused:
-            with pytest.raises(InvalidFlow, match=r"by label; give .* order, x\.to_numpy\(\)"):
+            with pytest.raises(InvalidFlow, match=r"by label; pass .* order, x\.to_numpy\(\)"):
                 make()
         assert fl.from_items(series.to_numpy()).collect() == [10, 20, 30]
         assert fl.from_iterable(series).collect() == [10, 20, 30]
