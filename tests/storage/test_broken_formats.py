@@ -187,6 +187,6 @@ def test_every_law_is_seen_to_fail() -> None:
 
 
 def test_check_format_says_which_law() -> None:
-    with pytest.raises(AssertionError, match="write counts") as failed:
+    with pytest.raises(AssertionError, match="write returned") as failed:
         check_format(one_too_many, read)
     assert failed.value.__notes__[-1].startswith("the law: What is read is what was written")
