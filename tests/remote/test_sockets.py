@@ -335,7 +335,7 @@ class TestReceivers:
             sender.outcome()
         assert str(caught.value) == (
             f"send_zmq: {ipc!r}: the receiver left after it had taken 3 elements, before the end; "
-            f"pass serve=True to go on with the next receiver"
+            f"pass serve=True to continue with the next receiver"
         )
 
     def test_may_leave_before_the_end_message(self, ipc: str) -> None:
