@@ -1,7 +1,7 @@
 """A writer that appends to a store is killed.
 
-The rows that it had added are there, and the store says that it is incomplete. With `partial=True`
-they are read, and another `append=True` goes on.
+The rows that it had added are kept, and the store is marked as incomplete. With `partial=True` they
+are read, and another `append=True` continues.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A file ends too early: a copy was cut off, or a disk was full.
 
-It is refused when the flow is built, with its size and what it should be. No rows come of it.
+It is refused when the flow is built, with its actual and expected size. No rows are read from it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A file is of another format.
+"""A file has another format.
 
-It is refused, with what was expected. No bytes are taken for rows.
+It is refused, and the error names the expected format. No bytes are mistaken for rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A flow has other names than the model's loss.
+"""The components of a flow have other names than the arguments of the model's loss.
 
-It is refused before the first step: what has names is passed by name, so an image never becomes a
-label.
+This is refused before the first step: named components are passed by name, so an image never
+becomes a label.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The data of the latest checkpoint are damaged: here, their second half is gone.
+"""The data of the latest checkpoint are damaged: here, their second half is missing.
 
-Training does not begin anew in silence. The error names the checkpoint, and how to go on from the
-one before it.
+Training does not silently start from the beginning. The error names the checkpoint, and how to
+resume from the previous one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A checkpoint belongs to another model: here, one whose variable has another shape.
 
-Training does not begin anew and does not load a part. The error names the checkpoint.
+Training neither starts from the beginning nor loads a part. The error names the checkpoint.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The loss takes other arguments than an element has components.
+"""The arguments of the loss do not match the components of an element.
 
-It is refused before anything runs, with what each of the two has.
+This is refused before anything runs; the error lists both.
 """
 
 from __future__ import annotations

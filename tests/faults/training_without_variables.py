@@ -1,6 +1,6 @@
-"""A model has no variables that are trained.
+"""A model has no trainable variables.
 
-It is refused before anything runs: a training of nothing looks like one that does not learn.
+This is refused before anything runs: it would look like a training that does not learn.
 """
 
 from __future__ import annotations
